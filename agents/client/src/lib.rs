@@ -1,0 +1,1 @@
+//! The checkpoint API that an application links.

@@ -1,0 +1,1 @@
+//! The files of the control directory, and the meta files beside checkpoint files.

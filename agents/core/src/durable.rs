@@ -1,0 +1,1 @@
+//! The one way to replace a file: temp, fsync, rename, fsync directory.

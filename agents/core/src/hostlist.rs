@@ -1,0 +1,1 @@
+//! Host lists: `node[1-4,7]`, expanded, compressed, subtracted, intersected.

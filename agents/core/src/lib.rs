@@ -1,0 +1,24 @@
+//! Holdfast's core: everything that is true of checkpoint files without a network.
+//!
+//! No network, no async, no clock of its own: callers pass times in, and call the file work from threads that
+//! may block. The folders are the rooms:
+//!
+//! * [`ids`]: ranks, nodes, checkpoint ids, generations as types of their own;
+//! * [`kvtree`]: SCR's hash, the tree that every control file is made of;
+//! * [`control`]: the files of the control directory and the meta files beside checkpoint files;
+//! * [`redundancy`]: descriptors, groups, and what rebuilds a lost member;
+//! * [`prefix`]: the job's directory on the parallel file system: index, summary, scan, rebuild at drain;
+//! * [`params`]: SCR_* parameters and their order of precedence;
+//! * [`hostlist`]: `node[1-4,7]` and sets of them;
+//! * [`durable`]: the one way to replace a file.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod durable;
+pub mod hostlist;
+pub mod ids;
+pub mod kvtree;
+pub mod params;
+pub mod prefix;
+pub mod redundancy;

@@ -1,0 +1,1 @@
+//! SCR_* parameters: environment, user file, system file, default.

@@ -1,0 +1,1 @@
+//! The prefix directory: index, summary, rank filemaps, scan, rebuild at drain, current link.

@@ -1,0 +1,1 @@
+//! Redundancy descriptors, groups, and the schemes that rebuild a lost member.

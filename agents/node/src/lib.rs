@@ -1,0 +1,1 @@
+//! The node agent: serves ranks, peers and the orchestrator on one node.

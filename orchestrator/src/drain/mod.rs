@@ -1,0 +1,1 @@
+//! The drain: two rounds, then index.

@@ -1,0 +1,1 @@
+//! The event log, the report, what a person sees.

@@ -1,0 +1,1 @@
+//! The example applications that are built into the binary.

@@ -1,0 +1,27 @@
+//! Exit codes: what batch scripts may rely on (`[ $? = 75 ] && sbatch …`). They follow sysexits where one fits.
+
+use std::process::ExitCode;
+
+/// The job is finished.
+pub const FINISHED: u8 = 0;
+/// The command line is wrong.
+pub const USAGE: u8 = 64;
+/// A file is damaged, or a dataset could not be completed.
+pub const DAMAGED_DATA: u8 = 65;
+/// Something that is needed is missing: a directory, a command, a running job.
+pub const UNAVAILABLE: u8 = 69;
+/// A fault of Holdfast itself.
+pub const INTERNAL: u8 = 70;
+/// Not finished; another allocation can go on: halted, out of nodes, out of time.
+pub const NOT_FINISHED: u8 = 75;
+/// The job spec or a parameter is wrong.
+pub const CONFIGURATION: u8 = 78;
+/// The application ended with an error that the policy says not to retry, and another allocation would not help.
+pub const APPLICATION_ERROR: u8 = 90;
+/// `no_progress_limit` generations ended without a newer complete checkpoint.
+pub const NO_PROGRESS: u8 = 91;
+
+/// The code as `main` returns it.
+pub fn code(code: u8) -> ExitCode {
+    ExitCode::from(code)
+}

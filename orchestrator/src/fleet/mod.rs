@@ -1,0 +1,1 @@
+//! Starting, polling and commanding the agents.

@@ -1,0 +1,1 @@
+//! Launchers behind one trait.

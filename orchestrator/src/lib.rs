@@ -1,0 +1,25 @@
+//! The `holdfast` program: the orchestrator and every subcommand.
+//!
+//! * [`cli`]: one file a subcommand, thin: parse, call, print;
+//! * [`spec`]: the YAML job spec;
+//! * [`allocation`]: resource managers behind one trait;
+//! * [`launch`]: launchers behind one trait;
+//! * [`fleet`]: start, poll and command the agents;
+//! * [`relaunch`]: the loop as a pure state machine, and the driver that feeds it;
+//! * [`drain`]: two rounds, then index;
+//! * [`events`]: event log, live view, report;
+//! * [`exit`]: the exit codes that batch scripts may rely on;
+//! * [`example`]: the example applications.
+
+#![forbid(unsafe_code)]
+
+pub mod allocation;
+pub mod cli;
+pub mod drain;
+pub mod events;
+pub mod example;
+pub mod exit;
+pub mod fleet;
+pub mod launch;
+pub mod relaunch;
+pub mod spec;

@@ -1,0 +1,2 @@
+//! The `holdfast` program.
+fn main() {}

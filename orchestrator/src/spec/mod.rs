@@ -1,0 +1,1 @@
+//! The YAML job spec: types, defaults, diagnostics with line and column.

@@ -1,0 +1,1 @@
+//! What the test suites share: the fixture archives, unpacked once below target/.
