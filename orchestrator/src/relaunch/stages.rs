@@ -46,7 +46,11 @@ impl Machine {
         if left >= self.needed() {
             return None;
         }
-        if left == 0 && self.state.nodes.iter().all(|node| node.address.is_none()) {
+        if self.state.nodes.iter().all(|node| node.address.is_none()) {
+            // Not one agent is up yet: whether the nodes or something that all need is at fault, the rest will show.
+            if left > 0 {
+                return None;
+            }
             let first = self.state.nodes.iter().find_map(|node| match &node.status {
                 Status::Down { verdict, .. } => Some(verdict.reason.to_string()),
                 _ => None,
