@@ -61,6 +61,8 @@ struct Truth {
     starts: u16,
     /// The generation whose plan its agent has.
     plan: Option<Generation>,
+    /// The newest generation that its agent was told to kill.
+    killed: Option<Generation>,
     /// The generation of ranks that live here.
     ranks: Option<Generation>,
 }
@@ -137,6 +139,7 @@ impl Simulation {
             agent: false,
             starts: 0,
             plan: None,
+            killed: None,
             ranks: None,
         };
         Simulation {
@@ -278,6 +281,7 @@ impl Simulation {
                 let truth = self.nodes.get_mut(&node).unwrap();
                 if truth.life == Life::Alive && truth.agent {
                     truth.ranks = truth.ranks.filter(|ranks| *ranks > generation);
+                    truth.killed = truth.killed.max(Some(generation));
                     self.tell(Event::RanksKilled { node, generation });
                 }
             }
@@ -350,7 +354,10 @@ impl Simulation {
         for node in nodes {
             let truth = self.nodes.get_mut(&node).unwrap();
             // An agent that was told to kill this generation refuses its ranks; one that knows a newer plan, too.
-            if truth.life != Life::Dead && truth.plan == Some(generation) {
+            if truth.life != Life::Dead
+                && truth.plan == Some(generation)
+                && truth.killed < Some(generation)
+            {
                 truth.ranks = Some(generation);
             }
         }
@@ -581,7 +588,24 @@ impl Simulation {
                 oracle.without_progress = *without_progress;
             }
             Action::StartAgent { node } => up(oracle, node),
-            Action::Prepare { to, placement, .. } => {
+            Action::Prepare {
+                generation,
+                to,
+                placement,
+            } => {
+                let living = |node: &NodeName| {
+                    self.nodes[node]
+                        .ranks
+                        .filter(|_| self.nodes[node].life == Life::Alive)
+                };
+                for node in &placement.nodes {
+                    let older = living(&node.name).filter(|ranks| ranks < generation);
+                    assert_eq!(
+                        older, None,
+                        "{}: not everyone had killed its ranks",
+                        node.name
+                    );
+                }
                 to.iter().for_each(|node| up(oracle, node));
                 placement.used().for_each(|node| up(oracle, &node.name));
             }
