@@ -2,11 +2,12 @@
 //! watches every action of the machine.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
+use super::oracle::Oracle;
 use super::world::{address, config, ms, name};
 use crate::relaunch::explain::Condition;
 use crate::relaunch::*;
@@ -48,15 +49,15 @@ pub struct Weather {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Life {
+pub(super) enum Life {
     Alive,
     /// Neither answers nor fails.
     Frozen,
     Dead,
 }
 
-struct Truth {
-    life: Life,
+pub(super) struct Truth {
+    pub(super) life: Life,
     agent: bool,
     starts: u16,
     /// The generation whose plan its agent has.
@@ -64,7 +65,7 @@ struct Truth {
     /// The newest generation that its agent was told to kill.
     killed: Option<Generation>,
     /// The generation of ranks that live here.
-    ranks: Option<Generation>,
+    pub(super) ranks: Option<Generation>,
 }
 
 /// What comes about later.
@@ -83,33 +84,20 @@ enum Later {
 }
 
 pub struct Simulation {
-    machine: Machine,
+    pub(super) machine: Machine,
     dice: Dice,
-    weather: Weather,
+    pub(super) weather: Weather,
     now: Duration,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     later: HashMap<u64, Later>,
     sequence: u64,
     incarnation: u32,
-    nodes: BTreeMap<NodeName, Truth>,
+    pub(super) nodes: BTreeMap<NodeName, Truth>,
     /// What the run under way has said, to be said again to a successor.
     said: Vec<Event>,
     checkpoint: u64,
     misfortunes: u64,
-    oracle: Oracle,
-}
-
-/// What must hold.
-#[derive(Default)]
-struct Oracle {
-    down: BTreeSet<NodeName>,
-    launched: Option<Generation>,
-    launches: u32,
-    homes: BTreeMap<Rank, NodeName>,
-    drained: bool,
-    signals: u32,
-    finished: Option<Outcome>,
-    without_progress: u32,
+    pub(super) oracle: Oracle,
 }
 
 impl Simulation {
@@ -564,115 +552,6 @@ impl Simulation {
                 }),
                 _ => {}
             }
-        }
-    }
-
-    /// The oracle.
-    fn watch(&mut self, action: &Action) {
-        let oracle = &mut self.oracle;
-        assert!(
-            oracle.finished.is_none(),
-            "nothing after the end: {action:?}"
-        );
-        let up = |oracle: &Oracle, node: &NodeName| {
-            assert!(!oracle.down.contains(node), "{node} is down: {action:?}")
-        };
-        match action {
-            Action::Record(LogEvent::NodeDown { node, .. }) => {
-                assert!(oracle.down.insert(node.clone()), "down once")
-            }
-            Action::Record(LogEvent::Signal { .. }) => oracle.signals += 1,
-            Action::Record(LogEvent::GenerationEnded {
-                without_progress, ..
-            }) => {
-                oracle.without_progress = *without_progress;
-            }
-            Action::StartAgent { node } => up(oracle, node),
-            Action::Prepare {
-                generation,
-                to,
-                placement,
-            } => {
-                let living = |node: &NodeName| {
-                    self.nodes[node]
-                        .ranks
-                        .filter(|_| self.nodes[node].life == Life::Alive)
-                };
-                for node in &placement.nodes {
-                    let older = living(&node.name).filter(|ranks| ranks < generation);
-                    assert_eq!(
-                        older, None,
-                        "{}: not everyone had killed its ranks",
-                        node.name
-                    );
-                }
-                to.iter().for_each(|node| up(oracle, node));
-                placement.used().for_each(|node| up(oracle, &node.name));
-            }
-            Action::Launch {
-                generation,
-                placement,
-            } => {
-                let config = self.machine.config();
-                placement
-                    .nodes
-                    .iter()
-                    .for_each(|node| up(oracle, &node.name));
-                assert!(
-                    oracle.launched.is_none_or(|before| before < *generation),
-                    "numbers rise"
-                );
-                oracle.launched = Some(*generation);
-                oracle.launches += 1;
-                assert!(oracle.launches <= config.attempts + 1, "attempts");
-                assert!(
-                    oracle.without_progress < config.no_progress_limit,
-                    "progress"
-                );
-                assert!(placement.used().count() <= self.weather.needed as usize);
-                assert!(placement.nodes.len() >= self.weather.min_nodes as usize);
-                let mut homes = BTreeMap::new();
-                for node in &placement.nodes {
-                    for rank in &node.ranks {
-                        assert_eq!(
-                            homes.insert(*rank, node.name.clone()),
-                            None,
-                            "a rank has one home"
-                        );
-                    }
-                    let living = self.nodes[&node.name]
-                        .ranks
-                        .filter(|_| self.nodes[&node.name].life == Life::Alive);
-                    assert_eq!(
-                        living, None,
-                        "{}: ranks of an older generation live",
-                        node.name
-                    );
-                }
-                assert_eq!(homes.len(), config.ranks as usize, "every rank has a home");
-                for (rank, home) in &oracle.homes {
-                    assert!(
-                        homes[rank] == *home || oracle.down.contains(home),
-                        "survivors keep their ranks"
-                    );
-                }
-                assert_eq!(placement.leader, placement.used().next().unwrap().name);
-                oracle.homes = homes;
-            }
-            Action::Drain { healthy, down, .. } => {
-                healthy.iter().for_each(|node| up(oracle, node));
-                assert!(down.iter().all(|node| !healthy.contains(node)));
-            }
-            Action::Record(LogEvent::Drained { .. }) => oracle.drained = true,
-            Action::Finish(outcome) => {
-                let nobody = self.machine.agents().next().is_none();
-                assert!(
-                    oracle.drained || oracle.signals >= 2 || nobody || self.weather.takeovers,
-                    "drained before the end"
-                );
-                oracle.finished = Some(outcome.clone());
-            }
-            _ => {}
         }
     }
 }
