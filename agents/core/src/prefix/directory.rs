@@ -191,7 +191,7 @@ impl Prefix {
             Err(error) => return Err(failed(error)),
         }
         fs::remove_file(&path).map_err(failed)?;
-        sync_directory(&self.path)?;
+        durable::sync_directory(&self.path)?;
         Ok(true)
     }
 
@@ -215,7 +215,7 @@ impl Prefix {
             let path = self.checkpoint_path(&name);
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
-                    sync_directory(&self.path)?;
+                    durable::sync_directory(&self.path)?;
                     return Ok(name);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -227,11 +227,4 @@ impl Prefix {
         }
         Err(PrefixError::NoFreeName { prefix: self.path.clone(), job: job.to_owned(), id })
     }
-}
-
-/// Makes new and removed entries of `path` survive a crash of the machine.
-fn sync_directory(path: &Path) -> Result<(), PrefixError> {
-    fs::File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(PrefixError::io("flush the directory", path, "check the file system that holds it"))
 }

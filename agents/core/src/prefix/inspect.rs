@@ -3,7 +3,7 @@
 //! Pure: from a [`Scan`] to an [`Inspection`]. Every set is judged for itself, so that one set that is beyond repair
 //! does not keep the others from being rebuilt.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 use super::scan::{DamagedFile, RankScan, Scan, XorSet};
@@ -224,11 +224,12 @@ pub fn summary_of(scan: &Scan, inspection: &Inspection) -> Option<Summary> {
 
 fn rank_files(known: &RankScan) -> RankFiles {
     let expected = known.expected.as_ref();
-    let all_named = expected.filter(|it| it.names.len() as u64 == u64::from(it.count)).map(|it| &it.names);
+    let all_named: Option<HashSet<&String>> =
+        expected.filter(|it| it.names.len() as u64 == u64::from(it.count)).map(|it| it.names.iter().collect());
     let files = known
         .present
         .iter()
-        .filter(|(name, _)| all_named.is_none_or(|names| names.contains(name)))
+        .filter(|(name, _)| all_named.as_ref().is_none_or(|names| names.contains(name)))
         .map(|(name, file)| SummaryFile {
             name: name.clone(),
             size: Some(file.size),

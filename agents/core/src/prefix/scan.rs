@@ -11,7 +11,7 @@
 //! * which checkpoint a directory holds is decided by the majority of its meta files, not by whichever is read first;
 //! * a damaged file is kept with its reason, so that the report can name it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -22,6 +22,7 @@ use super::rank_filemap::{self, RankFilemap};
 use super::summary::{self, SUMMARY_FILE};
 use super::workers;
 use crate::control::meta::{self, FileKind, Meta};
+use crate::durable;
 use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::file;
 use crate::redundancy::xor::header::{Header, MemberFiles};
@@ -170,7 +171,7 @@ pub struct XorSet {
 impl XorSet {
     /// The name of the XOR file of a member.
     pub fn file_name(&self, member: u32) -> String {
-        format!("{}_of_{}_in_{}.xor", u64::from(member) + 1, self.members, self.group_id)
+        XorName { group_id: self.group_id, members: self.members, index: member }.to_string()
     }
 }
 
@@ -253,7 +254,7 @@ fn list(directory: &Path) -> Result<Listing, PrefixError> {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         // A name that is no text is none of ours.
-        let Some(name) = name.to_str() else { continue };
+        let Some(name) = name.to_str().filter(|name| !durable::is_temporary(name)) else { continue };
         let filemap = name.ends_with(rank_filemap::SUFFIX);
         if !filemap && (!name.ends_with(meta::EXTENSION) || name == SUMMARY_FILE) {
             continue;
@@ -470,17 +471,6 @@ impl Scan {
                     expected: expected.count,
                 })
             })
-            .collect()
-    }
-
-    /// The names of a rank's files that stand in no list of what it should have; they are left alone.
-    pub fn unexpected(&self) -> BTreeSet<&str> {
-        self.ranks
-            .values()
-            .filter_map(|known| known.expected.as_ref().map(|expected| (known, expected)))
-            .filter(|(_, expected)| expected.names.len() as u64 == u64::from(expected.count))
-            .flat_map(|(known, expected)| known.present.keys().filter(|name| !expected.names.contains(name)))
-            .map(String::as_str)
             .collect()
     }
 }

@@ -4,7 +4,6 @@
 //! each rank should have, and lists the redundancy files, marked not to be fetched.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use super::error::PrefixError;
 use super::names::check_base_name;
 use crate::control::meta::{format_crc, parse_crc};
 use crate::ids::{CheckpointId, Rank};
-use crate::kvtree::{Element, Tree, file};
+use crate::kvtree::{Tree, file};
 
 /// The summary file's name.
 pub const SUMMARY_FILE: &str = "summary.scr";
@@ -129,16 +128,29 @@ impl Summary {
     /// The tree in the drain's order if any rank says how many files it should have, else in the library's.
     pub fn to_tree(&self) -> Tree {
         let drain = self.by_rank.values().any(|rank| rank.expected.is_some());
-        let by_rank = self.by_rank.iter().map(|(rank, files)| element(rank, rank_tree(files, drain))).collect();
-        let by_rank = element("RANK", Tree::from_front_to_back(by_rank));
-        let ranks = element("RANKS", leaf(self.ranks));
-        let mut checkpoint: Vec<Element> = Vec::new();
-        checkpoint.extend(self.complete.then(|| element("COMPLETE", leaf(1))));
-        checkpoint.extend(if drain { [ranks, by_rank] } else { [by_rank, ranks] });
-        let checkpoint = element(self.id, Tree::from_front_to_back(checkpoint));
-        let checkpoints = element("CKPT", Tree::from_front_to_back(vec![checkpoint]));
-        let version = element("VERSION", leaf(VERSION));
-        Tree::from_front_to_back(if drain { vec![version, checkpoints] } else { vec![checkpoints, version] })
+        let mut tree = Tree::new();
+        if !drain {
+            tree.put("VERSION", VERSION);
+        }
+        // What is set last stands in front, hence from back to front on every level.
+        let checkpoint = tree.set_kv("CKPT", self.id);
+        if !drain {
+            checkpoint.put("RANKS", self.ranks);
+        }
+        let by_rank = checkpoint.entry("RANK");
+        for (rank, files) in self.by_rank.iter().rev() {
+            write_rank(by_rank.entry(rank.to_string()), files, drain);
+        }
+        if drain {
+            checkpoint.put("RANKS", self.ranks);
+        }
+        if self.complete {
+            checkpoint.put("COMPLETE", 1);
+        }
+        if drain {
+            tree.put("VERSION", VERSION);
+        }
+        tree
     }
 
     /// Takes a tree that was read from `path`.
@@ -259,31 +271,26 @@ impl Reader<'_> {
     }
 }
 
-fn rank_tree(files: &RankFiles, drain: bool) -> Tree {
-    let listed = files.files.iter().map(|file| element(&file.name, file_tree(file, drain))).collect::<Vec<_>>();
-    let mut elements = Vec::new();
-    // A rank without files has an empty hash in the library's shape, and an empty FILE in neither.
-    if !listed.is_empty() {
-        elements.push(element("FILE", Tree::from_front_to_back(listed)));
+/// A rank without files has an empty hash in the library's shape, and only FILES in the drain's.
+fn write_rank(tree: &mut Tree, files: &RankFiles, drain: bool) {
+    if let Some(count) = files.expected {
+        tree.put("FILES", count);
     }
-    elements.extend(files.expected.map(|count| element("FILES", leaf(count))));
-    Tree::from_front_to_back(elements)
+    for file in files.files.iter().rev() {
+        write_file(tree.set_kv("FILE", &file.name), file, drain);
+    }
 }
 
-fn file_tree(file: &SummaryFile, drain: bool) -> Tree {
-    let size = file.size.map(|size| element("SIZE", leaf(size)));
-    let crc = file.crc.map(|crc| element("CRC", leaf(format_crc(crc))));
-    let mut elements = Vec::new();
-    elements.extend(file.failed.then(|| element("COMPLETE", leaf(0))));
-    elements.extend((!file.fetch).then(|| element("NOFETCH", Tree::new())));
-    elements.extend(if drain { [crc, size] } else { [size, crc] }.into_iter().flatten());
-    Tree::from_front_to_back(elements)
-}
-
-fn element(key: impl Display, value: Tree) -> Element {
-    Element { key: key.to_string(), value }
-}
-
-fn leaf(value: impl Display) -> Tree {
-    Tree::from_front_to_back(vec![element(value, Tree::new())])
+fn write_file(tree: &mut Tree, file: &SummaryFile, drain: bool) {
+    let crc = file.crc.map(|crc| ("CRC", format_crc(crc)));
+    let size = file.size.map(|size| ("SIZE", size.to_string()));
+    for (key, value) in if drain { [size, crc] } else { [crc, size] }.into_iter().flatten() {
+        tree.put(key, value);
+    }
+    if !file.fetch {
+        tree.entry("NOFETCH");
+    }
+    if file.failed {
+        tree.put("COMPLETE", 0);
+    }
 }

@@ -3,13 +3,17 @@
 //! The original never looks at contents before a rebuild: from one corrupt survivor it computes a corrupt rank and
 //! calls it complete. Here a file whose CRC is wrong does not count, as if it were missing.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::checksum;
 use super::scan::{Damage, Scan};
 use super::workers;
 use crate::ids::Rank;
+
+/// Below this mean size, files are verified in batches.
+const SMALL_BYTES: u64 = 1 << 20;
+/// How many small files a thread takes at a time.
+const SMALL_BATCH: usize = 32;
 
 /// One file to verify.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +49,7 @@ impl VerifyUnit {
 }
 
 /// What was verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Files that were read.
     pub files: u64,
@@ -53,6 +57,8 @@ pub struct Verified {
     pub bytes: u64,
     /// Files of which no CRC is known, so that only their size was checked.
     pub without_crc: u64,
+    /// The files that are not what was written.
+    pub failures: Vec<(VerifyUnit, Damage)>,
 }
 
 impl Scan {
@@ -74,22 +80,22 @@ impl Scan {
         self.mark_damaged(unit.rank, &unit.name, damage);
     }
 
-    /// Verifies all files that carry a CRC here, with `threads` threads, except those of `trusted` ranks.
-    pub fn verify(&mut self, threads: usize, trusted: &HashSet<Rank>, progress: &(dyn Fn(u64) + Sync)) -> Verified {
-        let all = self.verify_units();
+    /// Verifies all files that carry a CRC here, with `threads` threads; those that fail count no longer.
+    pub fn verify(&mut self, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Verified {
+        let units = self.verify_units();
         let present: usize = self.ranks.values().map(|known| known.present.len()).sum();
-        let without_crc = present.saturating_sub(all.len()) as u64;
-        let units: Vec<VerifyUnit> = all.into_iter().filter(|unit| !trusted.contains(&unit.rank)).collect();
+        let without_crc = present.saturating_sub(units.len()) as u64;
         let bytes: u64 = units.iter().map(|unit| unit.size).fold(0, u64::saturating_add);
         // Large files one at a time, so that the last of them does not keep one thread busy alone; small ones in
         // batches, because the counter would cost more than the reading.
-        let batch = if bytes / (units.len() as u64).max(1) < 1 << 20 { 32 } else { 1 };
+        let batch = if bytes / (units.len() as u64).max(1) < SMALL_BYTES { SMALL_BATCH } else { 1 };
         let outcomes = workers::map(&units, threads, batch, |unit| unit.check(&self.directory, progress));
-        for (unit, outcome) in units.iter().zip(outcomes) {
-            if let Err(damage) = outcome {
-                self.apply_failure(unit, damage);
-            }
+        let files = units.len() as u64;
+        let failed = units.into_iter().zip(outcomes);
+        let failures: Vec<_> = failed.filter_map(|(unit, outcome)| outcome.err().map(|damage| (unit, damage))).collect();
+        for (unit, damage) in &failures {
+            self.apply_failure(unit, damage.clone());
         }
-        Verified { files: units.len() as u64, bytes, without_crc }
+        Verified { files, bytes, without_crc, failures }
     }
 }
