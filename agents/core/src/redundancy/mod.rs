@@ -6,11 +6,11 @@
 //! the neighbours that the caller provides, so that it runs the same in a test, in an agent and at the drain.
 
 pub mod descriptor;
-pub mod drainable;
+mod drainable;
 mod error;
 pub mod groups;
 pub mod partner;
-pub mod plan;
+mod plan;
 pub mod xor;
 
 pub use descriptor::{Descriptor, Scheme};
