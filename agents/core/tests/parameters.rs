@@ -1,5 +1,8 @@
 //! SCR_* parameters: files are read as the original's library read them, and resolved in its order.
 
+// Helpers of tests report as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::fs;
 use std::time::Duration;
 
