@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::Progress;
 use super::encode::Member;
-use super::header::{self, MAX_MEMBERS};
+use super::header::{self, MAX_MEMBERS, Occasion};
 use super::name::XorName;
 use super::piece::{DEFAULT_PIECE_BYTES, MAX_PIECE_BYTES, pieces, xor_into};
 use super::rebuild::{Reader, Survivor};
@@ -64,7 +64,7 @@ pub fn rebuild_member(
     let tree = {
         let at = |member: u32| &survivors[(if member < missing { member } else { member - 1 }) as usize];
         let (right, left) = (at((missing + 1) % members), at((missing + members - 1) % members));
-        header::rebuilt(right.xor.tree(), left.xor.tree())?
+        header::rebuilt(right.xor.tree(), left.xor.tree(), Occasion::Drain)?
     };
     let mut lost = LostMember::create(directory, &tree, group_id, &reserved)?;
     if lost.index() != missing {
