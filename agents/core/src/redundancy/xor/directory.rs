@@ -11,7 +11,7 @@ use super::Progress;
 use super::encode::Member;
 use super::header::{self, MAX_MEMBERS, Occasion};
 use super::name::XorName;
-use super::piece::{DEFAULT_PIECE_BYTES, MAX_PIECE_BYTES, pieces, xor_into};
+use super::piece::{DEFAULT_PIECE_BYTES, pieces, usable_piece, xor_into};
 use super::rebuild::{Reader, Survivor};
 use super::writer::{LostMember, RebuiltMember};
 use crate::control::filemap::Filemap;
@@ -77,7 +77,7 @@ pub fn rebuild_member(
     for survivor in &mut survivors {
         readers.push(Reader::new(survivor, options.verify)?);
     }
-    let size = options.piece.clamp(1, MAX_PIECE_BYTES).min(usize::try_from(chunk).unwrap_or(MAX_PIECE_BYTES));
+    let size = usable_piece(options.piece).min(usize::try_from(chunk).unwrap_or(usize::MAX));
     let (mut result, mut scratch) = (vec![0; size], vec![0; size]);
     let mut done = 0;
     for slot in 0..members {
@@ -92,7 +92,11 @@ pub fn rebuild_member(
                     xor_into(result, &scratch[..real]);
                 }
             }
-            if slot == missing { lost.write_xor(result)? } else { lost.write_data(result)? }
+            if slot == missing {
+                lost.write_xor(result)?
+            } else {
+                lost.write_data(result)?
+            }
             done += length as u64;
             if progress(done) == ControlFlow::Break(()) {
                 return Err(RedundancyError::Stopped);

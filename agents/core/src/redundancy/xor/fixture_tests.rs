@@ -341,8 +341,8 @@ fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
         file.put("FILE", forged);
         let home = tempfile::tempdir().unwrap();
         let reserved = BTreeSet::from(["rank_1.ckpt".to_owned()]);
-        let result =
-            rebuilt(&tree, left.tree(), Occasion::Restart).and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved));
+        let result = rebuilt(&tree, left.tree(), Occasion::Restart)
+            .and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved));
         assert!(result.is_err(), "{forged}");
         assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
     }

@@ -80,11 +80,8 @@ impl LostMember {
         let xor_name = XorName { group_id, members, index }.to_string();
         for meta in &parsed.current.files {
             inside::check_name(directory, &meta.file)?;
-            let refused = |why| RedundancyError::UnsafeName {
-                directory: directory.to_owned(),
-                name: meta.file.clone(),
-                why,
-            };
+            let refused =
+                |why| RedundancyError::UnsafeName { directory: directory.to_owned(), name: meta.file.clone(), why };
             if reserved.contains(&meta.file) {
                 return Err(refused("it belongs to another member"));
             }
@@ -102,7 +99,8 @@ impl LostMember {
                 why: "it belongs to another member",
             });
         }
-        let mut temporaries = Temporaries { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
+        let mut temporaries =
+            Temporaries { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
         // Checked by the header: both numbers fit.
         let room = parsed.chunk * (parsed.members.len() as u64 - 1);
         let padding_left = room - parsed.current.total_bytes().unwrap_or(room);
