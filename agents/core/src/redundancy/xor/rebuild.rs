@@ -207,11 +207,7 @@ pub fn rebuild_root(
     for slot in 0..member.members {
         for (_, length) in pieces(member.chunk, member.piece) {
             let piece = receive(left, length)?;
-            if slot == member.index {
-                lost.write_xor(&piece)?
-            } else {
-                lost.write_data(&piece)?
-            }
+            lost.take(slot == member.index, &piece)?;
             member.pool.give(piece);
             done += length as u64;
             if progress(done) == ControlFlow::Break(()) {
