@@ -142,7 +142,8 @@ pub fn add(
     }
     let directory = prefix.checkpoint_path(name);
     let remedy = "give the name of a checkpoint directory below the prefix";
-    let found = fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;
+    let found =
+        fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;
     if !found.is_dir() {
         let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
         return Err(PrefixError::io("list the checkpoint directory", &directory, remedy)(error));

@@ -210,8 +210,8 @@ impl Prefix {
         for seconds in 0..SECONDS_TO_TRY {
             let Some(stamp) = now.checked_add_signed(TimeDelta::seconds(seconds)) else { break };
             let text = NameParts { stamp, job: job.to_owned(), id }.to_string();
-            let name = DirectoryName::new(text)
-                .map_err(|problem| PrefixError::JobId { job: job.to_owned(), problem })?;
+            let name =
+                DirectoryName::new(text).map_err(|problem| PrefixError::JobId { job: job.to_owned(), problem })?;
             let path = self.checkpoint_path(&name);
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {

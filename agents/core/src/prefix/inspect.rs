@@ -121,11 +121,8 @@ pub fn inspect(scan: &Scan) -> Inspection {
     let Some(identity) = scan.identity else {
         return Inspection { verdict: Verdict::NothingUsable, rebuildable: Vec::new(), reasons: Vec::new(), damaged };
     };
-    let mut faulty: BTreeMap<Rank, Reason> = scan
-        .ranks
-        .iter()
-        .filter_map(|(rank, known)| problem_of(*rank, known).map(|reason| (*rank, reason)))
-        .collect();
+    let mut faulty: BTreeMap<Rank, Reason> =
+        scan.ranks.iter().filter_map(|(rank, known)| problem_of(*rank, known).map(|reason| (*rank, reason))).collect();
     let mut rebuildable = Vec::new();
     let mut reasons = Vec::new();
     for set in &scan.sets {
@@ -183,8 +180,7 @@ fn judge(set: &XorSet, faulty: &BTreeMap<Rank, Reason>) -> SetState {
         0 => SetState::Whole,
         1 => {
             let missing = (0..members).find(|member| !whole.contains(member)).unwrap_or(0);
-            let from_header = usize::try_from(missing).ok().and_then(|member| set.ranks.get(member)).copied();
-            match from_header.or_else(|| set.present.get(&missing).copied()) {
+            match set.ranks.get(&missing).copied() {
                 Some(rank) => SetState::OneMissing(SetRebuild { group_id, members, missing, rank }),
                 None => SetState::Lost(Reason::SetUnknown { group_id, members }),
             }

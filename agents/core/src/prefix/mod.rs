@@ -21,6 +21,7 @@ pub mod inspect;
 mod lock;
 pub mod names;
 pub mod rank_filemap;
+mod reading;
 pub mod rebuild;
 pub mod scan;
 pub mod summary;

@@ -164,8 +164,9 @@ pub struct XorSet {
     pub members: u32,
     /// The members whose XOR file is there, counted from 0, with their ranks.
     pub present: BTreeMap<u32, Rank>,
-    /// The ranks of all members, from the header of a file that is there; empty if no header was needed.
-    pub ranks: Vec<Rank>,
+    /// The ranks of the members, as far as they are known: of those whose XOR file was found, and of all if a header
+    /// was read.
+    pub ranks: BTreeMap<u32, Rank>,
 }
 
 impl XorSet {
@@ -226,10 +227,12 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
         }
     }
     let identity = majority(&usable);
-    let mut scan = Scan { directory: directory.to_owned(), identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
+    let mut scan =
+        Scan { directory: directory.to_owned(), identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
     let Some(identity) = identity else { return Ok(scan) };
     scan.enter_files(usable, identity);
-    let filemaps = workers::map_small(&listing.filemaps, options.threads, |name| read_filemap(directory, name, identity));
+    let filemaps =
+        workers::map_small(&listing.filemaps, options.threads, |name| read_filemap(directory, name, identity));
     for outcome in filemaps {
         match outcome {
             Ok(filemap) => {
@@ -248,7 +251,12 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
 /// Lists the directory once; entries that are no regular files are never opened, a pipe would block us for ever.
 fn list(directory: &Path) -> Result<Listing, PrefixError> {
     let remedy = "check that it exists and that you may read it";
-    let failed = |source| PrefixError::Io { action: "list the checkpoint directory", path: directory.to_owned(), source, remedy };
+    let failed = |source| PrefixError::Io {
+        action: "list the checkpoint directory",
+        path: directory.to_owned(),
+        source,
+        remedy,
+    };
     let (mut filemaps, mut metas, mut irregular) = (Vec::new(), Vec::new(), Vec::new());
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -366,9 +374,10 @@ impl Scan {
                     group_id: name.group_id,
                     members: name.members,
                     present: BTreeMap::new(),
-                    ranks: Vec::new(),
+                    ranks: BTreeMap::new(),
                 });
                 set.present.insert(name.index, meta.rank);
+                set.ranks.insert(name.index, meta.rank);
             }
             let present = PresentFile { kind: meta.kind, size: meta.size, crc: meta.crc };
             self.ranks.entry(meta.rank).or_default().present.insert(meta.file, present);
@@ -410,7 +419,7 @@ impl Scan {
             for (member, files) in [(member, &header.current), (left, &header.partner)] {
                 self.expect_from_header(set, member, files);
             }
-            set.ranks = header.members;
+            set.ranks = (0..).zip(header.members).collect();
         }
     }
 
@@ -436,7 +445,7 @@ impl Scan {
     /// filemaps. A summary that cannot be read, or is of another checkpoint, tells nothing.
     fn read_summary(&mut self, identity: Identity) {
         let told = u64::try_from(self.ranks.values().filter(|rank| rank.expected.is_some()).count()).unwrap_or(0);
-        if told == u64::from(identity.ranks) || !is_regular(&summary::path_in(&self.directory)) {
+        if told == u64::from(identity.ranks) {
             return;
         }
         let Ok(summary) = summary::read(&self.directory) else { return };
@@ -473,10 +482,6 @@ impl Scan {
             })
             .collect()
     }
-}
-
-fn is_regular(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
 fn read_header(path: &Path) -> Result<Header, String> {

@@ -92,7 +92,8 @@ impl Scan {
         let outcomes = workers::map(&units, threads, batch, |unit| unit.check(&self.directory, progress));
         let files = units.len() as u64;
         let failed = units.into_iter().zip(outcomes);
-        let failures: Vec<_> = failed.filter_map(|(unit, outcome)| outcome.err().map(|damage| (unit, damage))).collect();
+        let failures: Vec<_> =
+            failed.filter_map(|(unit, outcome)| outcome.err().map(|damage| (unit, damage))).collect();
         for (unit, damage) in &failures {
             self.apply_failure(unit, damage.clone());
         }
