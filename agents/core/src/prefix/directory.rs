@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{NaiveDateTime, TimeDelta};
+use serde::Serialize;
 
 use super::error::PrefixError;
 use super::names::{NameProblem, check_base_name};
@@ -54,7 +55,8 @@ impl fmt::Display for NameParts {
 }
 
 /// The name of a directory below the prefix: always a single component, so that it cannot lead elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct DirectoryName(String);
 
 impl DirectoryName {

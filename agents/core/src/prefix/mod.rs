@@ -15,6 +15,7 @@ pub mod add;
 mod checksum;
 pub mod directory;
 mod error;
+mod expected;
 pub mod fetch;
 pub mod index;
 pub mod inspect;

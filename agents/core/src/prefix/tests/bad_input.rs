@@ -15,6 +15,7 @@ use crate::prefix::add::Outcome;
 use crate::prefix::inspect::{Reason, inspect};
 use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{Damage, ScanOptions, scan};
+use crate::prefix::verify::VerifyUnit;
 use crate::prefix::{DirectoryName, Prefix, PrefixError, index, summary};
 
 fn summary_tree(file_name: &str) -> Tree {
@@ -229,6 +230,15 @@ fn an_xor_header_that_names_a_file_elsewhere_writes_nothing_there() {
     assert_eq!(report.outcome, Outcome::Incomplete, "{report:?}");
     assert!(report.rebuilt.is_empty());
     assert!(!scratch.path().join("escaped").exists() && !scratch.path().join("prefix/escaped").exists());
+}
+
+#[test]
+fn a_verify_unit_reads_nothing_elsewhere() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::create_dir(scratch.path().join("d")).unwrap();
+    fs::write(scratch.path().join("secret"), "").unwrap();
+    let unit = VerifyUnit { rank: Rank(0), name: "../secret".to_owned(), size: 0, crc: 0 };
+    assert!(matches!(unit.check(&scratch.path().join("d"), &|_| {}), Err(Damage::Unreadable(_))));
 }
 
 #[test]
