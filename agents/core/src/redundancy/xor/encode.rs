@@ -11,7 +11,9 @@ use super::Progress;
 use super::header::Header;
 use super::link::{Left, Right};
 use super::logical::LogicalFile;
-use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, xor_into};
+use super::name::XorName;
+use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
+use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
 
@@ -66,6 +68,29 @@ pub struct Written {
     pub crc: u32,
 }
 
+impl Written {
+    /// The meta data of the XOR file; `header` is the one that was written. The checksum is in it if `with_crc`, which
+    /// the original does only with `SCR_CRC_ON_COPY`.
+    pub fn meta(&self, header: &Header, with_crc: bool) -> Meta {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let name = XorName {
+            group_id: header.members.first().map_or(0, |rank| rank.0),
+            members: number(header.members.len()),
+            index: header.index().map_or(0, number),
+        };
+        Meta {
+            file: name.to_string(),
+            kind: FileKind::Xor,
+            size: self.bytes,
+            checkpoint: header.checkpoint,
+            rank: header.current.rank,
+            ranks: header.ranks,
+            complete: true,
+            crc: with_crc.then_some(self.crc),
+        }
+    }
+}
+
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`.
 ///
 /// `left` and `right` are the neighbours in the ring; what they must guarantee is said in [`link`](super::link). Progress
@@ -87,7 +112,7 @@ pub fn encode_member(
     let head = file::encode(&header.to_tree());
     crc.update(&head);
     out.write_all(&head).map_err(writing)?;
-    let mut scratch = member.pool.take(member.piece.min(super::piece::MAX_PIECE_BYTES));
+    let mut scratch = member.pool.take(usable_piece(member.piece));
     let mut free = Vec::new();
     for (offset, length) in pieces(member.chunk, member.piece) {
         let mut travelling = std::mem::take(&mut free);

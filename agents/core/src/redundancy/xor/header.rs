@@ -170,14 +170,27 @@ impl Header {
     }
 }
 
+/// When a member is rebuilt: the original orders the elements of the new header differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// By the library in `SCR_Init`.
+    Restart,
+    /// By `scr_rebuild_xor` after the drain.
+    Drain,
+}
+
 /// The header that a rebuilt XOR file gets, from the headers of the lost member's right and left neighbours, with the
 /// original's order of elements (`FORMATS.md` §6).
-pub fn rebuilt(right: &Tree, left: &Tree) -> Result<Tree, RedundancyError> {
+pub fn rebuilt(right: &Tree, left: &Tree, occasion: Occasion) -> Result<Tree, RedundancyError> {
     let missing = |side: &str, key: &str| bad(&format!("the {side} neighbour"), format!("{key} is missing"));
     let mut tree = as_received(right);
     tree.unset("CURRENT");
-    let own = tree.get("PARTNER").cloned().ok_or_else(|| missing("right", "PARTNER"))?;
     tree.unset("PARTNER");
+    let own = right.get("PARTNER").ok_or_else(|| missing("right", "PARTNER"))?;
+    let own = match occasion {
+        Occasion::Restart => own.clone(),
+        Occasion::Drain => as_received(own),
+    };
     tree.set("CURRENT", own);
     let partner = left.get("CURRENT").ok_or_else(|| missing("left", "CURRENT"))?;
     tree.set("PARTNER", as_received(partner));
