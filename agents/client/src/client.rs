@@ -101,10 +101,7 @@ impl Builder {
             None => Surroundings::from_environment()?,
         };
         surroundings.reconnect = self.reconnect.unwrap_or(surroundings.reconnect);
-        let connection = surroundings
-            .agent
-            .clone()
-            .map(|agent| Connection::new(agent, &surroundings));
+        let connection = surroundings.agent.clone().map(|agent| Connection::new(agent, &surroundings));
         let mut client = Client {
             connection,
             surroundings,
@@ -132,11 +129,7 @@ impl Client {
 
     /// For those who want something else than [`Client::init`].
     pub fn builder() -> Builder {
-        Builder {
-            exit_on_halt: true,
-            reconnect: None,
-            surroundings: None,
-        }
+        Builder { exit_on_halt: true, reconnect: None, surroundings: None }
     }
 
     /// This process's rank.
@@ -151,10 +144,7 @@ impl Client {
 
     /// The node, as its agent calls it; as the launcher calls it, if at all, when the API is switched off.
     pub fn node(&self) -> Option<&NodeName> {
-        self.connection
-            .as_ref()
-            .and_then(Connection::node)
-            .or(self.surroundings.node.as_ref())
+        self.connection.as_ref().and_then(Connection::node).or(self.surroundings.node.as_ref())
     }
 
     /// False if `SCR_ENABLE=0` switched the API off.
@@ -185,10 +175,7 @@ impl Client {
     /// and [`Client::have_restart`] tells which, on all ranks.
     pub fn complete_restart(&mut self, valid: bool) -> Result<RestartOutcome, ClientError> {
         let Phase::Restarting(_) = self.phase else {
-            return Err(ClientError::Outside {
-                call: "complete_restart",
-                start: "start_restart",
-            });
+            return Err(ClientError::Outside { call: "complete_restart", start: "start_restart" });
         };
         let call = Call::CompleteRestart { valid };
         let outcome = match self.call(call.clone())? {
@@ -198,8 +185,7 @@ impl Client {
             }
             Some(Reply::Restart(restart)) => {
                 self.take_restart(restart);
-                self.offered
-                    .map_or(RestartOutcome::Nothing, RestartOutcome::Older)
+                self.offered.map_or(RestartOutcome::Nothing, RestartOutcome::Older)
             }
             Some(other) => return Err(unexpected(&call, &other)),
         };
@@ -234,17 +220,10 @@ impl Client {
     /// is. Outside a checkpoint it is an error if the file cannot be read. Not collective.
     pub fn route_file(&mut self, name: impl AsRef<Path>) -> Result<PathBuf, ClientError> {
         let name = name.as_ref();
-        let bad = || ClientError::BadName {
-            name: name.to_string_lossy().into_owned(),
-        };
+        let bad = || ClientError::BadName { name: name.to_string_lossy().into_owned() };
         name.file_name().ok_or_else(bad)?;
-        let text = name
-            .to_str()
-            .filter(|text| !text.contains('\0') && !text.ends_with('/'))
-            .ok_or_else(bad)?;
-        let call = Call::Route {
-            name: text.to_owned(),
-        };
+        let text = name.to_str().filter(|text| !text.contains('\0') && !text.ends_with('/')).ok_or_else(bad)?;
+        let call = Call::Route { name: text.to_owned() };
         match self.call(call.clone())? {
             None => Ok(name.to_owned()),
             Some(Reply::Path(path)) => Ok(path),
@@ -257,10 +236,7 @@ impl Client {
     /// [`Builder::exit_on_halt`]`(false)`.
     pub fn complete_checkpoint(&mut self, valid: bool) -> Result<Completed, ClientError> {
         let Phase::Checkpointing(checkpoint) = self.phase else {
-            return Err(ClientError::Outside {
-                call: "complete_checkpoint",
-                start: "start_checkpoint",
-            });
+            return Err(ClientError::Outside { call: "complete_checkpoint", start: "start_checkpoint" });
         };
         let call = Call::Complete { valid };
         let answer = match self.call(call.clone()) {
@@ -272,20 +248,8 @@ impl Client {
             other => other?,
         };
         let completed = match answer {
-            None => Completed {
-                checkpoint,
-                kept: valid,
-                halt: None,
-            },
-            Some(Reply::Completed {
-                checkpoint,
-                kept,
-                halt,
-            }) => Completed {
-                checkpoint,
-                kept,
-                halt,
-            },
+            None => Completed { checkpoint, kept: valid, halt: None },
+            Some(Reply::Completed { checkpoint, kept, halt }) => Completed { checkpoint, kept, halt },
             Some(other) => return Err(unexpected(&call, &other)),
         };
         self.phase = Phase::Computing;
@@ -303,9 +267,7 @@ impl Client {
         if data.len() > LARGEST_CONTRIBUTION {
             return Err(ClientError::TooLarge { size: data.len() });
         }
-        let call = Call::Allgather {
-            data: Base64(data.to_vec()),
-        };
+        let call = Call::Allgather { data: Base64(data.to_vec()) };
         match self.call(call.clone())? {
             None if self.ranks() == 1 => Ok(vec![data.to_vec()]),
             None => Err(ClientError::Disabled { call: call.name() }),
@@ -314,10 +276,7 @@ impl Client {
             }
             Some(Reply::Gathered(parts)) => {
                 let answer = format!("with {} parts for {} ranks", parts.len(), self.ranks());
-                Err(ClientError::Unexpected {
-                    call: call.name(),
-                    answer,
-                })
+                Err(ClientError::Unexpected { call: call.name(), answer })
             }
             Some(other) => Err(unexpected(&call, &other)),
         }
@@ -345,17 +304,10 @@ impl Client {
         let Some(connection) = &mut self.connection else {
             return Ok(None);
         };
-        let seq = if call.is_collective() {
-            self.calls + 1
-        } else {
-            self.calls
-        };
+        let seq = if call.is_collective() { self.calls + 1 } else { self.calls };
         let result = connection.call(seq, &call)?;
         self.calls = seq;
-        result.map(Some).map_err(|source| ClientError::Failed {
-            call: call.name(),
-            source,
-        })
+        result.map(Some).map_err(|source| ClientError::Failed { call: call.name(), source })
     }
 
     fn expect_computing(&self, call: &'static str) -> Result<(), ClientError> {
@@ -391,19 +343,10 @@ impl std::fmt::Debug for Client {
 }
 
 fn fresh() -> Restart {
-    Restart {
-        checkpoint: None,
-        source: RestartSource::Fresh,
-        directory: None,
-        files: Vec::new(),
-        halt: None,
-    }
+    Restart { checkpoint: None, source: RestartSource::Fresh, directory: None, files: Vec::new(), halt: None }
 }
 
 fn unexpected(call: &Call, answer: &Reply) -> ClientError {
     let answer = format!("{answer:?}").chars().take(200).collect();
-    ClientError::Unexpected {
-        call: call.name(),
-        answer,
-    }
+    ClientError::Unexpected { call: call.name(), answer }
 }

@@ -36,13 +36,7 @@ impl Connection {
             rank: surroundings.rank,
             ranks: surroundings.ranks,
         };
-        Connection {
-            agent,
-            hello,
-            patience: surroundings.reconnect,
-            stream: None,
-            node: None,
-        }
+        Connection { agent, hello, patience: surroundings.reconnect, stream: None, node: None }
     }
 
     /// The node's name, as the agent gave it.
@@ -51,16 +45,9 @@ impl Connection {
     }
 
     /// Makes a call; the agent's own "no" is the inner result.
-    pub(crate) fn call(
-        &mut self,
-        seq: u64,
-        call: &Call,
-    ) -> Result<Result<Reply, CallError>, ClientError> {
+    pub(crate) fn call(&mut self, seq: u64, call: &Call) -> Result<Result<Reply, CallError>, ClientError> {
         let name = call.name();
-        let message = ToAgent::Call {
-            seq,
-            call: call.clone(),
-        };
+        let message = ToAgent::Call { seq, call: call.clone() };
         let request = frame::encode(&message).map_err(|source| self.garbled(name, source))?;
         let mut patience = Patience::new(self.patience);
         loop {
@@ -69,20 +56,14 @@ impl Connection {
                 None => self.connect(name, &mut patience)?,
             };
             match exchange(&mut stream, &request) {
-                Ok(ToRank::Reply {
-                    seq: answered,
-                    result,
-                }) if answered == seq => {
+                Ok(ToRank::Reply { seq: answered, result }) if answered == seq => {
                     self.stream = Some(stream);
                     return Ok(result);
                 }
                 Ok(ToRank::Refused { reason }) => return Err(self.refused(name, reason)),
                 Ok(other) => {
                     let answer = format!("{other:?}").chars().take(200).collect::<String>();
-                    return Err(ClientError::Unexpected {
-                        call: name,
-                        answer: format!("{answer} to call {seq}"),
-                    });
+                    return Err(ClientError::Unexpected { call: name, answer: format!("{answer} to call {seq}") });
                 }
                 // The agent is gone. Its successor may die of the same call, so this counts as waiting too.
                 Err(FrameError::Io(source)) => patience.pause(self, name, source)?,
@@ -91,11 +72,7 @@ impl Connection {
         }
     }
 
-    fn connect(
-        &mut self,
-        call: &'static str,
-        patience: &mut Patience,
-    ) -> Result<UnixStream, ClientError> {
+    fn connect(&mut self, call: &'static str, patience: &mut Patience) -> Result<UnixStream, ClientError> {
         loop {
             match self.greet(patience.left.max(LEAST_WELCOME)) {
                 Ok((stream, ToRank::Welcome { node })) => {
@@ -104,16 +81,10 @@ impl Connection {
                 }
                 Ok((_, ToRank::Refused { reason })) => return Err(self.refused(call, reason)),
                 Ok((_, ToRank::Reply { seq, .. })) => {
-                    return Err(ClientError::Unexpected {
-                        call,
-                        answer: format!("a reply to call {seq} to hello"),
-                    });
+                    return Err(ClientError::Unexpected { call, answer: format!("a reply to call {seq} to hello") });
                 }
                 Err(FrameError::Io(source)) => {
-                    if matches!(
-                        source.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) {
+                    if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
                         patience.left = Duration::ZERO;
                     }
                     patience.pause(self, call, source)?;
@@ -134,19 +105,11 @@ impl Connection {
     }
 
     fn refused(&self, call: &'static str, reason: String) -> ClientError {
-        ClientError::Refused {
-            call,
-            socket: self.agent.socket.clone(),
-            reason,
-        }
+        ClientError::Refused { call, socket: self.agent.socket.clone(), reason }
     }
 
     fn garbled(&self, call: &'static str, source: FrameError) -> ClientError {
-        ClientError::Garbled {
-            call,
-            socket: self.agent.socket.clone(),
-            source,
-        }
+        ClientError::Garbled { call, socket: self.agent.socket.clone(), source }
     }
 }
 
@@ -164,26 +127,13 @@ struct Patience {
 
 impl Patience {
     fn new(total: Duration) -> Self {
-        Patience {
-            left: total,
-            pause: FIRST_PAUSE,
-        }
+        Patience { left: total, pause: FIRST_PAUSE }
     }
 
-    fn pause(
-        &mut self,
-        connection: &Connection,
-        call: &'static str,
-        source: io::Error,
-    ) -> Result<(), ClientError> {
+    fn pause(&mut self, connection: &Connection, call: &'static str, source: io::Error) -> Result<(), ClientError> {
         if self.left.is_zero() {
             let socket = connection.agent.socket.clone();
-            return Err(ClientError::Unreachable {
-                call,
-                socket,
-                waited: connection.patience,
-                source,
-            });
+            return Err(ClientError::Unreachable { call, socket, waited: connection.patience, source });
         }
         let pause = self.pause.min(self.left);
         std::thread::sleep(pause);

@@ -68,9 +68,7 @@ pub enum ClientError {
         source: CallError,
     },
     /// `start_checkpoint` or `start_restart` before the last one was completed.
-    #[error(
-        "{call} inside checkpoint {checkpoint}: complete it first (complete_checkpoint, or complete_restart)"
-    )]
+    #[error("{call} inside checkpoint {checkpoint}: complete it first (complete_checkpoint, or complete_restart)")]
     Inside {
         /// The call.
         call: &'static str,
@@ -106,9 +104,7 @@ pub enum ClientError {
         name: String,
     },
     /// The API is switched off, and this call has no meaning without an agent.
-    #[error(
-        "{call}: SCR_ENABLE=0 switches the agents off, and with more than one rank this call needs them; unset it"
-    )]
+    #[error("{call}: SCR_ENABLE=0 switches the agents off, and with more than one rank this call needs them; unset it")]
     Disabled {
         /// The call.
         call: &'static str,

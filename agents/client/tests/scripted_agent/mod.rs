@@ -63,12 +63,7 @@ impl ScriptedAgent {
                 *current.lock().unwrap() = None;
             }
         });
-        ScriptedAgent {
-            directory,
-            stop,
-            connection,
-            thread,
-        }
+        ScriptedAgent { directory, stop, connection, thread }
     }
 
     pub fn surroundings(&self, rank: u32, ranks: u32) -> Surroundings {
@@ -77,23 +72,14 @@ impl ScriptedAgent {
             generation: Generation(4),
             socket: self.directory.path().join("agent.sock"),
         };
-        Surroundings {
-            rank: Rank(rank),
-            ranks,
-            node: None,
-            agent: Some(agent),
-            reconnect: Duration::from_secs(20),
-        }
+        Surroundings { rank: Rank(rank), ranks, node: None, agent: Some(agent), reconnect: Duration::from_secs(20) }
     }
 
     pub fn environment(&self, rank: u32, ranks: u32) -> Vec<(&'static str, String)> {
         vec![
             (environment::JOB, "heat.1".to_owned()),
             (environment::GENERATION, "4".to_owned()),
-            (
-                environment::SOCKET,
-                self.socket().to_str().unwrap().to_owned(),
-            ),
+            (environment::SOCKET, self.socket().to_str().unwrap().to_owned()),
             (environment::RANK, rank.to_string()),
             (environment::RANKS, ranks.to_string()),
         ]
@@ -126,52 +112,24 @@ impl ScriptedAgent {
 }
 
 fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<Item = Act>>) {
-    let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream) else {
-        panic!("the first message is hello")
-    };
-    assert_eq!(
-        (hello.version, hello.job.as_str(), hello.generation),
-        (VERSION, "heat.1", Generation(4))
-    );
+    let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream) else { panic!("the first message is hello") };
+    assert_eq!((hello.version, hello.job.as_str(), hello.generation), (VERSION, "heat.1", Generation(4)));
     if let Some(Act::Refuse(reason)) = script.next_if(|act| matches!(act, Act::Refuse(_))) {
-        frame::send(
-            &mut stream,
-            &ToRank::Refused {
-                reason: reason.to_owned(),
-            },
-        )
-        .unwrap();
+        frame::send(&mut stream, &ToRank::Refused { reason: reason.to_owned() }).unwrap();
         return;
     }
-    frame::send(
-        &mut stream,
-        &ToRank::Welcome {
-            node: NodeName::new("node7"),
-        },
-    )
-    .unwrap();
+    frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }).unwrap();
     while let Ok(message) = frame::receive::<ToAgent>(&mut stream) {
-        let ToAgent::Call { seq, call } = message else {
-            panic!("hello comes once")
-        };
+        let ToAgent::Call { seq, call } = message else { panic!("hello comes once") };
         let expect = |number, expected| assert_eq!((seq, &call), (number, &expected));
         match script.next().expect("no call is expected any more") {
             Act::Answer(number, expected, reply) => {
                 expect(number, expected);
-                frame::send(
-                    &mut stream,
-                    &ToRank::Reply {
-                        seq,
-                        result: Ok(reply),
-                    },
-                )
-                .unwrap();
+                frame::send(&mut stream, &ToRank::Reply { seq, result: Ok(reply) }).unwrap();
             }
             Act::Fail(number, expected, message) => {
                 expect(number, expected);
-                let result = Err(CallError {
-                    message: message.to_owned(),
-                });
+                let result = Err(CallError { message: message.to_owned() });
                 frame::send(&mut stream, &ToRank::Reply { seq, result }).unwrap();
             }
             Act::Say(number, expected, message) => {
