@@ -1,1 +1,32 @@
-//! The node agent: serves ranks, peers and the orchestrator on one node.
+//! The node agent: one a node, `holdfast agent`.
+//!
+//! It serves the ranks on its node (the checkpoint API, on a Unix socket), its peers (collectives, files, pieces of
+//! redundancy) and the orchestrator (health, halt, run, drain), the last two on one TLS port. Everything that it must not
+//! forget lies in the control directory, so that an agent that was killed alone is started again and goes on.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`daemon`] | from the line on standard input to the end of the process |
+//! | [`agent`] | what all tasks of the agent share |
+//! | [`paths`] | node paths and where they really are below a virtual node's root |
+//! | [`store`] | the node's checkpoint files and their filemaps |
+//! | [`inventory`] | what the node holds, for restarts and drains |
+//! | [`health`] | memory, load, directories |
+//! | [`halt`] | the halt file |
+//! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
+//! | [`copy`] | the drain's copy, rebuild and verify |
+//! | [`ranks`] | the socket: who is connected, routing, calls, killing |
+//! | [`collective`] | calls of all ranks gathered at the leader, carried out by orders to every agent |
+//! | [`orders`] | the steps that a leader can order: seal, encode, transfer, rebuild, fetch, flush |
+//! | [`stream`] | connections to peers: links and bulk streams |
+//! | [`events`] | what the orchestrator is told |
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod daemon;
+pub mod events;
+pub mod paths;
+pub mod collective;
+pub mod ranks;
+pub mod stream;

@@ -1,0 +1,39 @@
+//! What all tasks of the agent share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use holdfast_wire::agent::StopRequest;
+use holdfast_wire::run::AgentStart;
+use tokio::sync::watch;
+
+use crate::collective::Collectives;
+use crate::events::{EventLog, ProgressBoard};
+use crate::paths::Paths;
+use crate::ranks::Ranks;
+use crate::stream::Streams;
+
+/// The agent of one node.
+#[derive(Debug)]
+pub struct Agent {
+    /// Who this is, as the orchestrator said.
+    pub start: AgentStart,
+    /// Its directories.
+    pub paths: Paths,
+    /// Chosen at random at start; a poller sees by it that the agent was restarted.
+    pub instance: u64,
+    /// What the orchestrator is told.
+    pub events: Arc<EventLog>,
+    /// The long work under way.
+    pub progress: Arc<ProgressBoard>,
+    /// The ranks on this node.
+    pub ranks: Ranks,
+    /// The run, its collectives, and the leader if this is it.
+    pub collectives: Collectives,
+    /// Connections to and from peers.
+    pub streams: Streams,
+    /// Connections refused.
+    pub strangers: AtomicU64,
+    /// Set once: the agent is to end.
+    pub stop: watch::Sender<Option<StopRequest>>,
+}

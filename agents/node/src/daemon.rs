@@ -1,0 +1,1 @@
+//! From the line on standard input to the end of the process.

@@ -1,0 +1,188 @@
+//! What the orchestrator is told: numbered events, kept until they are old, and the work under way.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_wire::CheckpointId;
+use holdfast_wire::agent::{AgentEvent, NumberedEvent, Progress};
+use tokio::sync::Notify;
+
+/// How many events are kept. The orchestrator polls several times a second; what it has not fetched after this many
+/// is lost to it, never the agent's memory.
+const KEPT: usize = 10_000;
+
+/// The events of this agent, oldest first.
+#[derive(Debug, Default)]
+pub struct EventLog {
+    kept: Mutex<Kept>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    last: u64,
+    events: VecDeque<NumberedEvent>,
+}
+
+impl EventLog {
+    /// Adds an event and wakes who waits for news.
+    pub fn add(&self, event: AgentEvent) {
+        tracing::info!(?event, "event");
+        let mut kept = lock(&self.kept);
+        kept.last += 1;
+        let number = kept.last;
+        kept.events.push_back(NumberedEvent { number, event });
+        if kept.events.len() > KEPT {
+            kept.events.pop_front();
+        }
+        drop(kept);
+        self.news.notify_waiters();
+    }
+
+    /// The events after `after`, oldest first.
+    pub fn since(&self, after: u64) -> Vec<NumberedEvent> {
+        let kept = lock(&self.kept);
+        // Newest at the back; a poll usually wants the last few.
+        let start = kept.events.iter().rposition(|event| event.number <= after).map_or(0, |at| at + 1);
+        kept.events.iter().skip(start).cloned().collect()
+    }
+
+    /// Returns when there is an event after `after`.
+    pub async fn wait_for_news(&self, after: u64) {
+        loop {
+            let news = self.news.notified();
+            tokio::pin!(news);
+            // Registered before looking, so that an event in between is not missed.
+            news.as_mut().enable();
+            if lock(&self.kept).last > after {
+                return;
+            }
+            news.await;
+        }
+    }
+}
+
+/// The long work under way.
+#[derive(Debug, Default)]
+pub struct ProgressBoard {
+    tasks: Mutex<Vec<Arc<Task>>>,
+}
+
+#[derive(Debug)]
+struct Task {
+    name: &'static str,
+    checkpoint: CheckpointId,
+    total: u64,
+    done: AtomicU64,
+}
+
+impl ProgressBoard {
+    /// Begins a piece of work of `total` bytes; it is on the board until the guard is dropped.
+    pub fn begin(self: &Arc<Self>, name: &'static str, checkpoint: CheckpointId, total: u64) -> Working {
+        let task = Arc::new(Task { name, checkpoint, total, done: AtomicU64::new(0) });
+        lock(&self.tasks).push(task.clone());
+        Working { board: self.clone(), task }
+    }
+
+    /// What is under way, the same work on the same dataset added up.
+    pub fn snapshot(&self) -> Vec<Progress> {
+        let mut all: Vec<Progress> = Vec::new();
+        for task in lock(&self.tasks).iter() {
+            let done = task.done.load(Ordering::Relaxed).min(task.total);
+            match all.iter_mut().find(|known| known.task == task.name && known.checkpoint == task.checkpoint) {
+                Some(known) => {
+                    known.done += done;
+                    known.total += task.total;
+                }
+                None => all.push(Progress {
+                    task: task.name.to_owned(),
+                    checkpoint: task.checkpoint,
+                    done,
+                    total: task.total,
+                }),
+            }
+        }
+        all
+    }
+}
+
+/// A piece of work on the board.
+#[derive(Debug)]
+pub struct Working {
+    board: Arc<ProgressBoard>,
+    task: Arc<Task>,
+}
+
+impl Working {
+    /// `bytes` more are done.
+    pub fn advance(&self, bytes: u64) {
+        self.task.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        lock(&self.board.tasks).retain(|task| !Arc::ptr_eq(task, &self.task));
+    }
+}
+
+/// Locks, whatever happened to an earlier holder: none of our locked sections leaves half a change behind.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(text: &str) -> AgentEvent {
+        AgentEvent::Notice { message: text.to_owned() }
+    }
+
+    #[test]
+    fn a_poll_gets_what_came_after_what_it_has_seen() {
+        let log = EventLog::default();
+        log.add(notice("a"));
+        log.add(notice("b"));
+        assert_eq!(log.since(0).len(), 2);
+        assert_eq!(log.since(1).iter().map(|event| event.number).collect::<Vec<_>>(), [2]);
+        assert!(log.since(2).is_empty());
+    }
+
+    #[test]
+    fn old_events_are_let_go() {
+        let log = EventLog::default();
+        for _ in 0..KEPT + 5 {
+            log.add(notice("x"));
+        }
+        assert_eq!(log.since(0).len(), KEPT);
+        assert_eq!(log.since(0)[0].number, 6);
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_by_the_next_event() {
+        let log = Arc::new(EventLog::default());
+        log.add(notice("seen"));
+        let waiting = tokio::spawn({
+            let log = log.clone();
+            async move { log.wait_for_news(1).await }
+        });
+        log.add(notice("new"));
+        waiting.await.unwrap();
+    }
+
+    #[test]
+    fn the_board_adds_up_ranks_and_forgets_finished_work() {
+        let board = Arc::new(ProgressBoard::default());
+        let first = board.begin("encode", CheckpointId(3), 100);
+        let second = board.begin("encode", CheckpointId(3), 50);
+        first.advance(40);
+        second.advance(50);
+        let snapshot = board.snapshot();
+        assert_eq!((snapshot.len(), snapshot[0].done, snapshot[0].total), (1, 90, 150));
+        drop(first);
+        drop(second);
+        assert!(board.snapshot().is_empty());
+    }
+}

@@ -1,0 +1,515 @@
+//! The orchestrator's requests to an agent: HTTPS + JSON on the agent's port, each with the job's token as
+//! `Authorization: Bearer <base64>`.
+//!
+//! | request | path | body → answer |
+//! |---|---|---|
+//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`]; held back up to `wait_ms` until there is news |
+//! | POST | [`RUN`] | [`RunPlan`](crate::run::RunPlan) → [`RunAccepted`] |
+//! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
+//! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
+//! | GET | [`INVENTORY`] | → [`Inventory`] |
+//! | GET, POST | [`HALT`] | [`HaltChange`] → [`HaltState`] |
+//! | POST | [`COPY`] | [`CopyRequest`] → [`CopyReply`] |
+//! | POST | [`REBUILD`] | [`RebuildRequest`] → [`RebuildReply`] |
+//! | POST | [`VERIFY`] | [`VerifyRequest`] → [`VerifyReply`] |
+//! | POST | [`FLUSHED`] | [`FlushedNote`] → [`Empty`] |
+//! | POST | [`STOP`] | [`StopRequest`] → [`Empty`] |
+//!
+//! A request that fails answers with a status of 4xx or 5xx and a [`Problem`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rank::RestartSource;
+use crate::{CheckpointId, Generation, NodeName, Rank};
+
+/// News and health.
+pub const POLL: &str = "/v1/poll";
+/// Prepare a generation.
+pub const RUN: &str = "/v1/run";
+/// Kill the node's ranks.
+pub const KILL: &str = "/v1/kill";
+/// An agent of the run was restarted and listens elsewhere.
+pub const PEERS: &str = "/v1/peers";
+/// What the node holds.
+pub const INVENTORY: &str = "/v1/inventory";
+/// The halt conditions.
+pub const HALT: &str = "/v1/halt";
+/// Drain: copy this node's files of a dataset to the prefix directory.
+pub const COPY: &str = "/v1/copy";
+/// Drain: rebuild one redundancy set in the prefix directory.
+pub const REBUILD: &str = "/v1/rebuild";
+/// Drain: check files in the prefix directory against their checksums.
+pub const VERIFY: &str = "/v1/verify";
+/// Drain: the dataset is on the prefix directory now.
+pub const FLUSHED: &str = "/v1/flushed";
+/// End the agent.
+pub const STOP: &str = "/v1/stop";
+
+/// An answer without content.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Empty {}
+
+/// Why a request failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Problem {
+    /// What was being done, to which file or node, what went wrong, what to do.
+    pub message: String,
+}
+
+/// Asks for health and news.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PollRequest {
+    /// The highest event number already seen, 0 at first.
+    pub after: u64,
+    /// How long to wait for news before answering without, milliseconds.
+    pub wait_ms: u64,
+}
+
+/// Health and news.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PollReply {
+    /// Chosen at random when the agent starts: when it changes, events count from 1 again.
+    pub instance: u64,
+    /// How the node is.
+    pub health: Health,
+    /// What happened since, oldest first.
+    pub events: Vec<NumberedEvent>,
+    /// Long work under way, for progress bars.
+    pub progress: Vec<Progress>,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// The node.
+    pub node: NodeName,
+    /// The run it serves.
+    pub generation: Generation,
+    /// Ranks that are connected and alive.
+    pub ranks: Vec<Rank>,
+    /// Memory of the machine, bytes.
+    pub memory_total: u64,
+    /// Memory that could be used now, bytes.
+    pub memory_available: u64,
+    /// Load average of the last minute.
+    pub load: f64,
+    /// Control and cache directories.
+    pub directories: Vec<DirectoryHealth>,
+    /// Connections refused because they had no token, or no TLS, since the agent started.
+    pub strangers: u64,
+    /// The newest checkpoint that is complete in cache here, and whether it can survive this node.
+    pub newest: Option<CheckpointId>,
+    /// The agent's own resident memory, bytes.
+    pub agent_memory: u64,
+}
+
+/// One of a node's directories.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DirectoryHealth {
+    /// The path as the node sees it.
+    pub path: String,
+    /// What is wrong with it: not writable, too small; `None` if all is well.
+    pub fault: Option<String>,
+    /// Size of its file system, bytes.
+    pub total: u64,
+    /// Free for us, bytes.
+    pub available: u64,
+}
+
+/// An event and its number.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NumberedEvent {
+    /// Counts up from 1 in one instance of an agent.
+    pub number: u64,
+    /// What happened.
+    pub event: AgentEvent,
+}
+
+/// What an agent reports. Events about the whole run come from the leader only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum AgentEvent {
+    /// A rank said hello.
+    RankConnected {
+        /// The run.
+        generation: Generation,
+        /// The rank.
+        rank: Rank,
+        /// Its process.
+        pid: u32,
+    },
+    /// A rank's process is gone.
+    RankGone {
+        /// The run.
+        generation: Generation,
+        /// The rank.
+        rank: Rank,
+        /// Its process.
+        pid: u32,
+    },
+    /// Leader: a way to restart was tried and did not work.
+    RestartAttempt {
+        /// The run.
+        generation: Generation,
+        /// The checkpoint that was tried.
+        checkpoint: CheckpointId,
+        /// Cache or prefix directory.
+        from: String,
+        /// Why it cannot be used.
+        reason: String,
+    },
+    /// Leader: all ranks are initialised.
+    Restarted {
+        /// The run.
+        generation: Generation,
+        /// What they start from.
+        checkpoint: Option<CheckpointId>,
+        /// Where it came from.
+        source: RestartSource,
+        /// Ranks whose files were rebuilt.
+        rebuilt: Vec<Rank>,
+        /// Ranks whose files were moved to another node.
+        moved: Vec<Rank>,
+        /// How long it took, milliseconds.
+        millis: u64,
+    },
+    /// Leader: a checkpoint begins.
+    CheckpointStarted {
+        /// The run.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+    },
+    /// Leader: the redundancy of a checkpoint is being made.
+    EncodeStarted {
+        /// The run.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+    },
+    /// Leader: lost files are being rebuilt in cache.
+    RebuildStarted {
+        /// The run.
+        generation: Generation,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The ranks.
+        ranks: Vec<Rank>,
+    },
+    /// Leader: a checkpoint is complete.
+    CheckpointComplete {
+        /// The run.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// The scheme that protects it: `XOR`, `PARTNER`, or `LOCAL`, which protects against nothing.
+        scheme: String,
+        /// Bytes of all ranks' files.
+        bytes: u64,
+        /// From the call to its end, milliseconds.
+        millis: u64,
+    },
+    /// Leader: a checkpoint was dropped.
+    CheckpointFailed {
+        /// The run.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// Why.
+        reason: String,
+    },
+    /// Leader: a checkpoint reached the prefix directory.
+    Flushed {
+        /// The run.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// The directory's name below the prefix.
+        directory: String,
+        /// How long it took, milliseconds.
+        millis: u64,
+    },
+    /// Leader: a flush failed; the checkpoint is still in cache.
+    FlushFailed {
+        /// The run.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// Why.
+        reason: String,
+    },
+    /// Leader: a halt condition holds; the ranks were told to stop.
+    Halting {
+        /// The run.
+        generation: Generation,
+        /// The condition.
+        reason: String,
+    },
+    /// Leader: the application called finalize.
+    Finalized {
+        /// The run.
+        generation: Generation,
+    },
+    /// Somebody without the token knocked.
+    Stranger {
+        /// From where.
+        peer: String,
+        /// What they did.
+        reason: String,
+    },
+    /// Something a person should read.
+    Notice {
+        /// The text.
+        message: String,
+    },
+}
+
+/// One piece of long work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// `encode`, `rebuild`, `transfer`, `fetch`, `flush`, `copy`.
+    pub task: String,
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// The generation is prepared: older ranks are gone, the socket serves the new ones.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunAccepted {
+    /// The socket of this node's agent, as a path that a process on this machine can open.
+    pub socket: PathBuf,
+}
+
+/// Kills ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KillRequest {
+    /// Ranks of this generation and older ones.
+    pub generation: Generation,
+    /// Why, for the log.
+    pub reason: String,
+}
+
+/// Which processes were killed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KillReply {
+    /// Process ids.
+    pub killed: Vec<u32>,
+}
+
+/// Where agents of the run listen now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeersUpdate {
+    /// The run.
+    pub generation: Generation,
+    /// New addresses by node.
+    pub addresses: BTreeMap<NodeName, SocketAddr>,
+}
+
+/// What a node holds, from its control directory (own state, or what LLNL's library left there).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The node.
+    pub node: Option<NodeName>,
+    /// One entry a rank and dataset, partner copies included.
+    pub holdings: Vec<Holding>,
+    /// The flush file: datasets and where they are.
+    pub flush: BTreeMap<CheckpointId, Locations>,
+    /// The nodes file.
+    pub nodes: Option<u32>,
+    /// Files that could not be read, and why: reported, never fatal.
+    pub faults: Vec<String>,
+}
+
+/// Files of one rank of one dataset on one node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// The rank that owns the files.
+    pub rank: Rank,
+    /// Ranks of the run that wrote it, from the meta files; 0 if there is none.
+    pub ranks: u32,
+    /// True if every expected file is there with the right size and a meta file that says complete.
+    pub complete: bool,
+    /// What is wrong, if it is not.
+    pub fault: Option<String>,
+    /// Set if these are partner copies: the node of the owner.
+    pub partner_of: Option<NodeName>,
+    /// The rank's descriptor, as its hash in SCR's names (values as text), absent if not known.
+    pub descriptor: Option<DescriptorFields>,
+    /// The files: base names, sizes.
+    pub files: Vec<HeldFile>,
+}
+
+/// A redundancy descriptor as it lies in a filemap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescriptorFields {
+    /// `LOCAL`, `PARTNER`, `XOR`.
+    pub scheme: String,
+    /// Index of the descriptor.
+    pub index: u32,
+    /// INTERVAL.
+    pub interval: u64,
+    /// BASE.
+    pub base: String,
+    /// DIRECTORY.
+    pub directory: String,
+    /// GROUPS.
+    pub groups: u32,
+    /// GROUP_ID.
+    pub group_id: u32,
+    /// GROUP_SIZE.
+    pub group_size: u32,
+    /// GROUP_RANK.
+    pub group_rank: u32,
+    /// HOP_DISTANCE.
+    pub hop_distance: u32,
+    /// SET_SIZE.
+    pub set_size: u32,
+    /// ENABLED.
+    pub enabled: bool,
+}
+
+/// One file of a holding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFile {
+    /// Base name.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Where a dataset is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locations {
+    /// In cache.
+    pub cache: bool,
+    /// In the prefix directory.
+    pub pfs: bool,
+    /// On its way.
+    pub flushing: bool,
+}
+
+/// Changes halt conditions; what is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltChange {
+    /// `ExitReason`: halt now.
+    pub reason: Option<String>,
+    /// `CheckpointsLeft`.
+    pub checkpoints_left: Option<i64>,
+    /// `ExitAfter`, seconds since the epoch.
+    pub after: Option<i64>,
+    /// `ExitBefore`, seconds since the epoch.
+    pub before: Option<i64>,
+    /// `HaltSeconds`.
+    pub seconds: Option<i64>,
+    /// Conditions to remove first: `ExitReason`, `CheckpointsLeft`, `ExitAfter`, `ExitBefore`, `HaltSeconds`.
+    pub unset: Vec<String>,
+}
+
+/// The halt file, and what follows from it now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltState {
+    /// `ExitReason`.
+    pub reason: Option<String>,
+    /// `CheckpointsLeft`.
+    pub checkpoints_left: Option<i64>,
+    /// `ExitAfter`.
+    pub after: Option<i64>,
+    /// `ExitBefore`.
+    pub before: Option<i64>,
+    /// `HaltSeconds`.
+    pub seconds: Option<i64>,
+    /// The first condition that holds now, in the words of `scr_retries_halt`.
+    pub met: Option<String>,
+}
+
+/// Copies this node's files of a dataset.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CopyRequest {
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// The checkpoint directory on the parallel file system, absolute.
+    pub directory: PathBuf,
+    /// Compute CRC32 while copying, and record it in the meta files here and there.
+    pub crc: bool,
+    /// Nodes whose files their partners copy (round 1: known down; round 2: failed).
+    pub on_behalf_of: Vec<NodeName>,
+    /// Round 2: only partner copies.
+    pub partners_only: bool,
+    /// Buffer, bytes.
+    pub buffer_bytes: usize,
+}
+
+/// How the copy went, rank by rank.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CopyReply {
+    /// Owners whose partner copies this node holds for the dataset: owner's node per rank.
+    pub partners: BTreeMap<Rank, NodeName>,
+    /// Ranks that were copied (or were there already, verified), with bytes.
+    pub copied: BTreeMap<Rank, u64>,
+    /// Ranks that were not, and why, naming the file.
+    pub failed: BTreeMap<Rank, String>,
+}
+
+/// Rebuilds one member of one set in a checkpoint directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RebuildRequest {
+    /// The checkpoint directory on the parallel file system, absolute.
+    pub directory: PathBuf,
+    /// The set's id.
+    pub group_id: u32,
+    /// Members of the set.
+    pub members: u32,
+    /// The missing member, from 0.
+    pub missing: u32,
+}
+
+/// The member was rebuilt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RebuildReply {
+    /// Its rank.
+    pub rank: Rank,
+    /// Files written, base names.
+    pub files: Vec<String>,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Checks files of a checkpoint directory against the CRC32 in their meta files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VerifyRequest {
+    /// The checkpoint directory, absolute.
+    pub directory: PathBuf,
+    /// Base names.
+    pub files: Vec<String>,
+}
+
+/// What the check found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VerifyReply {
+    /// Damaged files and what is wrong with each.
+    pub damaged: BTreeMap<String, String>,
+}
+
+/// A dataset reached the prefix directory: the node's flush file is to say so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlushedNote {
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+}
+
+/// Ends the agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StopRequest {
+    /// Also remove the job's control and cache directories on this node.
+    pub remove: bool,
+}

@@ -1,0 +1,273 @@
+//! What agents say to each other.
+//!
+//! A connection begins with [`PeerHello`]. A *link* then carries the collectives: a member's ranks' calls to the
+//! leader, the leader's orders and results back, one frame each. A *stream* carries one body of raw bytes: the
+//! pieces of a ring, or the files of a rank.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{Inventory, Locations};
+use crate::bytes::Base64;
+use crate::rank::{Call, CallError, Reply};
+use crate::{CheckpointId, Generation, NodeName, Rank};
+
+/// First frame of a connection between agents.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerHello {
+    /// [`crate::VERSION`].
+    pub version: u32,
+    /// The job's token.
+    pub token: Base64,
+    /// The job id.
+    pub job: String,
+    /// The run; an older one than the receiver's is refused.
+    pub generation: Generation,
+    /// Who connects.
+    pub node: NodeName,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// What a connection between agents is for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Member to leader, for the whole run.
+    Link,
+    /// The pieces of one ring or chain, to one member of a group.
+    Ring(RingKey),
+    /// The files of one rank.
+    Files(FilesKey),
+}
+
+/// Which ring a stream belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RingKey {
+    /// The order that it carries out.
+    pub order: u64,
+    /// The group.
+    pub group_id: u32,
+    /// The member that receives, from 0.
+    pub to_member: u32,
+}
+
+/// Which transfer a stream belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FilesKey {
+    /// The order that it carries out.
+    pub order: u64,
+    /// The rank whose files these are.
+    pub rank: Rank,
+}
+
+/// The answer to [`PeerHello`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerWelcome {
+    /// Go on.
+    Welcome,
+    /// No, and why.
+    Refused(String),
+}
+
+/// From a member to the leader.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToLeader {
+    /// Ranks of this node made a collective call.
+    Calls {
+        /// Number of the collective, the same on all ranks.
+        seq: u64,
+        /// Who called what.
+        calls: Vec<(Rank, Call)>,
+    },
+    /// An order was carried out, or could not be.
+    Done {
+        /// The order.
+        order: u64,
+        /// Its result.
+        result: Result<OrderResult, String>,
+    },
+}
+
+/// From the leader to a member.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToMember {
+    /// Do this; answer with [`ToLeader::Done`]. An order that was carried out already is carried out again.
+    Order {
+        /// Its number, unique in a generation.
+        order: u64,
+        /// What to do.
+        what: Order,
+    },
+    /// A collective ended.
+    Results {
+        /// Its number.
+        seq: u64,
+        /// What each rank of the member gets.
+        replies: Vec<(Rank, Result<Reply, CallError>)>,
+    },
+}
+
+/// One step of a collective, carried out by every agent that it names. All orders can be repeated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Say what you hold.
+    Inventory,
+    /// Delete these datasets from cache; with `all_but`, every other one.
+    Delete {
+        /// Ids to delete.
+        checkpoints: Vec<CheckpointId>,
+        /// Delete all but this one.
+        all_but: Option<CheckpointId>,
+    },
+    /// Make room, record descriptors, make the directories of a new dataset.
+    Prepare {
+        /// The new dataset.
+        checkpoint: CheckpointId,
+        /// Datasets to delete first.
+        delete: Vec<CheckpointId>,
+        /// Each local rank's descriptor.
+        members: Vec<Member>,
+    },
+    /// Check the ranks' files, write their meta files, report sizes.
+    Seal {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Ranks in the whole run.
+        ranks: u32,
+        /// Also compute CRCs.
+        crc: bool,
+    },
+    /// Make redundancy.
+    Encode {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// The local ranks' groups.
+        groups: Vec<GroupWork>,
+        /// Compute CRCs of redundancy files.
+        crc: bool,
+    },
+    /// The dataset is complete: set the expected counts, note it in the flush file.
+    Commit {
+        /// The dataset.
+        checkpoint: CheckpointId,
+    },
+    /// Send and receive files of ranks that live elsewhere now.
+    Transfer {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Ranks whose files go to another node.
+        outgoing: Vec<(Rank, NodeName)>,
+        /// Ranks whose files come here.
+        incoming: Vec<Member>,
+    },
+    /// Rebuild lost members; survivors send, the new home of the lost one receives.
+    Rebuild {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// The groups with a local member.
+        groups: Vec<GroupRebuild>,
+    },
+    /// Read a dataset from the prefix directory.
+    Fetch {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Its directory, absolute.
+        directory: PathBuf,
+        /// Each local rank's descriptor and files.
+        ranks: Vec<FetchRank>,
+        /// Ranks in the whole run.
+        total_ranks: u32,
+    },
+    /// Copy a dataset to the prefix directory.
+    Flush {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Its directory, absolute.
+        directory: PathBuf,
+        /// Bytes per second at the most; 0 is no limit.
+        bandwidth: u64,
+        /// Compute CRCs.
+        crc: bool,
+    },
+    /// Note where a dataset is.
+    Note {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Where it is.
+        locations: Locations,
+    },
+    /// Take over the halt conditions as the leader has them.
+    Halt {
+        /// The halt file's content.
+        state: crate::agent::HaltState,
+    },
+}
+
+/// A rank and its redundancy descriptor for a dataset.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// The rank.
+    pub rank: Rank,
+    /// Its descriptor.
+    pub descriptor: crate::agent::DescriptorFields,
+}
+
+/// One group, as one of its members sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupWork {
+    /// The scheme's name in SCR's files.
+    pub scheme: String,
+    /// The group.
+    pub group_id: u32,
+    /// Its members in order, and the node of each.
+    pub members: Vec<(Rank, NodeName)>,
+    /// The local member, from 0.
+    pub member: u32,
+    /// The member to the right, where pieces or copies go.
+    pub right: u32,
+    /// Bytes of a chunk.
+    pub chunk: u64,
+}
+
+/// One group that lost a member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRebuild {
+    /// The group, as the local member sees it; `chunk` is not used.
+    pub group: GroupWork,
+    /// The lost member.
+    pub missing: u32,
+    /// The lost member's descriptor.
+    pub descriptor: crate::agent::DescriptorFields,
+}
+
+/// A rank whose files are fetched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FetchRank {
+    /// The rank and its descriptor.
+    pub member: Member,
+    /// Its files: name, size, CRC if known.
+    pub files: Vec<(String, u64, Option<u32>)>,
+}
+
+/// What an order returned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderResult {
+    /// Nothing more to say.
+    Done,
+    /// To [`Order::Inventory`].
+    Inventory(Inventory),
+    /// To [`Order::Seal`]: bytes of each local rank.
+    Sealed(BTreeMap<Rank, u64>),
+    /// To [`Order::Flush`]: per rank, each file's name, size and CRC.
+    Flushed(BTreeMap<Rank, Vec<(String, u64, Option<u32>)>>),
+    /// To [`Order::Commit`], [`Order::Fetch`], [`Order::Transfer`]…: each local rank's files in routing order.
+    Files(BTreeMap<Rank, Vec<String>>),
+}

@@ -1,0 +1,196 @@
+//! What a rank and the agent of its node say to each other, on the Unix socket in the control directory.
+//!
+//! A rank sends [`Hello`] first, then calls, one at a time. Every call carries a sequence number that counts the
+//! rank's calls; when the connection breaks (the agent was restarted), the rank connects again, says hello and
+//! repeats the call with its number, so that it is carried out once.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Base64;
+use crate::{CheckpointId, Generation, NodeName, Rank};
+
+/// The most bytes that one rank may hand to [`Call::Allgather`].
+pub const LARGEST_CONTRIBUTION: usize = 64 << 10;
+
+/// A rank introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`crate::VERSION`] of the client.
+    pub version: u32,
+    /// The job id from the environment.
+    pub job: String,
+    /// The generation from the environment.
+    pub generation: Generation,
+    /// The rank's number.
+    pub rank: Rank,
+    /// How many ranks the launcher started.
+    pub ranks: u32,
+}
+
+/// From a rank to its agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToAgent {
+    /// First message of every connection.
+    Hello(Hello),
+    /// One call of the API.
+    Call {
+        /// Counts the rank's calls in this run, from 1; collectives have the same number on all ranks because all
+        /// ranks make them in the same order and local calls do not count.
+        seq: u64,
+        /// The call.
+        call: Call,
+    },
+}
+
+/// The calls of the checkpoint API (`SCR manual §11.4–11.9`). All but [`Call::Route`] are collective.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    /// Join the run; find, rebuild or fetch the checkpoint to start from.
+    Init,
+    /// Should a checkpoint be taken now?
+    Need,
+    /// Begin a checkpoint.
+    Start,
+    /// Where to write (inside a checkpoint) or read (before the first one) this file. Local.
+    Route {
+        /// The application's own name for the file; only the base name is used.
+        name: String,
+    },
+    /// End a checkpoint: protect it, flush it when due, look at the halt conditions.
+    Complete {
+        /// False if this rank could not write its files.
+        valid: bool,
+    },
+    /// The application has read its restart files.
+    CompleteRestart {
+        /// False if this rank could not read them: the checkpoint is dropped and the next older one loaded.
+        valid: bool,
+    },
+    /// Should the application stop?
+    ShouldExit,
+    /// Every rank gets what every rank gave.
+    Allgather {
+        /// This rank's part, [`LARGEST_CONTRIBUTION`] bytes at most.
+        data: Base64,
+    },
+    /// The application is done: the job is finished.
+    Finalize,
+}
+
+impl Call {
+    /// True for calls that all ranks make together.
+    pub fn is_collective(&self) -> bool {
+        !matches!(self, Call::Route { .. })
+    }
+
+    /// The call's name, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Call::Init => "init",
+            Call::Need => "need_checkpoint",
+            Call::Start => "start_checkpoint",
+            Call::Route { .. } => "route_file",
+            Call::Complete { .. } => "complete_checkpoint",
+            Call::CompleteRestart { .. } => "complete_restart",
+            Call::ShouldExit => "should_exit",
+            Call::Allgather { .. } => "allgather",
+            Call::Finalize => "finalize",
+        }
+    }
+}
+
+/// From an agent to a rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToRank {
+    /// The agent knows the rank.
+    Welcome {
+        /// The node's name.
+        node: NodeName,
+    },
+    /// The agent does not serve this rank: wrong version, job, generation or rank.
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The answer to a call.
+    Reply {
+        /// The call's number.
+        seq: u64,
+        /// Its result.
+        result: Result<Reply, CallError>,
+    },
+}
+
+/// What a call returned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Call::Init`], and to [`Call::CompleteRestart`] when another checkpoint had to be loaded.
+    Restart(Restart),
+    /// To [`Call::Need`] and [`Call::ShouldExit`].
+    Flag(bool),
+    /// To [`Call::Start`].
+    Started {
+        /// The new checkpoint's id.
+        checkpoint: CheckpointId,
+        /// Where its files go on this node.
+        directory: PathBuf,
+    },
+    /// To [`Call::Route`].
+    Path(PathBuf),
+    /// To [`Call::Complete`].
+    Completed {
+        /// The checkpoint's id.
+        checkpoint: CheckpointId,
+        /// False if any rank said so or it could not be protected: it was deleted everywhere.
+        kept: bool,
+        /// Set if the run is to end here.
+        halt: Option<String>,
+    },
+    /// To [`Call::Allgather`]: one entry a rank.
+    Gathered(Vec<Base64>),
+    /// To [`Call::Finalize`] and to a good [`Call::CompleteRestart`].
+    Done,
+}
+
+/// What there is to restart from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// The checkpoint, or `None`: start afresh.
+    pub checkpoint: Option<CheckpointId>,
+    /// Where it came from.
+    pub source: RestartSource,
+    /// The directory that holds this rank's files.
+    pub directory: Option<PathBuf>,
+    /// This rank's files, base names in the order in which it once routed them.
+    pub files: Vec<String>,
+    /// Set if a halt condition already holds: the application should stop.
+    pub halt: Option<String>,
+}
+
+/// Where a restart's files came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartSource {
+    /// Nothing to restart from.
+    Fresh,
+    /// All files were in the cache of their nodes.
+    Cache,
+    /// Some files were moved or rebuilt from their redundancy group.
+    Rebuilt,
+    /// Read from the prefix directory.
+    Fetched,
+}
+
+/// Why a call failed. The rank may go on; the message says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    /// What was being done, what went wrong, what to do.
+    pub message: String,
+}

@@ -1,0 +1,252 @@
+//! What all agents must know about a run: who runs where, and the settings in force.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Generation, NodeName, Rank};
+
+/// A run as the orchestrator hands it to every healthy agent, spares included, before it launches the ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunPlan {
+    /// This launch. Anything older is over: its ranks are killed, its messages refused.
+    pub generation: Generation,
+    /// Every healthy node, spares included, in allocation order.
+    pub nodes: Vec<RunNode>,
+    /// The agent where collectives gather: that of the run's first node.
+    pub leader: NodeName,
+    /// The settings in force.
+    pub settings: Settings,
+}
+
+/// One node of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunNode {
+    /// Its name.
+    pub name: NodeName,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+    /// What it shares its fate with: ranks of one domain are never in the same redundancy group.
+    pub failure_domain: String,
+    /// The ranks placed on it, ascending; none on a spare.
+    pub ranks: Vec<Rank>,
+}
+
+impl RunPlan {
+    /// The number of ranks of the run.
+    pub fn ranks(&self) -> u32 {
+        self.nodes.iter().map(|node| node.ranks.len() as u32).sum()
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &NodeName) -> Option<&RunNode> {
+        self.nodes.iter().find(|node| node.name == *name)
+    }
+
+    /// The node that runs this rank.
+    pub fn home(&self, rank: Rank) -> Option<&RunNode> {
+        self.nodes.iter().find(|node| node.ranks.contains(&rank))
+    }
+}
+
+/// The checkpoint settings of a job, resolved from the spec and the SCR_* parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The prefix directory, absolute; the same on all nodes.
+    pub prefix: PathBuf,
+    /// Cache bases and how many checkpoints each keeps.
+    pub caches: Vec<Cache>,
+    /// The redundancy descriptors, index 0 first.
+    pub descriptors: Vec<RequestedDescriptor>,
+    /// Try to restart from cache (SCR_DISTRIBUTE).
+    pub distribute: bool,
+    /// Try to restart from the prefix directory (SCR_FETCH).
+    pub fetch: bool,
+    /// The flush to the prefix directory while the job runs.
+    pub flush: Flush,
+    /// CRC32 of each file when its redundancy is made (SCR_CRC_ON_COPY).
+    pub crc_on_copy: bool,
+    /// CRC32 of each file when it is flushed or drained (SCR_CRC_ON_FLUSH).
+    pub crc_on_flush: bool,
+    /// When [`crate::rank::Call::Need`] says yes.
+    pub need: Need,
+    /// Halt when less than this is left (SCR_HALT_SECONDS); zero is never.
+    pub halt_seconds: u64,
+    /// When the allocation ends, seconds since the epoch, if that is known.
+    pub allocation_end: Option<i64>,
+    /// Size of the pieces in which redundancy is computed, bytes.
+    pub piece_bytes: usize,
+    /// Size of the buffers in which files are copied, bytes.
+    pub copy_bytes: usize,
+}
+
+/// A cache base.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// The base directory, as the node sees it.
+    pub base: String,
+    /// How many checkpoints to keep in it.
+    pub keep: u32,
+}
+
+/// A redundancy descriptor as it was asked for, before groups are formed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestedDescriptor {
+    /// The cache base it writes to.
+    pub base: String,
+    /// `LOCAL`, `PARTNER` or `XOR`, as in SCR's files.
+    pub scheme: String,
+    /// Used for ids that this divides; of several, the largest wins.
+    pub interval: u64,
+    /// Distance of neighbours in the level list.
+    pub hop_distance: u32,
+    /// Members of a group at the most.
+    pub set_size: u32,
+}
+
+/// Flushing while the job runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flush {
+    /// Flush every n-th checkpoint id; 0 never, not even at the end.
+    pub every: u64,
+    /// Let the ranks go on meanwhile.
+    pub asynchronous: bool,
+    /// Bytes per second of one node at the most; 0 is no limit.
+    pub bandwidth: u64,
+    /// Flush what was restarted from (SCR_FLUSH_ON_RESTART).
+    pub on_restart: bool,
+}
+
+/// When a checkpoint is due (`SCR manual §11.5`); all zero: always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Need {
+    /// Every n-th call.
+    pub interval: u64,
+    /// This long after the last checkpoint.
+    pub seconds: u64,
+    /// As long as checkpoints cost less than this share of the time, in percent.
+    pub overhead: f64,
+}
+
+/// How the orchestrator tells an agent who it is: one JSON line on its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentStart {
+    /// [`crate::VERSION`] of the orchestrator.
+    pub version: u32,
+    /// The job's name in the spec, for messages.
+    pub job: String,
+    /// The job id, part of directory names (`scr.<id>`).
+    pub job_id: String,
+    /// The user name, part of directory names.
+    pub user: String,
+    /// This node's name.
+    pub node: NodeName,
+    /// Put in front of every node path: a virtual node's root directory.
+    pub root: Option<PathBuf>,
+    /// Base of the control directory.
+    pub control_base: String,
+    /// Bases of the cache directories, with the capacity that is expected of each, bytes.
+    pub cache_bases: BTreeMap<String, Option<u64>>,
+    /// The capacity that is expected of the control directory, bytes.
+    pub control_bytes: Option<u64>,
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// The job's certificate, key and token.
+    pub trust: TrustMaterial,
+    /// End by itself after this long without orchestrator and without ranks.
+    #[serde(with = "millis")]
+    pub abandon_after: Duration,
+    /// Failures to rehearse on this virtual node (the local manager's `chaos:` section).
+    #[serde(default)]
+    pub rehearsals: Vec<Rehearsal>,
+}
+
+/// A failure that a virtual node acts out: at the named point the agent sends SIGKILL to its ranks (unless only the
+/// agent is to die) and to itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rehearsal {
+    /// Where.
+    pub point: RehearsalPoint,
+    /// For which dataset; any if absent.
+    pub checkpoint: Option<crate::CheckpointId>,
+    /// The ranks live on: only the agent dies.
+    pub agent_only: bool,
+}
+
+/// The points where a rehearsed failure can strike, each in the middle of the work that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RehearsalPoint {
+    /// A rank routed its first file of a checkpoint.
+    Write,
+    /// The redundancy of a checkpoint is half made.
+    Encode,
+    /// Lost files are half rebuilt in cache.
+    Rebuild,
+    /// Round 1 or 2 of the drain has begun to copy.
+    Copy,
+}
+
+impl AgentStart {
+    /// The control directory as the node sees it (`FORMATS.md` §2).
+    pub fn control_directory(&self) -> String {
+        job_directory(&self.control_base, &self.user, &self.job_id)
+    }
+}
+
+/// `<base>/<user>/scr.<job id>`: the job's directory below a control or cache base.
+pub fn job_directory(base: &str, user: &str, job_id: &str) -> String {
+    format!("{}/{user}/scr.{job_id}", base.trim_end_matches('/'))
+}
+
+/// The agent's first line on standard output: it is up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentReady {
+    /// [`crate::VERSION`] of the agent.
+    pub version: u32,
+    /// Its node.
+    pub node: NodeName,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process id.
+    pub pid: u32,
+    /// The generation whose state it found in the control directory.
+    pub adopted: Option<Generation>,
+}
+
+/// The certificate and token of a job, as they travel on standard input and lie (mode 0600) in the job's state.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct TrustMaterial {
+    /// The job's certificate, DER.
+    pub certificate: crate::bytes::Base64,
+    /// Its private key, PKCS#8 DER.
+    pub key: crate::bytes::Base64,
+    /// The job's token, 32 bytes.
+    pub token: crate::bytes::Base64,
+}
+
+impl std::fmt::Debug for TrustMaterial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TrustMaterial(…)")
+    }
+}
+
+/// Durations as whole milliseconds.
+pub mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes milliseconds.
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Reads milliseconds.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
