@@ -1,1 +1,344 @@
-//! The one way to replace a file: temp, fsync, rename, fsync directory.
+//! The one way to replace a file: write a temporary one beside it, fsync it, rename it over the old one, fsync the
+//! directory. A crash at any instant leaves the old content or the new, never a part of either.
+//!
+//! The original opened with truncation and wrote in place (`FORMATS.md` §1, "Replacing files"), so that a crash could
+//! leave a short control file and with it an unusable checkpoint. Every file that this project replaces goes through
+//! here, and through nothing else.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const TEMPORARY_PREFIX: &str = ".hf-";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// A leftover of a crash, or another node's temporary file on a shared file system, can hold a name; that many are
+/// stepped over.
+const NAME_ATTEMPTS: u32 = 1000;
+
+static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
+
+/// What could not be made durable, and what the user can do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DurableError {
+    /// The path has no file name or no parent directory, so that nothing can be renamed to it.
+    #[error("cannot write {}: it does not name a file; give a path that ends in a file name", path.display())]
+    NotAFile {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A file-system call failed.
+    #[error("cannot {action} {}: {source}; {}", path.display(), remedy(source))]
+    Io {
+        /// What was being done, as the verb of the sentence.
+        action: &'static str,
+        /// The file or directory it was done to.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl DurableError {
+    /// The system's own error, when there is one.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            DurableError::NotAFile { .. } => None,
+            DurableError::Io { source, .. } => Some(source),
+        }
+    }
+}
+
+/// What a user can do about an I/O error on a file of ours; one place, so that the same trouble gets the same advice.
+pub(crate) fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check that the directory exists on this node",
+        io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "move away what stands in the file's place",
+        _ => "check the file system's health",
+    }
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> DurableError + 'a {
+    move |source| DurableError::Io { action, path: path.to_owned(), source }
+}
+
+/// Replaces `path` by a file with these bytes, mode 0600.
+///
+/// # Errors
+/// When any step fails; the old file is then untouched and the temporary one removed.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+    replace_with(path, |out| out.write_all(bytes))
+}
+
+/// Replaces `path` by what `fill` writes (buffered), mode 0600, and returns what `fill` returned.
+///
+/// # Errors
+/// When `fill` or any step fails; the old file is then untouched and the temporary one removed.
+pub fn replace_with<R>(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+) -> Result<R, DurableError> {
+    let directory = parent(path)?;
+    let (temporary, result) = write_temporary(directory, path, fill)?;
+    fs::rename(&temporary.0, path).map_err(failed("replace", path))?;
+    temporary.keep();
+    sync_directory(directory)?;
+    Ok(result)
+}
+
+/// Makes `path` with these bytes only if nothing is there; says whether it was made. Never shows a partial file.
+///
+/// # Errors
+/// When any step fails.
+pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
+    let directory = parent(path)?;
+    let (temporary, ()) = write_temporary(directory, path, |out| out.write_all(bytes))?;
+    // A hard link is the rename that refuses to replace.
+    match fs::hard_link(&temporary.0, path) {
+        Ok(()) => {
+            drop(temporary);
+            sync_directory(directory)?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(failed("create", path)(error)),
+    }
+}
+
+/// Makes `link` a symbolic link to `target` (kept as text, so that it may be relative), replacing what was there.
+///
+/// # Errors
+/// When any step fails; the old link is then untouched.
+pub fn replace_symlink(link: &Path, target: &str) -> Result<(), DurableError> {
+    let directory = parent(link)?;
+    let (temporary, ()) =
+        with_temporary_name(directory, link, |temporary| std::os::unix::fs::symlink(target, temporary))?;
+    fs::rename(&temporary.0, link).map_err(failed("replace the link", link))?;
+    temporary.keep();
+    sync_directory(directory)
+}
+
+/// Removes a file and makes the removal durable; says whether it was there.
+///
+/// # Errors
+/// When the file exists and cannot be removed, or the directory cannot be synchronised.
+pub fn remove(path: &Path) -> Result<bool, DurableError> {
+    let directory = parent(path)?;
+    match fs::remove_file(path) {
+        Ok(()) => {
+            sync_directory(directory)?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("remove", path)(error)),
+    }
+}
+
+/// Makes a directory and the missing ones above it, each with this mode (less the umask), durably. One that exists
+/// is left as it is.
+///
+/// # Errors
+/// When a directory cannot be made, or something else stands in its place.
+pub fn create_directory(path: &Path, mode: u32) -> Result<(), DurableError> {
+    let mut missing = Vec::new();
+    let mut at = path;
+    while !at.as_os_str().is_empty() && !at.is_dir() {
+        missing.push(at);
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    for directory in missing.into_iter().rev() {
+        match DirBuilder::new().mode(mode).create(directory) {
+            Ok(()) => sync_directory(parent(directory)?)?,
+            // Another rank or agent may have been faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+            Err(error) => return Err(failed("create the directory", directory)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// True for the name of a temporary file of this module: what a crash can leave, and what a scan of a directory must
+/// not take for a checkpoint's file.
+pub fn is_temporary(name: &str) -> bool {
+    name.starts_with(TEMPORARY_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
+}
+
+/// Makes renames and removals in a directory durable.
+///
+/// # Errors
+/// When the directory cannot be opened or synchronised.
+pub fn sync_directory(directory: &Path) -> Result<(), DurableError> {
+    let handle = File::open(directory).map_err(failed("open the directory", directory))?;
+    match rustix::fs::fsync(&handle) {
+        // Some network file systems know no fsync of directories; there the rename is as durable as it gets.
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => Ok(()),
+        Err(error) => Err(failed("synchronise the directory", directory)(error.into())),
+    }
+}
+
+fn parent(path: &Path) -> Result<&Path, DurableError> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(_)) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
+        (Some(parent), Some(_)) => Ok(parent),
+        _ => Err(DurableError::NotAFile { path: path.to_owned() }),
+    }
+}
+
+/// Removes its file when dropped, unless it was renamed away.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn keep(mut self) {
+        self.0 = PathBuf::new();
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            // Nothing can be done about a failure here; the name says that it is a leftover.
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
+fn write_temporary<R>(
+    directory: &Path,
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+) -> Result<(Temporary, R), DurableError> {
+    let (temporary, file) = with_temporary_name(directory, path, |temporary| {
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)
+    })?;
+    let mut out = BufWriter::new(file);
+    let result = fill(&mut out).map_err(failed("write", path))?;
+    let file = out.into_inner().map_err(|error| failed("write", path)(error.into_error()))?;
+    file.sync_all().map_err(failed("synchronise", path))?;
+    Ok((temporary, result))
+}
+
+fn with_temporary_name<T>(
+    directory: &Path,
+    path: &Path,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> Result<(Temporary, T), DurableError> {
+    // A short name of its own: the file's name with something added could pass the limit of 255 bytes.
+    for attempt in 1..=NAME_ATTEMPTS {
+        let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id());
+        let temporary = directory.join(name);
+        match make(&temporary) {
+            Ok(made) => return Ok((Temporary(temporary), made)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < NAME_ATTEMPTS => {}
+            Err(error) => return Err(failed("make a temporary file beside", path)(error)),
+        }
+    }
+    Err(DurableError::NotAFile { path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn replacing_leaves_the_new_content_with_mode_0600_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("halt.scrinfo");
+        fs::write(&path, "old").unwrap();
+        replace(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(names(directory.path()), ["halt.scrinfo"]);
+    }
+
+    #[test]
+    fn a_writer_that_fails_leaves_the_old_file_and_no_temporary_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("index.scr");
+        fs::write(&path, "old").unwrap();
+        let error = replace_with(&path, |out| -> io::Result<()> {
+            out.write_all(b"half of the new")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        })
+        .unwrap_err();
+        assert!(error.to_string().contains("index.scr") && error.to_string().contains("free space"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(directory.path()), ["index.scr"]);
+    }
+
+    #[test]
+    fn a_file_in_place_of_the_directory_is_an_error_that_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let wall = directory.path().join("wall");
+        fs::write(&wall, "").unwrap();
+        let error = create_directory(&wall.join("inside"), 0o700).unwrap_err();
+        assert!(error.to_string().contains("/wall: ") && error.to_string().contains("move away"), "{error}");
+        assert!(create_directory(&wall, 0o700).is_err());
+        assert!(replace(&directory.path().join("missing/file"), b"").is_err());
+        assert!(matches!(replace(Path::new("/"), b""), Err(DurableError::NotAFile { .. })));
+    }
+
+    #[test]
+    fn directories_are_made_with_their_parents_and_existing_ones_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let deep = directory.path().join("a/b/c");
+        create_directory(&deep, 0o700).unwrap();
+        create_directory(&deep, 0o755).unwrap();
+        assert_eq!(fs::metadata(&deep).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_keeps_its_target_as_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("scr.current");
+        replace_symlink(&link, "scr.2011-04-15_12:00:00.1.6").unwrap();
+        replace_symlink(&link, "scr.2011-04-15_13:00:00.1.12").unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("scr.2011-04-15_13:00:00.1.12"));
+        assert_eq!(names(directory.path()), ["scr.current"]);
+    }
+
+    #[test]
+    fn creating_never_replaces_what_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("halt.scrinfo");
+        assert!(create_new(&path, b"first").unwrap());
+        assert!(!create_new(&path, b"second").unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names(directory.path()), ["halt.scrinfo"]);
+        assert!(remove(&path).unwrap());
+        assert!(!remove(&path).unwrap());
+    }
+
+    #[test]
+    fn leftovers_of_a_crash_are_stepped_over_and_recognised() {
+        let directory = tempfile::tempdir().unwrap();
+        let ahead = NEXT_NAME.load(Ordering::Relaxed);
+        for number in ahead..ahead + 50 {
+            fs::write(directory.path().join(format!(".hf-{}-{number}.tmp", std::process::id())), "").unwrap();
+        }
+        let path = directory.path().join("flush.scrinfo");
+        replace(&path, b"x").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+        assert!(names(directory.path()).iter().filter(|name| is_temporary(name)).count() == 50);
+        assert!(!is_temporary("rank_0.ckpt"));
+    }
+}

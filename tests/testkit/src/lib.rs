@@ -1,1 +1,173 @@
 //! What the test suites share: the fixture archives, unpacked once below target/.
+//!
+//! `tests/fixtures/*.tar.zst` hold real files of the original programs. They are unpacked into the target directory by
+//! the first test that asks; the directory is named for the archive's content, so that a changed archive is
+//! unpacked anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that
+//! changes files takes a [`scratch_copy`].
+
+#![forbid(unsafe_code)]
+// Test support reports as tests do: by panicking, with the file it failed on.
+#![allow(clippy::panic)]
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::TempDir;
+
+/// Where the fixtures of this name (`scr`, `fti`, `sion`, `jubatus`) stand unpacked. Read only.
+///
+/// # Panics
+/// When there is no such archive, or it cannot be unpacked.
+pub fn fixtures(name: &str) -> PathBuf {
+    unpacked(name).unwrap_or_else(|error| panic!("cannot unpack the fixtures {name:?}: {error}"))
+}
+
+/// A copy of a directory that the test may change; removed when dropped.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn scratch_copy(source: &Path) -> TempDir {
+    let copy = || -> io::Result<TempDir> {
+        let directory = tempfile::tempdir()?;
+        copy_tree(source, directory.path())?;
+        Ok(directory)
+    };
+    copy().unwrap_or_else(|error| panic!("cannot copy {}: {error}", source.display()))
+}
+
+/// Copies the content of a directory into another one that exists; links are copied as links.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn copy_tree(source: &Path, destination: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(source)? {
+        let entry = entry?;
+        let (from, to, kind) = (entry.path(), destination.join(entry.file_name()), entry.file_type()?);
+        if kind.is_dir() {
+            fs::create_dir_all(&to)?;
+            copy_tree(&from, &to)?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// All files below a directory, sorted, links not followed.
+///
+/// # Panics
+/// When a directory cannot be read.
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
+    fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                collect(&entry.path(), files)?;
+            } else {
+                files.push(entry.path());
+            }
+        }
+        Ok(())
+    }
+    let mut files = Vec::new();
+    collect(directory, &mut files).unwrap_or_else(|error| panic!("cannot list {}: {error}", directory.display()));
+    files.sort();
+    files
+}
+
+/// The bytes that a rank wrote as its `file`-th routed file in a checkpoint of the SCR fixtures.
+pub fn application_bytes(checkpoint: u64, rank: u32, file: u32, size: usize) -> Vec<u8> {
+    // The generator works modulo 2^32, so the lower half of the id is all that counts.
+    let mut state = (checkpoint as u32)
+        .wrapping_mul(1_000_003)
+        .wrapping_add(rank.wrapping_mul(10_007))
+        .wrapping_add(file.wrapping_mul(101))
+        .wrapping_add(12_345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..size).map(|_| next()).collect()
+}
+
+fn unpacked(name: &str) -> io::Result<PathBuf> {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(format!("{name}.tar.zst"));
+    let key = content_key(&fs::read(&archive)?);
+    let home = target_directory()?.join("fixtures");
+    let directory = home.join(format!("{name}-{key}"));
+    if directory.is_dir() {
+        return Ok(directory);
+    }
+    // Several test processes may arrive here at once: each unpacks for itself, the first one to finish gives the name.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mine = format!(".{name}-{key}.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let temporary = home.join(mine);
+    fs::create_dir_all(&temporary)?;
+    let result = unpack(&archive, &temporary).and_then(|()| fs::rename(&temporary, &directory));
+    if result.is_err() {
+        fs::remove_dir_all(&temporary)?;
+    }
+    if directory.is_dir() { Ok(directory) } else { result.map(|()| directory) }
+}
+
+fn unpack(archive: &Path, directory: &Path) -> io::Result<()> {
+    let compressed = BufReader::new(File::open(archive)?);
+    let plain = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(io::Error::other)?;
+    let mut archive = tar::Archive::new(plain);
+    archive.set_preserve_mtime(false);
+    archive.unpack(directory)
+}
+
+/// FNV-1a over the bytes, and their number.
+fn content_key(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}-{}", bytes.len())
+}
+
+/// The directory that cargo builds into: the one above the running test that cargo marked as a cache.
+fn target_directory() -> io::Result<PathBuf> {
+    let executable = std::env::current_exe()?;
+    let marked = executable.ancestors().find(|directory| directory.join("CACHEDIR.TAG").is_file());
+    Ok(marked.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), Path::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_archive_unpacks_for_all_threads_at_once() {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                for name in ["scr", "fti", "sion", "jubatus"] {
+                    scope.spawn(move || assert!(fixtures(name).join("README.md").is_file()));
+                }
+            }
+        });
+        assert!(fixtures("scr").join("a-xor4/killed-after-flush/tree/pfs/scr.2026-11-20_10:21:52.1145655.2").is_dir());
+    }
+
+    #[test]
+    fn application_bytes_are_those_of_the_fixtures() {
+        let tree = fixtures("scr").join("a-xor4/killed-after-flush/tree/node2/user1/scr.1145655/index.0/checkpoint.3");
+        let bytes = fs::read(tree.join("rank_2.ckpt")).unwrap();
+        assert_eq!(bytes, application_bytes(3, 2, 0, bytes.len()));
+    }
+
+    #[test]
+    fn a_scratch_copy_is_complete_and_may_be_changed() {
+        let source = fixtures("scr").join("a-xor4/finalized/tree");
+        let copy = scratch_copy(&source);
+        let relative = |root: &Path| -> Vec<PathBuf> {
+            files_below(root).iter().map(|path| path.strip_prefix(root).unwrap().to_owned()).collect()
+        };
+        assert_eq!(relative(copy.path()), relative(&source));
+        fs::write(copy.path().join("pfs/index.scr"), "changed").unwrap();
+    }
+}

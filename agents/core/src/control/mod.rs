@@ -1,1 +1,70 @@
 //! The files of the control directory, and the meta files beside checkpoint files.
+//!
+//! * [`meta`]: `<file>.scr`, what is known of one checkpoint file (`FORMATS.md` §3);
+//! * [`filemap`]: which files of which ranks and checkpoints a node has (§4), and the master filemap;
+//! * [`node_path`]: from a path in a control file to the real one, without escape.
+
+pub mod filemap;
+pub mod meta;
+pub mod node_path;
+
+/// What is wrong with a tree that should say something: the hash file itself was sound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentError {
+    /// A key that must be there is not.
+    #[error("the key {key} is missing")]
+    Missing {
+        /// The key, with the keys above it.
+        key: String,
+    },
+    /// A value is not what the key needs.
+    #[error("{key} is {value:?}, expected is {expected}")]
+    Value {
+        /// The key, with the keys above it.
+        key: String,
+        /// The value found.
+        value: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+}
+
+/// Why a typed control file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The hash file itself.
+    #[error(transparent)]
+    File(#[from] crate::kvtree::file::FileError),
+    /// What it says.
+    #[error("{} cannot be used: {source}; move it away, or restore it", path.display())]
+    Content {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        source: ContentError,
+    },
+}
+
+impl ControlError {
+    /// True if there is no such file, for callers to whom that is an answer.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, ControlError::File(error) if error.is_not_found())
+    }
+}
+
+/// The first value of a key that must be there, parsed.
+fn required<T: std::str::FromStr>(
+    tree: &crate::kvtree::Tree,
+    key: &str,
+    expected: &'static str,
+) -> Result<T, ContentError> {
+    let value = tree.value(key).ok_or_else(|| ContentError::Missing { key: key.to_owned() })?;
+    parse(key, value, expected)
+}
+
+fn parse<T: std::str::FromStr>(key: &str, value: &str, expected: &'static str) -> Result<T, ContentError> {
+    let wrong = |_| ContentError::Value { key: key.to_owned(), value: value.to_owned(), expected };
+    value.parse().map_err(wrong)
+}

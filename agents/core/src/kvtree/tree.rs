@@ -1,7 +1,12 @@
 //! The tree itself, with the element order of the original list, so that what we write has the original's bytes.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+
+/// From this many elements on, a hash keeps an index of its keys: most hashes have a handful of keys, where a look
+/// along them is faster, but a summary has one per rank.
+const INDEXED_FROM: usize = 16;
 
 /// One element: a key and the hash that is its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +22,20 @@ pub struct Element {
 /// Order follows `FORMATS.md` §1: new elements go to the front, setting a sub-hash under an existing key moves the
 /// key to the front, writing emits front to back. Readers never depend on it. Equality is order-sensitive; use
 /// [`Tree::same_content`] to compare what two trees say.
-#[derive(Clone, Default, PartialEq, Eq)]
+///
+/// Looking up, adding and the removal of what was added last take constant time; removing another element of a hash
+/// takes time in proportion to its size.
+#[derive(Clone, Default)]
 pub struct Tree {
     /// Back to front: pushing is prepending, so that a file with many elements is built in linear time.
     reversed: Vec<Element>,
+    /// Positions in `reversed` by key, once there are many.
+    index: Option<Box<Index>>,
 }
+
+/// Boxed, because nearly all hashes have none: a leaf should take little room.
+#[derive(Clone)]
+struct Index(HashMap<Box<str>, usize>);
 
 impl Tree {
     /// An empty hash.
@@ -69,6 +83,11 @@ impl Tree {
         self.get(key)?.get(&value.to_string())
     }
 
+    /// The hash under `key`/`value`, to change.
+    pub fn get_kv_mut(&mut self, key: &str, value: impl fmt::Display) -> Option<&mut Tree> {
+        self.get_mut(key)?.get_mut(&value.to_string())
+    }
+
     /// The first value of `key`, as text: how most readers of a single value behave.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.get(key)?.keys().next()
@@ -90,7 +109,7 @@ impl Tree {
     pub fn set(&mut self, key: impl Into<String>, value: Tree) {
         let key = key.into();
         self.unset(&key);
-        self.reversed.push(Element { key, value });
+        self.push_front(Element { key, value });
     }
 
     /// The hash under `key`, made (at the front) if absent, left in place if present.
@@ -99,7 +118,7 @@ impl Tree {
         let at = match self.position(&key) {
             Some(at) => at,
             None => {
-                self.reversed.push(Element { key, value: Tree::new() });
+                self.push_front(Element { key, value: Tree::new() });
                 self.reversed.len() - 1
             }
         };
@@ -120,13 +139,22 @@ impl Tree {
 
     /// Removes `key`; says whether it was there.
     pub fn unset(&mut self, key: &str) -> bool {
-        match self.position(key) {
-            Some(at) => {
-                self.reversed.remove(at);
-                true
+        self.take(key).is_some()
+    }
+
+    /// Removes `key` and returns its value.
+    pub fn take(&mut self, key: &str) -> Option<Tree> {
+        let at = self.position(key)?;
+        let removed = self.reversed.remove(at);
+        if let Some(index) = &mut self.index {
+            index.0.remove(key);
+            if at < self.reversed.len() {
+                for position in index.0.values_mut() {
+                    *position -= usize::from(*position > at);
+                }
             }
-            None => false,
         }
+        Some(removed.value)
     }
 
     /// Removes `value` of `key`, and `key` with its last value (`scr_hash_unset_kv`).
@@ -147,10 +175,34 @@ impl Tree {
         }
     }
 
-    /// Adds an element at the back, as a reader does that keeps the file's order. The caller knows that the key is new.
-    pub(crate) fn from_front_to_back(mut elements: Vec<Element>) -> Self {
+    /// The same tree with the order reversed on every level: what the other side of an MPI message of the original
+    /// has.
+    #[must_use]
+    pub fn reversed(&self) -> Tree {
+        let mut copy = Tree::new();
+        copy.merge(self);
+        copy
+    }
+
+    /// A hash with these elements, the first in front, as a reader makes it that keeps the file's order.
+    ///
+    /// # Errors
+    /// The key that two of them have.
+    pub(crate) fn from_front_to_back(mut elements: Vec<Element>) -> Result<Self, String> {
         elements.reverse();
-        Tree { reversed: elements }
+        let mut tree = Tree { reversed: elements, index: None };
+        let twice = if tree.reversed.len() >= INDEXED_FROM {
+            tree.build_index();
+            // Of two elements with one key, the index has the last.
+            tree.reversed.iter().enumerate().find(|(at, element)| tree.position(&element.key) != Some(*at))
+        } else {
+            let earlier = |at: usize, key: &str| tree.reversed[..at].iter().any(|other| other.key == key);
+            tree.reversed.iter().enumerate().find(|(at, element)| earlier(*at, &element.key))
+        };
+        match twice {
+            Some((_, element)) => Err(element.key.clone()),
+            None => Ok(tree),
+        }
     }
 
     /// True if both say the same, whatever the order of their elements on any level.
@@ -159,14 +211,141 @@ impl Tree {
             && self.iter().all(|(key, value)| other.get(key).is_some_and(|theirs| value.same_content(theirs)))
     }
 
+    fn push_front(&mut self, element: Element) {
+        if let Some(index) = &mut self.index {
+            index.0.insert(element.key.as_str().into(), self.reversed.len());
+        }
+        self.reversed.push(element);
+        if self.index.is_none() && self.reversed.len() >= INDEXED_FROM {
+            self.build_index();
+        }
+    }
+
+    fn build_index(&mut self) {
+        let positions = self.reversed.iter().enumerate();
+        self.index = Some(Box::new(Index(positions.map(|(at, element)| (element.key.as_str().into(), at)).collect())));
+    }
+
     fn position(&self, key: &str) -> Option<usize> {
-        // From the front: what was set last is what is asked for next.
-        self.reversed.iter().rposition(|element| element.key == key)
+        match &self.index {
+            Some(index) => index.0.get(key).copied(),
+            // From the front: what was set last is what is asked for next.
+            None => self.reversed.iter().rposition(|element| element.key == key),
+        }
     }
 }
+
+impl PartialEq for Tree {
+    fn eq(&self, other: &Tree) -> bool {
+        // The index says nothing that the elements do not.
+        self.reversed == other.reversed
+    }
+}
+
+impl Eq for Tree {}
 
 impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(tree: &Tree) -> Vec<&str> {
+        tree.keys().collect()
+    }
+
+    #[test]
+    fn a_new_key_goes_to_the_front_and_setting_an_existing_pair_changes_nothing() {
+        let mut tree = Tree::new();
+        tree.set_kv("A", 1);
+        tree.set_kv("B", 2);
+        tree.set_kv("A", 1);
+        assert_eq!(keys(&tree), ["B", "A"]);
+        tree.set_kv("A", 3);
+        assert_eq!(keys(tree.get("A").unwrap()), ["3", "1"]);
+        assert_eq!(tree.single("A"), None);
+        assert_eq!(tree.value("A"), Some("3"));
+    }
+
+    #[test]
+    fn putting_and_setting_a_sub_hash_move_the_key_to_the_front() {
+        let mut tree = Tree::new();
+        tree.set_kv("A", 1);
+        tree.set_kv("B", 2);
+        tree.put("A", 1);
+        assert_eq!(keys(&tree), ["A", "B"]);
+        tree.set("B", Tree::new());
+        assert_eq!(keys(&tree), ["B", "A"]);
+    }
+
+    #[test]
+    fn merging_into_an_empty_hash_reverses_every_level() {
+        let mut tree = Tree::new();
+        tree.set_kv("A", 1);
+        tree.set_kv("B", 2);
+        tree.set_kv("B", 3);
+        let reversed = tree.reversed();
+        assert_eq!(keys(&reversed), ["A", "B"]);
+        assert_eq!(keys(reversed.get("B").unwrap()), ["2", "3"]);
+        assert!(reversed.same_content(&tree));
+        assert_ne!(reversed, tree);
+        assert_eq!(reversed.reversed(), tree);
+    }
+
+    #[test]
+    fn a_large_hash_keeps_order_and_content_through_every_operation() {
+        // The same operations on a plain list, which is the model.
+        let mut tree = Tree::new();
+        let mut model: Vec<String> = Vec::new();
+        let mut seed = 7_u64;
+        for step in 0..5000_u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = ((seed >> 33) % 60).to_string();
+            match step % 5 {
+                0 | 1 => {
+                    tree.entry(key.clone());
+                    if !model.contains(&key) {
+                        model.insert(0, key);
+                    }
+                }
+                2 | 3 => {
+                    tree.put(key.clone(), step);
+                    model.retain(|other| *other != key);
+                    model.insert(0, key);
+                }
+                _ => {
+                    assert_eq!(tree.unset(&key), model.contains(&key));
+                    model.retain(|other| *other != key);
+                }
+            }
+            assert_eq!(keys(&tree), model);
+            assert!(model.iter().all(|key| tree.get(key).is_some()));
+        }
+    }
+
+    #[test]
+    fn removing_the_last_value_of_a_key_removes_the_key() {
+        let mut tree = Tree::new();
+        tree.set_kv("FILE", "a");
+        tree.set_kv("FILE", "b");
+        assert!(tree.unset_kv("FILE", "a"));
+        assert!(!tree.unset_kv("FILE", "a"));
+        assert!(tree.get("FILE").is_some());
+        assert!(tree.unset_kv("FILE", "b"));
+        assert!(tree.is_empty());
+    }
+
+    #[test]
+    fn a_hundred_thousand_keys_are_set_and_found_without_looking_along_them() {
+        // Quadratic look-ups would need ten thousand million comparisons: the suite would stand still.
+        let mut tree = Tree::new();
+        for rank in 0..100_000 {
+            tree.set_kv("RANK", rank).put("SIZE", rank);
+        }
+        assert!((0..100_000).all(|rank| tree.get_kv("RANK", rank).and_then(|values| values.parsed("SIZE")) == Some(rank)));
     }
 }

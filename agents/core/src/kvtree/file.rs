@@ -1,0 +1,108 @@
+//! Hash files on disk: read with every bound checked, replaced through [`crate::durable`] only.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::tree::Tree;
+use crate::durable::{self, DurableError};
+
+pub use super::lock::{Locked, read_shared};
+pub use super::packed::{FormatError, PrefixError, decode, decode_prefix, encode};
+
+/// Why a hash file could not be read or written, and what the user can do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// Opening or reading failed.
+    #[error("cannot read {}: {source}; {}", path.display(), durable::remedy(source))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It was read, and is not a hash file, or a damaged one.
+    #[error("{} is not a readable SCR file: {source}; move it away, or restore it", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: FormatError,
+    },
+    /// The lock could not be had.
+    #[error("cannot lock {}: {source}; see which process holds it, and whether its file system has locks", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A key that the format cannot hold.
+    #[error("cannot write {}: the key {key:?} contains a NUL, which ends keys in SCR files; rename what it names", path.display())]
+    NulInKey {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// The file could not be replaced; the old one is untouched.
+    #[error(transparent)]
+    Write(#[from] DurableError),
+}
+
+impl FileError {
+    /// True if there is no such file, for callers to whom that is an answer.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, FileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    pub(super) fn reading(path: &Path, error: PrefixError) -> FileError {
+        let path = path.to_owned();
+        match error {
+            PrefixError::Io(source) => FileError::Read { path, source },
+            PrefixError::Format(source) => FileError::Format { path, source },
+        }
+    }
+}
+
+/// The tree in a hash file, or in front of an `.xor` file.
+///
+/// # Errors
+/// When the file cannot be read, or is not a hash file; see [`FormatError`] for the ways.
+pub fn read(path: &Path) -> Result<Tree, FileError> {
+    let file = File::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    read_open(path, &file)
+}
+
+/// As [`read`], with `None` when there is no such file.
+///
+/// # Errors
+/// When the file is there and cannot be read, or is not a hash file.
+pub fn read_if_there(path: &Path) -> Result<Option<Tree>, FileError> {
+    match read(path) {
+        Ok(tree) => Ok(Some(tree)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces a file by the hash file of `tree`.
+///
+/// # Errors
+/// When a key contains a NUL, or the file cannot be replaced; the old one is then untouched.
+pub fn write(path: &Path, tree: &Tree) -> Result<(), FileError> {
+    if let Some(key) = key_with_nul(tree) {
+        return Err(FileError::NulInKey { path: path.to_owned(), key: key.to_owned() });
+    }
+    Ok(durable::replace(path, &encode(tree))?)
+}
+
+pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, FileError> {
+    let (tree, _) = decode_prefix(&mut BufReader::new(file)).map_err(|error| FileError::reading(path, error))?;
+    Ok(tree)
+}
+
+fn key_with_nul(tree: &Tree) -> Option<&str> {
+    tree.iter().find_map(|(key, value)| if key.contains('\0') { Some(key) } else { key_with_nul(value) })
+}

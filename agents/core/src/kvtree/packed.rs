@@ -1,0 +1,292 @@
+//! The packed form: header, elements, CRC32 (`FORMATS.md` §1). Bytes in, tree out, and back; no files here.
+//!
+//! What is decoded may come from a damaged disk or from a hostile neighbour, so every number is checked against the
+//! bytes that are there before anything is allocated for it, and nesting has a limit.
+
+use std::io::{self, Read};
+
+use super::tree::{Element, Tree};
+
+/// The first four bytes of every hash file.
+pub const MAGIC: [u8; 4] = [0x95, 0x1f, 0xc3, 0xf5];
+/// Bytes in front of the packed hash: magic, type, version, size, flags.
+pub const HEADER_BYTES: usize = 20;
+/// Deepest nesting that is read. The deepest real file, a filemap, has seven levels
+/// (`RANK/0/CKPT/1/CKPTDESC/TYPE/XOR`).
+pub const MAX_DEPTH: usize = 64;
+/// Largest hash file that is read. The summary of a million ranks is about half of it.
+pub const MAX_FILE_BYTES: u64 = 256 << 20;
+
+const TYPE_HASH: u16 = 1;
+const VERSION: u16 = 1;
+const FLAG_CRC: u32 = 1;
+const CRC_BYTES: usize = 4;
+/// An element takes at least the NUL of an empty key and the count of an empty hash.
+const SMALLEST_ELEMENT: usize = 5;
+/// What is reserved for a hash before its elements are seen; a count may claim far more than will come.
+const RESERVED_ELEMENTS: usize = 256;
+
+/// What is wrong with bytes that should be a hash file. Offsets count from the start of the hash file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// Not even a header.
+    #[error("only {have} bytes where a hash file has a header of {HEADER_BYTES}: it was cut short, or is empty")]
+    NoHeader {
+        /// Bytes there are.
+        have: u64,
+    },
+    /// Another kind of file.
+    #[error("starts with {found:02x?} where a hash file has {MAGIC:02x?}: it is another kind of file, or was overwritten")]
+    Magic {
+        /// The first four bytes.
+        found: [u8; 4],
+    },
+    /// A kind or version of SCR file that is not known.
+    #[error("SCR file of type {kind} version {version}, known is type {TYPE_HASH} version {VERSION}")]
+    Version {
+        /// The type field.
+        kind: u16,
+        /// The version field.
+        version: u16,
+    },
+    /// A size that cannot be true.
+    #[error("the header says {size} bytes, possible are {smallest} to {MAX_FILE_BYTES}")]
+    Size {
+        /// The size field.
+        size: u64,
+        /// The least that its flags allow.
+        smallest: u64,
+    },
+    /// The end is missing.
+    #[error("cut short: {have} bytes there, the header says {size}")]
+    Truncated {
+        /// The size field.
+        size: u64,
+        /// Bytes there are.
+        have: u64,
+    },
+    /// Content and checksum differ.
+    #[error("damaged: its CRC32 is {computed:#010x}, stored is {stored:#010x}")]
+    Crc {
+        /// The CRC at the end of the file.
+        stored: u32,
+        /// The CRC of the bytes.
+        computed: u32,
+    },
+    /// A hash claims more elements than the bytes can hold.
+    #[error("at byte {offset}: a hash of {count} elements, but only {left} bytes are left")]
+    Count {
+        /// Where the count is.
+        offset: usize,
+        /// The count.
+        count: u32,
+        /// Bytes behind it.
+        left: usize,
+    },
+    /// A key runs to the end of the hash.
+    #[error("at byte {offset}: a key without its end")]
+    UnendedKey {
+        /// Where the key starts.
+        offset: usize,
+    },
+    /// The bytes end where an element count should be.
+    #[error("at byte {offset}: the end, where a count should be")]
+    NoCount {
+        /// Where the count should be.
+        offset: usize,
+    },
+    /// A key that is not text. Keys are numbers, words, and file names; we keep no other names.
+    #[error("at byte {offset}: a key that is not UTF-8 text")]
+    Encoding {
+        /// Where the key starts.
+        offset: usize,
+    },
+    /// Twice the same key in one hash. No writer does that, and to choose one of two values would be a guess.
+    #[error("in the hash that starts at byte {offset}: the key {key:?} twice")]
+    Duplicate {
+        /// Where the hash starts.
+        offset: usize,
+        /// The key.
+        key: String,
+    },
+    /// Nested too deep.
+    #[error("at byte {offset}: nested deeper than {MAX_DEPTH} levels")]
+    Depth {
+        /// Where the hash is that is too deep.
+        offset: usize,
+    },
+    /// Bytes between the packed hash and the end.
+    #[error("at byte {offset}: {extra} bytes behind the end of the hash")]
+    Trailing {
+        /// Where the hash ends.
+        offset: usize,
+        /// Bytes too many.
+        extra: usize,
+    },
+}
+
+/// Why the hash file in front of a stream could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrefixError {
+    /// The stream could not be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// What was read is not a hash file.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// The whole hash file of a tree, with CRC: the original's bytes.
+///
+/// A key ends at its first NUL, as every C string does; [`super::file::write`] refuses such a tree.
+pub fn encode(tree: &Tree) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1024);
+    bytes.extend(MAGIC);
+    bytes.extend(TYPE_HASH.to_be_bytes());
+    bytes.extend(VERSION.to_be_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(FLAG_CRC.to_be_bytes());
+    pack(tree, &mut bytes);
+    let size = (bytes.len() + CRC_BYTES) as u64;
+    bytes[8..16].copy_from_slice(&size.to_be_bytes());
+    let crc = crc32fast::hash(&bytes);
+    bytes.extend(crc.to_be_bytes());
+    bytes
+}
+
+/// Appends the packed form of a tree: count, then key, NUL and packed value of each element, front first.
+fn pack(tree: &Tree, bytes: &mut Vec<u8>) {
+    let count = u32::try_from(tree.len()).unwrap_or(u32::MAX);
+    bytes.extend(count.to_be_bytes());
+    for (key, value) in tree.iter() {
+        let key = key.as_bytes();
+        let end = key.iter().position(|byte| *byte == 0).unwrap_or(key.len());
+        bytes.extend(&key[..end]);
+        bytes.push(0);
+        pack(value, bytes);
+    }
+}
+
+/// The tree at the front of `bytes`, and how many bytes its hash file takes; what follows (the data of an `.xor`
+/// file) is not looked at.
+///
+/// # Errors
+/// What is wrong with the bytes, and where.
+pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), FormatError> {
+    let have = bytes.len() as u64;
+    let Some((front, _)) = bytes.split_first_chunk() else { return Err(FormatError::NoHeader { have }) };
+    let header = Header::parse(front)?;
+    match usize::try_from(header.size).ok().and_then(|size| bytes.get(..size)) {
+        Some(file) => Ok((header.body(file)?, file.len())),
+        None => Err(FormatError::Truncated { size: header.size, have }),
+    }
+}
+
+/// Reads exactly the hash file in front of a stream, so that the reader then stands at the data of an `.xor` file;
+/// returns the tree and the number of bytes read.
+///
+/// # Errors
+/// When the stream fails, or what it holds is not a hash file.
+pub fn decode_prefix(reader: &mut impl Read) -> Result<(Tree, u64), PrefixError> {
+    let mut bytes = Vec::with_capacity(1024);
+    let have = reader.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)? as u64;
+    let Some((front, _)) = bytes.split_first_chunk() else { return Err(FormatError::NoHeader { have }.into()) };
+    let header = Header::parse(front)?;
+    // Grows with what comes, not with what the header claims.
+    let have = have + reader.by_ref().take(header.size - HEADER_BYTES as u64).read_to_end(&mut bytes)? as u64;
+    if have < header.size {
+        return Err(FormatError::Truncated { size: header.size, have }.into());
+    }
+    Ok((header.body(&bytes)?, header.size))
+}
+
+struct Header {
+    size: u64,
+    crc: bool,
+}
+
+impl Header {
+    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FormatError> {
+        let [m0, m1, m2, m3, t0, t1, v0, v1, s0, s1, s2, s3, s4, s5, s6, s7, f0, f1, f2, f3] = *bytes;
+        let found = [m0, m1, m2, m3];
+        if found != MAGIC {
+            return Err(FormatError::Magic { found });
+        }
+        let (kind, version) = (u16::from_be_bytes([t0, t1]), u16::from_be_bytes([v0, v1]));
+        if (kind, version) != (TYPE_HASH, VERSION) {
+            return Err(FormatError::Version { kind, version });
+        }
+        let size = u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
+        let crc = u32::from_be_bytes([f0, f1, f2, f3]) & FLAG_CRC != 0;
+        let smallest = (HEADER_BYTES + size_of::<u32>() + if crc { CRC_BYTES } else { 0 }) as u64;
+        if size < smallest || size > MAX_FILE_BYTES {
+            return Err(FormatError::Size { size, smallest });
+        }
+        Ok(Header { size, crc })
+    }
+
+    /// The tree of a file of exactly the header's size.
+    fn body(&self, file: &[u8]) -> Result<Tree, FormatError> {
+        let packed = if self.crc {
+            let Some((content, stored)) = file.split_last_chunk() else {
+                return Err(FormatError::NoHeader { have: file.len() as u64 });
+            };
+            let (stored, computed) = (u32::from_be_bytes(*stored), crc32fast::hash(content));
+            if stored != computed {
+                return Err(FormatError::Crc { stored, computed });
+            }
+            content
+        } else {
+            file
+        };
+        let mut cursor = Cursor { bytes: packed, at: HEADER_BYTES };
+        let tree = cursor.hash(0)?;
+        match packed.len() - cursor.at {
+            0 => Ok(tree),
+            extra => Err(FormatError::Trailing { offset: cursor.at, extra }),
+        }
+    }
+}
+
+/// Walks along the bytes; `at` never passes their end.
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn hash(&mut self, depth: usize) -> Result<Tree, FormatError> {
+        let offset = self.at;
+        let rest = &self.bytes[self.at..];
+        let Some((count, rest)) = rest.split_first_chunk() else { return Err(FormatError::NoCount { offset }) };
+        let (count, left) = (u32::from_be_bytes(*count), rest.len());
+        self.at += size_of::<u32>();
+        if count == 0 {
+            return Ok(Tree::new());
+        }
+        if depth == MAX_DEPTH {
+            return Err(FormatError::Depth { offset });
+        }
+        if count as usize > left / SMALLEST_ELEMENT {
+            return Err(FormatError::Count { offset, count, left });
+        }
+        let mut elements = Vec::with_capacity((count as usize).min(RESERVED_ELEMENTS));
+        for _ in 0..count {
+            let key = self.key()?;
+            elements.push(Element { key, value: self.hash(depth + 1)? });
+        }
+        elements.shrink_to_fit();
+        Tree::from_front_to_back(elements).map_err(|key| FormatError::Duplicate { offset, key })
+    }
+
+    fn key(&mut self) -> Result<String, FormatError> {
+        let offset = self.at;
+        let rest = &self.bytes[self.at..];
+        let end = rest.iter().position(|byte| *byte == 0).ok_or(FormatError::UnendedKey { offset })?;
+        let key = std::str::from_utf8(&rest[..end]).map_err(|_| FormatError::Encoding { offset })?;
+        self.at += end + 1;
+        Ok(key.to_owned())
+    }
+}
