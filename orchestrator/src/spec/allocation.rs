@@ -8,6 +8,8 @@ use super::reading::{Choice, DURATION, Section, TEXT};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
 const MAX_LOCAL_NODES: u64 = 1024;
+/// No job gets this far; larger ids would overflow when the next one is made.
+const MAX_ID: u64 = 1 << 40;
 
 /// The nodes of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,39 +69,44 @@ impl Manager {
     }
 }
 
-/// One rehearsed failure: when it strikes, whom, and how.
-///
-/// It strikes at `after` or `after_checkpoint`; with `during`, at the first such phase from then on. Each strikes once in a job.
+/// One rehearsed failure: whom it hits, when, and how. Each strikes once in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chaos {
     /// The virtual node that is hit, whatever runs on it by then.
     pub node: NodeName,
-    /// Not before this.
-    pub after: ChaosAfter,
-    /// Wait for this phase, and strike in the middle of it; `None` = strike at once.
-    pub during: Option<ChaosPhase>,
+    /// When it strikes.
+    pub moment: ChaosMoment,
     /// What happens.
     pub action: ChaosAction,
 }
 
-/// From when on a rehearsed failure may strike.
+/// When a rehearsed failure strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChaosAfter {
+pub enum ChaosMoment {
     /// So long after the first launch of the application.
-    Time(Duration),
-    /// When this checkpoint is complete and protected ([`CheckpointId::NONE`]: from the beginning).
-    Checkpoint(CheckpointId),
+    After(Duration),
+    /// As soon as this checkpoint is complete and protected.
+    AfterCheckpoint(CheckpointId),
+    /// In the middle of a phase.
+    During {
+        /// The phase.
+        phase: ChaosPhase,
+        /// Of this checkpoint; `None` = of the first that comes to it.
+        checkpoint: Option<CheckpointId>,
+    },
 }
 
-/// A phase in which a rehearsed failure strikes.
+/// A phase in which a rehearsed failure strikes, on the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChaosPhase {
-    /// The application is writing its checkpoint files.
+    /// A rank of the node is writing its checkpoint files.
     Write,
-    /// The agents are encoding: the checkpoint is written but not protected.
+    /// Its agent is encoding: the checkpoint is written but not protected.
     Encode,
-    /// The agents are rebuilding lost files at the start of a run.
+    /// Its agent is rebuilding lost files at the start of a run.
     Rebuild,
+    /// Its agent is copying files to the prefix in the drain.
+    Copy,
 }
 
 impl Choice for ChaosPhase {
@@ -107,6 +114,7 @@ impl Choice for ChaosPhase {
         ("write", ChaosPhase::Write),
         ("encode", ChaosPhase::Encode),
         ("rebuild", ChaosPhase::Rebuild),
+        ("copy", ChaosPhase::Copy),
     ];
 }
 
@@ -186,10 +194,19 @@ fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
             Err(_) => NodeName::new(text),
         });
     let time = section.optional("after", &DURATION);
-    let checkpoint = section.optional_number("after_checkpoint", 0..=u64::MAX);
-    let during = section.optional_choice("during");
+    let after = section.optional_number("after_checkpoint", 1..=MAX_ID);
+    let phase = section.optional_choice("during");
+    let of = section.optional_number("checkpoint", 1..=MAX_ID);
     let action = section.choice("action", ChaosAction::Kill);
     let (reader, path) = (section.reader(), section.path());
+    // A moment that stands there but is wrong has been told already.
+    let written = ["after", "after_checkpoint", "during"]
+        .iter()
+        .filter(|key| section.has(key))
+        .count();
+    let of_key = section
+        .has("checkpoint")
+        .then(|| section.path_of("checkpoint"));
     section.finish();
     if node.is_none() {
         reader.mistake(
@@ -198,29 +215,31 @@ fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
             "name the node that is hit: its number from 0, or its name",
         );
     }
-    let after = match (time, checkpoint, during) {
-        (Some(_), Some(_), _) => {
-            let help = "write either `after` (a duration) or `after_checkpoint` (an id)";
-            reader.mistake(
-                &path,
-                "`after` and `after_checkpoint` exclude each other",
-                help,
-            );
-            return None;
-        }
-        (Some(time), None, _) => ChaosAfter::Time(time),
-        (None, Some(id), _) => ChaosAfter::Checkpoint(CheckpointId(id)),
-        (None, None, Some(_)) => ChaosAfter::Checkpoint(CheckpointId::NONE),
-        (None, None, None) => {
-            let help = "write `after: 2s`, `after_checkpoint: 3`, or `during: encode`";
-            reader.mistake(&path, "nothing says when it strikes", help);
-            return None;
-        }
+    if written != 1 {
+        let message = if written == 0 {
+            "nothing says when it strikes"
+        } else {
+            "more than one key says when it strikes"
+        };
+        let help = "write one of `after: 2s`, `after_checkpoint: 3`, `during: encode`";
+        reader.mistake(&path, message, help);
+    }
+    if let (Some(key), None, 1) = (of_key, phase, written) {
+        let help = "it goes with `during`; for \"when checkpoint 3 is complete\" write `after_checkpoint: 3`";
+        reader.mistake(&key, "`checkpoint` says nothing here", help);
+    }
+    let moment = match (time, after, phase) {
+        (Some(time), _, _) => ChaosMoment::After(time),
+        (_, Some(id), _) => ChaosMoment::AfterCheckpoint(CheckpointId(id)),
+        (_, _, Some(phase)) => ChaosMoment::During {
+            phase,
+            checkpoint: of.map(CheckpointId),
+        },
+        (None, None, None) => return None,
     };
     Some(Chaos {
         node: node?,
-        after,
-        during,
+        moment,
         action,
     })
 }

@@ -18,6 +18,8 @@ pub struct Checkpoint {
     pub redundancy: Vec<Redundancy>,
     /// When and how checkpoints are copied to the prefix.
     pub flush: Flush,
+    /// Where a run looks for a checkpoint to go on from.
+    pub restart: Restart,
     /// When CRC32s are computed and compared.
     pub crc: Crc,
     /// When the application is told that a checkpoint is due.
@@ -117,10 +119,12 @@ pub struct Flush {
     pub every: u64,
     /// Whether the application waits.
     pub mode: FlushMode,
-    /// Asynchronous: bytes a second on the whole job, at most.
+    /// Asynchronous: bytes a second from one node, at most; 0 = not limited.
     pub bandwidth: u64,
     /// Asynchronous: share of one processor that a copy may use on a node; 0 = not limited.
     pub percent: f64,
+    /// Also flush the checkpoint that a run was restarted from.
+    pub on_restart: bool,
 }
 
 /// Whether the application waits for a flush.
@@ -135,6 +139,15 @@ pub enum FlushMode {
 impl Choice for FlushMode {
     const AVAILABLE: &'static [(&'static str, Self)] =
         &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
+}
+
+/// Where a run looks for a checkpoint to go on from: first in the caches, then on the prefix, else it starts afresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// Look in the caches: distribute and rebuild.
+    pub distribute: bool,
+    /// Look on the prefix: fetch.
+    pub fetch: bool,
 }
 
 /// When CRC32s are computed and compared.
@@ -163,18 +176,11 @@ pub struct Need {
 pub enum DataPlane {
     /// TLS: nobody reads it, nobody changes it.
     Encrypted,
-    /// Both ends prove that they know the job's token, and each piece carries a checksum under it; it can be read.
-    Authenticated,
-    /// Both ends prove that they know the job's token; what follows is neither hidden nor protected.
-    Plain,
 }
 
 impl Choice for DataPlane {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("encrypted", DataPlane::Encrypted),
-        ("authenticated", DataPlane::Authenticated),
-        ("plain", DataPlane::Plain),
-    ];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("encrypted", DataPlane::Encrypted)];
+    const LATER: &'static [&'static str] = &["authenticated", "plain"];
 }
 
 const TEMPORARY: &str = "/tmp";
@@ -195,6 +201,7 @@ impl Checkpoint {
             .map(|element| read_redundancy(element, &base))
             .collect();
         let flush = read_flush(section.section("flush"));
+        let restart = read_restart(section.section("restart"));
         let crc = read_crc(section.section("crc"));
         let need = read_need(section.section("need"));
         let data_plane = section.choice("data_plane", DataPlane::Encrypted);
@@ -205,6 +212,7 @@ impl Checkpoint {
             cache,
             redundancy,
             flush,
+            restart,
             crc,
             need,
             data_plane,
@@ -274,6 +282,13 @@ fn read_flush(mut section: Section<'_>) -> Flush {
         bandwidth,
         percent,
     }
+}
+
+fn read_restart(mut section: Section<'_>) -> Restart {
+    let distribute = section.value("distribute", &SWITCH, true);
+    let fetch = section.value("fetch", &SWITCH, true);
+    section.finish();
+    Restart { distribute, fetch }
 }
 
 fn read_crc(mut section: Section<'_>) -> Crc {

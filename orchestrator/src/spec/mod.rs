@@ -26,7 +26,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 pub use allocation::{
-    Allocation, Chaos, ChaosAction, ChaosAfter, ChaosPhase, Manager, virtual_node,
+    Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, Manager, virtual_node,
 };
 pub use checkpoint::{
     Cache, Checkpoint, ControlDirectory, Crc, DataPlane, FailureDomain, Flush, FlushMode, Need,
@@ -130,11 +130,12 @@ impl JobSpec {
     /// The command is empty.
     pub fn from_command(command: &[String]) -> Result<JobSpec, Diagnostics> {
         let root = document::of_command(command);
-        let mut spec = JobSpec::from_document(&root, Overrides::new()).map_err(|mut mistakes| {
-            mistakes.iter_mut().for_each(|mistake| mistake.place = None);
-            Diagnostics::new("command line", "", mistakes)
-        })?;
-        spec.settings.from_command_line();
+        let mut spec =
+            JobSpec::from_document(&root, Overrides::new()).map_err(|mut mistakes| {
+                mistakes.iter_mut().for_each(|mistake| mistake.place = None);
+                Diagnostics::new("command line", "", mistakes)
+            })?;
+        spec.settings.mark_command_line();
         Ok(spec)
     }
 

@@ -66,8 +66,12 @@ impl Settings {
     }
 
     /// For a spec that was made of a command line: there is no line to name.
-    pub(super) fn from_command_line(&mut self) {
-        for setting in self.list.iter_mut().filter(|setting| matches!(setting.origin, Origin::Spec(_))) {
+    pub(super) fn mark_command_line(&mut self) {
+        for setting in self
+            .list
+            .iter_mut()
+            .filter(|setting| matches!(setting.origin, Origin::Spec(_)))
+        {
             setting.origin = Origin::CommandLine;
         }
         self.places.clear();

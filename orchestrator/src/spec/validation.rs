@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::allocation::{ChaosAfter, virtual_node};
+use super::allocation::virtual_node;
 use super::checkpoint::{Checkpoint, Scheme};
 use super::quantity;
 use super::reading::Reader;
@@ -164,6 +164,14 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
             reader.mistake(&key, message, "keep one of them");
         }
     }
+    if step.checkpoint.flush.percent > 0.0 {
+        let message = "limiting the processor's share is not available in this version";
+        reader.mistake(
+            &format!("{path}checkpoint.flush.percent"),
+            message,
+            "use `bandwidth` instead, or write 0",
+        );
+    }
     let mut intervals = BTreeSet::new();
     for (at, descriptor) in redundancy.iter().enumerate() {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");
@@ -227,16 +235,6 @@ fn check_chaos(spec: &JobSpec, reader: &Reader) {
                 virtual_node(nodes - 1)
             );
             reader.mistake(&format!("allocation.chaos[{at}].node"), message, help);
-        }
-        if let ChaosAfter::Checkpoint(id) = chaos.after
-            && id.0 == u64::MAX
-        {
-            let message = "there is no such checkpoint id";
-            reader.mistake(
-                &format!("allocation.chaos[{at}].after_checkpoint"),
-                message,
-                "ids count from 1",
-            );
         }
     }
 }
