@@ -275,12 +275,14 @@ fn read_flush(mut section: Section<'_>) -> Flush {
     let mode = section.choice("mode", FlushMode::Sync);
     let bandwidth = section.value("bandwidth", &BANDWIDTH, 200 << 20);
     let percent = section.value("percent", &PERCENT, 0.0);
+    let on_restart = section.value("on_restart", &SWITCH, false);
     section.finish();
     Flush {
         every,
         mode,
         bandwidth,
         percent,
+        on_restart,
     }
 }
 
