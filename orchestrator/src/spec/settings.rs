@@ -81,8 +81,9 @@ impl Settings {
         self.list.push(Setting { key, value, origin });
     }
 
+    /// The first place stays: for a section that is its key, not the first of the keys in it.
     pub(super) fn record_place(&mut self, key: String, place: Place) {
-        self.places.insert(key, place);
+        self.places.entry(key).or_insert(place);
     }
 }
 
