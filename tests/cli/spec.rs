@@ -272,7 +272,7 @@ fn a_missing_command_is_asked_for() {
         "job.yaml:2:1: run.command: the command is missing; it is the one key without default\n\
          \x20  |\n\
          \x202 | run:\n\
-         \x20  | ^\n\
+         \x20  | ^^^\n\
          \x20 help: write the program and its arguments: `command: [./app, --steps, \"400\"]`"
     );
     for text in [
