@@ -121,11 +121,8 @@ impl Neighbours {
         for below in [even, !even] {
             let stream = if below { &mut self.below } else { &mut self.above };
             let Some(stream) = stream else { continue };
-            let (edge, neighbour) = if below {
-                (slab.bottom(), Rank(self.rank.0 + 1))
-            } else {
-                (slab.top(), Rank(self.rank.0 - 1))
-            };
+            let (edge, neighbour) =
+                if below { (slab.bottom(), Rank(self.rank.0 + 1)) } else { (slab.top(), Rank(self.rank.0 - 1)) };
             let step = slab.step();
             let lost = |source| ExampleError::NeighbourLost { rank: self.rank, neighbour, step, source };
             let mut message = step.to_le_bytes().to_vec();
@@ -223,10 +220,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut knocking = knock(listener.local_addr().unwrap(), &[1; NONCE_BYTES]).unwrap();
         listener.accept().unwrap().0.write_all(&[3; NONCE_BYTES]).unwrap();
-        assert_eq!(
-            answered(&mut knocking, &[2; NONCE_BYTES]).unwrap_err().kind(),
-            io::ErrorKind::PermissionDenied
-        );
+        assert_eq!(answered(&mut knocking, &[2; NONCE_BYTES]).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

@@ -34,11 +34,8 @@ pub fn run_init(args: &HeatInitArgs) -> Result<(), ExampleError> {
 pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Write) -> Result<(), ExampleError> {
     let virtual_node = surroundings.node.clone();
     let mut client = Client::builder().surroundings(surroundings).init()?;
-    let address = if client.ranks() > 1 {
-        Some(own_address(client.rank(), args.address, virtual_node.as_ref())?)
-    } else {
-        None
-    };
+    let address =
+        if client.ranks() > 1 { Some(own_address(client.rank(), args.address, virtual_node.as_ref())?) } else { None };
     let (mut slab, origin) = initial(args, &mut client)?;
     let mut neighbours = match address {
         Some(address) => Some(Neighbours::meet(&mut client, address)?),
