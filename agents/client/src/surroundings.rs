@@ -247,7 +247,8 @@ mod tests {
 
     #[test]
     fn every_launcher_s_variables_give_rank_and_size() {
-        let table: &[(&[(&str, &str)], (u32, u32))] = &[
+        type Case<'a> = (&'a [(&'a str, &'a str)], (u32, u32));
+        let table: &[Case<'_>] = &[
             (&[("HOLDFAST_RANK", "1"), ("HOLDFAST_RANKS", "4")], (1, 4)),
             (&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "5")], (2, 5)),
             (&[("PMIX_RANK", "3"), ("SLURM_NTASKS", "6")], (3, 6)),

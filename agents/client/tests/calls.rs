@@ -1,5 +1,8 @@
 //! The client against an agent that plays from a script: a real socket, the real messages.
 
+// Helpers of tests fail as tests do; clippy knows only functions marked as tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod scripted_agent;
 
 use std::path::PathBuf;

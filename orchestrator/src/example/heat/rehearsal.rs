@@ -180,6 +180,16 @@ fn a_checkpoint_that_cannot_be_written_is_reported_and_the_work_goes_on() {
 }
 
 #[test]
+fn a_halt_ends_the_run_after_the_checkpoint_and_a_later_one_at_once_and_the_job_is_not_finished() {
+    let mut agent = SmallAgent::new(3);
+    agent.halt_after(CheckpointId(4));
+    let said = succeed(&mut agent, &args(LINE));
+    assert!(said.ends_with("heat: checkpoint 4 at step 40\nheat: halted at step 40: JOB_HALTED\n"), "{said}");
+    assert_eq!(succeed(&mut agent, &args(LINE)), "heat: halted before the first step: JOB_HALTED\n");
+    assert!(!agent.finalized());
+}
+
+#[test]
 fn an_output_that_cannot_be_written_is_an_error_on_every_rank_and_the_job_is_not_finished() {
     let mut agent = SmallAgent::new(3);
     let (ended, said) = launch(&mut agent, &with_output(LINE, Path::new("/proc/no/such/directory")));
@@ -217,8 +227,7 @@ fn alone_and_switched_off_it_computes_the_same() {
     let mut surroundings = SmallAgent::new(1).surroundings(0);
     surroundings.agent = None;
     surroundings.reconnect = Duration::ZERO;
-    let mut args = with_output(LINE, directory.path());
-    args.never_checkpoint = true;
+    let args = with_output(LINE, directory.path());
     run_in(&args, surroundings, &mut Vec::new()).unwrap();
     assert_result(&output_in(directory.path()), SIZE, 60);
 }

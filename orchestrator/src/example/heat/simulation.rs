@@ -33,7 +33,8 @@ pub fn run_init(args: &HeatInitArgs) -> Result<(), ExampleError> {
 /// The application, in given surroundings; rank 0 reports to `report`.
 pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Write) -> Result<(), ExampleError> {
     let virtual_node = surroundings.node.clone();
-    let mut client = Client::builder().surroundings(surroundings).init()?;
+    // Ends by itself on a halt, to say so; without this the client would end the process.
+    let mut client = Client::builder().surroundings(surroundings).exit_on_halt(false).init()?;
     let address =
         if client.ranks() > 1 { Some(own_address(client.rank(), args.address, virtual_node.as_ref())?) } else { None };
     let (mut slab, origin) = initial(args, &mut client)?;
@@ -47,6 +48,10 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
         client: &mut client,
         report,
     };
+    if let Some(reason) = simulation.client.restart().halt.clone() {
+        simulation.say(format_args!("halted before the first step: {reason}"));
+        return Ok(());
+    }
     simulation.restart(&mut slab)?;
     while slab.step() < args.steps {
         simulation.rehearse(&slab)?;
@@ -57,8 +62,11 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
         if !args.step_delay.is_zero() {
             std::thread::sleep(args.step_delay);
         }
-        if simulation.due(slab.step())? {
-            simulation.checkpoint(&slab)?;
+        if simulation.due(slab.step())?
+            && let Some(reason) = simulation.checkpoint(&slab)?
+        {
+            simulation.say(format_args!("halted at step {}: {reason}", slab.step()));
+            return Ok(());
         }
     }
     simulation.rehearse(&slab)?;
@@ -131,7 +139,8 @@ impl Simulation<'_> {
     }
 
     fn due(&mut self, step: u64) -> Result<bool, ExampleError> {
-        if self.args.never_checkpoint {
+        // Switched off, the files would end up in the current directory and never be read.
+        if self.args.never_checkpoint || !self.client.enabled() {
             Ok(false)
         } else if self.args.need {
             Ok(self.client.need_checkpoint()?)
@@ -140,14 +149,15 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes a checkpoint. One that fails is reported, and the work goes on: an older one is still there.
-    fn checkpoint(&mut self, slab: &Slab) -> Result<(), ExampleError> {
+    /// Takes a checkpoint. One that fails is reported, and the work goes on: an older one is still there. Returns the
+    /// reason if the run is to end here.
+    fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, ExampleError> {
         let step = slab.step();
         let checkpoint = match self.client.start_checkpoint() {
             Ok(checkpoint) => checkpoint,
             Err(error @ ClientError::Failed { .. }) => {
                 self.say(format_args!("no checkpoint at step {step}: {error}"));
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
@@ -172,14 +182,17 @@ impl Simulation<'_> {
             eprintln!("heat: rank {} cannot write checkpoint {checkpoint}: {problem}", self.owner.rank);
         }
         match self.client.complete_checkpoint(written.is_ok()) {
-            Ok(completed) if completed.kept => self.say(format_args!("checkpoint {checkpoint} at step {step}")),
-            Ok(_) => self.say(format_args!("checkpoint {checkpoint} at step {step} was dropped")),
+            Ok(completed) => {
+                let fate = if completed.kept { "" } else { " was dropped" };
+                self.say(format_args!("checkpoint {checkpoint} at step {step}{fate}"));
+                Ok(completed.halt)
+            }
             Err(error @ ClientError::Failed { .. }) => {
                 self.say(format_args!("checkpoint {checkpoint} at step {step} failed: {error}"));
+                Ok(None)
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     /// What the options from `--exit-at` on ask for.

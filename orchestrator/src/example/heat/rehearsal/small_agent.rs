@@ -45,6 +45,7 @@ struct State {
     files: Files,
     complete: BTreeMap<CheckpointId, Files>,
     refused: Option<CheckpointId>,
+    halt_after: Option<CheckpointId>,
 }
 
 impl SmallAgent {
@@ -92,6 +93,7 @@ impl SmallAgent {
         state.last = old.last;
         state.complete = old.complete;
         state.refused = old.refused;
+        state.halt_after = old.halt_after;
     }
 
     pub fn finalized(&self) -> bool {
@@ -104,6 +106,11 @@ impl SmallAgent {
 
     pub fn directory(&self, checkpoint: CheckpointId) -> PathBuf {
         self.shared.checkpoint_directory(checkpoint)
+    }
+
+    /// A halt condition holds once this checkpoint is complete.
+    pub fn halt_after(&mut self, checkpoint: CheckpointId) {
+        self.shared.state().halt_after = Some(checkpoint);
     }
 
     /// The directory of this checkpoint will not be there.
@@ -131,6 +138,11 @@ impl State {
         for stream in self.streams.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    fn halt(&self) -> Option<String> {
+        let last = CheckpointId(self.last);
+        self.halt_after.filter(|checkpoint| *checkpoint <= last).map(|_| "JOB_HALTED".to_owned())
     }
 
     fn offer(&mut self, below: Option<CheckpointId>) -> Option<CheckpointId> {
@@ -252,7 +264,7 @@ impl Shared {
                 if all_valid {
                     state.complete.insert(checkpoint, files);
                 }
-                for_all(Reply::Completed { checkpoint, kept: all_valid, halt: None })
+                for_all(Reply::Completed { checkpoint, kept: all_valid, halt: state.halt() })
             }
             Call::ShouldExit => for_all(Reply::Flag(false)),
             Call::Allgather { .. } => {
@@ -281,7 +293,7 @@ impl Shared {
                     source: checkpoint.map_or(RestartSource::Fresh, |_| RestartSource::Cache),
                     directory: checkpoint.map(|id| self.checkpoint_directory(id)),
                     files: files.unwrap_or_default(),
-                    halt: None,
+                    halt: state.halt(),
                 };
                 (rank, Reply::Restart(restart))
             })
