@@ -11,6 +11,7 @@ use crate::collective::Collectives;
 use crate::events::{EventLog, ProgressBoard};
 use crate::paths::Paths;
 use crate::ranks::Ranks;
+use crate::store::Store;
 use crate::stream::Streams;
 
 /// The agent of one node.
@@ -20,6 +21,8 @@ pub struct Agent {
     pub start: AgentStart,
     /// Its directories.
     pub paths: Paths,
+    /// Its checkpoint files.
+    pub store: Store,
     /// Chosen at random at start; a poller sees by it that the agent was restarted.
     pub instance: u64,
     /// What the orchestrator is told.

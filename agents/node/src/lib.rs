@@ -29,4 +29,5 @@ pub mod events;
 pub mod paths;
 pub mod collective;
 pub mod ranks;
+pub mod store;
 pub mod stream;
