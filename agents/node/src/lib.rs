@@ -24,10 +24,12 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod collective;
 pub mod daemon;
 pub mod events;
+pub mod halt;
+pub mod inventory;
 pub mod paths;
-pub mod collective;
 pub mod ranks;
 pub mod store;
 pub mod stream;

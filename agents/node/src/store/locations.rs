@@ -3,36 +3,41 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use holdfast_core::kvtree::{Tree, file};
+use holdfast_core::control::flush::{FlushFile, Location};
 use holdfast_wire::CheckpointId;
 use holdfast_wire::agent::Locations;
 
 use super::StoreError;
+use super::slots::set_aside;
 use crate::paths::Paths;
-
-const CKPT: &str = "CKPT";
-const LOCATION: &str = "LOCATION";
-const CACHE: &str = "CACHE";
-const PFS: &str = "PFS";
-const FLUSHING: &str = "FLUSHING";
 
 fn path(paths: &Paths) -> PathBuf {
     paths.control().join("flush.scrinfo")
 }
 
-fn read_tree(paths: &Paths) -> Result<Tree, StoreError> {
-    Ok(file::read_if_there(&path(paths))?.unwrap_or_default())
-}
-
 pub(super) fn read(paths: &Paths) -> Result<BTreeMap<CheckpointId, Locations>, StoreError> {
-    let tree = read_tree(paths)?;
-    let entries = tree.get(CKPT).into_iter().flat_map(Tree::iter);
-    Ok(entries.filter_map(|(id, entry)| Some((id.parse().ok()?, of(entry)))).collect())
+    let flush = FlushFile::read(&path(paths))?.unwrap_or_default();
+    Ok(flush.checkpoints().into_iter().map(|id| (id, of(&flush, id))).collect())
 }
 
-fn of(entry: &Tree) -> Locations {
-    let known = |place| entry.get_kv(LOCATION, place).is_some();
-    Locations { cache: known(CACHE), pfs: known(PFS), flushing: known(FLUSHING) }
+fn of(flush: &FlushFile, checkpoint: CheckpointId) -> Locations {
+    Locations {
+        cache: flush.is_in(checkpoint, Location::Cache),
+        pfs: flush.is_in(checkpoint, Location::ParallelFileSystem),
+        flushing: flush.is_in(checkpoint, Location::Flushing),
+    }
+}
+
+/// The flush file, to change it. A damaged one is put aside and begun anew: what it costs is a flush too many, while
+/// refusing would cost every further checkpoint.
+fn to_change(paths: &Paths) -> FlushFile {
+    FlushFile::read(&path(paths))
+        .unwrap_or_else(|error| {
+            tracing::warn!(%error, "flush_file_begun_anew");
+            set_aside(&[path(paths)]);
+            None
+        })
+        .unwrap_or_default()
 }
 
 /// Changes the entry of a checkpoint; what stays as it is keeps its place.
@@ -41,24 +46,28 @@ pub(super) fn note(
     checkpoint: CheckpointId,
     change: impl FnOnce(&mut Locations),
 ) -> Result<(), StoreError> {
-    let mut tree = read_tree(paths)?;
-    let entry = tree.set_kv(CKPT, checkpoint);
-    let mut locations = of(entry);
+    let mut flush = to_change(paths);
+    let mut locations = of(&flush, checkpoint);
     change(&mut locations);
-    for (place, wanted) in [(CACHE, locations.cache), (PFS, locations.pfs), (FLUSHING, locations.flushing)] {
+    let wanted = [
+        (Location::Cache, locations.cache),
+        (Location::ParallelFileSystem, locations.pfs),
+        (Location::Flushing, locations.flushing),
+    ];
+    for (location, wanted) in wanted {
         if wanted {
-            entry.set_kv(LOCATION, place);
+            flush.set(checkpoint, location);
         } else {
-            entry.unset_kv(LOCATION, place);
+            flush.unset(checkpoint, location);
         }
     }
-    Ok(file::write(&path(paths), &tree)?)
+    Ok(flush.write(&path(paths))?)
 }
 
 pub(super) fn forget(paths: &Paths, checkpoint: CheckpointId) -> Result<(), StoreError> {
-    let mut tree = read_tree(paths)?;
-    if tree.unset_kv(CKPT, checkpoint) {
-        file::write(&path(paths), &tree)?;
+    let mut flush = to_change(paths);
+    if flush.remove(checkpoint) {
+        flush.write(&path(paths))?;
     }
     Ok(())
 }

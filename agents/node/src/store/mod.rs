@@ -25,8 +25,9 @@ use std::sync::Mutex;
 use holdfast_core::control::ControlError;
 use holdfast_core::control::filemap::Filemap;
 use holdfast_core::control::meta::Meta;
+use holdfast_core::control::nodes;
 use holdfast_core::durable::{self, DurableError};
-use holdfast_core::kvtree::{Tree, file};
+use holdfast_core::kvtree::Tree;
 use holdfast_wire::agent::Locations;
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 
@@ -72,11 +73,7 @@ pub enum StoreError {
     NoDirectory(CheckpointId),
 }
 
-impl From<file::FileError> for StoreError {
-    fn from(error: file::FileError) -> Self {
-        StoreError::Control(error.into())
-    }
-}
+const NODES_FILE: &str = "nodes.scrinfo";
 
 /// The node's checkpoint files and their filemaps.
 #[derive(Debug)]
@@ -431,9 +428,15 @@ impl Store {
     /// # Errors
     /// When it cannot be written.
     pub fn write_nodes(&self, nodes: u32) -> Result<(), StoreError> {
-        let mut tree = Tree::new();
-        tree.put("NODES", nodes);
-        Ok(file::write(&self.paths.control().join("nodes.scrinfo"), &tree)?)
+        Ok(nodes::write(&self.paths.control().join(NODES_FILE), nodes)?)
+    }
+
+    /// What the nodes file says; `None` without one.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub fn nodes(&self) -> Result<Option<u32>, StoreError> {
+        Ok(nodes::read(&self.paths.control().join(NODES_FILE))?)
     }
 
     /// What is on disk now, and the cache bases that count; for readers that must see what LLNL's library wrote.
@@ -530,5 +533,7 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod fixture_node;
 #[cfg(test)]
 mod tests;

@@ -155,13 +155,13 @@ fn write_master(paths: &Paths, levels: impl Iterator<Item = usize>) -> Result<()
     Ok(master.write(&master_path(paths))?)
 }
 
-/// Keeps damaged filemaps for whoever wants to look at them, out of the way of the new ones.
-fn set_aside(damaged: &[PathBuf]) {
+/// Keeps damaged control files for whoever wants to look at them, out of the way of the new ones.
+pub(super) fn set_aside(damaged: &[PathBuf]) {
     for path in damaged {
         let mut aside = path.as_os_str().to_owned();
         aside.push(".damaged");
         if let Err(error) = std::fs::rename(path, Path::new(&aside)) {
-            tracing::warn!(path = %path.display(), %error, "damaged_filemap_not_kept");
+            tracing::warn!(path = %path.display(), %error, "damaged_file_not_kept");
         }
     }
 }

@@ -2,32 +2,12 @@ use super::*;
 use std::fs;
 use std::path::Path;
 
-use holdfast_wire::run::AgentStart;
-use serde_json::json;
+use holdfast_core::kvtree::file;
 
-/// A node of the SCR fixtures: there, all nodes share one file system, and each has its own base.
+use super::fixture_node::{base, fixture, fixture_start};
+
 fn fixture_paths(root: &Path, node: &str) -> Paths {
-    let start: AgentStart = serde_json::from_value(json!({
-        "version": 1, "job": "heat", "job_id": "1145655", "user": "user1", "node": node, "root": root,
-        "control_base": format!("/tmp/scr-fixture/{node}"), "cache_bases": {}, "control_bytes": null,
-        "listen": "127.0.0.1:0", "trust": {"certificate": "", "key": "", "token": ""}, "abandon_after": 1000,
-    }))
-    .unwrap();
-    Paths::new(&start)
-}
-
-fn base(node: &str) -> String {
-    format!("/tmp/scr-fixture/{node}")
-}
-
-fn fixture(tree: &str, node: &str) -> (tempfile::TempDir, Store) {
-    let root = tempfile::tempdir().unwrap();
-    let home = root.path().join("tmp/scr-fixture").join(node);
-    fs::create_dir_all(&home).unwrap();
-    let source = holdfast_testkit::fixtures("scr").join(tree).join("tree").join(node);
-    holdfast_testkit::copy_tree(&source, &home).unwrap();
-    let store = Store::open(fixture_paths(root.path(), node), vec![base(node)]).unwrap();
-    (root, store)
+    Paths::new(&fixture_start(root, node))
 }
 
 fn descriptor(rank: u32, node: &str) -> Tree {
