@@ -25,6 +25,7 @@
 
 pub mod agent;
 pub mod collective;
+pub mod copy;
 pub mod daemon;
 pub mod events;
 pub mod halt;
