@@ -9,8 +9,10 @@ use tokio::sync::watch;
 
 use crate::collective::Collectives;
 use crate::events::{EventLog, ProgressBoard};
+use crate::halt::HaltKeeper;
 use crate::paths::Paths;
 use crate::ranks::Ranks;
+use crate::store::Store;
 use crate::stream::Streams;
 
 /// The agent of one node.
@@ -20,6 +22,10 @@ pub struct Agent {
     pub start: AgentStart,
     /// Its directories.
     pub paths: Paths,
+    /// Its checkpoint files.
+    pub store: Store,
+    /// Its halt file.
+    pub halt: HaltKeeper,
     /// Chosen at random at start; a poller sees by it that the agent was restarted.
     pub instance: u64,
     /// What the orchestrator is told.

@@ -24,10 +24,16 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod collective;
+pub mod convert;
+pub mod copy;
 pub mod daemon;
 pub mod events;
+pub mod halt;
+pub mod inventory;
+pub mod orders;
 pub mod paths;
-pub mod collective;
 pub mod ranks;
 pub mod rehearsal;
+pub mod store;
 pub mod stream;
