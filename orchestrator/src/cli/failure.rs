@@ -64,8 +64,13 @@ impl Failure {
 
     /// The causes, nearest first.
     fn causes(&self) -> Vec<String> {
-        let first = self.cause.as_ref().map(|cause| -> &(dyn Error + 'static) { cause.as_ref() });
-        std::iter::successors(first, |error| error.source()).map(ToString::to_string).collect()
+        let mut causes = Vec::new();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            causes.push(cause.to_string());
+            next = cause.source();
+        }
+        causes
     }
 
     /// The failure in the shape of `--json`: `{version, error: {message, place, remedy, causes, exit_code}}`.
