@@ -5,6 +5,9 @@
 //! that a drain found damaged had COMPLETE set last. Filemaps after a restart were
 //! merged and sent around in the order of messages; `a3`'s second state and `h-index` are read, not replayed.
 
+// Helpers of tests report as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -506,21 +509,31 @@ fn a_damaged_halt_file_is_an_error_and_not_leave_to_go_on() {
 }
 
 #[test]
-fn the_library_s_halt_after_two_checkpoints_is_counted_down_to_its_bytes() {
-    let mut halt = HaltFile::new();
-    halt.set_checkpoints_left(2);
-    halt.decrement();
-    assert!(halt.check(0, None, None).is_empty());
-    halt.decrement();
-    let reasons = halt.check(0, None, None);
-    assert_eq!(reasons, [HaltReason::NoCheckpointsLeft]);
-    // The library writes the whole file anew, reason first, counter last.
-    let file = node("h-control-files/library-halts-after-2", 0).join("halt.scrinfo");
-    let mut tree = Tree::new();
-    tree.put("ExitReason", reasons[0].as_str());
-    tree.put("CheckpointsLeft", halt.checkpoints_left().unwrap());
-    same_bytes(&tree, &file);
-    assert!(HaltFile::read(&file).unwrap().unwrap().check(0, None, None).len() == 2);
+fn a_run_that_may_take_two_checkpoints_leaves_the_library_s_halt_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("halt.scrinfo");
+    HaltFile::update(&path, |halt| halt.set_checkpoints_left(2)).unwrap();
+    let settle = |after_checkpoint| HaltFile::settle(&path, ASKED, None, None, after_checkpoint).unwrap();
+    assert_eq!(settle(false), []);
+    assert_eq!(settle(true), []);
+    assert_eq!(settle(true), [HaltReason::NoCheckpointsLeft]);
+    assert_eq!(bytes(&path), bytes(&node("h-control-files/library-halts-after-2", 0).join("halt.scrinfo")));
+    // The next run stops when it starts, for the recorded reason.
+    let reasons = settle(false);
+    assert_eq!(reasons[0], HaltReason::Recorded(reason::NO_CHECKPOINTS_LEFT.to_owned()));
+    assert_eq!(bytes(&path), bytes(&node("h-control-files/library-halts-after-2-second-run", 0).join("halt.scrinfo")));
+}
+
+#[test]
+fn every_run_leaves_a_halt_file_with_the_default_seconds_if_it_has_some() {
+    let directory = tempfile::tempdir().unwrap();
+    let (plain, timed) = (directory.path().join("plain.scrinfo"), directory.path().join("timed.scrinfo"));
+    assert_eq!(HaltFile::settle(&plain, ASKED, None, None, false).unwrap(), []);
+    assert_eq!(bytes(&plain), bytes(&node("a-xor4/killed-after-flush", 0).join("halt.scrinfo")));
+    let reasons = HaltFile::settle(&timed, ASKED, Some(1200), Some(1200), false).unwrap();
+    assert_eq!(reasons, [HaltReason::TimeLimit { remaining: 1200, halt_seconds: 1200 }]);
+    let halt = HaltFile::read(&timed).unwrap().unwrap();
+    assert_eq!((halt.halt_seconds(), halt.reason()), (Some(1200), Some(reason::TIME_LIMIT)));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Host lists answer as `scr_glob_hosts` and `scr_hostlist` did, but where those lost names or their padding.
 
+// Helpers of tests report as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::fs;
 
 use holdfast_core::hostlist::{HostlistError, compress, expand, intersect, nth, subtract};
