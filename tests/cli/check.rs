@@ -101,8 +101,38 @@ fn parameters_of_the_environment_stand_above_the_spec() {
 
     let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_SET_SIZE", "many"));
     assert_eq!(ran.code, 78);
-    let expected = "checkpoint.redundancy[0].set_size: expected a whole number from 1 to 65536, found `many` (from SCR_SET_SIZE)";
-    assert!(ran.err.contains(expected), "{}", ran.err);
+    assert!(ran.err.starts_with("error: SCR_SET_SIZE is \"many\" (environment), expected is"), "{}", ran.err);
+    // What is right for itself is checked with the spec all the same.
+    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_SET_SIZE", "1"));
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.contains("checkpoint.redundancy[0].set_size: a set of 1 cannot rebuild"), "{}", ran.err);
+}
+
+#[test]
+fn a_user_s_configuration_file_stands_between_environment_and_spec() {
+    let directory = tempfile::tempdir().unwrap();
+    let conf = directory.path().join("user.conf");
+    fs::write(
+        &conf,
+        "SCR_FLUSH=7\nSCR_FETCH=0\nSCR_COPY_TYPE=FILE\n\
+         CACHEDESC=0 BASE=/dev/shm SIZE=3\n\
+         CKPTDESC=0 INTERVAL=1 BASE=/dev/shm TYPE=PARTNER\n\
+         CKPTDESC=1 INTERVAL=4 BASE=/dev/shm TYPE=XOR SET_SIZE=4\n",
+    )
+    .unwrap();
+    let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_CONF_FILE", &conf).env("SCR_FLUSH", "5"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let told = |start: &str| ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(start));
+    let conf = conf.display();
+    for start in [
+        "checkpoint.flush.every 5 SCR_FLUSH".to_owned(),
+        format!("checkpoint.restart.fetch false SCR_FETCH ({conf}:2)"),
+        format!("checkpoint.cache[0].keep 3 CACHEDESC ({conf}:4)"),
+        format!("checkpoint.redundancy[0].scheme partner CKPTDESC ({conf}:5)"),
+        format!("checkpoint.redundancy[1].every 4 CKPTDESC ({conf}:6)"),
+    ] {
+        assert!(told(&start), "{start}\n{}", ran.out);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast::spec::{
     ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Scheme,
-    Settings, virtual_node,
+    Settings, Surroundings, virtual_node,
 };
 use holdfast_core::ids::CheckpointId;
 
@@ -94,7 +94,7 @@ fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
 
 #[test]
 fn a_command_alone_is_a_whole_job() {
-    let spec = JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()]).unwrap();
+    let spec = JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Surroundings::default()).unwrap();
     assert_eq!(spec.steps[0].run.command, ["./app", "--flag: [odd"]);
     assert_eq!(
         spec.settings.get("run.command").unwrap().origin,
@@ -105,7 +105,7 @@ fn a_command_alone_is_a_whole_job() {
     defaults.settings = spec.settings.clone();
     assert_eq!(spec, defaults);
     assert!(
-        JobSpec::from_command(&[])
+        JobSpec::from_command(&[], &Surroundings::default())
             .unwrap_err()
             .to_string()
             .contains("the command is empty")
@@ -517,7 +517,7 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
 fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("job.yaml");
-    let message = |path: &Path| JobSpec::load(path).unwrap_err().to_string();
+    let message = |path: &Path| JobSpec::load(path, &Surroundings::default()).unwrap_err().to_string();
     assert!(message(&path).contains("job.yaml: there is no such file\n  help: "));
     assert!(message(directory.path()).contains("it is a directory"));
     fs::write(&path, b"job: a\njob: \xff\n").unwrap();
@@ -527,7 +527,7 @@ fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     fs::write(&path, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
     assert!(message(&path).contains("it is larger than 1MiB"));
     fs::write(&path, MINIMAL).unwrap();
-    assert!(JobSpec::load(&path).is_ok());
+    assert!(JobSpec::load(&path, &Surroundings::default()).is_ok());
 }
 
 #[test]

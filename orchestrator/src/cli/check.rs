@@ -51,7 +51,7 @@ pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
         output.result(&Reference)?;
         return Ok(exit::FINISHED);
     };
-    let spec = super::run::load(&path, output)?;
+    let spec = JobSpec::load(&path, &super::job::surroundings(output)?)?;
     output.result(&Checked { file: path.display().to_string(), spec, explain: args.explain })?;
     Ok(exit::FINISHED)
 }

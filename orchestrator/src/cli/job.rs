@@ -3,7 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
-use crate::spec::JobSpec;
+use super::output::Output;
+use crate::exit;
+use crate::spec::{JobSpec, Surroundings};
+
+/// The parameters around this process. What has no effect among them is told.
+pub(super) fn surroundings(output: &dyn Output) -> Result<Surroundings, Failure> {
+    let surroundings = Surroundings::of_process().map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
+    surroundings.warnings().iter().for_each(|warning| output.warn(warning));
+    Ok(surroundings)
+}
 
 /// The job that a command is about, as it was typed.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,19 +30,19 @@ impl JobSelection {
     ///
     /// # Errors
     /// The mistakes in it.
-    pub fn spec(&self) -> Result<Option<JobSpec>, Failure> {
-        self.spec.as_deref().map(|path| Ok(JobSpec::load(path)?)).transpose()
+    pub fn spec(&self, surroundings: &Surroundings) -> Result<Option<JobSpec>, Failure> {
+        self.spec.as_deref().map(|path| Ok(JobSpec::load(path, surroundings)?)).transpose()
     }
 
     /// The prefix directory: as named, as the spec says, or the current directory.
     ///
     /// # Errors
     /// The mistakes in the spec.
-    pub fn prefix(&self) -> Result<PathBuf, Failure> {
+    pub fn prefix(&self, surroundings: &Surroundings) -> Result<PathBuf, Failure> {
         if let Some(prefix) = &self.prefix {
             return Ok(prefix.clone());
         }
-        Ok(self.spec()?.map_or_else(|| Path::new(".").to_owned(), |spec| spec.prefix))
+        Ok(self.spec(surroundings)?.map_or_else(|| Path::new(".").to_owned(), |spec| spec.prefix))
     }
 }
 

@@ -1,11 +1,12 @@
 //! `holdfast run`: runs a job to its end.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::failure::Failure;
-use super::output::{Output, Style};
+use super::job;
+use super::output::Style;
 use crate::exit;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Surroundings};
 
 /// Run a job to its end
 ///
@@ -35,24 +36,19 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The spec that was named, or the one that the command makes; warnings about parameters are told.
+    /// The spec that was named, or the one that the command makes, with the parameters of the surroundings.
     ///
     /// # Errors
-    /// The mistakes in it.
-    pub fn spec(&self, output: &dyn Output) -> Result<JobSpec, Failure> {
-        match &self.spec {
-            Some(path) => load(path, output),
-            None => Ok(JobSpec::from_command(&self.command)?),
-        }
+    /// The mistakes in any of them.
+    pub fn spec(&self, surroundings: &Surroundings) -> Result<JobSpec, Failure> {
+        Ok(match &self.spec {
+            Some(path) => JobSpec::load(path, surroundings)?,
+            None => JobSpec::from_command(&self.command, surroundings)?,
+        })
     }
 }
 
-/// Loads a spec, with the parameters of the environment above it.
-pub(super) fn load(path: &Path, _output: &dyn Output) -> Result<JobSpec, Failure> {
-    Ok(JobSpec::load(path)?)
-}
-
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
-    let _spec = args.spec(&style)?;
+    let _spec = args.spec(&job::surroundings(&style)?)?;
     Err(Failure::new(exit::INTERNAL, "`run` is not wired"))
 }

@@ -189,14 +189,14 @@ impl Checkpoint {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let source = section.choice("source", Source::Scr);
         let control = read_control(section.section("control"));
-        let cache: Vec<Cache> = elements(&mut section, "cache")
+        let cache: Vec<Cache> = section.elements("cache")
             .into_iter()
             .map(read_cache)
             .collect();
         let base = cache
             .first()
             .map_or_else(|| PathBuf::from(TEMPORARY), |first| first.base.clone());
-        let redundancy = elements(&mut section, "redundancy")
+        let redundancy = section.elements("redundancy")
             .into_iter()
             .map(|element| read_redundancy(element, &base))
             .collect();
@@ -217,22 +217,6 @@ impl Checkpoint {
             need,
             data_plane,
         }
-    }
-}
-
-/// The elements of a list that has one default element. An empty list is refused: it would switch off what the whole
-/// program is about.
-fn elements<'a>(section: &mut Section<'a>, key: &'static str) -> Vec<Section<'a>> {
-    match section.sections(key) {
-        Some(elements) if elements.is_empty() => {
-            let help = format!("leave `{key}` out for the default, or write at least one element");
-            section
-                .reader()
-                .mistake(&section.path_of(key), "the list is empty", help);
-            Vec::new()
-        }
-        Some(elements) => elements,
-        None => vec![section.default_element(key)],
     }
 }
 

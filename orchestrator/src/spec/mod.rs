@@ -19,6 +19,7 @@ mod reading;
 mod run;
 mod settings;
 mod supervision;
+mod surroundings;
 mod validation;
 
 use std::fs::File;
@@ -40,8 +41,10 @@ pub use supervision::{
     CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand,
 };
 
+pub use surroundings::{SYSTEM_FILE, Surroundings, SurroundingsError};
+
 use document::Node;
-use reading::{Choice, Overrides, Reader, Section, TEXT};
+use reading::{Choice, Reader, Section, TEXT};
 
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,47 +103,44 @@ impl JobSpec {
     ///
     /// # Errors
     /// The file cannot be read, or holds mistakes: all of them.
-    pub fn load(path: &Path) -> Result<JobSpec, Diagnostics> {
+    pub fn load(path: &Path, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
         let name = path.display().to_string();
-        JobSpec::parse(&read_text(path, &name)?, &name)
+        JobSpec::parse_in(&read_text(path, &name)?, &name, surroundings)
     }
 
-    /// Reads a spec from text; `file_name` is what messages call it.
+    /// Reads a spec from text, in no surroundings; `file_name` is what messages call it.
     ///
     /// # Errors
     /// All mistakes in it.
     pub fn parse(text: &str, file_name: &str) -> Result<JobSpec, Diagnostics> {
-        JobSpec::parse_with(text, file_name, Overrides::new())
+        JobSpec::parse_in(text, file_name, &Surroundings::default())
     }
 
-    fn parse_with(
-        text: &str,
-        file_name: &str,
-        overrides: Overrides,
-    ) -> Result<JobSpec, Diagnostics> {
-        let root = document::read(text)
-            .map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
-        JobSpec::from_document(&root, overrides)
-            .map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
-    }
-
-    /// The spec of a command without a file: every default, `command` as it stands.
+    /// Reads a spec from text, with the parameters that stand above and below it.
     ///
     /// # Errors
-    /// The command is empty.
-    pub fn from_command(command: &[String]) -> Result<JobSpec, Diagnostics> {
+    /// All mistakes in it, and in those parameters.
+    pub fn parse_in(text: &str, file_name: &str, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
+        let root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
+        JobSpec::from_document(&root, surroundings).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
+    }
+
+    /// The spec of a command without a file: `command` as it stands, everything else from the surroundings or default.
+    ///
+    /// # Errors
+    /// The command is empty, or a mistake in the parameters.
+    pub fn from_command(command: &[String], surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
         let root = document::of_command(command);
-        let mut spec =
-            JobSpec::from_document(&root, Overrides::new()).map_err(|mut mistakes| {
-                mistakes.iter_mut().for_each(|mistake| mistake.place = None);
-                Diagnostics::new("command line", "", mistakes)
-            })?;
+        let mut spec = JobSpec::from_document(&root, surroundings).map_err(|mut mistakes| {
+            mistakes.iter_mut().for_each(|mistake| mistake.place = None);
+            Diagnostics::new("command line", "", mistakes)
+        })?;
         spec.settings.mark_command_line();
         Ok(spec)
     }
 
-    fn from_document(root: &Node, overrides: Overrides) -> Result<JobSpec, Vec<Diagnostic>> {
-        let reader = Reader::new(overrides);
+    fn from_document(root: &Node, surroundings: &Surroundings) -> Result<JobSpec, Vec<Diagnostic>> {
+        let reader = Reader::new(surroundings.above.clone(), surroundings.below.clone());
         let mut spec = read_job(&reader, root);
         validation::check(&spec, &reader);
         let (mistakes, settings) = reader.finish();

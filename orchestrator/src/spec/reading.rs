@@ -14,8 +14,30 @@ use super::document::{Entry, Node, Value};
 use super::quantity;
 use super::settings::{Origin, Settings};
 
-/// Values that stand above the spec, by key path: the text, and where it came from.
-pub(super) type Overrides = BTreeMap<String, (String, Origin)>;
+/// What stands above or below the spec, by key path. In a job of several steps it holds for each of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overrides {
+    /// Single values: the text, and where it came from.
+    pub(super) values: BTreeMap<String, (String, Origin)>,
+    /// Lists that are replaced as a whole: how many elements there are instead, their keys stand in `values`.
+    pub(super) lengths: BTreeMap<String, usize>,
+}
+
+impl Overrides {
+    fn value(&self, path: &str) -> Option<(&str, &Origin)> {
+        self.values.get(step_free(path)).map(|(text, origin)| (text.as_str(), origin))
+    }
+
+    fn length(&self, path: &str) -> Option<usize> {
+        self.lengths.get(step_free(path)).copied()
+    }
+}
+
+/// The path without the step that it is in.
+fn step_free(path: &str) -> &str {
+    let inside = path.strip_prefix("steps[").and_then(|rest| rest.split_once("].")).map(|(_, inside)| inside);
+    inside.unwrap_or(path)
+}
 
 /// What a kind of single value looks like, how it is read and how it is written.
 pub(super) struct Kind<T> {
@@ -110,15 +132,13 @@ type Own = Option<(String, String)>;
 pub(super) struct Reader {
     mistakes: RefCell<Vec<Diagnostic>>,
     settings: RefCell<Settings>,
-    overrides: Overrides,
+    above: Overrides,
+    below: Overrides,
 }
 
 impl Reader {
-    pub(super) fn new(overrides: Overrides) -> Self {
-        Reader {
-            overrides,
-            ..Reader::default()
-        }
+    pub(super) fn new(above: Overrides, below: Overrides) -> Self {
+        Reader { above, below, ..Reader::default() }
     }
 
     /// The file's outermost section.
@@ -380,24 +400,15 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         let path = self.path_of(key);
         let node = self.node(key);
-        let (text, origin) = match (self.reader.overrides.get(&path), node) {
-            (Some((text, origin)), _) => (text.as_str(), origin.clone()),
-            (None, None) => {
+        let (text, origin) = match (self.reader.above.value(&path), node, self.reader.below.value(&path)) {
+            (Some((text, origin)), _, _) | (None, None, Some((text, origin))) => (text, origin.clone()),
+            (None, None, None) => {
                 let shown = default.as_ref().map_or_else(|| "none".to_owned(), show);
-                self.reader
-                    .settings
-                    .borrow_mut()
-                    .record(path, shown, Origin::Default);
+                self.reader.settings.borrow_mut().record(path, shown, Origin::Default);
                 return default;
             }
-            (
-                None,
-                Some(Node {
-                    value: Value::Scalar { text, .. },
-                    place,
-                }),
-            ) => (text.as_str(), Origin::Spec(*place)),
-            (None, Some(Node { value, place })) => {
+            (None, Some(Node { value: Value::Scalar { text, .. }, place }), _) => (text.as_str(), Origin::Spec(*place)),
+            (None, Some(Node { value, place }), _) => {
                 let message = format!("expected {expected}, found {}", value.describe());
                 self.reader.mistake_at(Some(*place), &path, message, None);
                 return default;
@@ -412,7 +423,8 @@ impl<'a> Section<'a> {
                 Some(value)
             }
             Err(own) => {
-                let found = node.map_or_else(
+                let written = node.filter(|_| matches!(origin, Origin::Spec(_)));
+                let found = written.map_or_else(
                     || format!("`{}`", text.escape_debug()),
                     |node| node.value.describe(),
                 );
@@ -576,10 +588,25 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// An element of a list that was not written: what makes the defaults of its keys.
-    pub(super) fn default_element(&self, key: &'static str) -> Section<'a> {
-        self.reader
-            .section(format!("{}[0]", self.path_of(key)), None)
+    /// A list of sections that has one element if it is not written, or is replaced from above as a whole. An empty list
+    /// is refused.
+    pub(super) fn elements(&mut self, key: &'static str) -> Vec<Section<'a>> {
+        let path = self.path_of(key);
+        let written = self.sections(key);
+        let nameless = |length| {
+            (0..length).map(|at| self.reader.section(format!("{path}[{at}]"), None)).collect::<Vec<_>>()
+        };
+        match (self.reader.above.length(&path), written, self.reader.below.length(&path)) {
+            (Some(length), _, _) | (None, None, Some(length)) => nameless(length),
+            (None, None, None) => nameless(1),
+            (None, Some(elements), _) => {
+                if elements.is_empty() {
+                    let help = format!("leave `{key}` out for the default, or write at least one element");
+                    self.reader.mistake(&path, "the list is empty", help);
+                }
+                elements
+            }
+        }
     }
 
     /// Ends the section: what nobody asked for is unknown.
