@@ -37,9 +37,9 @@ fn every_case_of_the_original_comes_out_the_same_or_better() {
         let (printed, code) = rest.rsplit_once("rc=").unwrap();
         // Lines that perl printed to standard error are not the answer.
         let answer = printed.lines().rfind(|line| !line.contains(" at <install>")).unwrap_or_default();
-        let arguments: Vec<String> =
-            line.split(' ').map(|word| if word == "-h" { "--hosts".to_owned() } else { word.to_owned() }).collect();
-        let ran = holdfast(["hosts".to_owned()].into_iter().chain(arguments));
+        let words = line.split(' ').filter(|_| !line.is_empty());
+        let arguments: Vec<&str> = words.map(|word| if word == "-h" { "--hosts" } else { word }).collect();
+        let ran = holdfast(["hosts"].into_iter().chain(arguments));
         let better = BETTER.iter().find(|(case, _)| *case == line).map(|(_, better)| *better);
         if code.trim() == "1" {
             assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{line}");
