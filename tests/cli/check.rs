@@ -64,7 +64,8 @@ fn explain_tells_where_every_setting_comes_from() {
     assert_eq!(ran.code, 0);
     let line = |key: &str| -> Vec<&str> {
         let start = format!("{key} ");
-        let line = ran.out.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{key}:\n{}", ran.out));
+        let line =
+            ran.out.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{key}:\n{}", ran.out));
         line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect()
     };
     assert_eq!(line("run.nodes")[1], "4");
@@ -91,7 +92,8 @@ fn the_reference_is_printed_and_is_a_right_spec() {
 
 #[test]
 fn parameters_of_the_environment_stand_above_the_spec() {
-    let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_FLUSH", "5").env("SCR_SET_SIZE", "2"));
+    let ran =
+        run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_FLUSH", "5").env("SCR_SET_SIZE", "2"));
     assert_eq!(ran.code, 0, "{}", ran.err);
     let told = |key: &str, value: &str, origin: &str| {
         ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == [key, value, origin])
@@ -120,9 +122,13 @@ fn a_user_s_configuration_file_stands_between_environment_and_spec() {
          CKPTDESC=1 INTERVAL=4 BASE=/dev/shm TYPE=XOR SET_SIZE=4\n",
     )
     .unwrap();
-    let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_CONF_FILE", &conf).env("SCR_FLUSH", "5"));
+    let ran = run(command(["check", "--explain", &config("quickstart.yaml")])
+        .env("SCR_CONF_FILE", &conf)
+        .env("SCR_FLUSH", "5"));
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let told = |start: &str| ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(start));
+    let told = |start: &str| {
+        ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(start))
+    };
     let conf = conf.display();
     for start in [
         "checkpoint.flush.every 5 SCR_FLUSH".to_owned(),

@@ -85,7 +85,9 @@ fn each_damaged_file_gets_one_line_and_the_exit_code_is_65() {
     assert_eq!((ran.code, ran.err.as_str()), (65, ""));
     let lines: Vec<&str> = ran.out.lines().collect();
     assert_eq!(lines.len(), 4, "{}", ran.out);
-    for (line, (name, what)) in lines.iter().zip([("crc", "CRC32"), ("cut", "cut short"), ("empty", "header"), ("magic", "starts with")]) {
+    for (line, (name, what)) in
+        lines.iter().zip([("crc", "CRC32"), ("cut", "cut short"), ("empty", "header"), ("magic", "starts with")])
+    {
         assert!(line.starts_with(&format!("./{name}.scr ")) && line.contains(what), "{line}");
     }
     let ran = holdfast_in(directory.path(), ["inspect", "crc.scr"]);

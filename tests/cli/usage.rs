@@ -41,7 +41,9 @@ fn every_command_helps_with_examples_that_name_it() {
 
 #[test]
 fn a_wrong_command_line_ends_with_64_and_the_nearest_spelling() {
-    for arguments in [&["chekc"][..], &["check"], &["check", "--explian", "x"], &["index"], &["run"], &["halt", "set"], &[]] {
+    for arguments in
+        [&["chekc"][..], &["check"], &["check", "--explian", "x"], &["index"], &["run"], &["halt", "set"], &[]]
+    {
         let ran = holdfast(arguments);
         assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{arguments:?}");
         assert!(ran.err.contains("Usage:"), "{arguments:?}: {}", ran.err);
@@ -65,4 +67,23 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
     assert_eq!((status.code(), err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn every_exit_code_is_documented() {
+    use holdfast::exit;
+    let help = holdfast(["--help"]).out;
+    for code in [
+        exit::FINISHED,
+        exit::USAGE,
+        exit::DAMAGED_DATA,
+        exit::UNAVAILABLE,
+        exit::INTERNAL,
+        exit::NOT_FINISHED,
+        exit::CONFIGURATION,
+        exit::APPLICATION_ERROR,
+        exit::NO_PROGRESS,
+    ] {
+        assert!(help.contains(&format!("\n  {code:2}  ")), "{code}:\n{help}");
+    }
 }

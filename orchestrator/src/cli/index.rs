@@ -182,12 +182,8 @@ impl Report for Listed {
 fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
     let prefix = args.prefix.open()?;
     let name = DirectoryName::given(&args.directory)?;
-    let options = AddOptions {
-        dry_run: args.dry_run,
-        make_current: args.current,
-        rescan: args.rescan,
-        ..AddOptions::default()
-    };
+    let options =
+        AddOptions { dry_run: args.dry_run, make_current: args.current, rescan: args.rescan, ..AddOptions::default() };
     let report = add(&prefix, &name, Local::now().naive_local(), &options, &|_| {})?;
     let complete = report.is_complete() || report.outcome == Outcome::Rebuildable;
     output.result(&Added { report, dry_run: args.dry_run })?;
@@ -284,7 +280,9 @@ fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) 
     // The user may know better: the next run tries it first, and falls back if it cannot be used.
     match entry {
         None => output.warn(&format!("{directory} is not in the index")),
-        Some(entry) if !entry.is_usable() => output.warn(&format!("{directory} is not complete, or a restart from it failed")),
+        Some(entry) if !entry.is_usable() => {
+            output.warn(&format!("{directory} is not complete, or a restart from it failed"))
+        }
         Some(_) => {}
     }
     if !dry_run {

@@ -90,10 +90,8 @@ impl Inspected {
 }
 
 fn inspect(path: PathBuf, files: &mut Vec<Inspected>) {
-    let content = file::read(&path).map_err(|error| Unreadable {
-        damaged: matches!(error, FileError::Format { .. }),
-        message: error.to_string(),
-    });
+    let content = file::read(&path)
+        .map_err(|error| Unreadable { damaged: matches!(error, FileError::Format { .. }), message: error.to_string() });
     files.push(Inspected { path, content });
 }
 

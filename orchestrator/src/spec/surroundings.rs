@@ -44,7 +44,8 @@ impl Surroundings {
     /// # Errors
     /// A file that cannot be read or is misspelt, a parameter that is not what it must be.
     pub fn of_process() -> Result<Self, SurroundingsError> {
-        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Surroundings::new(variables, Path::new(SYSTEM_FILE))
     }
 
