@@ -45,7 +45,10 @@ fn all_mistakes_of_a_spec_are_told_at_once_with_78() {
     assert_eq!(ran.code, 78);
     let document = ran.json();
     assert_eq!((&document["version"], &document["error"]["exit_code"]), (&json!(1), &json!(78)));
-    assert!(document["error"]["message"].as_str().unwrap().contains("did you mean `job`?"));
+    let mistake = json!({
+        "file": "job.yaml", "line": 1, "column": 1, "key": "jbo", "message": "unknown key", "help": "did you mean `job`?",
+    });
+    assert_eq!(document["error"]["mistakes"][0], mistake);
 }
 
 #[test]

@@ -385,6 +385,29 @@ fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
     assert_eq!(Manager::Local.resolve(|_| Some("7".to_owned())), Ok(Manager::Local));
 }
 
+#[test]
+fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = directory.path().join("scr.conf");
+    fs::write(&site, "SCR_CNTL_BASE=/var/run\nSCR_FLUSH=3\nSCR_SET_SIZE=16\n").unwrap();
+    let environment = [("SCR_CRC_ON_COPY".to_owned(), "1".to_owned())];
+    let surroundings = Surroundings::new(environment, &site).unwrap();
+    let text = "steps:\n\
+                - {name: a, run: {command: [x]}, checkpoint: {flush: {every: 7}, crc: {on_copy: false}}}\n\
+                - {name: b, run: {command: [x]}}\n";
+    let spec = JobSpec::parse_in(text, "job.yaml", &surroundings).unwrap();
+    let [first, second] = &spec.steps[..] else { panic!("two steps") };
+    assert_eq!((first.checkpoint.flush.every, second.checkpoint.flush.every), (7, 3));
+    assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
+    assert_eq!(second.checkpoint.redundancy[0].set_size, 16);
+    assert!(first.checkpoint.crc.on_copy, "the environment stands above the spec");
+
+    let parameters = spec.parameters(first, &surroundings).unwrap();
+    assert_eq!((parameters.flush.value, parameters.crc_on_copy.value), (7, true));
+    assert_eq!(parameters.descriptors().checkpoint[0].set_size, 16);
+    assert_eq!(parameters.control_base.value, "/var/run");
+}
+
 proptest! {
     /// Whatever stands in a file: an answer, and one that can be printed.
     #[test]

@@ -25,7 +25,8 @@ Examples:
   SCR_FLUSH=5 holdfast check --explain job.yaml
   holdfast check --reference                every key with its default and what it means
 
-JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only")]
+JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only.
+If something is wrong: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
 pub struct CheckArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "reference")]

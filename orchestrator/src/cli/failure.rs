@@ -21,19 +21,20 @@ pub struct Failure {
     place: Option<String>,
     remedy: Option<String>,
     cause: Option<Box<dyn Error + Send + Sync>>,
+    mistakes: Option<serde_json::Value>,
 }
 
 impl Failure {
     /// A failure with its exit code (a constant of [`exit`]) and what went wrong, as a sentence without its full stop.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Failure { code, message: message.into(), place: None, remedy: None, cause: None }
+        Failure { code, message: message.into(), place: None, remedy: None, cause: None, mistakes: None }
     }
 
     /// From an error whose message says it all; its sources become the chain of causes.
     pub fn of(code: u8, error: &(dyn Error + 'static)) -> Self {
         let message = error.to_string();
         let cause = error.source().map(|source| CauseChain::of(source, &message));
-        Failure { code, message, place: None, remedy: None, cause: cause.flatten().map(Into::into) }
+        Failure { code, message, place: None, remedy: None, cause: cause.flatten().map(Into::into), mistakes: None }
     }
 
     /// Adds the file, node or argument that it is about.
@@ -73,7 +74,8 @@ impl Failure {
         causes
     }
 
-    /// The failure in the shape of `--json`: `{version, error: {message, place, remedy, causes, exit_code}}`.
+    /// The failure in the shape of `--json`: `{version, error: {message, place, remedy, causes, mistakes, exit_code}}`;
+    /// `mistakes` are those of a job spec: `[{file, line, column, key, message, help}…]`, else null.
     pub(super) fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "version": super::output::JSON_VERSION,
@@ -82,6 +84,7 @@ impl Failure {
                 "place": self.place,
                 "remedy": self.remedy,
                 "causes": self.causes(),
+                "mistakes": self.mistakes,
                 "exit_code": self.code,
             },
         })
@@ -115,7 +118,19 @@ impl From<Diagnostics> for Failure {
     fn from(mistakes: Diagnostics) -> Self {
         let count = mistakes.count();
         let what = if count == 1 { "a mistake".to_owned() } else { format!("{count} mistakes") };
-        Failure::new(exit::CONFIGURATION, format!("{what} in the job spec; nothing was started\n\n{mistakes}"))
+        let message = format!("{what} in the job spec; nothing was started\n\n{mistakes}");
+        let list = mistakes.iter().map(|mistake| {
+            serde_json::json!({
+                "file": mistakes.file(),
+                "line": mistake.place.map(|place| place.line),
+                "column": mistake.place.map(|place| place.column),
+                "key": mistake.key,
+                "message": mistake.message,
+                "help": mistake.help,
+            })
+        });
+        let list = list.collect();
+        Failure { mistakes: Some(list), ..Failure::new(exit::CONFIGURATION, message) }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Results go to standard output, everything else to standard error, so that a pipe gets results only. With `--json`,
 //! standard output holds exactly one document: `{"version": 1, …}`, the fields as each command's `--help` says; a failure is
-//! `{"version": 1, "error": {"message", "place", "remedy", "causes", "exit_code"}}`.
+//! `{"version": 1, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
 
 use std::io::{self, Write};
 

@@ -6,6 +6,7 @@
 //!
 //! * `document`: YAML events to nodes with places, bounded;
 //! * `reading`: nodes to settings, section by section; one file of types for each section;
+//! * [`Surroundings`]: SCR's parameters, which stand above and below the spec;
 //! * `validation`: what no single section can know;
 //! * `diagnostics`: what the user sees of a mistake;
 //! * [`quantity`]: durations, sizes, points in time.
