@@ -21,7 +21,8 @@ pub struct Failure {
     place: Option<String>,
     remedy: Option<String>,
     cause: Option<Box<dyn Error + Send + Sync>>,
-    mistakes: Option<serde_json::Value>,
+    /// Boxed: a failure travels through every result of every command.
+    mistakes: Option<Box<serde_json::Value>>,
 }
 
 impl Failure {
@@ -129,7 +130,7 @@ impl From<Diagnostics> for Failure {
                 "help": mistake.help,
             })
         });
-        let list = list.collect();
+        let list = Box::new(list.collect());
         Failure { mistakes: Some(list), ..Failure::new(exit::CONFIGURATION, message) }
     }
 }
