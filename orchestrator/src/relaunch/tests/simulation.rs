@@ -107,11 +107,7 @@ impl Simulation {
         settings.min_nodes = weather.min_nodes;
         settings.attempts = dice.below(12) as u32;
         settings.no_progress_limit = 1 + dice.below(5) as u32;
-        settings.settle = if dice.percent(30) {
-            ms(dice.below(3000))
-        } else {
-            Duration::ZERO
-        };
+        settings.settle = if dice.percent(30) { ms(dice.below(3000)) } else { Duration::ZERO };
         settings.start_within = ms(5000);
         settings.agent_restarts = 4;
         if dice.percent(30) {
@@ -122,14 +118,7 @@ impl Simulation {
             settings.before_end = ms(dice.below(20_000));
             settings.drain_reserve = ms(dice.below(10_000));
         }
-        let truth = || Truth {
-            life: Life::Alive,
-            agent: false,
-            starts: 0,
-            plan: None,
-            killed: None,
-            ranks: None,
-        };
+        let truth = || Truth { life: Life::Alive, agent: false, starts: 0, plan: None, killed: None, ranks: None };
         Simulation {
             machine: Machine::new(settings),
             dice,
@@ -138,9 +127,7 @@ impl Simulation {
             later: HashMap::new(),
             sequence: 0,
             incarnation: 0,
-            nodes: (0..weather.nodes)
-                .map(|node| (name(node), truth()))
-                .collect(),
+            nodes: (0..weather.nodes).map(|node| (name(node), truth())).collect(),
             weather,
             said: Vec::new(),
             checkpoint: 0,
@@ -171,25 +158,16 @@ impl Simulation {
             {
                 self.now = self.now.max(timer);
                 self.happens(Event::Tick);
-                assert!(
-                    self.machine.deadline().is_none_or(|next| next > self.now),
-                    "a timer that never goes off"
-                );
+                assert!(self.machine.deadline().is_none_or(|next| next > self.now), "a timer that never goes off");
                 continue;
             }
-            let Some(Reverse((at, key))) = self.queue.pop() else {
-                panic!("nothing will ever happen")
-            };
+            let Some(Reverse((at, key))) = self.queue.pop() else { panic!("nothing will ever happen") };
             self.now = self.now.max(at);
             if let Some(later) = self.later.remove(&key) {
                 self.come_about(later);
             }
         }
-        assert_eq!(
-            self.machine.handle(self.now, Event::Tick),
-            [],
-            "nothing after the end"
-        );
+        assert_eq!(self.machine.handle(self.now, Event::Tick), [], "nothing after the end");
         self.oracle.finished.unwrap()
     }
 
@@ -210,10 +188,7 @@ impl Simulation {
 
     fn happens(&mut self, event: Event) {
         let actions = self.machine.handle(self.now, event);
-        if self.weather.takeovers
-            && !actions.is_empty()
-            && self.dice.below(150) == 0
-            && self.oracle.finished.is_none()
+        if self.weather.takeovers && !actions.is_empty() && self.dice.below(150) == 0 && self.oracle.finished.is_none()
         {
             return self.orchestrator_dies(actions);
         }
@@ -244,9 +219,7 @@ impl Simulation {
 
     fn come_about(&mut self, later: Later) {
         match later {
-            Later::Tell(incarnation, event) if incarnation == self.incarnation => {
-                self.happens(event)
-            }
+            Later::Tell(incarnation, event) if incarnation == self.incarnation => self.happens(event),
             Later::Tell(..) => {}
             Later::StartAgent(node) => self.start_agent(node),
             Later::Prepare(node, generation) => {
@@ -257,11 +230,7 @@ impl Simulation {
                         truth.plan = Some(generation);
                         self.tell(Event::RunPrepared { node, generation });
                     } else {
-                        self.tell(Event::RunRefused {
-                            node,
-                            generation,
-                            reason: "older".into(),
-                        });
+                        self.tell(Event::RunRefused { node, generation, reason: "older".into() });
                     }
                 }
             }
@@ -275,11 +244,7 @@ impl Simulation {
             }
             Later::PollNow(node) => self.poll(node),
             Later::Polls => {
-                let agents: Vec<NodeName> = self
-                    .machine
-                    .agents()
-                    .map(|(node, _)| node.clone())
-                    .collect();
+                let agents: Vec<NodeName> = self.machine.agents().map(|(node, _)| node.clone()).collect();
                 agents.into_iter().for_each(|node| self.poll(node));
                 self.after(ms(250), Later::Polls);
             }
@@ -294,21 +259,13 @@ impl Simulation {
         let gone = self.dice.percent(70);
         let truth = self.nodes.get_mut(&node).unwrap();
         match truth.life {
-            Life::Dead => self.tell(Event::AgentStartFailed {
-                node,
-                reason: "unreachable".into(),
-                node_gone: gone,
-            }),
+            Life::Dead => self.tell(Event::AgentStartFailed { node, reason: "unreachable".into(), node_gone: gone }),
             Life::Frozen => {}
             Life::Alive => {
                 truth.agent = true;
                 truth.starts += 1;
                 let adopted = truth.plan.filter(|_| adopts);
-                let event = Event::AgentReady {
-                    address: address(&node, truth.starts),
-                    node,
-                    adopted,
-                };
+                let event = Event::AgentReady { address: address(&node, truth.starts), node, adopted };
                 self.tell(event);
             }
         }
@@ -318,34 +275,21 @@ impl Simulation {
         let lost = self.dice.percent(3);
         let truth = &self.nodes[&node];
         if truth.life == Life::Alive && truth.agent && !lost {
-            self.tell(Event::PollAnswered {
-                node,
-                sent: self.now,
-                fault: None,
-            });
+            self.tell(Event::PollAnswered { node, sent: self.now, fault: None });
         } else if truth.life != Life::Frozen && !lost {
-            self.tell(Event::AgentLost {
-                node,
-                reason: "connection closed".into(),
-            });
+            self.tell(Event::AgentLost { node, reason: "connection closed".into() });
         }
     }
 
     fn launch(&mut self, generation: Generation, nodes: Vec<NodeName>) {
         self.said.clear();
         if self.dice.percent(2) {
-            return self.tell(Event::LaunchFailed {
-                generation,
-                reason: "no launcher".into(),
-            });
+            return self.tell(Event::LaunchFailed { generation, reason: "no launcher".into() });
         }
         for node in nodes {
             let truth = self.nodes.get_mut(&node).unwrap();
             // An agent that was told to kill this generation refuses its ranks; one that knows a newer plan, too.
-            if truth.life != Life::Dead
-                && truth.plan == Some(generation)
-                && truth.killed < Some(generation)
-            {
+            if truth.life != Life::Dead && truth.plan == Some(generation) && truth.killed < Some(generation) {
                 truth.ranks = Some(generation);
             }
         }
@@ -364,78 +308,39 @@ impl Simulation {
             return;
         }
         let homes = self.oracle.homes.clone();
-        let well = |node: &NodeName| {
-            self.nodes[node].life == Life::Alive && self.nodes[node].ranks == Some(generation)
-        };
+        let well = |node: &NodeName| self.nodes[node].life == Life::Alive && self.nodes[node].ranks == Some(generation);
         if homes.values().any(|node| !well(node)) {
             // A neighbour notices that somebody is gone.
-            if let Some((rank, _)) = homes
-                .iter()
-                .find(|(_, node)| well(node))
-                .map(|(rank, node)| (*rank, node.clone()))
+            if let Some((rank, _)) = homes.iter().find(|(_, node)| well(node)).map(|(rank, node)| (*rank, node.clone()))
             {
-                self.tell(Event::RankExited {
-                    generation,
-                    rank,
-                    end: RankEnd::Code(1),
-                });
+                self.tell(Event::RankExited { generation, rank, end: RankEnd::Code(1) });
             } else {
-                self.tell(Event::StepEnded {
-                    generation,
-                    end: RankEnd::Signal(9),
-                });
+                self.tell(Event::StepEnded { generation, end: RankEnd::Signal(9) });
             }
             return self.after(ms(500), Later::Step(generation, step));
         }
         let rank = Rank(self.dice.below(homes.len() as u64) as u32);
         match self.dice.below(40) {
             0 => {
-                return self.tell(Event::RankExited {
-                    generation,
-                    rank,
-                    end: RankEnd::Signal(11),
-                });
+                return self.tell(Event::RankExited { generation, rank, end: RankEnd::Signal(11) });
             }
-            1 => self.tell(Event::Hang {
-                generation,
-                what: "no output".into(),
-            }),
-            2 => self.say(Event::Halting {
-                generation,
-                reason: "EXIT_AFTER_TIME".into(),
-            }),
+            1 => self.tell(Event::Hang { generation, what: "no output".into() }),
+            2 => self.say(Event::Halting { generation, reason: "EXIT_AFTER_TIME".into() }),
             3..=5 => {
                 self.say(Event::Finalized { generation });
-                let end = if self.dice.percent(90) {
-                    RankEnd::SUCCESS
-                } else {
-                    RankEnd::Code(2)
-                };
+                let end = if self.dice.percent(90) { RankEnd::SUCCESS } else { RankEnd::Code(2) };
                 for rank in homes.keys() {
-                    self.say(Event::RankExited {
-                        generation,
-                        rank: *rank,
-                        end,
-                    });
+                    self.say(Event::RankExited { generation, rank: *rank, end });
                 }
                 return self.say(Event::StepEnded { generation, end });
             }
             6 => {
-                return self.say(Event::StepEnded {
-                    generation,
-                    end: RankEnd::SUCCESS,
-                });
+                return self.say(Event::StepEnded { generation, end: RankEnd::SUCCESS });
             }
-            _ if step == 0 => self.say(Event::Restarted {
-                generation,
-                from: None,
-            }),
+            _ if step == 0 => self.say(Event::Restarted { generation, from: None }),
             7..=20 => {
                 self.checkpoint += 1;
-                self.say(Event::CheckpointComplete {
-                    generation,
-                    checkpoint: CheckpointId(self.checkpoint),
-                });
+                self.say(Event::CheckpointComplete { generation, checkpoint: CheckpointId(self.checkpoint) });
             }
             _ => {}
         }
@@ -456,46 +361,26 @@ impl Simulation {
                 truth.life = Life::Dead;
                 (truth.agent, truth.ranks) = (false, None);
                 if what < 25 {
-                    self.tell(Event::AgentLost {
-                        node,
-                        reason: "connection closed".into(),
-                    });
+                    self.tell(Event::AgentLost { node, reason: "connection closed".into() });
                 }
             }
             35..=54 => {
                 truth.agent = false;
-                self.tell(Event::AgentLost {
-                    node,
-                    reason: "killed".into(),
-                });
+                self.tell(Event::AgentLost { node, reason: "killed".into() });
             }
             55..=64 if truth.life == Life::Alive => truth.life = Life::Frozen,
             65..=72 if truth.life == Life::Frozen => truth.life = Life::Alive,
-            65..=72 => self.tell(Event::HealthFault {
-                node,
-                fault: "disk full".into(),
-            }),
-            73..=77 => self.tell(Event::NodeDown {
-                node,
-                reason: DownReason::ResourceManager {
-                    state: "drained".into(),
-                },
-            }),
-            78..=80 => self.tell(Event::HaltSet {
-                reason: "JOB_HALTED".into(),
-            }),
+            65..=72 => self.tell(Event::HealthFault { node, fault: "disk full".into() }),
+            73..=77 => {
+                self.tell(Event::NodeDown { node, reason: DownReason::ResourceManager { state: "drained".into() } })
+            }
+            78..=80 => self.tell(Event::HaltSet { reason: "JOB_HALTED".into() }),
             81..=83 => self.tell(Event::HaltCleared),
-            84..=86 => self.tell(Event::Signal {
-                name: "SIGTERM".into(),
-            }),
+            84..=86 => self.tell(Event::Signal { name: "SIGTERM".into() }),
             87..=95 => {
                 let generation = self.machine.generation();
                 let rank = Rank(self.dice.below(u64::from(self.machine.config().ranks)) as u32);
-                self.tell(Event::RankExited {
-                    generation,
-                    rank,
-                    end: RankEnd::Code(1),
-                });
+                self.tell(Event::RankExited { generation, rank, end: RankEnd::Code(1) });
             }
             // Something of long ago, or of nobody.
             _ => self.tell(Event::AgentReady {
@@ -516,40 +401,22 @@ impl Simulation {
                     self.tell(Event::HaltAnswered { met });
                 }
                 Action::Prepare { generation, to, .. } => {
-                    to.into_iter()
-                        .for_each(|node| self.soon(Later::Prepare(node, generation)));
+                    to.into_iter().for_each(|node| self.soon(Later::Prepare(node, generation)));
                 }
                 Action::KillRanks { generation, to, .. } => {
-                    to.into_iter()
-                        .for_each(|node| self.soon(Later::Kill(node, generation)));
+                    to.into_iter().for_each(|node| self.soon(Later::Kill(node, generation)));
                 }
-                Action::PollNow { to } => to
-                    .into_iter()
-                    .for_each(|node| self.soon(Later::PollNow(node))),
-                Action::Launch {
-                    generation,
-                    placement,
-                } => {
-                    self.soon(Later::Launch(
-                        generation,
-                        placement.used().map(|node| node.name.clone()).collect(),
-                    ));
+                Action::PollNow { to } => to.into_iter().for_each(|node| self.soon(Later::PollNow(node))),
+                Action::Launch { generation, placement } => {
+                    self.soon(Later::Launch(generation, placement.used().map(|node| node.name.clone()).collect()));
                 }
                 Action::FollowStep { generation, .. } => {
                     if self.dice.percent(20) {
-                        self.tell(Event::StepLost {
-                            generation,
-                            reason: "no launcher".into(),
-                        });
+                        self.tell(Event::StepLost { generation, reason: "no launcher".into() });
                     }
-                    self.said
-                        .clone()
-                        .into_iter()
-                        .for_each(|event| self.tell(event));
+                    self.said.clone().into_iter().for_each(|event| self.tell(event));
                 }
-                Action::Drain { .. } => self.tell(Event::Drained {
-                    result: DrainResult::Nothing,
-                }),
+                Action::Drain { .. } => self.tell(Event::Drained { result: DrainResult::Nothing }),
                 _ => {}
             }
         }
