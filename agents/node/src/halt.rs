@@ -9,6 +9,7 @@ use chrono::Local;
 use holdfast_core::control::ControlError;
 use holdfast_core::control::halt::{HaltFile, HaltReason};
 use holdfast_wire::agent::{HaltChange, HaltState};
+use holdfast_wire::run::Settings;
 
 use crate::paths::Paths;
 
@@ -21,6 +22,17 @@ pub struct Moment {
     pub remaining: Option<i64>,
     /// SCR_HALT_SECONDS, for a file that does not say it.
     pub halt_seconds: Option<i64>,
+}
+
+impl Moment {
+    /// This instant of a run with these settings.
+    pub fn at(now: i64, settings: &Settings) -> Self {
+        Moment {
+            now,
+            remaining: settings.allocation_end.map(|end| end - now),
+            halt_seconds: i64::try_from(settings.halt_seconds).ok().filter(|seconds| *seconds > 0),
+        }
+    }
 }
 
 /// Why the halt conditions could not be changed.

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
+use holdfast_wire::run::RehearsalPoint;
 use holdfast_wire::{NodeName, Rank};
 
 use crate::agent::Agent;
@@ -60,7 +61,7 @@ pub enum CopyError {
 /// # Errors
 /// When the directory cannot be used. What goes wrong with a rank stands in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest) -> Result<CopyReply, CopyError> {
-    let midway = || {};
+    let midway = || crate::rehearsal::point(agent, RehearsalPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, request, &midway)
 }
 
