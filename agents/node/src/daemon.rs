@@ -4,7 +4,7 @@
 //! no rank lives here. Killed at any instant, it leaves a control directory from which the next one goes on.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io::{self, BufRead, Read as _, Write};
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,7 +167,8 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     end(&agent, server).await
 }
 
-fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
+/// The agent with what it shares, not yet serving.
+pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
     let bases = start.cache_bases.keys().cloned().collect();
     let store = Store::open(paths.clone(), bases)?;
     for fault in store.faults() {

@@ -189,4 +189,6 @@ pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 #[cfg(test)]
+pub(crate) mod client;
+#[cfg(test)]
 mod tests;
