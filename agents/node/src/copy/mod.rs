@@ -5,7 +5,7 @@
 //! the rank's filemap says how many there should have been, so that the rank is rebuilt. What is there already and
 //! verified is not copied again: a drain that was killed goes on where it was.
 //!
-//! * [`file`](mod@file): one file, its checksum, its meta files;
+//! * `file`: one file, its checksum, its meta files;
 //! * [`on_prefix`]: rebuild and verify.
 
 mod file;
