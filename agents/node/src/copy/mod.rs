@@ -113,7 +113,8 @@ fn copy_from(
             finish_file(order, *at, result, request);
         }
     };
-    let threads = THREADS.min(units.len()).min(std::thread::available_parallelism().map_or(1, NonZeroUsize::get).max(2));
+    let threads =
+        THREADS.min(units.len()).min(std::thread::available_parallelism().map_or(1, NonZeroUsize::get).max(2));
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(work);
@@ -158,7 +159,8 @@ fn orders(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, No
             let found = examine(map, request.checkpoint, rank, store.paths(), &bases);
             let better = by_rank.get(&rank).is_none_or(|other| found.complete && !other.found.complete);
             if better {
-                let progress = Progress { remaining: found.files.len(), fault: found.fault.clone(), ..Progress::default() };
+                let progress =
+                    Progress { remaining: found.files.len(), fault: found.fault.clone(), ..Progress::default() };
                 // Not finished: there should be at least one more, so that nobody takes it for complete.
                 let listed = u32::try_from(found.files.len()).unwrap_or(u32::MAX);
                 let expected = expected.unwrap_or(listed.saturating_add(1));

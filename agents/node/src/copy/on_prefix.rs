@@ -38,9 +38,10 @@ pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<R
         ControlFlow::Continue(())
     };
     let options = RebuildOptions::default();
-    let rebuilt = rebuild_member(directory, *group_id, *members, *missing, &options, &mut progress).map_err(|source| {
-        CopyError::Rebuild { directory: directory.clone(), group_id: *group_id, missing: *missing, source }
-    })?;
+    let rebuilt =
+        rebuild_member(directory, *group_id, *members, *missing, &options, &mut progress).map_err(|source| {
+            CopyError::Rebuild { directory: directory.clone(), group_id: *group_id, missing: *missing, source }
+        })?;
     let files = rebuilt.files.iter().chain([&rebuilt.xor]);
     Ok(RebuildReply {
         rank: rebuilt.rank,

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
+use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;

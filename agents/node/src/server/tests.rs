@@ -87,7 +87,8 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
     let other = trust::generate().unwrap();
     let wrong = bearer(&other);
     for authorization in [None, Some(wrong.as_str()), Some("Basic x"), Some("Bearer !")] {
-        let (status, body) = send(served.address, &served.trust, authorization, ("POST", STOP, "{\"remove\":true}")).await;
+        let (status, body) =
+            send(served.address, &served.trust, authorization, ("POST", STOP, "{\"remove\":true}")).await;
         assert_eq!(status, 401);
         assert!(serde_json::from_str::<Problem>(&body).unwrap().message.contains("token"));
     }
@@ -130,7 +131,12 @@ async fn what_cannot_be_understood_is_answered_with_a_problem() {
         ("GET", POLL, "", 405),
         ("POST", POLL, "{", 400),
         ("POST", HALT, r#"{"unset":["Nonsense"]}"#, 400),
-        ("POST", "/v1/copy", r#"{"checkpoint":3,"directory":"../x","crc":true,"on_behalf_of":[],"partners_only":false,"buffer_bytes":1}"#, 400),
+        (
+            "POST",
+            "/v1/copy",
+            r#"{"checkpoint":3,"directory":"../x","crc":true,"on_behalf_of":[],"partners_only":false,"buffer_bytes":1}"#,
+            400,
+        ),
         ("POST", "/v1/rebuild", r#"{"directory":"/nowhere","group_id":0,"members":4,"missing":1}"#, 422),
     ];
     for (method, path, body, expected) in cases {

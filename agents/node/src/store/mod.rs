@@ -61,7 +61,9 @@ pub enum StoreError {
     #[error("rank {0} does not live on this node in this run: it has no filemap here")]
     NoSlot(Rank),
     /// The descriptor of a rank is not known, so there is no directory for its files.
-    #[error("checkpoint {checkpoint} of rank {rank} has no redundancy descriptor on this node: it was not started here")]
+    #[error(
+        "checkpoint {checkpoint} of rank {rank} has no redundancy descriptor on this node: it was not started here"
+    )]
     NoDescriptor {
         /// The checkpoint.
         checkpoint: CheckpointId,
@@ -234,13 +236,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
-    pub fn set_expected(
-        &self,
-        checkpoint: CheckpointId,
-        slot: Rank,
-        rank: Rank,
-        files: u32,
-    ) -> Result<(), StoreError> {
+    pub fn set_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, files: u32) -> Result<(), StoreError> {
         self.change(slot, |map| map.set_expected(checkpoint, rank, files))
     }
 
@@ -328,9 +324,10 @@ impl Store {
             }
             for slot in &inner.slots {
                 // A neighbour's descriptor can name a directory of another node, which is not ours to touch.
-                let directory = slot.map.descriptor(checkpoint, rank).map(|descriptor| {
-                    self.directory_below(&inner.bases, checkpoint, descriptor)
-                });
+                let directory = slot
+                    .map
+                    .descriptor(checkpoint, rank)
+                    .map(|descriptor| self.directory_below(&inner.bases, checkpoint, descriptor));
                 if let Some(Ok((_, real))) = directory {
                     directories.insert(real);
                 }
@@ -512,12 +509,7 @@ impl Inner {
         self.slots.iter_mut().try_for_each(|slot| slot.change(paths, &change))
     }
 
-    fn change_others(
-        &mut self,
-        paths: &Paths,
-        but: usize,
-        change: impl Fn(&mut Filemap),
-    ) -> Result<(), StoreError> {
+    fn change_others(&mut self, paths: &Paths, but: usize, change: impl Fn(&mut Filemap)) -> Result<(), StoreError> {
         let others = self.slots.iter_mut().enumerate().filter(|(at, _)| *at != but);
         others.map(|(_, slot)| slot).try_for_each(|slot| slot.change(paths, &change))
     }

@@ -98,11 +98,10 @@ fn a_run_with_other_ranks_takes_over_every_entry() {
         assert!(store.descriptor(CheckpointId(3), Rank(0)).is_some());
     }
     let (on_disk, _) = again.on_disk();
-    assert_eq!(on_disk.slots.iter().map(|(level, map)| (*level, map.all_ranks())).collect::<Vec<_>>(), [
-        (0, vec![Rank(0)]),
-        (1, vec![Rank(1)]),
-        (2, vec![]),
-    ]);
+    assert_eq!(
+        on_disk.slots.iter().map(|(level, map)| (*level, map.all_ranks())).collect::<Vec<_>>(),
+        [(0, vec![Rank(0)]), (1, vec![Rank(1)]), (2, vec![]),]
+    );
     store.begin_run(&[], &[]).unwrap();
     assert!(store.has(CheckpointId(3), Rank(1)), "a spare keeps what it has");
     assert_eq!(store.on_disk().0.slots.len(), 1);
@@ -198,12 +197,15 @@ fn entries_that_lead_out_of_the_job_s_directories_are_never_followed() {
     assert!(store.file_paths(id, Rank(0)).is_err());
     store.delete(id).unwrap();
     assert!(outside.exists() && store.checkpoints().is_empty());
-    assert!(store.directory(id, &{
-        let mut tree = Tree::new();
-        tree.put("DIRECTORY", "/tmp/../etc");
-        tree
-    })
-    .is_err());
+    assert!(
+        store
+            .directory(id, &{
+                let mut tree = Tree::new();
+                tree.put("DIRECTORY", "/tmp/../etc");
+                tree
+            })
+            .is_err()
+    );
     assert!(store.add_file(id, Rank(0), Rank(0), "..").is_err());
 }
 
