@@ -59,7 +59,9 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
         io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "move away what stands in the file's place",
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "move away what stands in the file's place"
+        }
         _ => "check the file system's health",
     }
 }
@@ -260,10 +262,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn names(directory: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(directory)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
