@@ -112,7 +112,10 @@ pub async fn accept(agent: Arc<Agent>, mut stream: TlsStream<TcpStream>, peer: S
 
 async fn admit(agent: &Agent, hello: &PeerHello) -> Result<(), String> {
     if hello.version != VERSION {
-        return Err(format!("this agent speaks version {VERSION}, the peer {}: install the same release", hello.version));
+        return Err(format!(
+            "this agent speaks version {VERSION}, the peer {}: install the same release",
+            hello.version
+        ));
     }
     if hello.job != agent.start.job_id {
         return Err(format!("this agent serves job {}, not {}", agent.start.job_id, hello.job));
