@@ -1,1 +1,34 @@
-//! The prefix directory: index, summary, rank filemaps, scan, rebuild at drain, current link.
+//! The job's directory on the parallel file system: what stands there, what of it can be used, and how a drained
+//! checkpoint becomes one that a restart takes.
+//!
+//! * [`directory`]: names of checkpoint directories, the link `scr.current`;
+//! * [`index`]: `index.scr`, which directories there are and what became of them; [`fetch`]: which of them a restart takes;
+//! * [`summary`]: `summary.scr`, which rank wrote which files; [`rank_filemap`]: `<rank>.scrfilemap` of a drain;
+//! * [`scan`](mod@scan): what really lies in a checkpoint directory; [`verify`]: whether the contents are what was written;
+//! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost, and writing down the result;
+//! * [`add`](mod@add): all of that as one call.
+//!
+//! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `FORMATS.md` §2, §11 to §13. Names read from any file pass
+//! [`names`] before they become paths.
+
+pub mod add;
+mod checksum;
+pub mod directory;
+mod error;
+pub mod fetch;
+pub mod index;
+pub mod inspect;
+mod lock;
+pub mod names;
+pub mod rank_filemap;
+pub mod rebuild;
+pub mod scan;
+pub mod summary;
+pub mod verify;
+mod workers;
+
+pub use add::{AddOptions, AddReport, Outcome, add};
+pub use directory::{DirectoryName, Prefix};
+pub use error::PrefixError;
+pub use index::Index;
+pub use summary::Summary;

@@ -1,0 +1,247 @@
+//! `scr_index --add` as one call: judge a checkpoint directory, rebuild what can be rebuilt, and index it.
+
+use std::fmt;
+use std::fs;
+use std::ops::ControlFlow;
+
+use chrono::NaiveDateTime;
+
+use super::directory::{DirectoryName, Prefix};
+use super::error::PrefixError;
+use super::inspect::{Inspection, Reason, SetRebuild, Verdict, inspect};
+use super::scan::{DamagedFile, Scan, ScanOptions, scan};
+use super::verify::Verified;
+use super::{index, rebuild, workers};
+use crate::ids::CheckpointId;
+
+/// How an add works.
+#[derive(Clone, Copy, Debug)]
+pub struct AddOptions {
+    /// Threads that scan, verify and rebuild.
+    pub threads: usize,
+    /// Verify the contents of all files whose CRC is known. Without it, survivors are verified only while a rebuild
+    /// reads them.
+    pub verify: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Point `scr.current` at the directory if it is complete, as a drain does. `scr_index --add` alone does not.
+    pub make_current: bool,
+    /// Look again at a directory that the index calls complete.
+    pub rescan: bool,
+}
+
+impl Default for AddOptions {
+    fn default() -> Self {
+        AddOptions {
+            threads: workers::default_threads(),
+            verify: true,
+            dry_run: false,
+            make_current: false,
+            rescan: false,
+        }
+    }
+}
+
+/// What is going on, for whoever shows it.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// That many more bytes were verified.
+    Verified {
+        /// Bytes since the last call.
+        bytes: u64,
+    },
+    /// A rebuild went on.
+    Rebuilding {
+        /// Which.
+        set: &'a SetRebuild,
+        /// Bytes since its beginning.
+        bytes: u64,
+    },
+}
+
+/// What became of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The index called it complete already; nothing was looked at.
+    AlreadyComplete,
+    /// Every file is there, rebuilt where it was lost.
+    Complete,
+    /// Dry run: what is missing can be rebuilt.
+    Rebuildable,
+    /// Files are lost; indexed as such.
+    Incomplete,
+    /// No usable file; not indexed.
+    NothingUsable,
+}
+
+/// A rebuild that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuildFailure {
+    /// Which.
+    pub set: SetRebuild,
+    /// Why, as a sentence with its remedy.
+    pub error: String,
+}
+
+impl fmt::Display for RebuildFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was not rebuilt: {}", self.set, self.error)
+    }
+}
+
+/// What an add found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddReport {
+    /// The directory.
+    pub directory: DirectoryName,
+    /// The checkpoint in it, if any.
+    pub id: Option<CheckpointId>,
+    /// How many ranks wrote it; 0 if that was not looked at.
+    pub ranks: u32,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What was rebuilt; on a dry run, what would be.
+    pub rebuilt: Vec<SetRebuild>,
+    /// What could not be rebuilt although it should.
+    pub failures: Vec<RebuildFailure>,
+    /// Why it is not complete.
+    pub reasons: Vec<Reason>,
+    /// The files that did not count when it was first looked at; a rebuild may have replaced them.
+    pub damaged: Vec<DamagedFile>,
+    /// What was verified.
+    pub verified: Verified,
+}
+
+impl AddReport {
+    /// Whether a restart can use the directory: what the exit code of `scr_index --add` says.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.outcome, Outcome::AlreadyComplete | Outcome::Complete)
+    }
+}
+
+/// Adds a checkpoint directory to the index: scan, verify, rebuild, summary, index, link. Can be repeated after a kill
+/// at any point; a directory that is indexed, but not as complete, is looked at again, which the original never does.
+///
+/// # Errors
+/// If the directory cannot be read, or a step of writing down fails. Lost and damaged files are no error but in the
+/// report.
+pub fn add(
+    prefix: &Prefix,
+    name: &DirectoryName,
+    now: NaiveDateTime,
+    options: &AddOptions,
+    on_step: &(dyn Fn(Step<'_>) + Sync),
+) -> Result<AddReport, PrefixError> {
+    let indexed = index::read(prefix)?.unwrap_or_default().entry(name);
+    if let Some(entry) = indexed.filter(|entry| entry.complete == Some(true) && !options.rescan) {
+        // A kill between the index and the link leaves the link to be moved now.
+        if options.make_current && !options.dry_run && prefix.current()?.as_ref() != Some(name) {
+            prefix.set_current(name)?;
+        }
+        return Ok(AddReport::new(name, Some(entry.id), Outcome::AlreadyComplete));
+    }
+    let directory = prefix.checkpoint_path(name);
+    let remedy = "give the name of a checkpoint directory below the prefix";
+    let found = fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;
+    if !found.is_dir() {
+        let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+        return Err(PrefixError::io("list the checkpoint directory", &directory, remedy)(error));
+    }
+    let scan_options = ScanOptions { threads: options.threads };
+    let mut scanned = scan(&directory, scan_options)?;
+    let verified = if options.verify {
+        scanned.verify(options.threads, &|bytes| on_step(Step::Verified { bytes }))
+    } else {
+        Verified::default()
+    };
+    let mut inspection = inspect(&scanned);
+    let mut report = AddReport::new(name, scanned.identity.map(|it| it.id), outcome_of(&inspection));
+    report.ranks = scanned.identity.map_or(0, |it| it.ranks);
+    report.damaged = inspection.damaged.clone();
+    if options.dry_run {
+        report.rebuilt = rebuild::plan(&inspection);
+        report.reasons = inspection.reasons;
+        report.verified = verified;
+        return Ok(report);
+    }
+    if !inspection.rebuildable.is_empty() {
+        rebuild_all(&scanned, &inspection, options.threads, on_step, &mut report);
+        scanned = scan_again(&scanned, scan_options, &verified, &report.rebuilt)?;
+        inspection = inspect(&scanned);
+    }
+    report.verified = verified;
+    let complete = rebuild::finish(prefix, name, &scanned, &inspection, now, options.make_current)?;
+    report.outcome = match inspection.verdict {
+        _ if complete => Outcome::Complete,
+        Verdict::NothingUsable => Outcome::NothingUsable,
+        _ => Outcome::Incomplete,
+    };
+    report.reasons = inspection.reasons;
+    Ok(report)
+}
+
+/// Runs the planned rebuilds, several at a time. One that fails does not keep the others from being done.
+fn rebuild_all(
+    scanned: &Scan,
+    inspection: &Inspection,
+    threads: usize,
+    on_step: &(dyn Fn(Step<'_>) + Sync),
+    report: &mut AddReport,
+) {
+    let planned = rebuild::plan(inspection);
+    let outcomes = workers::map(&planned, threads, 1, |set| {
+        let mut progress = |bytes| {
+            on_step(Step::Rebuilding { set, bytes });
+            ControlFlow::Continue(())
+        };
+        rebuild::run(&scanned.directory, set, &mut progress).map_err(|error| error.to_string())
+    });
+    for (set, outcome) in planned.into_iter().zip(outcomes) {
+        match outcome {
+            Ok(()) => report.rebuilt.push(set),
+            Err(error) => report.failures.push(RebuildFailure { set, error }),
+        }
+    }
+}
+
+/// Scans after the rebuilds. What was verified before is not read again; what failed then still does not count, but
+/// for the ranks that were rebuilt.
+fn scan_again(
+    before: &Scan,
+    options: ScanOptions,
+    verified: &Verified,
+    rebuilt: &[SetRebuild],
+) -> Result<Scan, PrefixError> {
+    let mut scanned = scan(&before.directory, options)?;
+    for (unit, damage) in &verified.failures {
+        if !rebuilt.iter().any(|set| set.rank == unit.rank) {
+            scanned.apply_failure(unit, damage.clone());
+        }
+    }
+    Ok(scanned)
+}
+
+fn outcome_of(inspection: &Inspection) -> Outcome {
+    match inspection.verdict {
+        Verdict::Complete => Outcome::Complete,
+        Verdict::Rebuildable => Outcome::Rebuildable,
+        Verdict::Incomplete => Outcome::Incomplete,
+        Verdict::NothingUsable => Outcome::NothingUsable,
+    }
+}
+
+impl AddReport {
+    fn new(directory: &DirectoryName, id: Option<CheckpointId>, outcome: Outcome) -> Self {
+        AddReport {
+            directory: directory.clone(),
+            id,
+            ranks: 0,
+            outcome,
+            rebuilt: Vec::new(),
+            failures: Vec::new(),
+            reasons: Vec::new(),
+            damaged: Vec::new(),
+            verified: Verified::default(),
+        }
+    }
+}

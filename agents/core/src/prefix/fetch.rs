@@ -1,0 +1,93 @@
+//! What a restart may take from the prefix directory, in which order, and the marks that it leaves in the index
+//! (`FORMATS.md` §12).
+
+use std::collections::HashSet;
+
+use chrono::NaiveDateTime;
+
+use super::directory::{DirectoryName, Prefix};
+use super::error::PrefixError;
+use super::index::{self, Index};
+use crate::ids::CheckpointId;
+
+/// One directory to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name below the prefix.
+    pub directory: DirectoryName,
+    /// The checkpoint in it, as far as the index or the name tells.
+    pub id: Option<CheckpointId>,
+    /// Whether it is in the index; if not, attempts are recorded nowhere.
+    pub indexed: bool,
+    /// Whether the current link chose it.
+    pub from_link: bool,
+}
+
+/// The directories in the order of the attempts: what `current` names, whatever its flags, because the user may have
+/// set the link by hand; then complete ones without a failure, highest id first and newest first within an id, never
+/// newer than the first.
+pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    let mut limit = None;
+    if let Some(directory) = current {
+        let indexed = index.id_of(directory);
+        let id = indexed.or_else(|| directory.parts().map(|parts| parts.id));
+        limit = id;
+        candidates.push(Candidate { directory: directory.clone(), id, indexed: indexed.is_some(), from_link: true });
+    }
+    for entry in index.entries() {
+        let older = limit.is_none_or(|limit| entry.id <= limit);
+        if entry.is_usable() && older && current != Some(&entry.directory) {
+            candidates.push(Candidate { directory: entry.directory, id: Some(entry.id), indexed: true, from_link: false });
+        }
+    }
+    candidates
+}
+
+/// [`order`] for a prefix directory as it is now. A link to a directory that is gone chooses nothing.
+///
+/// # Errors
+/// Those of reading the index and the link.
+pub fn candidates(prefix: &Prefix) -> Result<Vec<Candidate>, PrefixError> {
+    let index = index::read(prefix)?.unwrap_or_default();
+    let current = prefix.current()?.filter(|directory| prefix.checkpoint_path(directory).is_dir());
+    Ok(order(&index, current.as_ref()))
+}
+
+/// The next candidate that has not been tried.
+pub fn next_untried(candidates: Vec<Candidate>, tried: &HashSet<DirectoryName>) -> Option<Candidate> {
+    candidates.into_iter().find(|candidate| !tried.contains(&candidate.directory))
+}
+
+/// Stamps FETCHED, before the attempt, so that a run that dies in it leaves its trace. Does nothing for a directory
+/// that is not indexed.
+///
+/// # Errors
+/// Those of [`index::update`].
+pub fn begin(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+    index::update(prefix, |index| index.mark_fetched(directory, now)).map(drop)
+}
+
+/// After a failed attempt: the link goes, if it names this directory, and FAILED is stamped.
+///
+/// # Errors
+/// Those of the link and of [`index::update`].
+pub fn failed(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+    // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
+    index::update(prefix, |index| index.mark_failed(directory, now))?;
+    if prefix.current()?.as_ref() == Some(directory) {
+        prefix.remove_current()?;
+    }
+    Ok(())
+}
+
+/// After a success: the link is made if there is none.
+///
+/// # Errors
+/// Those of the link.
+pub fn succeeded(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
+    match prefix.current()? {
+        Some(_) => Ok(()),
+        None => prefix.set_current(directory),
+    }
+}

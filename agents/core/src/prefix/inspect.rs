@@ -1,0 +1,242 @@
+//! The judgement of a scanned checkpoint: complete, rebuildable, or what is lost (`SCR manual §11.10.8`).
+//!
+//! Pure: from a [`Scan`] to an [`Inspection`]. Every set is judged for itself, so that one set that is beyond repair
+//! does not keep the others from being rebuilt.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
+
+use super::scan::{DamagedFile, RankScan, Scan, XorSet};
+use super::summary::{RankFiles, Summary, SummaryFile};
+use crate::control::meta::FileKind;
+use crate::ids::Rank;
+
+/// One member of one XOR set that can be computed from the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetRebuild {
+    /// World rank of member 0, which names the set.
+    pub group_id: u32,
+    /// How many members the set has.
+    pub members: u32,
+    /// The member to compute, counted from 0.
+    pub missing: u32,
+    /// Its rank.
+    pub rank: Rank,
+}
+
+impl fmt::Display for SetRebuild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}, member {} of {} in set {}", self.rank, self.missing + 1, self.members, self.group_id)
+    }
+}
+
+/// Why something is lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// Ranks of which nothing is there.
+    #[error("nothing of {} is there", range(*first, *last))]
+    RanksMissing {
+        /// The first of a row of ranks.
+        first: Rank,
+        /// The last of it.
+        last: Rank,
+    },
+    /// A rank lacks files.
+    #[error("rank {rank} lacks {}", names.join(", "))]
+    FilesMissing {
+        /// The rank.
+        rank: Rank,
+        /// The files.
+        names: Vec<String>,
+    },
+    /// A rank has another number of files than it should.
+    #[error("rank {rank} has {found} of {expected} files")]
+    FileCount {
+        /// The rank.
+        rank: Rank,
+        /// How many it should have.
+        expected: u32,
+        /// How many are there.
+        found: u64,
+    },
+    /// Nothing says what a rank should have.
+    #[error("the filemap of rank {rank} is lost, and nothing else tells how many files it wrote")]
+    ExpectationUnknown {
+        /// The rank.
+        rank: Rank,
+    },
+    /// A set lost more than XOR can give back.
+    #[error("set {group_id} of {members} members lost {lost}, and XOR gives back one")]
+    SetLost {
+        /// World rank of member 0.
+        group_id: u32,
+        /// How many members it has.
+        members: u32,
+        /// How many of them are not whole.
+        lost: u32,
+    },
+    /// A member is missing and no header of the set can be read that tells who it is.
+    #[error("set {group_id} of {members} members lost one, and none of its headers can be used")]
+    SetUnknown {
+        /// World rank of member 0.
+        group_id: u32,
+        /// How many members it has.
+        members: u32,
+    },
+}
+
+fn range(first: Rank, last: Rank) -> String {
+    if first == last { format!("rank {first}") } else { format!("ranks {first} to {last}") }
+}
+
+/// The verdict in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every file of every rank is there.
+    Complete,
+    /// Something is missing, and all of it can be computed.
+    Rebuildable,
+    /// Something is lost. Parts may still be rebuildable.
+    Incomplete,
+    /// No usable file: there is no checkpoint here.
+    NothingUsable,
+}
+
+/// What an inspection found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The judgement.
+    pub verdict: Verdict,
+    /// What can be computed.
+    pub rebuildable: Vec<SetRebuild>,
+    /// What is lost.
+    pub reasons: Vec<Reason>,
+    /// The files that do not count, with their damage.
+    pub damaged: Vec<DamagedFile>,
+}
+
+/// Judges a scan.
+pub fn inspect(scan: &Scan) -> Inspection {
+    let damaged = scan.damaged.clone();
+    let Some(identity) = scan.identity else {
+        return Inspection { verdict: Verdict::NothingUsable, rebuildable: Vec::new(), reasons: Vec::new(), damaged };
+    };
+    let mut faulty: BTreeMap<Rank, Reason> = scan
+        .ranks
+        .iter()
+        .filter_map(|(rank, known)| problem_of(*rank, known).map(|reason| (*rank, reason)))
+        .collect();
+    let mut rebuildable = Vec::new();
+    let mut reasons = Vec::new();
+    for set in &scan.sets {
+        match judge(set, &faulty) {
+            SetState::Whole => {}
+            SetState::OneMissing(rebuild) => rebuildable.push(rebuild),
+            SetState::Lost(reason) => reasons.push(reason),
+        }
+    }
+    // A rank is mentioned as lost unless a set gives it back.
+    let given_back: BTreeSet<Rank> = rebuildable.iter().map(|rebuild| rebuild.rank).collect();
+    faulty.retain(|rank, _| !given_back.contains(rank));
+    reasons.extend(faulty.into_values());
+    let known = scan.ranks.keys().copied().chain(given_back).collect::<BTreeSet<_>>();
+    reasons.extend(gaps(&known, identity.ranks));
+    let verdict = match (reasons.is_empty(), rebuildable.is_empty()) {
+        (true, true) => Verdict::Complete,
+        (true, false) => Verdict::Rebuildable,
+        (false, _) => Verdict::Incomplete,
+    };
+    Inspection { verdict, rebuildable, reasons, damaged }
+}
+
+/// What is wrong with a rank, if anything.
+fn problem_of(rank: Rank, known: &RankScan) -> Option<Reason> {
+    let Some(expected) = &known.expected else { return Some(Reason::ExpectationUnknown { rank }) };
+    let names: Vec<String> = expected.names.iter().filter(|name| !known.present.contains_key(*name)).cloned().collect();
+    if !names.is_empty() {
+        return Some(Reason::FilesMissing { rank, names });
+    }
+    // With all names known, a file that is not among them is somebody's leftover. With some unknown, only the count
+    // can tell whether they are there.
+    let all_named = expected.names.len() as u64 == u64::from(expected.count);
+    let found = known.present.len() as u64;
+    (!all_named && found != u64::from(expected.count)).then_some(Reason::FileCount {
+        rank,
+        expected: expected.count,
+        found,
+    })
+}
+
+enum SetState {
+    Whole,
+    OneMissing(SetRebuild),
+    Lost(Reason),
+}
+
+fn judge(set: &XorSet, faulty: &BTreeMap<Rank, Reason>) -> SetState {
+    let XorSet { group_id, members, .. } = *set;
+    let whole: BTreeSet<u32> =
+        set.present.iter().filter(|(_, rank)| !faulty.contains_key(rank)).map(|(member, _)| *member).collect();
+    let whole_count = u32::try_from(whole.len()).unwrap_or(u32::MAX);
+    // The number of members comes from a file name: count, and never walk over it, before it is known to be small.
+    match members.saturating_sub(whole_count) {
+        0 => SetState::Whole,
+        1 => {
+            let missing = (0..members).find(|member| !whole.contains(member)).unwrap_or(0);
+            let from_header = usize::try_from(missing).ok().and_then(|member| set.ranks.get(member)).copied();
+            match from_header.or_else(|| set.present.get(&missing).copied()) {
+                Some(rank) => SetState::OneMissing(SetRebuild { group_id, members, missing, rank }),
+                None => SetState::Lost(Reason::SetUnknown { group_id, members }),
+            }
+        }
+        lost => SetState::Lost(Reason::SetLost { group_id, members, lost }),
+    }
+}
+
+/// Rows of ranks below `ranks` that are not among `known`; rows, because a checkpoint may claim billions.
+fn gaps(known: &BTreeSet<Rank>, ranks: u32) -> Vec<Reason> {
+    let mut gaps = Vec::new();
+    let mut next = 0_u32;
+    for rank in known {
+        if rank.0 > next {
+            gaps.push(Reason::RanksMissing { first: Rank(next), last: Rank(rank.0 - 1) });
+        }
+        next = rank.0.saturating_add(1);
+    }
+    if next < ranks {
+        gaps.push(Reason::RanksMissing { first: Rank(next), last: Rank(ranks - 1) });
+    }
+    gaps
+}
+
+/// The summary of what is there: what counts, and nothing else. `None` if nothing does.
+pub fn summary_of(scan: &Scan, inspection: &Inspection) -> Option<Summary> {
+    let identity = scan.identity?;
+    let by_rank = scan
+        .ranks
+        .iter()
+        .filter(|(_, known)| inspection.verdict == Verdict::Complete || !known.present.is_empty())
+        .map(|(rank, known)| (*rank, rank_files(known)))
+        .collect();
+    let complete = inspection.verdict == Verdict::Complete;
+    Some(Summary { id: identity.id, ranks: identity.ranks, complete, by_rank })
+}
+
+fn rank_files(known: &RankScan) -> RankFiles {
+    let expected = known.expected.as_ref();
+    let all_named: Option<HashSet<&String>> =
+        expected.filter(|it| it.names.len() as u64 == u64::from(it.count)).map(|it| it.names.iter().collect());
+    let files = known
+        .present
+        .iter()
+        .filter(|(name, _)| all_named.as_ref().is_none_or(|names| names.contains(name)))
+        .map(|(name, file)| SummaryFile {
+            name: name.clone(),
+            size: Some(file.size),
+            crc: file.crc,
+            fetch: file.kind != FileKind::Xor,
+            failed: false,
+        })
+        .collect();
+    RankFiles { expected: expected.map(|it| it.count), files }
+}

@@ -1,0 +1,126 @@
+//! `<rank>.scrfilemap`: beside the copied files of a rank, how many there should be (`SCR manual §8.1`).
+//!
+//! A drain writes one after the last file of the rank. Without it, nobody could tell a rank that wrote one file from a
+//! rank that lost one of two.
+
+use std::path::{Path, PathBuf};
+
+use super::error::PrefixError;
+use super::names::check_base_name;
+use crate::ids::{CheckpointId, Rank};
+use crate::kvtree::{Tree, file};
+
+/// The end of the names of these files.
+pub const SUFFIX: &str = ".scrfilemap";
+/// What to do with a filemap that says impossible things.
+const REMEDY: &str = "remove it; for an XOR checkpoint `holdfast index add` restores it";
+
+/// The original has two writers, whose elements stand in different orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Written after a copy from cache (`scr_copy`): FILE in front of EXPECT.
+    Copy,
+    /// Written after a rebuild (`scr_rebuild_xor`): EXPECT in front of FILE.
+    Rebuild,
+}
+
+/// What a `<rank>.scrfilemap` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankFilemap {
+    /// Whose files.
+    pub rank: Rank,
+    /// Of which checkpoint.
+    pub id: CheckpointId,
+    /// Base names, redundancy files included, in the order in which the cache's filemap lists them.
+    pub files: Vec<String>,
+    /// How many files the rank should have; more than are listed if some could not be copied.
+    pub expected: u32,
+}
+
+impl RankFilemap {
+    /// Where the filemap of `rank` stands in a checkpoint directory.
+    pub fn path_in(directory: &Path, rank: Rank) -> PathBuf {
+        directory.join(format!("{rank}{SUFFIX}"))
+    }
+
+    /// The tree, in the order of the original program that would have written it.
+    pub fn to_tree(&self, origin: Origin) -> Tree {
+        let mut tree = Tree::new();
+        let record = tree.set_kv("RANK", self.rank).set_kv("CKPT", self.id);
+        // What is set last stands in front.
+        if origin == Origin::Copy {
+            record.set_kv("EXPECT", self.expected);
+        }
+        for name in self.files.iter().rev() {
+            record.set_kv("FILE", name);
+        }
+        if origin == Origin::Rebuild {
+            record.set_kv("EXPECT", self.expected);
+        }
+        tree.set_kv("CKPT", self.id).set_kv("RANK", self.rank);
+        tree
+    }
+
+    /// Takes a tree that was read from `path`.
+    ///
+    /// # Errors
+    /// [`PrefixError::Content`] unless it describes exactly one rank and one checkpoint, [`PrefixError::Name`] for a
+    /// file name that leads out of the checkpoint directory.
+    pub fn from_tree(tree: &Tree, path: &Path) -> Result<Self, PrefixError> {
+        let content = |place: &str, problem: &str| PrefixError::Content {
+            path: path.to_owned(),
+            place: place.to_owned(),
+            problem: problem.to_owned(),
+            remedy: REMEDY,
+        };
+        let (rank, of_rank) = only(tree.get("RANK")).ok_or_else(|| content("RANK", "not exactly one rank"))?;
+        let place = format!("RANK/{rank}/CKPT");
+        let (id, record) = only(of_rank.get("CKPT")).ok_or_else(|| content(&place, "not exactly one checkpoint"))?;
+        let place = format!("{place}/{id}");
+        let expected = record.single("EXPECT").and_then(|count| count.parse().ok());
+        let mut files = Vec::new();
+        for name in record.get("FILE").into_iter().flat_map(Tree::keys) {
+            if let Err(problem) = check_base_name(name) {
+                let (path, place, name) = (path.to_owned(), format!("{place}/FILE"), name.to_owned());
+                return Err(PrefixError::Name { path, place, name, problem, remedy: REMEDY });
+            }
+            files.push(name.to_owned());
+        }
+        Ok(RankFilemap {
+            rank: rank.parse().map_err(|_| content("RANK", "the rank is not a number"))?,
+            id: id.parse().map_err(|_| content(&place, "the checkpoint id is not a number"))?,
+            files,
+            expected: expected.ok_or_else(|| content(&format!("{place}/EXPECT"), "not one number of files"))?,
+        })
+    }
+
+    /// Reads one file.
+    ///
+    /// # Errors
+    /// [`PrefixError::HashFile`] and those of [`RankFilemap::from_tree`].
+    pub fn read(path: &Path) -> Result<Self, PrefixError> {
+        RankFilemap::from_tree(&file::read(path)?, path)
+    }
+
+    /// Writes the filemap of this rank into a checkpoint directory.
+    ///
+    /// # Errors
+    /// [`PrefixError::HashFile`], [`PrefixError::Name`] if a name of it is no base name: nothing is written then.
+    pub fn write(&self, directory: &Path, origin: Origin) -> Result<(), PrefixError> {
+        let path = RankFilemap::path_in(directory, self.rank);
+        for name in &self.files {
+            if let Err(problem) = check_base_name(name) {
+                let (place, name) = (format!("RANK/{}/CKPT/{}/FILE", self.rank, self.id), name.clone());
+                return Err(PrefixError::Name { path, place, name, problem, remedy: REMEDY });
+            }
+        }
+        Ok(file::write(&path, &self.to_tree(origin))?)
+    }
+}
+
+/// The element of a hash that has exactly one.
+fn only(tree: Option<&Tree>) -> Option<(&str, &Tree)> {
+    let mut elements = tree?.iter();
+    let first = elements.next()?;
+    elements.next().is_none().then_some(first)
+}

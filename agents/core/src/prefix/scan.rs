@@ -1,0 +1,499 @@
+//! What really lies in a checkpoint directory (`SCR manual §11.10.7`, `FORMATS.md` §13).
+//!
+//! A scan reads the filemaps (`<rank>.scrfilemap`), the meta files (`<file>.scr`) and sizes, and says for every rank
+//! which files it should have, which are there and which are damaged, and which XOR sets there are. It judges nothing
+//! ([`inspect`](super::inspect) does), follows no links, looks into no directories and changes nothing.
+//!
+//! It does better than the original in four places:
+//! * ranks are numbers: more than 256 of them work;
+//! * a lost filemap is no disaster: what a rank wrote also stands in the header of its own XOR file, in that of its
+//!   right neighbour, and in a summary that was written before;
+//! * which checkpoint a directory holds is decided by the majority of its meta files, not by whichever is read first;
+//! * a damaged file is kept with its reason, so that the report can name it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::error::PrefixError;
+use super::rank_filemap::{self, RankFilemap};
+use super::summary::{self, SUMMARY_FILE};
+use super::workers;
+use crate::control::meta::{self, FileKind, Meta};
+use crate::durable;
+use crate::ids::{CheckpointId, Rank};
+use crate::kvtree::file;
+use crate::redundancy::xor::header::{Header, MemberFiles};
+use crate::redundancy::xor::name::XorName;
+
+/// Which checkpoint a directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// How many ranks wrote it.
+    pub ranks: u32,
+}
+
+/// Why a file does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// Its meta file cannot be used.
+    #[error("its meta file cannot be used: {0}")]
+    Meta(String),
+    /// Its filemap cannot be used.
+    #[error("the filemap cannot be used: {0}")]
+    Filemap(String),
+    /// The meta file is about another file.
+    #[error("its meta file is about {0:?}")]
+    OtherName(String),
+    /// The writer marked it as not complete.
+    #[error("it is marked as not complete")]
+    NotComplete,
+    /// It is not there.
+    #[error("it is missing")]
+    Missing,
+    /// It is a link, a directory, a pipe: nothing that is read.
+    #[error("it is not a regular file")]
+    NotRegular,
+    /// The system refuses to show it.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// It has another length than its meta file says.
+    #[error("it has {found} bytes where its meta file says {expected}")]
+    Size {
+        /// From the meta file.
+        expected: u64,
+        /// On disk.
+        found: u64,
+    },
+    /// Its contents are not what was written.
+    #[error("its CRC32 is {found:#x} where its meta file says {expected:#x}")]
+    Crc {
+        /// From the meta file.
+        expected: u32,
+        /// Of the contents.
+        found: u32,
+    },
+    /// It belongs to another checkpoint than most files here.
+    #[error("it belongs to checkpoint {id} of {ranks} ranks")]
+    OtherCheckpoint {
+        /// Its checkpoint.
+        id: CheckpointId,
+        /// Its number of ranks.
+        ranks: u32,
+    },
+    /// Its rank is not below the number of ranks.
+    #[error("its rank {0} does not exist")]
+    NoSuchRank(Rank),
+    /// It is redundancy data whose name does not tell its set.
+    #[error("it is XOR data, but its name does not say of which set")]
+    NotAnXorName,
+}
+
+/// A file that is there and agrees with its meta file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresentFile {
+    /// Application or redundancy data.
+    pub kind: FileKind,
+    /// Bytes.
+    pub size: u64,
+    /// CRC32, if the meta file has it.
+    pub crc: Option<u32>,
+}
+
+/// A file that does not count, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedFile {
+    /// Its base name.
+    pub name: String,
+    /// Whose it is, if that is known.
+    pub rank: Option<Rank>,
+    /// What is wrong.
+    pub damage: Damage,
+}
+
+impl fmt::Display for DamagedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "{} of rank {rank}: {}", self.name, self.damage),
+            None => write!(f, "{}: {}", self.name, self.damage),
+        }
+    }
+}
+
+/// Where it is known from how many files a rank should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Its filemap.
+    Filemap,
+    /// The header of an XOR file; the filemap is lost and can be written again.
+    XorHeader,
+    /// A summary that was written before.
+    Summary,
+}
+
+/// The files that a rank should have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// How many.
+    pub count: u32,
+    /// Their names, as far as they are known; in the order of the source.
+    pub names: Vec<String>,
+    /// Who says so.
+    pub source: Source,
+}
+
+/// What is known of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankScan {
+    /// What should be there; `None` if nothing says so.
+    pub expected: Option<Expected>,
+    /// What is there, by base name.
+    pub present: BTreeMap<String, PresentFile>,
+}
+
+/// An XOR set of which at least one file is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XorSet {
+    /// World rank of member 0, which names the set.
+    pub group_id: u32,
+    /// How many members it has.
+    pub members: u32,
+    /// The members whose XOR file is there, counted from 0, with their ranks.
+    pub present: BTreeMap<u32, Rank>,
+    /// The ranks of all members, from the header of a file that is there; empty if no header was needed.
+    pub ranks: Vec<Rank>,
+}
+
+impl XorSet {
+    /// The name of the XOR file of a member.
+    pub fn file_name(&self, member: u32) -> String {
+        XorName { group_id: self.group_id, members: self.members, index: member }.to_string()
+    }
+}
+
+/// What lies in a checkpoint directory.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Which checkpoint; `None` if no usable meta file is there.
+    pub identity: Option<Identity>,
+    /// The ranks of which anything is known.
+    pub ranks: BTreeMap<Rank, RankScan>,
+    /// The XOR sets of which anything is there.
+    pub sets: Vec<XorSet>,
+    /// Everything that does not count.
+    pub damaged: Vec<DamagedFile>,
+}
+
+/// How a scan works.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanOptions {
+    /// Threads that read.
+    pub threads: usize,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        ScanOptions { threads: workers::default_threads() }
+    }
+}
+
+/// The names of a directory, sorted into what a scan is interested in.
+struct Listing {
+    filemaps: Vec<String>,
+    metas: Vec<String>,
+    irregular: Vec<DamagedFile>,
+}
+
+/// Reads a checkpoint directory.
+///
+/// # Errors
+/// [`PrefixError::Io`] if the directory cannot be listed. Whatever is wrong with single files is in the result.
+pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError> {
+    let listing = list(directory)?;
+    let mut damaged = listing.irregular;
+    let metas = workers::map_small(&listing.metas, options.threads, |name| read_meta(directory, name));
+    let mut usable = Vec::with_capacity(metas.len());
+    for outcome in metas {
+        match outcome {
+            Ok(meta) => usable.push(meta),
+            Err(found) => damaged.push(found),
+        }
+    }
+    let identity = majority(&usable);
+    let mut scan = Scan { directory: directory.to_owned(), identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
+    let Some(identity) = identity else { return Ok(scan) };
+    scan.enter_files(usable, identity);
+    let filemaps = workers::map_small(&listing.filemaps, options.threads, |name| read_filemap(directory, name, identity));
+    for outcome in filemaps {
+        match outcome {
+            Ok(filemap) => {
+                let RankFilemap { rank, files, expected, .. } = filemap;
+                let expected = Expected { count: expected, names: files, source: Source::Filemap };
+                scan.ranks.entry(rank).or_default().expected = Some(expected);
+            }
+            Err(found) => scan.damaged.push(found),
+        }
+    }
+    scan.read_headers(identity);
+    scan.read_summary(identity);
+    Ok(scan)
+}
+
+/// Lists the directory once; entries that are no regular files are never opened, a pipe would block us for ever.
+fn list(directory: &Path) -> Result<Listing, PrefixError> {
+    let remedy = "check that it exists and that you may read it";
+    let failed = |source| PrefixError::Io { action: "list the checkpoint directory", path: directory.to_owned(), source, remedy };
+    let (mut filemaps, mut metas, mut irregular) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        // A name that is no text is none of ours.
+        let Some(name) = name.to_str().filter(|name| !durable::is_temporary(name)) else { continue };
+        let filemap = name.ends_with(rank_filemap::SUFFIX);
+        if !filemap && (!name.ends_with(meta::EXTENSION) || name == SUMMARY_FILE) {
+            continue;
+        }
+        if !entry.file_type().map_err(failed)?.is_file() {
+            irregular.push(DamagedFile { name: name.to_owned(), rank: None, damage: Damage::NotRegular });
+        } else if filemap {
+            filemaps.push(name.to_owned());
+        } else {
+            metas.push(name.to_owned());
+        }
+    }
+    // The order of a directory differs from one file system to the next; a report must not.
+    filemaps.sort_unstable();
+    metas.sort_unstable();
+    Ok(Listing { filemaps, metas, irregular })
+}
+
+/// Reads a meta file and checks the file it is about, as far as that needs no other file.
+fn read_meta(directory: &Path, meta_name: &str) -> Result<Meta, DamagedFile> {
+    let name = meta_name.strip_suffix(meta::EXTENSION).unwrap_or(meta_name);
+    let damaged = |rank, damage| DamagedFile { name: name.to_owned(), rank, damage };
+    let path = directory.join(name);
+    let meta = Meta::read(&path).map_err(|error| damaged(None, Damage::Meta(error.to_string())))?;
+    let damaged = |damage| damaged(Some(meta.rank), damage);
+    if meta.file != name {
+        return Err(damaged(Damage::OtherName(meta.file.clone())));
+    }
+    if !meta.complete {
+        return Err(damaged(Damage::NotComplete));
+    }
+    if meta.kind == FileKind::Xor && XorName::parse(name).is_none() {
+        return Err(damaged(Damage::NotAnXorName));
+    }
+    match fs::symlink_metadata(&path) {
+        Ok(found) if !found.is_file() => Err(damaged(Damage::NotRegular)),
+        Ok(found) if found.len() != meta.size => Err(damaged(Damage::Size { expected: meta.size, found: found.len() })),
+        Ok(_) => Ok(meta),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(damaged(Damage::Missing)),
+        Err(error) => Err(damaged(Damage::Unreadable(error.to_string()))),
+    }
+}
+
+/// Reads a filemap that must be of the rank in its name and of this checkpoint.
+fn read_filemap(directory: &Path, name: &str, identity: Identity) -> Result<RankFilemap, DamagedFile> {
+    let rank: Option<Rank> = name.strip_suffix(rank_filemap::SUFFIX).and_then(|rank| rank.parse().ok());
+    let damaged = |problem: String| DamagedFile { name: name.to_owned(), rank, damage: Damage::Filemap(problem) };
+    let filemap = RankFilemap::read(&directory.join(name)).map_err(|error| damaged(error.to_string()))?;
+    if Some(filemap.rank) != rank {
+        return Err(damaged(format!("it is about rank {}", filemap.rank)));
+    }
+    if filemap.id != identity.id {
+        return Err(damaged(format!("it is about checkpoint {}", filemap.id)));
+    }
+    if filemap.rank.0 >= identity.ranks {
+        return Err(damaged(format!("the checkpoint has only {} ranks", identity.ranks)));
+    }
+    Ok(filemap)
+}
+
+/// What most usable meta files say; of equals the newest checkpoint.
+fn majority(metas: &[Meta]) -> Option<Identity> {
+    let mut votes: HashMap<Identity, usize> = HashMap::new();
+    for meta in metas {
+        *votes.entry(Identity { id: meta.checkpoint, ranks: meta.ranks }).or_default() += 1;
+    }
+    votes.into_iter().max_by_key(|(identity, votes)| (*votes, *identity)).map(|(identity, _)| identity)
+}
+
+impl Scan {
+    /// What a rank has, or nothing at all.
+    pub fn rank(&self, rank: Rank) -> Option<&RankScan> {
+        self.ranks.get(&rank)
+    }
+
+    /// Takes a file out of what counts.
+    pub(super) fn mark_damaged(&mut self, rank: Rank, name: &str, damage: Damage) {
+        if let Some(known) = self.ranks.get_mut(&rank)
+            && known.present.remove(name).is_some()
+        {
+            self.damaged.push(DamagedFile { name: name.to_owned(), rank: Some(rank), damage });
+            if let Some(xor) = XorName::parse(name) {
+                let set = self.sets.iter_mut().find(|set| set.group_id == xor.group_id && set.members == xor.members);
+                if let Some(set) = set {
+                    set.present.remove(&xor.index);
+                }
+            }
+        }
+    }
+
+    fn enter_files(&mut self, metas: Vec<Meta>, identity: Identity) {
+        let mut sets: BTreeMap<(u32, u32), XorSet> = BTreeMap::new();
+        for meta in metas {
+            let damage = if (meta.checkpoint, meta.ranks) != (identity.id, identity.ranks) {
+                Some(Damage::OtherCheckpoint { id: meta.checkpoint, ranks: meta.ranks })
+            } else if meta.rank.0 >= identity.ranks {
+                Some(Damage::NoSuchRank(meta.rank))
+            } else {
+                None
+            };
+            if let Some(damage) = damage {
+                self.damaged.push(DamagedFile { name: meta.file, rank: Some(meta.rank), damage });
+                continue;
+            }
+            if meta.kind == FileKind::Xor
+                && let Some(name) = XorName::parse(&meta.file)
+            {
+                let set = sets.entry((name.group_id, name.members)).or_insert_with(|| XorSet {
+                    group_id: name.group_id,
+                    members: name.members,
+                    present: BTreeMap::new(),
+                    ranks: Vec::new(),
+                });
+                set.present.insert(name.index, meta.rank);
+            }
+            let present = PresentFile { kind: meta.kind, size: meta.size, crc: meta.crc };
+            self.ranks.entry(meta.rank).or_default().present.insert(meta.file, present);
+        }
+        self.sets = sets.into_values().collect();
+    }
+
+    /// Reads the headers of those sets that have a hole or a rank without a filemap: who the members are, and what
+    /// they should have. Sets that lost nothing cost nothing here.
+    fn read_headers(&mut self, identity: Identity) {
+        let mut sets = std::mem::take(&mut self.sets);
+        for set in &mut sets {
+            let holes = (set.present.len() as u64) < u64::from(set.members);
+            let unknown = |rank: &Rank| self.ranks.get(rank).is_none_or(|known| known.expected.is_none());
+            if holes || set.present.values().any(unknown) {
+                self.read_set_headers(set, identity);
+            }
+        }
+        self.sets = sets;
+    }
+
+    fn read_set_headers(&mut self, set: &mut XorSet, identity: Identity) {
+        for (member, rank) in set.present.clone() {
+            let name = set.file_name(member);
+            let header = match read_header(&self.directory.join(&name)) {
+                Ok(header) if fits(&header, set, member, rank, identity) => header,
+                Ok(_) => {
+                    let problem = "its header is about another set or checkpoint".to_owned();
+                    self.damage_member(set, member, rank, &name, problem);
+                    continue;
+                }
+                Err(problem) => {
+                    self.damage_member(set, member, rank, &name, problem);
+                    continue;
+                }
+            };
+            // A member's header tells of itself and of its left neighbour: one survivor on either side is enough.
+            let left = if member == 0 { set.members - 1 } else { member - 1 };
+            for (member, files) in [(member, &header.current), (left, &header.partner)] {
+                self.expect_from_header(set, member, files);
+            }
+            set.ranks = header.members;
+        }
+    }
+
+    fn damage_member(&mut self, set: &mut XorSet, member: u32, rank: Rank, name: &str, problem: String) {
+        set.present.remove(&member);
+        if let Some(known) = self.ranks.get_mut(&rank) {
+            known.present.remove(name);
+        }
+        self.damaged.push(DamagedFile { name: name.to_owned(), rank: Some(rank), damage: Damage::Unreadable(problem) });
+    }
+
+    fn expect_from_header(&mut self, set: &XorSet, member: u32, files: &MemberFiles) {
+        let known = self.ranks.entry(files.rank).or_default();
+        if known.expected.is_none() {
+            let mut names = vec![set.file_name(member)];
+            names.extend(files.files.iter().map(|meta| meta.file.clone()));
+            let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+            known.expected = Some(Expected { count, names, source: Source::XorHeader });
+        }
+    }
+
+    /// Asks a summary that was written before for ranks of which nothing else tells: a flush by the library writes no
+    /// filemaps. A summary that cannot be read, or is of another checkpoint, tells nothing.
+    fn read_summary(&mut self, identity: Identity) {
+        let told = u64::try_from(self.ranks.values().filter(|rank| rank.expected.is_some()).count()).unwrap_or(0);
+        if told == u64::from(identity.ranks) || !is_regular(&summary::path_in(&self.directory)) {
+            return;
+        }
+        let Ok(summary) = summary::read(&self.directory) else { return };
+        if (summary.id, summary.ranks) != (identity.id, identity.ranks) {
+            return;
+        }
+        for (rank, files) in summary.by_rank {
+            let known = self.ranks.entry(rank).or_default();
+            // An incomplete summary without a count leaves out what was missing: it tells nothing.
+            let listed = summary.complete.then(|| u32::try_from(files.files.len()).unwrap_or(u32::MAX));
+            if known.expected.is_none()
+                && let Some(count) = files.expected.or(listed)
+            {
+                let names = files.files.into_iter().map(|file| file.name).collect();
+                known.expected = Some(Expected { count, names, source: Source::Summary });
+            }
+        }
+    }
+
+    /// The ranks whose filemap is lost although what belongs into it is known: [`rebuild`](super::rebuild) writes them.
+    pub fn lost_filemaps(&self) -> Vec<RankFilemap> {
+        let Some(identity) = self.identity else { return Vec::new() };
+        self.ranks
+            .iter()
+            .filter_map(|(rank, known)| {
+                let expected = known.expected.as_ref().filter(|it| it.source == Source::XorHeader)?;
+                let all_there = expected.names.iter().all(|name| known.present.contains_key(name));
+                all_there.then(|| RankFilemap {
+                    rank: *rank,
+                    id: identity.id,
+                    files: expected.names.clone(),
+                    expected: expected.count,
+                })
+            })
+            .collect()
+    }
+}
+
+fn is_regular(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+}
+
+fn read_header(path: &Path) -> Result<Header, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let (tree, _) = file::decode_prefix(&mut BufReader::new(file)).map_err(|error| error.to_string())?;
+    Header::from_tree(&tree, &path.display().to_string()).map_err(|error| error.to_string())
+}
+
+/// A header must tell the same as the name and the meta file of the file it stands in.
+fn fits(header: &Header, set: &XorSet, member: u32, rank: Rank, identity: Identity) -> bool {
+    let left = if member == 0 { set.members - 1 } else { member - 1 };
+    let at = |member: u32| usize::try_from(member).ok().and_then(|member| header.members.get(member)).copied();
+    header.checkpoint == identity.id
+        && header.ranks == identity.ranks
+        && header.members.len() as u64 == u64::from(set.members)
+        && header.members.iter().all(|rank| rank.0 < identity.ranks)
+        && at(member) == Some(rank)
+        && header.current.rank == rank
+        && at(left) == Some(header.partner.rank)
+}

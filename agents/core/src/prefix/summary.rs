@@ -1,0 +1,296 @@
+//! `summary.scr`: which rank wrote which files of a checkpoint on the prefix (`SCR manual §9.2`, `FORMATS.md` §11).
+//!
+//! Two writers, two shapes: a flush by the library lists application files only; a drain also tells how many files
+//! each rank should have, and lists the redundancy files, marked not to be fetched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+
+use super::error::PrefixError;
+use super::names::check_base_name;
+use crate::control::meta::{format_crc, parse_crc};
+use crate::ids::{CheckpointId, Rank};
+use crate::kvtree::{Tree, file};
+
+/// The summary file's name.
+pub const SUMMARY_FILE: &str = "summary.scr";
+/// The text file that SCR wrote before summaries were hash files.
+const OLD_SUMMARY_FILE: &str = "scr_summary.txt";
+/// The version of its contents.
+const VERSION: &str = "5";
+/// What to do with a summary that says impossible things.
+const REMEDY: &str = "do not restart from it; `holdfast index add` writes it anew from the files that are there";
+
+/// One file of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SummaryFile {
+    /// Its base name; always checked.
+    pub name: String,
+    /// Its size in bytes; absent for a file whose flush failed.
+    pub size: Option<u64>,
+    /// The CRC32 of its contents, if it was computed.
+    pub crc: Option<u32>,
+    /// False for redundancy files, which a restart does not need.
+    pub fetch: bool,
+    /// True for a file that the writer marked `COMPLETE 0`.
+    pub failed: bool,
+}
+
+/// The files of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankFiles {
+    /// How many files the rank should have, redundancy files included; only drains say.
+    pub expected: Option<u32>,
+    /// Those that are there, in the order of the file.
+    pub files: Vec<SummaryFile>,
+}
+
+/// A summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// How many ranks wrote it.
+    pub ranks: u32,
+    /// Whether every file of every rank is there.
+    pub complete: bool,
+    /// The ranks of which anything is known, by number.
+    pub by_rank: BTreeMap<Rank, RankFiles>,
+}
+
+/// Why a checkpoint cannot be fetched although its summary can be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchRefusal {
+    /// Files are missing.
+    #[error("it is not complete")]
+    Incomplete,
+    /// It was written by a run of another size.
+    #[error("it was written by {written} ranks, and this run has {running}")]
+    OtherSize {
+        /// Ranks that wrote it.
+        written: u32,
+        /// Ranks that want it.
+        running: u32,
+    },
+    /// A rank is not in it.
+    #[error("it does not mention rank {rank}")]
+    RankMissing {
+        /// The first such rank.
+        rank: Rank,
+    },
+    /// A file without a size cannot be checked after the copy.
+    #[error("it gives no size for {file} of rank {rank}")]
+    SizeMissing {
+        /// Whose file.
+        rank: Rank,
+        /// Which.
+        file: String,
+    },
+}
+
+impl Summary {
+    /// Accepts the summary for a restart with `running` ranks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn accept(&self, running: u32) -> Result<(), FetchRefusal> {
+        if !self.complete {
+            return Err(FetchRefusal::Incomplete);
+        }
+        if self.ranks != running {
+            return Err(FetchRefusal::OtherSize { written: self.ranks, running });
+        }
+        for (expected, found) in (0..self.ranks).map(Rank).zip(self.by_rank.keys().map(Some).chain(std::iter::repeat(None))) {
+            if found != Some(&expected) {
+                return Err(FetchRefusal::RankMissing { rank: expected });
+            }
+        }
+        for (rank, files) in &self.by_rank {
+            for file in files.files.iter().filter(|file| file.fetch) {
+                if file.failed {
+                    return Err(FetchRefusal::Incomplete);
+                }
+                if file.size.is_none() {
+                    return Err(FetchRefusal::SizeMissing { rank: *rank, file: file.name.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that a restart copies for `rank`.
+    pub fn to_fetch(&self, rank: Rank) -> impl Iterator<Item = &SummaryFile> {
+        self.by_rank.get(&rank).into_iter().flat_map(|files| &files.files).filter(|file| file.fetch)
+    }
+
+    /// The tree in the drain's order if any rank says how many files it should have, else in the library's.
+    pub fn to_tree(&self) -> Tree {
+        let drain = self.by_rank.values().any(|rank| rank.expected.is_some());
+        let mut tree = Tree::new();
+        if !drain {
+            tree.put("VERSION", VERSION);
+        }
+        // What is set last stands in front, hence from back to front on every level.
+        let checkpoint = tree.set_kv("CKPT", self.id);
+        if !drain {
+            checkpoint.put("RANKS", self.ranks);
+        }
+        let by_rank = checkpoint.entry("RANK");
+        for (rank, files) in self.by_rank.iter().rev() {
+            write_rank(by_rank.entry(rank.to_string()), files, drain);
+        }
+        if drain {
+            checkpoint.put("RANKS", self.ranks);
+        }
+        if self.complete {
+            checkpoint.put("COMPLETE", 1);
+        }
+        if drain {
+            tree.put("VERSION", VERSION);
+        }
+        tree
+    }
+
+    /// Takes a tree that was read from `path`.
+    ///
+    /// # Errors
+    /// [`PrefixError::Content`] for what cannot be, [`PrefixError::Name`] for a file name that leads out of the
+    /// checkpoint directory.
+    pub fn from_tree(tree: &Tree, path: &Path) -> Result<Self, PrefixError> {
+        let reader = Reader { path };
+        if tree.value("VERSION") != Some(VERSION) {
+            let found = tree.value("VERSION").unwrap_or("none");
+            return Err(reader.content("VERSION", format!("version {found}, and only {VERSION} is known")));
+        }
+        let checkpoints = tree.get("CKPT").filter(|ids| ids.len() == 1);
+        let Some((id_text, checkpoint)) = checkpoints.and_then(|ids| ids.iter().next()) else {
+            let found = tree.get("CKPT").map_or(0, Tree::len);
+            return Err(reader.content("CKPT", format!("{found} checkpoints where exactly one belongs")));
+        };
+        let place = format!("CKPT/{id_text}");
+        let id = id_text.parse().map_err(|_| reader.content(&place, "the id is not a number"))?;
+        let ranks: u32 = checkpoint
+            .single("RANKS")
+            .and_then(|ranks| ranks.parse().ok())
+            .ok_or_else(|| reader.content(&format!("{place}/RANKS"), "no number of ranks"))?;
+        let mut by_rank = BTreeMap::new();
+        for (rank_text, files) in checkpoint.get("RANK").into_iter().flat_map(Tree::iter) {
+            let place = format!("{place}/RANK/{rank_text}");
+            let rank: Rank = rank_text.parse().map_err(|_| reader.content(&place, "the rank is not a number"))?;
+            if rank.0 >= ranks {
+                return Err(reader.content(&place, format!("the checkpoint has only {ranks} ranks")));
+            }
+            if by_rank.insert(rank, reader.rank(files, &place)?).is_some() {
+                return Err(reader.content(&place, "the rank stands here twice"));
+            }
+        }
+        Ok(Summary { id, ranks, complete: checkpoint.value("COMPLETE") == Some("1"), by_rank })
+    }
+}
+
+/// Where the summary of a checkpoint directory stands.
+pub fn path_in(directory: &Path) -> PathBuf {
+    directory.join(SUMMARY_FILE)
+}
+
+/// Reads the summary of a checkpoint directory.
+///
+/// # Errors
+/// [`PrefixError::NoSummary`], [`PrefixError::OldSummary`] if there is only the text file of old,
+/// [`PrefixError::HashFile`], and those of [`Summary::from_tree`].
+pub fn read(directory: &Path) -> Result<Summary, PrefixError> {
+    let path = path_in(directory);
+    if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        let old = directory.join(OLD_SUMMARY_FILE);
+        return Err(if old.exists() {
+            PrefixError::OldSummary { path: old }
+        } else {
+            PrefixError::NoSummary { directory: directory.to_owned() }
+        });
+    }
+    Summary::from_tree(&file::read(&path)?, &path)
+}
+
+/// Replaces the summary of a checkpoint directory.
+///
+/// # Errors
+/// [`PrefixError::HashFile`]; the old summary is then still there.
+pub fn write(directory: &Path, summary: &Summary) -> Result<(), PrefixError> {
+    Ok(file::write(&path_in(directory), &summary.to_tree())?)
+}
+
+/// Reads parts of a summary and says where in which file something is wrong.
+struct Reader<'a> {
+    path: &'a Path,
+}
+
+impl Reader<'_> {
+    fn content(&self, place: &str, problem: impl Into<String>) -> PrefixError {
+        let path = self.path.to_owned();
+        PrefixError::Content { path, place: place.to_owned(), problem: problem.into(), remedy: REMEDY }
+    }
+
+    fn rank(&self, tree: &Tree, place: &str) -> Result<RankFiles, PrefixError> {
+        let expected = match tree.get("FILES") {
+            None => None,
+            Some(_) => match tree.single("FILES").and_then(|count| count.parse().ok()) {
+                Some(count) => Some(count),
+                None => return Err(self.content(&format!("{place}/FILES"), "not one number of files")),
+            },
+        };
+        let listed = tree.get("FILE").into_iter().flat_map(Tree::iter);
+        let files = listed.map(|(name, file)| self.file(name, file, place)).collect::<Result<Vec<_>, _>>()?;
+        Ok(RankFiles { expected, files })
+    }
+
+    fn file(&self, name: &str, tree: &Tree, place: &str) -> Result<SummaryFile, PrefixError> {
+        if let Err(problem) = check_base_name(name) {
+            let (path, place, name) = (self.path.to_owned(), format!("{place}/FILE"), name.to_owned());
+            return Err(PrefixError::Name { path, place, name, problem, remedy: REMEDY });
+        }
+        let number = |key: &str| match tree.get(key) {
+            None => Ok(None),
+            Some(_) => match tree.single(key) {
+                Some(text) => Ok(Some(text)),
+                None => Err(self.content(&format!("{place}/FILE/{name}/{key}"), "not exactly one value")),
+            },
+        };
+        let bad = |key: &str, text: &str| self.content(&format!("{place}/FILE/{name}/{key}"), format!("{text:?} is no number"));
+        let size = match number("SIZE")? {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|_| bad("SIZE", text))?),
+        };
+        let crc = match number("CRC")? {
+            None => None,
+            Some(text) => Some(parse_crc(text).ok_or_else(|| bad("CRC", text))?),
+        };
+        let (fetch, failed) = (tree.get("NOFETCH").is_none(), tree.value("COMPLETE") == Some("0"));
+        Ok(SummaryFile { name: name.to_owned(), size, crc, fetch, failed })
+    }
+}
+
+/// A rank without files has an empty hash in the library's shape, and only FILES in the drain's.
+fn write_rank(tree: &mut Tree, files: &RankFiles, drain: bool) {
+    if let Some(count) = files.expected {
+        tree.put("FILES", count);
+    }
+    for file in files.files.iter().rev() {
+        write_file(tree.set_kv("FILE", &file.name), file, drain);
+    }
+}
+
+fn write_file(tree: &mut Tree, file: &SummaryFile, drain: bool) {
+    let crc = file.crc.map(|crc| ("CRC", format_crc(crc)));
+    let size = file.size.map(|size| ("SIZE", size.to_string()));
+    for (key, value) in if drain { [size, crc] } else { [crc, size] }.into_iter().flatten() {
+        tree.put(key, value);
+    }
+    if !file.fetch {
+        tree.entry("NOFETCH");
+    }
+    if file.failed {
+        tree.put("COMPLETE", 0);
+    }
+}

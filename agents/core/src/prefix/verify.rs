@@ -1,0 +1,101 @@
+//! CRC verification of a scanned checkpoint, in units that can be spread over threads here or over agents elsewhere.
+//!
+//! The original never looks at contents before a rebuild: from one corrupt survivor it computes a corrupt rank and
+//! calls it complete. Here a file whose CRC is wrong does not count, as if it were missing.
+
+use std::path::{Path, PathBuf};
+
+use super::checksum;
+use super::scan::{Damage, Scan};
+use super::workers;
+use crate::ids::Rank;
+
+/// Below this mean size, files are verified in batches.
+const SMALL_BYTES: u64 = 1 << 20;
+/// How many small files a thread takes at a time.
+const SMALL_BATCH: usize = 32;
+
+/// One file to verify.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyUnit {
+    /// Whose file.
+    pub rank: Rank,
+    /// Its base name.
+    pub name: String,
+    /// Bytes, to share the work out fairly.
+    pub size: u64,
+    /// What its contents must have.
+    pub crc: u32,
+}
+
+impl VerifyUnit {
+    /// Where the file stands.
+    pub fn path_in(&self, directory: &Path) -> PathBuf {
+        directory.join(&self.name)
+    }
+
+    /// Reads the file and compares. `progress` gets the bytes of each piece.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn check(&self, directory: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<(), Damage> {
+        match checksum::of_file(&self.path_in(directory), progress) {
+            Err(error) => Err(Damage::Unreadable(error.to_string())),
+            Ok((_, found)) if found != self.size => Err(Damage::Size { expected: self.size, found }),
+            Ok((found, _)) if found != self.crc => Err(Damage::Crc { expected: self.crc, found }),
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// What was verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Files that were read.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files of which no CRC is known, so that only their size was checked.
+    pub without_crc: u64,
+    /// The files that are not what was written.
+    pub failures: Vec<(VerifyUnit, Damage)>,
+}
+
+impl Scan {
+    /// The files that carry a CRC, by rank and name.
+    pub fn verify_units(&self) -> Vec<VerifyUnit> {
+        let mut units = Vec::new();
+        for (rank, known) in &self.ranks {
+            for (name, file) in &known.present {
+                if let Some(crc) = file.crc {
+                    units.push(VerifyUnit { rank: *rank, name: name.clone(), size: file.size, crc });
+                }
+            }
+        }
+        units
+    }
+
+    /// Takes in what was found elsewhere: the file of `unit` counts no longer.
+    pub fn apply_failure(&mut self, unit: &VerifyUnit, damage: Damage) {
+        self.mark_damaged(unit.rank, &unit.name, damage);
+    }
+
+    /// Verifies all files that carry a CRC here, with `threads` threads; those that fail count no longer.
+    pub fn verify(&mut self, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Verified {
+        let units = self.verify_units();
+        let present: usize = self.ranks.values().map(|known| known.present.len()).sum();
+        let without_crc = present.saturating_sub(units.len()) as u64;
+        let bytes: u64 = units.iter().map(|unit| unit.size).fold(0, u64::saturating_add);
+        // Large files one at a time, so that the last of them does not keep one thread busy alone; small ones in
+        // batches, because the counter would cost more than the reading.
+        let batch = if bytes / (units.len() as u64).max(1) < SMALL_BYTES { SMALL_BATCH } else { 1 };
+        let outcomes = workers::map(&units, threads, batch, |unit| unit.check(&self.directory, progress));
+        let files = units.len() as u64;
+        let failed = units.into_iter().zip(outcomes);
+        let failures: Vec<_> = failed.filter_map(|(unit, outcome)| outcome.err().map(|damage| (unit, damage))).collect();
+        for (unit, damage) in &failures {
+            self.apply_failure(unit, damage.clone());
+        }
+        Verified { files, bytes, without_crc, failures }
+    }
+}

@@ -1,0 +1,127 @@
+//! What can go wrong while encoding and rebuilding, each with the file and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::control::meta::MetaError;
+use crate::durable::DurableError;
+use crate::ids::Rank;
+use crate::kvtree::file::FileError;
+
+/// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
+#[derive(Debug, Error)]
+pub enum RedundancyError {
+    /// A file operation failed.
+    #[error("cannot {doing} {}: {source}; check the directory and its free space, then repeat the step", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A neighbour in the ring failed or went away.
+    #[error("the link to the {neighbour} neighbour failed while {doing}: {source}; the step is repeated when the group's nodes are known to be up")]
+    Link {
+        /// `left` or `right`.
+        neighbour: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// What the link said.
+        source: io::Error,
+    },
+    /// A neighbour sent a piece of another length: the members do not agree on chunk or piece size.
+    #[error("the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a set must use the same chunk and piece size")]
+    PieceLength {
+        /// Bytes due.
+        expected: usize,
+        /// Bytes received.
+        found: usize,
+    },
+    /// The step was stopped by the caller.
+    #[error("stopped on request; nothing was changed")]
+    Stopped,
+    /// A file name that leads out of its directory, or that takes the place of another file.
+    #[error("refusing the file name `{name}` in {}: {why}; the file that names it is damaged or forged", directory.display())]
+    UnsafeName {
+        /// The directory.
+        directory: PathBuf,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The XOR header does not make sense.
+    #[error("the XOR header of {origin} is not usable: {why}; treat this member of the set as lost")]
+    Header {
+        /// File or neighbour that the header came from.
+        origin: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A member's file is not what its header or meta data says: it must count as missing, and must not be used.
+    #[error("{} of rank {rank} (member {member} of its XOR set) is damaged: {why}; count this member as missing", path.display())]
+    MemberDamaged {
+        /// Index in the set.
+        member: u32,
+        /// World rank.
+        rank: Rank,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The rebuilt file is not the one that was lost.
+    #[error("rebuilding {} gave wrong data: {why}; one of the set's remaining files is damaged, and nothing was written", path.display())]
+    RebuiltWrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Numbers that no set can have.
+    #[error("an XOR set cannot have {members} members with member {index}; a set has at least 2, counted from 0")]
+    Shape {
+        /// Number of members.
+        members: u32,
+        /// Index asked for.
+        index: u32,
+    },
+    /// The member's data does not fit into its chunks.
+    #[error("{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed on by all members first")]
+    ChunkTooSmall {
+        /// Bytes of all files.
+        bytes: u64,
+        /// Members.
+        members: u32,
+        /// Chunk.
+        chunk: u64,
+    },
+    /// A hash file could not be read or written.
+    #[error(transparent)]
+    Tree(#[from] FileError),
+    /// A meta file could not be read or written.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// A file could not be replaced.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+}
+
+impl RedundancyError {
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RedundancyError {
+        let path = path.to_owned();
+        move |source| RedundancyError::Io { doing, path, source }
+    }
+
+    pub(crate) fn left(doing: &'static str) -> impl FnOnce(io::Error) -> RedundancyError {
+        move |source| RedundancyError::Link { neighbour: "left", doing, source }
+    }
+
+    pub(crate) fn right(doing: &'static str) -> impl FnOnce(io::Error) -> RedundancyError {
+        move |source| RedundancyError::Link { neighbour: "right", doing, source }
+    }
+}

@@ -1,0 +1,66 @@
+//! The name of an XOR file: `<member + 1>_of_<members>_in_<group id>.xor`.
+
+use std::fmt;
+
+/// What an XOR file's name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct XorName {
+    /// Group id: world rank of member 0.
+    pub group_id: u32,
+    /// Members of the set.
+    pub members: u32,
+    /// Index of the member whose file it is, from 0.
+    pub index: u32,
+}
+
+impl XorName {
+    /// Reads a base name; `None` if it is not the name of an XOR file.
+    pub fn parse(name: &str) -> Option<XorName> {
+        let rest = name.strip_suffix(".xor")?;
+        let (place, rest) = rest.split_once("_of_")?;
+        let (members, group_id) = rest.split_once("_in_")?;
+        let (place, members, group_id) = (number(place)?, number(members)?, number(group_id)?);
+        let index = place.checked_sub(1)?;
+        (index < members && members >= 2).then_some(XorName { group_id, members, index })
+    }
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+impl fmt::Display for XorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_of_{}_in_{}.xor", u64::from(self.index) + 1, self.members, self.group_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let name = XorName { group_id: 12, members: 8, index: 7 };
+        assert_eq!(name.to_string(), "8_of_8_in_12.xor");
+        assert_eq!(XorName::parse("8_of_8_in_12.xor"), Some(name));
+    }
+
+    #[test]
+    fn other_names_are_not_taken_for_xor_files() {
+        for name in [
+            "rank_0.ckpt",
+            "1_of_4_in_0.xor.scr",
+            "0_of_4_in_0.xor",
+            "5_of_4_in_0.xor",
+            "1_of_1_in_0.xor",
+            "+1_of_4_in_0.xor",
+            "_of__in_.xor",
+            "1_of_4_in_99999999999.xor",
+            "a1_of_4_in_0.xor",
+        ] {
+            assert_eq!(XorName::parse(name), None, "{name}");
+        }
+    }
+}

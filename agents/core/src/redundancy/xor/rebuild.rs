@@ -1,0 +1,219 @@
+//! A member's part in making a lost member's files again, with the set's files on their nodes: a pipelined reduction
+//! along the chain from the lost member's right neighbour to its left neighbour, and from there to the lost member's new
+//! home, the *root* (`SCR manual §11.4.6`).
+//!
+//! Slot after slot, each survivor passes on the partial result with its own chunk XORed in (in its own slot: its XOR
+//! data). So every file is read front to back exactly once, its checksum is verified on the way, and the root writes
+//! front to back. The root keeps what it wrote under temporary names until all survivors have said that their files
+//! were sound: see [`Unconfirmed`](super::writer::Unconfirmed).
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use super::Progress;
+use super::encode::{Member, receive};
+use super::file::XorFile;
+use super::link::{Left, Right};
+use super::logical::{LogicalFile, Verifier};
+use super::piece::{MAX_PIECE_BYTES, pieces, xor_into};
+use super::writer::{LostMember, Unconfirmed};
+use crate::control::meta::Meta;
+use crate::redundancy::RedundancyError;
+
+/// The files of a survivor, opened and checked.
+#[derive(Debug)]
+pub struct Survivor {
+    /// Its XOR file.
+    pub xor: XorFile,
+    /// Its application files.
+    pub data: LogicalFile,
+    index: u32,
+    xor_crc: Option<u32>,
+}
+
+impl Survivor {
+    /// Opens the survivor whose XOR file is `xor_name` in `directory`.
+    ///
+    /// With `verify`, the meta files beside the files must be there and agree with the header, and the checksums they
+    /// know are verified while the data is read.
+    pub fn open(directory: &Path, xor_name: &str, verify: bool) -> Result<Survivor, RedundancyError> {
+        let xor = XorFile::open(directory, xor_name)?;
+        let current = &xor.header().current;
+        let rank = current.rank;
+        let index = xor.header().index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let mut data = LogicalFile::open(directory, index, current)?;
+        let mut xor_crc = None;
+        if verify {
+            let damaged = |name: &str, why: String| RedundancyError::MemberDamaged {
+                member: index,
+                rank,
+                path: directory.join(name),
+                why,
+            };
+            let read = |name: &str, size: u64| -> Result<Meta, RedundancyError> {
+                let meta = Meta::read(&directory.join(name))
+                    .map_err(|error| damaged(name, format!("its meta data is not usable: {error}")))?;
+                if !meta.complete || meta.size != size || meta.rank != rank || meta.file != name {
+                    return Err(damaged(name, "its meta data says that it is incomplete or another file".into()));
+                }
+                if meta.checkpoint != xor.header().checkpoint || meta.ranks != xor.header().ranks {
+                    return Err(damaged(name, "its meta data is of another checkpoint or run".into()));
+                }
+                Ok(meta)
+            };
+            for (at, file) in current.files.iter().enumerate() {
+                let meta = read(&file.file, file.size)?;
+                match (meta.crc, file.crc) {
+                    (Some(beside), Some(inside)) if beside != inside => {
+                        return Err(damaged(&file.file, "meta file and XOR header disagree about its CRC32".into()));
+                    }
+                    (Some(crc), _) => data.expect_crc(at, crc),
+                    (None, _) => {}
+                }
+            }
+            xor_crc = read(xor_name, xor.total_bytes())?.crc;
+        }
+        Ok(Survivor { xor, data, index, xor_crc })
+    }
+
+    /// Index in the set.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn damaged_xor(&self, why: String) -> RedundancyError {
+        RedundancyError::MemberDamaged {
+            member: self.index,
+            rank: self.data.rank(),
+            path: self.xor.path().to_owned(),
+            why,
+        }
+    }
+}
+
+/// A survivor that is read slot after slot, verifying as it goes.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    survivor: &'a mut Survivor,
+    files: Verifier,
+    xor: crc32fast::Hasher,
+    verify: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(survivor: &'a mut Survivor, verify: bool) -> Result<Self, RedundancyError> {
+        let mut xor = crc32fast::Hasher::new();
+        if verify && survivor.xor_crc.is_some() {
+            xor.update(&survivor.xor.read_header()?);
+        }
+        Ok(Reader { survivor, files: Verifier::new(), xor, verify })
+    }
+
+    /// What this member has for `slot` at `offset`; returns how many bytes are not padding.
+    pub(crate) fn read(
+        &mut self,
+        member: &Member,
+        slot: u32,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, RedundancyError> {
+        if slot == member.index {
+            self.survivor.xor.read_data(offset, buffer)?;
+            if self.verify && self.survivor.xor_crc.is_some() {
+                self.xor.update(buffer);
+            }
+            return Ok(buffer.len());
+        }
+        let real = self.survivor.data.read_real(member.chunk_start(slot) + offset, buffer)?;
+        if self.verify {
+            self.files.feed(&self.survivor.data, &buffer[..real])?;
+        }
+        Ok(real)
+    }
+
+    /// After the last slot: an error if a file is not what its meta data says.
+    pub(crate) fn finish(self) -> Result<(), RedundancyError> {
+        if !self.verify {
+            return Ok(());
+        }
+        self.files.finish(&self.survivor.data)?;
+        let found = self.xor.finalize();
+        match self.survivor.xor_crc {
+            Some(expected) if expected != found => Err(self
+                .survivor
+                .damaged_xor(format!("its CRC32 is {found:#010x} instead of {expected:#010x}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A survivor's part. `left` is `None` for the lost member's right neighbour, where the chain begins; its left
+/// neighbour's `right` is the root. `Ok` means that all own files were sound, as far as checksums are known: the root's
+/// files may be installed only when every survivor returned it. Progress counts bytes passed on.
+pub fn rebuild_survivor<L: Left, R: Right>(
+    member: &Member,
+    survivor: &mut Survivor,
+    mut left: Option<L>,
+    mut right: R,
+    verify: bool,
+    progress: &mut Progress<'_>,
+) -> Result<(), RedundancyError> {
+    member.check()?;
+    member.check_fits(survivor.data.total_bytes())?;
+    if member.chunk != survivor.xor.header().chunk || member.index != survivor.index {
+        return Err(survivor.damaged_xor("the set does not agree on its chunk size or members".into()));
+    }
+    let mut reader = Reader::new(survivor, verify)?;
+    let mut scratch = member.pool.take(member.piece.min(MAX_PIECE_BYTES));
+    let mut done = 0;
+    for slot in 0..member.members {
+        for (offset, length) in pieces(member.chunk, member.piece) {
+            let piece = match &mut left {
+                Some(left) => {
+                    let mut piece = receive(left, length)?;
+                    let own = &mut scratch[..length];
+                    let real = reader.read(member, slot, offset, own)?;
+                    xor_into(&mut piece, &own[..real]);
+                    piece
+                }
+                None => {
+                    let mut piece = member.pool.take(length);
+                    let real = reader.read(member, slot, offset, &mut piece)?;
+                    piece[real..].fill(0);
+                    piece
+                }
+            };
+            right.send(piece).map_err(RedundancyError::right("rebuilding"))?;
+            done += length as u64;
+            if progress(done) == ControlFlow::Break(()) {
+                return Err(RedundancyError::Stopped);
+            }
+        }
+    }
+    member.pool.give(scratch);
+    reader.finish()
+}
+
+/// The root's part: writes the lost member's files and XOR file under temporary names. `lost` was made from the
+/// neighbours' headers. Progress counts bytes received.
+pub fn rebuild_root(
+    member: &Member,
+    mut lost: LostMember,
+    left: &mut impl Left,
+    progress: &mut Progress<'_>,
+) -> Result<Unconfirmed, RedundancyError> {
+    member.check()?;
+    let mut done = 0;
+    for slot in 0..member.members {
+        for (_, length) in pieces(member.chunk, member.piece) {
+            let piece = receive(left, length)?;
+            if slot == member.index { lost.write_xor(&piece)? } else { lost.write_data(&piece)? }
+            member.pool.give(piece);
+            done += length as u64;
+            if progress(done) == ControlFlow::Break(()) {
+                return Err(RedundancyError::Stopped);
+            }
+        }
+    }
+    lost.finish()
+}

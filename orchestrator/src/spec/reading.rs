@@ -1,0 +1,613 @@
+//! From nodes to settings: each section of the spec asks for its keys with their kind and default; what is wrong is
+//! noted and the default taken, so that reading goes on and finds the next mistake.
+//!
+//! A section knows which keys it was asked for. What is left over at its end is unknown, and the keys asked for are
+//! the candidates for the nearest spelling: the list of valid keys can never be out of step with the code.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime};
+
+use super::diagnostics::{Diagnostic, Place, nearest};
+use super::document::{Entry, Node, Value};
+use super::quantity;
+use super::settings::{Origin, Settings};
+
+/// Values that stand above the spec, by key path: the text, and where it came from.
+pub(super) type Overrides = BTreeMap<String, (String, Origin)>;
+
+/// What a kind of single value looks like, how it is read and how it is written.
+pub(super) struct Kind<T> {
+    /// Completes "expected …".
+    pub(super) expected: &'static str,
+    pub(super) read: fn(&str) -> Option<T>,
+    pub(super) show: fn(&T) -> String,
+}
+
+/// `true` or `false`.
+pub(super) const SWITCH: Kind<bool> = Kind {
+    expected: "`true` or `false`",
+    read: |text| match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    },
+    show: bool::to_string,
+};
+
+/// `250ms`, `5min`.
+pub(super) const DURATION: Kind<Duration> = Kind {
+    expected: "a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`",
+    read: quantity::parse_duration,
+    show: |duration| quantity::format_duration(*duration),
+};
+
+/// `1GiB`.
+pub(super) const BYTES: Kind<u64> = Kind {
+    expected: "a size, such as `512MiB` or `1GiB`",
+    read: quantity::parse_bytes,
+    show: |bytes| quantity::format_bytes(*bytes),
+};
+
+/// `200MB/s`.
+pub(super) const BANDWIDTH: Kind<u64> = Kind {
+    expected: "bytes a second, such as `200MB/s`",
+    read: quantity::parse_bandwidth,
+    show: |bytes| format!("{}/s", quantity::format_bytes(*bytes)),
+};
+
+/// A point in time.
+pub(super) const TIME: Kind<SystemTime> = Kind {
+    expected: "a point in time, such as `2026-11-20T18:00:00` (local) or `2026-11-20T18:00:00Z`",
+    read: quantity::parse_time,
+    show: |time| quantity::format_time(*time),
+};
+
+/// From 0 to 100.
+pub(super) const PERCENT: Kind<f64> = Kind {
+    expected: "a percentage from 0 to 100",
+    read: |text| {
+        let number = text
+            .strip_suffix('%')
+            .unwrap_or(text)
+            .trim()
+            .parse::<f64>()
+            .ok()?;
+        (0.0..=100.0).contains(&number).then_some(number)
+    },
+    show: f64::to_string,
+};
+
+/// Text without NUL bytes, which no path and no argument can carry.
+pub(super) const TEXT: Kind<String> = Kind {
+    expected: "text",
+    read: |text| (!text.contains('\0')).then(|| text.to_owned()),
+    show: |text| text.clone(),
+};
+
+/// A word out of a list.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    /// What one may write, in this version.
+    const AVAILABLE: &'static [(&'static str, Self)];
+    /// What belongs to Holdfast but not to this version: recognised, so that nobody looks for a typing mistake.
+    const LATER: &'static [&'static str] = &[];
+
+    /// The word for it.
+    fn word(self) -> &'static str {
+        Self::AVAILABLE
+            .iter()
+            .find(|(_, value)| *value == self)
+            .map_or("?", |(word, _)| word)
+    }
+}
+
+/// A message and help of its own, for a value that is wrong in a way that "expected …, found …" does not tell.
+type Own = Option<(String, String)>;
+
+/// What reading collects.
+#[derive(Default)]
+pub(super) struct Reader {
+    mistakes: RefCell<Vec<Diagnostic>>,
+    settings: RefCell<Settings>,
+    overrides: Overrides,
+}
+
+impl Reader {
+    pub(super) fn new(overrides: Overrides) -> Self {
+        Reader {
+            overrides,
+            ..Reader::default()
+        }
+    }
+
+    /// The file's outermost section.
+    pub(super) fn root<'a>(&'a self, node: &'a Node) -> Section<'a> {
+        self.section(String::new(), Some(node))
+    }
+
+    pub(super) fn finish(self) -> (Vec<Diagnostic>, Settings) {
+        (self.mistakes.into_inner(), self.settings.into_inner())
+    }
+
+    /// Notes a mistake at a key's place.
+    pub(super) fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
+        let place = self.settings.borrow().place(key);
+        self.mistake_at(place, key, message.into(), Some(help.into()));
+    }
+
+    /// True if the key itself stands in the spec.
+    pub(super) fn is_written(&self, key: &str) -> bool {
+        self.settings.borrow().is_written(key)
+    }
+
+    fn mistake_at(&self, place: Option<Place>, key: &str, message: String, help: Option<String>) {
+        self.mistakes.borrow_mut().push(Diagnostic {
+            place,
+            key: key.to_owned(),
+            message,
+            help,
+        });
+    }
+
+    fn section<'a>(&'a self, path: String, node: Option<&'a Node>) -> Section<'a> {
+        let entries = match node {
+            None
+            | Some(Node {
+                value: Value::Nothing,
+                ..
+            }) => &[][..],
+            Some(Node {
+                value: Value::Map(entries),
+                place,
+            }) => {
+                self.settings
+                    .borrow_mut()
+                    .record_place(path.clone(), *place);
+                self.refuse_repeated_keys(&path, entries);
+                entries
+            }
+            Some(Node { value, place }) => {
+                let name = if path.is_empty() {
+                    "the spec".to_owned()
+                } else {
+                    format!("`{path}`")
+                };
+                let message = format!(
+                    "expected a section (`key: value` lines), found {}",
+                    value.describe()
+                );
+                let help = format!("{name} holds keys; see configs/reference.yaml for all of them");
+                self.mistake_at(Some(*place), &path, message, Some(help));
+                &[]
+            }
+        };
+        Section {
+            reader: self,
+            path,
+            entries,
+            known: Vec::new(),
+        }
+    }
+
+    fn refuse_repeated_keys(&self, path: &str, entries: &[Entry]) {
+        let mut seen = BTreeMap::new();
+        for entry in entries {
+            if let Some(first) = seen.insert(entry.key.as_str(), entry.key_place) {
+                let message = format!(
+                    "the key stands here a second time; the first is on line {}",
+                    first.line
+                );
+                let key = join(path, &entry.key);
+                self.mistake_at(
+                    Some(entry.key_place),
+                    &key,
+                    message,
+                    Some("remove one of them".to_owned()),
+                );
+            }
+        }
+    }
+}
+
+/// One section of the spec while it is read.
+pub(super) struct Section<'a> {
+    reader: &'a Reader,
+    path: String,
+    entries: &'a [Entry],
+    known: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    /// What collects the mistakes.
+    pub(super) fn reader(&self) -> &'a Reader {
+        self.reader
+    }
+
+    /// The key path of `key` in this section.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        join(&self.path, key)
+    }
+
+    /// The key path of this section.
+    pub(super) fn path(&self) -> String {
+        self.path.clone()
+    }
+
+    /// True if the section holds `key` with a value; does not make the key a known one.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| entry.key == key && !matches!(entry.node.value, Value::Nothing))
+    }
+
+    fn node(&mut self, key: &'static str) -> Option<&'a Node> {
+        self.known.push(key);
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        let place = if matches!(entry.node.value, Value::Scalar { .. }) {
+            entry.node.place
+        } else {
+            entry.key_place
+        };
+        self.reader
+            .settings
+            .borrow_mut()
+            .record_place(self.path_of(key), place);
+        (!matches!(entry.node.value, Value::Nothing)).then_some(&entry.node)
+    }
+
+    /// An optional single value.
+    pub(super) fn optional<T>(&mut self, key: &'static str, kind: &Kind<T>) -> Option<T> {
+        self.read(
+            key,
+            kind.expected,
+            &|text| (kind.read)(text).ok_or(None),
+            &kind.show,
+            None,
+        )
+    }
+
+    /// A single value with its default.
+    pub(super) fn value<T: Clone>(&mut self, key: &'static str, kind: &Kind<T>, default: T) -> T {
+        self.read(
+            key,
+            kind.expected,
+            &|text| (kind.read)(text).ok_or(None),
+            &kind.show,
+            Some(default.clone()),
+        )
+        .unwrap_or(default)
+    }
+
+    /// A whole number in a range.
+    pub(super) fn number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        default: u64,
+    ) -> u64 {
+        self.optional_number_or(key, range, Some(default))
+            .unwrap_or(default)
+    }
+
+    /// An optional whole number in a range.
+    pub(super) fn optional_number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        self.optional_number_or(key, range, None)
+    }
+
+    fn optional_number_or(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        default: Option<u64>,
+    ) -> Option<u64> {
+        let (low, high) = (*range.start(), *range.end());
+        let expected = if high == u64::MAX {
+            format!("a whole number, at least {low}")
+        } else {
+            format!("a whole number from {low} to {high}")
+        };
+        let read = |text: &str| {
+            text.parse::<u64>()
+                .ok()
+                .filter(|number| range.contains(number))
+                .ok_or(None)
+        };
+        self.read(key, &expected, &read, &u64::to_string, default)
+    }
+
+    /// A word out of a list.
+    pub(super) fn choice<T: Choice>(&mut self, key: &'static str, default: T) -> T {
+        self.choice_or(key, Some(default)).unwrap_or(default)
+    }
+
+    /// A word out of a list, or nothing.
+    pub(super) fn optional_choice<T: Choice>(&mut self, key: &'static str) -> Option<T> {
+        self.choice_or(key, None)
+    }
+
+    fn choice_or<T: Choice>(&mut self, key: &'static str, default: Option<T>) -> Option<T> {
+        let available: Vec<&str> = T::AVAILABLE.iter().map(|(word, _)| *word).collect();
+        let list = format!("`{}`", available.join("`, `"));
+        let expected = if available.len() == 1 {
+            list.clone()
+        } else {
+            format!("one of {list}")
+        };
+        let read = |text: &str| {
+            let lower = text.to_lowercase();
+            match T::AVAILABLE.iter().find(|(word, _)| *word == lower) {
+                Some((_, value)) => Ok(*value),
+                None if T::LATER.contains(&lower.as_str()) => Err(Some((
+                    format!("`{text}` is not available in this version"),
+                    format!("available: {list}"),
+                ))),
+                None => Err(nearest(
+                    text,
+                    available.iter().copied().chain(T::LATER.iter().copied()),
+                )
+                .map(|near| {
+                    let message = format!(
+                        "expected {expected}, found the word `{}`",
+                        text.escape_debug()
+                    );
+                    (message, format!("did you mean `{near}`?"))
+                })),
+            }
+        };
+        self.read(
+            key,
+            &expected,
+            &read,
+            &|value: &T| value.word().to_owned(),
+            default,
+        )
+    }
+
+    /// Reads one value from what stands highest: an override, the spec, the default. `read` fails with its own
+    /// message and help, or with `None` for the usual one.
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        read: &dyn Fn(&str) -> Result<T, Own>,
+        show: &dyn Fn(&T) -> String,
+        default: Option<T>,
+    ) -> Option<T> {
+        let path = self.path_of(key);
+        let node = self.node(key);
+        let (text, origin) = match (self.reader.overrides.get(&path), node) {
+            (Some((text, origin)), _) => (text.as_str(), origin.clone()),
+            (None, None) => {
+                let shown = default.as_ref().map_or_else(|| "none".to_owned(), show);
+                self.reader
+                    .settings
+                    .borrow_mut()
+                    .record(path, shown, Origin::Default);
+                return default;
+            }
+            (
+                None,
+                Some(Node {
+                    value: Value::Scalar { text, .. },
+                    place,
+                }),
+            ) => (text.as_str(), Origin::Spec(*place)),
+            (None, Some(Node { value, place })) => {
+                let message = format!("expected {expected}, found {}", value.describe());
+                self.reader.mistake_at(Some(*place), &path, message, None);
+                return default;
+            }
+        };
+        match read(text.trim()) {
+            Ok(value) => {
+                self.reader
+                    .settings
+                    .borrow_mut()
+                    .record(path, show(&value), origin);
+                Some(value)
+            }
+            Err(own) => {
+                let found = node.map_or_else(
+                    || format!("`{}`", text.escape_debug()),
+                    |node| node.value.describe(),
+                );
+                let (mut message, help) = match own {
+                    Some((message, help)) => (message, Some(help)),
+                    None => (format!("expected {expected}, found {found}"), None),
+                };
+                let place = match &origin {
+                    Origin::Spec(place) => Some(*place),
+                    Origin::Parameter(name) => {
+                        message = format!("{message} (from {name})");
+                        None
+                    }
+                    Origin::CommandLine | Origin::Default => None,
+                };
+                self.reader.mistake_at(place, &path, message, help);
+                default
+            }
+        }
+    }
+
+    /// A list of words, such as a command. Numbers and truth values are words here too.
+    pub(super) fn words(&mut self, key: &'static str) -> Option<Vec<String>> {
+        let path = self.path_of(key);
+        let node = self.node(key);
+        let words = match node {
+            None => None,
+            Some(Node {
+                value: Value::List(items),
+                ..
+            }) => Some(
+                items
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, item)| self.word(&path, at, item))
+                    .collect::<Vec<_>>(),
+            ),
+            Some(Node { value, place }) => {
+                let message = format!("expected a list of words, found {}", value.describe());
+                let help = match value {
+                    Value::Scalar { text, .. } => {
+                        let words: Vec<&str> = text.split_whitespace().collect();
+                        format!("no shell splits it: write `[{}]`", words.join(", "))
+                    }
+                    _ => "write `[program, argument, …]`".to_owned(),
+                };
+                self.reader
+                    .mistake_at(Some(*place), &path, message, Some(help));
+                None
+            }
+        };
+        let (shown, origin) = match (&words, node) {
+            (Some(words), Some(node)) => {
+                (format!("[{}]", words.join(", ")), Origin::Spec(node.place))
+            }
+            _ => ("none".to_owned(), Origin::Default),
+        };
+        self.reader
+            .settings
+            .borrow_mut()
+            .record(path, shown, origin);
+        words
+    }
+
+    fn word(&self, path: &str, at: usize, item: &Node) -> Option<String> {
+        let mistake = |message: String, help: Option<String>| {
+            self.reader
+                .mistake_at(Some(item.place), &format!("{path}[{at}]"), message, help);
+        };
+        match &item.value {
+            Value::Scalar { text, .. } if text.contains('\0') => {
+                mistake("a NUL byte cannot be part of a word".to_owned(), None);
+                None
+            }
+            Value::Scalar { text, .. } => Some(text.clone()),
+            value => {
+                mistake(
+                    format!("expected a word, found {}", value.describe()),
+                    Some("put quotes around it".to_owned()),
+                );
+                None
+            }
+        }
+    }
+
+    /// A map of names to text, such as environment variables.
+    pub(super) fn names(&mut self, key: &'static str) -> BTreeMap<String, String> {
+        let path = self.path_of(key);
+        let mut names = BTreeMap::new();
+        match self.node(key) {
+            None => {}
+            Some(Node {
+                value: Value::Map(entries),
+                ..
+            }) => {
+                self.reader.refuse_repeated_keys(&path, entries);
+                for entry in entries {
+                    let key = join(&path, &entry.key);
+                    match &entry.node.value {
+                        Value::Scalar { text, .. } if !text.contains('\0') => {
+                            let origin = Origin::Spec(entry.node.place);
+                            self.reader
+                                .settings
+                                .borrow_mut()
+                                .record(key, text.clone(), origin);
+                            names.insert(entry.key.clone(), text.clone());
+                        }
+                        Value::Nothing => {
+                            names.insert(entry.key.clone(), String::new());
+                        }
+                        value => {
+                            let message = format!("expected text, found {}", value.describe());
+                            self.reader
+                                .mistake_at(Some(entry.node.place), &key, message, None);
+                        }
+                    }
+                }
+            }
+            Some(Node { value, place }) => {
+                let message = format!("expected `NAME: value` lines, found {}", value.describe());
+                self.reader.mistake_at(Some(*place), &path, message, None);
+            }
+        }
+        names
+    }
+
+    /// Makes `key` a known one without reading what stands there.
+    pub(super) fn skip(&mut self, key: &'static str) {
+        self.known.push(key);
+    }
+
+    /// A section below this one; empty if the key is not there.
+    pub(super) fn section(&mut self, key: &'static str) -> Section<'a> {
+        let node = self.node(key);
+        self.reader.section(self.path_of(key), node)
+    }
+
+    /// A list of sections; `None` if the key is not there.
+    pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'a>>> {
+        let path = self.path_of(key);
+        match self.node(key)? {
+            Node {
+                value: Value::List(items),
+                ..
+            } => {
+                let items = items.iter().enumerate();
+                Some(
+                    items
+                        .map(|(at, item)| self.reader.section(format!("{path}[{at}]"), Some(item)))
+                        .collect(),
+                )
+            }
+            Node { value, place } => {
+                let message = format!("expected a list of sections, found {}", value.describe());
+                let help = "put `- ` in front of the first key, and indent the others by two more"
+                    .to_owned();
+                self.reader
+                    .mistake_at(Some(*place), &path, message, Some(help));
+                None
+            }
+        }
+    }
+
+    /// An element of a list that was not written: what makes the defaults of its keys.
+    pub(super) fn default_element(&self, key: &'static str) -> Section<'a> {
+        self.reader
+            .section(format!("{}[0]", self.path_of(key)), None)
+    }
+
+    /// Ends the section: what nobody asked for is unknown.
+    pub(super) fn finish(self) {
+        for entry in self
+            .entries
+            .iter()
+            .filter(|entry| !self.known.contains(&entry.key.as_str()))
+        {
+            let help = match nearest(&entry.key, self.known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("keys here: {}", self.known.join(", ")),
+            };
+            let message = "unknown key".to_owned();
+            self.reader.mistake_at(
+                Some(entry.key_place),
+                &self.path_of(&entry.key),
+                message,
+                Some(help),
+            );
+        }
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}

@@ -1,0 +1,99 @@
+//! Every setting in force and where it came from: what `holdfast check --explain` prints, and how a mistake that is
+//! found after reading still knows its line.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::diagnostics::Place;
+
+/// Who decided a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The spec, at this place.
+    Spec(Place),
+    /// A variable of the environment, or another place of SCR's parameters, by name.
+    Parameter(String),
+    /// The command line.
+    CommandLine,
+    /// Nobody: the default.
+    Default,
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its key path: `checkpoint.redundancy[0].set_size`.
+    pub key: String,
+    /// Its value as it may be written in a spec; `none` where an optional one is not set.
+    pub value: String,
+    /// Who decided it.
+    pub origin: Origin,
+}
+
+/// All settings of a spec, in the order of the reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    list: Vec<Setting>,
+    /// Places of sections and lists, which have no value of their own.
+    places: HashMap<String, Place>,
+}
+
+impl Settings {
+    /// Every setting, in the order of `configs/reference.yaml`.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Setting> {
+        self.list.iter()
+    }
+
+    /// The setting with this key path.
+    pub fn get(&self, key: &str) -> Option<&Setting> {
+        self.list.iter().find(|setting| setting.key == key)
+    }
+
+    /// Where the key stands in the spec; if it does not, where the nearest section around it does.
+    pub fn place(&self, key: &str) -> Option<Place> {
+        let mut key = key;
+        loop {
+            if let Some(place) = self.places.get(key) {
+                return Some(*place);
+            }
+            key = &key[..key.rfind(['.', '['])?];
+        }
+    }
+
+    /// True if the key itself stands in the spec.
+    pub(super) fn is_written(&self, key: &str) -> bool {
+        self.places.contains_key(key)
+    }
+
+    /// For a spec that was made of a command line: there is no line to name.
+    pub(super) fn mark_command_line(&mut self) {
+        for setting in self
+            .list
+            .iter_mut()
+            .filter(|setting| matches!(setting.origin, Origin::Spec(_)))
+        {
+            setting.origin = Origin::CommandLine;
+        }
+        self.places.clear();
+    }
+
+    pub(super) fn record(&mut self, key: String, value: String, origin: Origin) {
+        self.list.push(Setting { key, value, origin });
+    }
+
+    /// The first place stays: for a section that is its key, not the first of the keys in it.
+    pub(super) fn record_place(&mut self, key: String, place: Place) {
+        self.places.entry(key).or_insert(place);
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Spec(place) => write!(f, "line {}", place.line),
+            Origin::Parameter(name) => f.write_str(name),
+            Origin::CommandLine => f.write_str("command line"),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}

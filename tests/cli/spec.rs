@@ -1,0 +1,544 @@
+//! The job spec: what it means, what its defaults are, and what a user reads about a mistake in it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast::spec::{
+    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Scheme,
+    Settings, virtual_node,
+};
+use holdfast_core::ids::CheckpointId;
+
+const MINIMAL: &str = "run: {command: [./app]}\n";
+
+fn parse(text: &str) -> JobSpec {
+    JobSpec::parse(text, "job.yaml").unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+/// What the user reads.
+fn mistakes_in(text: &str) -> String {
+    match JobSpec::parse(text, "job.yaml") {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(mistakes) => mistakes.to_string(),
+    }
+}
+
+fn config(name: &str) -> String {
+    fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../configs")
+            .join(name),
+    )
+    .unwrap()
+}
+
+fn keys(spec: &JobSpec) -> BTreeSet<String> {
+    spec.settings
+        .iter()
+        .map(|setting| setting.key.clone())
+        .collect()
+}
+
+#[test]
+fn the_reference_holds_every_key_and_says_the_defaults() {
+    let text = config("reference.yaml");
+    let mut reference =
+        JobSpec::parse(&text, "reference.yaml").unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let mut defaults = parse(MINIMAL);
+    assert_eq!(keys(&reference), keys(&defaults));
+    for key in keys(&defaults) {
+        let last = key.rsplit('.').next().unwrap();
+        assert!(
+            text.contains(&format!("{last}:")),
+            "{key} is not in the reference"
+        );
+        assert_eq!(
+            reference.settings.get(&key).unwrap().value,
+            defaults.settings.get(&key).unwrap().value,
+            "{key}"
+        );
+    }
+    // Where each came from differs; what they say must not.
+    reference.settings = Settings::default();
+    defaults.settings = Settings::default();
+    assert_eq!(reference, defaults);
+}
+
+#[test]
+fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
+    let spec = parse(&config("quickstart.yaml"));
+    assert_eq!(spec.allocation.manager, Manager::Local);
+    assert_eq!(spec.allocation.nodes, 6);
+    let [step] = &spec.steps[..] else {
+        panic!("one step")
+    };
+    assert_eq!((step.run.nodes, step.run.ranks), (4, 4));
+    assert_eq!(
+        (
+            step.checkpoint.redundancy[0].scheme,
+            step.checkpoint.redundancy[0].set_size
+        ),
+        (Scheme::Xor, 4)
+    );
+    let moments: Vec<_> = spec
+        .allocation
+        .chaos
+        .iter()
+        .map(|chaos| chaos.moment)
+        .collect();
+    let after = |id| ChaosMoment::AfterCheckpoint(CheckpointId(id));
+    assert_eq!(moments, [after(2), after(5)]);
+}
+
+#[test]
+fn a_command_alone_is_a_whole_job() {
+    let spec = JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()]).unwrap();
+    assert_eq!(spec.steps[0].run.command, ["./app", "--flag: [odd"]);
+    assert_eq!(
+        spec.settings.get("run.command").unwrap().origin,
+        Origin::CommandLine
+    );
+    let mut defaults = parse(MINIMAL);
+    defaults.steps[0].run.command = spec.steps[0].run.command.clone();
+    defaults.settings = spec.settings.clone();
+    assert_eq!(spec, defaults);
+    assert!(
+        JobSpec::from_command(&[])
+            .unwrap_err()
+            .to_string()
+            .contains("the command is empty")
+    );
+}
+
+#[test]
+fn a_spec_with_all_kinds_of_values_means_what_it_says() {
+    let spec = parse(
+        "job: big\n\
+         allocation:\n\
+         \x20 manager: local\n\
+         \x20 nodes: 6\n\
+         \x20 time_limit: 1h30m\n\
+         \x20 chaos:\n\
+         \x20   - {node: 1, after: 250ms}\n\
+         \x20   - {node: node2, during: encode, checkpoint: 3, action: kill-agent}\n\
+         run: {nodes: 4, ranks_per_node: 2, command: [app, 400, true], env: {THREADS: 4}}\n\
+         checkpoint:\n\
+         \x20 control: {bytes: 1MiB}\n\
+         \x20 cache: [{base: /dev/shm, keep: 3, bytes: 1GiB}, {base: /scratch}]\n\
+         \x20 redundancy:\n\
+         \x20   - {scheme: partner, hop_distance: 2}\n\
+         \x20   - {scheme: xor, set_size: 4, every: 5, cache: /scratch}\n\
+         \x20 need: {seconds: 600}\n\
+         relaunch: {on_exit_code: [{codes: [2, 17], action: stop}]}\n\
+         before: [{command: [./stage-in], on: all}]\n\
+         halt: {before_end: 5min}\n",
+    );
+    assert_eq!(spec.allocation.time_limit, Some(Duration::from_secs(5400)));
+    assert_eq!(
+        spec.allocation.chaos[0].moment,
+        ChaosMoment::After(Duration::from_millis(250))
+    );
+    assert_eq!(spec.allocation.chaos[1].node, virtual_node(2));
+    assert_eq!(spec.allocation.chaos[1].action, ChaosAction::KillAgent);
+    let encode = ChaosMoment::During {
+        phase: ChaosPhase::Encode,
+        checkpoint: Some(CheckpointId(3)),
+    };
+    assert_eq!(spec.allocation.chaos[1].moment, encode);
+    let step = &spec.steps[0];
+    assert_eq!((step.name.as_str(), step.run.ranks), ("big", 8));
+    assert_eq!(step.run.command, ["app", "400", "true"]);
+    assert_eq!(step.run.env["THREADS"], "4");
+    assert_eq!(step.checkpoint.redundancy[0].cache, Path::new("/dev/shm"));
+    assert_eq!(step.checkpoint.redundancy[1].cache, Path::new("/scratch"));
+    assert_eq!(step.checkpoint.need.seconds, Duration::from_secs(600));
+    assert_eq!(spec.relaunch.action_for(17), ExitAction::Stop);
+    assert_eq!(spec.relaunch.action_for(1), ExitAction::Relaunch);
+}
+
+#[test]
+fn ranks_and_nodes_complete_each_other() {
+    for (run, nodes, per_node, ranks, on_last) in [
+        ("ranks: 7, nodes: 4", 4, 2, 7, 1),
+        ("ranks: 7, ranks_per_node: 4", 2, 4, 7, 3),
+        ("ranks: 3", 3, 1, 3, 1),
+        ("ranks_per_node: 2", 6, 2, 12, 2),
+    ] {
+        let text = format!("allocation: {{nodes: 6}}\nrun: {{command: [a], {run}}}\n");
+        let spec = parse(&text);
+        let run_spec = &spec.steps[0].run;
+        assert_eq!(
+            (run_spec.nodes, run_spec.ranks_per_node, run_spec.ranks),
+            (nodes, per_node, ranks),
+            "{run}"
+        );
+        assert_eq!(run_spec.ranks_on(nodes - 1), on_last, "{run}");
+    }
+    // 13 ranks on 6 nodes are 3 a node, and one node would be empty: said, not guessed.
+    let message = mistakes_in("allocation: {nodes: 6}\nrun: {command: [a], ranks: 13}\n");
+    assert!(message.contains("write `nodes: 5`"), "{message}");
+}
+
+#[test]
+fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
+    let spec = parse(
+        "prefix: /pfs/job\n\
+         allocation: {nodes: 4}\n\
+         steps:\n\
+         - {name: prepare, run: {nodes: 1, command: [./mesh]}}\n\
+         - {name: simulate, needs: [prepare], run: {command: [./solve]}, checkpoint: {flush: {every: 5}}}\n",
+    );
+    assert_eq!(spec.steps[1].prefix, Path::new("/pfs/job/simulate"));
+    assert_eq!((spec.steps[0].run.nodes, spec.steps[1].run.nodes), (1, 4));
+    assert_eq!(
+        (
+            spec.steps[0].checkpoint.flush.every,
+            spec.steps[1].checkpoint.flush.every
+        ),
+        (10, 5)
+    );
+    let text = "steps:\n- {name: a, needs: [b, c], run: {command: [x]}}\n- {name: b, run: {command: [x]}}\nrun: {}\n";
+    let message = mistakes_in(text);
+    assert!(
+        message.contains("steps[0].needs: the step needs `b`, which does not stand before it"),
+        "{message}"
+    );
+    assert!(
+        message.contains("steps[0].needs: the step needs `c`, which does not exist"),
+        "{message}"
+    );
+    assert!(
+        message.contains("`steps` and `run` at the top exclude each other"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_place_and_the_nearest_spelling() {
+    assert_eq!(
+        mistakes_in("run:\n  command: [./app]\n  ranks_pernode: 2\n"),
+        "job.yaml:3:3: run.ranks_pernode: unknown key\n\
+         \x20  |\n\
+         \x203 |   ranks_pernode: 2\n\
+         \x20  |   ^^^^^^^^^^^^^\n\
+         \x20 help: did you mean `ranks_per_node`?"
+    );
+    assert_eq!(
+        mistakes_in("run: {command: [./app]}\ncheckpoint: {crc: {frobnicate: 1}}\n"),
+        "job.yaml:2:20: checkpoint.crc.frobnicate: unknown key\n\
+         \x20  |\n\
+         \x202 | checkpoint: {crc: {frobnicate: 1}}\n\
+         \x20  |                    ^^^^^^^^^^\n\
+         \x20 help: keys here: on_copy, on_flush"
+    );
+}
+
+#[test]
+fn a_wrong_type_is_told_with_what_was_expected_and_what_was_found() {
+    assert_eq!(
+        mistakes_in(
+            "run:\n  nodes: four\n  command: ./app --fast\nhealth: {poll: 250}\nrelaunch: 5\n"
+        ),
+        "job.yaml:2:10: run.nodes: expected a whole number from 1 to 65536, found the word `four`\n\
+         \x20  |\n\
+         \x202 |   nodes: four\n\
+         \x20  |          ^^^^\n\
+         \n\
+         job.yaml:3:12: run.command: expected a list of words, found the word `./app --fast`\n\
+         \x20  |\n\
+         \x203 |   command: ./app --fast\n\
+         \x20  |            ^^^^^^^^^^^^\n\
+         \x20 help: no shell splits it: write `[./app, --fast]`\n\
+         \n\
+         job.yaml:4:16: health.poll: expected a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`, found the number `250`\n\
+         \x20  |\n\
+         \x204 | health: {poll: 250}\n\
+         \x20  |                ^^^\n\
+         \n\
+         job.yaml:5:11: relaunch: expected a section (`key: value` lines), found the number `5`\n\
+         \x20  |\n\
+         \x205 | relaunch: 5\n\
+         \x20  |           ^\n\
+         \x20 help: `relaunch` holds keys; see configs/reference.yaml for all of them"
+    );
+}
+
+#[test]
+fn a_missing_command_is_asked_for() {
+    assert_eq!(
+        mistakes_in("job: heat\nrun:\n  nodes: 1\n"),
+        "job.yaml:2:1: run.command: the command is missing; it is the one key without default\n\
+         \x20  |\n\
+         \x202 | run:\n\
+         \x20  | ^^^\n\
+         \x20 help: write the program and its arguments: `command: [./app, --steps, \"400\"]`"
+    );
+    for text in [
+        "",
+        "# nothing\n",
+        "run:\n",
+        "run: {command: []}\n",
+        "run: {command: ['']}\n",
+    ] {
+        assert!(
+            mistakes_in(text).contains("run.command: the command is"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn ranks_0_is_refused_where_it_stands() {
+    assert_eq!(
+        mistakes_in("run: {command: [a], ranks: 0}\n"),
+        "job.yaml:1:28: run.ranks: expected a whole number from 1 to 1048576, found the number `0`\n\
+         \x20  |\n\
+         \x201 | run: {command: [a], ranks: 0}\n\
+         \x20  |                            ^"
+    );
+}
+
+#[test]
+fn set_size_1_with_xor_is_refused_where_it_stands() {
+    assert_eq!(
+        mistakes_in(
+            "run: {command: [a]}\ncheckpoint:\n  redundancy:\n  - scheme: xor\n    set_size: 1\n"
+        ),
+        "job.yaml:5:15: checkpoint.redundancy[0].set_size: a set of 1 cannot rebuild anything with XOR\n\
+         \x20  |\n\
+         \x205 |     set_size: 1\n\
+         \x20  |               ^\n\
+         \x20 help: write at least 2 (4 to 16 are usual), or `scheme: local`"
+    );
+    parse("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: local, set_size: 1}]}\n");
+}
+
+#[test]
+fn more_nodes_than_the_allocation_are_refused_where_they_stand() {
+    assert_eq!(
+        mistakes_in("allocation: {nodes: 4}\nrun: {command: [a], nodes: 5}\n"),
+        "job.yaml:2:28: run.nodes: the run wants 5 nodes, the allocation has 4\n\
+         \x20  |\n\
+         \x202 | run: {command: [a], nodes: 5}\n\
+         \x20  |                            ^\n\
+         \x20 help: raise `allocation.nodes` to at least 5, or lower `run.nodes`"
+    );
+}
+
+#[test]
+fn numbers_that_do_not_fit_each_other_are_refused() {
+    for (line, expected) in [
+        (
+            "health: {poll: 1s}",
+            "health.down_after: `poll` (1s) is longer than `down_after` (750ms)",
+        ),
+        ("health: {poll: 0}", "health.poll: shorter than 10ms"),
+        (
+            "health: {command: []}",
+            "health.command: the command is empty",
+        ),
+        (
+            "checkpoint: {cache: [{keep: 0}]}",
+            "checkpoint.cache[0].keep: expected a whole number from 1 to 1000",
+        ),
+        (
+            "checkpoint: {cache: []}",
+            "checkpoint.cache: the list is empty",
+        ),
+        (
+            "checkpoint: {cache: [{base: tmp}]}",
+            "checkpoint.cache[0].base: `tmp` is not an absolute path",
+        ),
+        (
+            "checkpoint: {cache: [{base: /a/../b}]}",
+            "checkpoint.cache[0].base: `/a/../b` is not an absolute path",
+        ),
+        (
+            "checkpoint: {redundancy: [{cache: /x}]}",
+            "checkpoint.redundancy[0].cache: there is no cache with the base `/x`",
+        ),
+        (
+            "checkpoint: {redundancy: [{every: 2}]}",
+            "checkpoint.redundancy: no descriptor has `every: 1`",
+        ),
+        (
+            "checkpoint: {redundancy: [{}, {}]}",
+            "checkpoint.redundancy[1].every: a second descriptor for every 1",
+        ),
+        (
+            "checkpoint: {flush: {percent: 20}}",
+            "checkpoint.flush.percent: limiting the processor's share is not available",
+        ),
+        (
+            "checkpoint: {need: {overhead: 101}}",
+            "checkpoint.need.overhead: expected a percentage from 0 to 100",
+        ),
+        (
+            "relaunch: {min_nodes: 9}",
+            "relaunch.min_nodes: 9 nodes are more than the allocation's 1",
+        ),
+        (
+            "relaunch: {on_exit_code: [{codes: [256], action: stop}]}",
+            "relaunch.on_exit_code[0].codes: expected a list of exit codes",
+        ),
+        (
+            "halt: {after: 2027-01-01T00:00:00Z, before: 2026-01-01T00:00:00Z}",
+            "halt.after: `after` is later than `before`",
+        ),
+        (
+            "halt: {before_end: 2h}\nallocation: {time_limit: 1h}",
+            "halt.before_end: `before_end` (2h) is not shorter than",
+        ),
+        (
+            "allocation: {chaos: [{node: 3, after: 1s}]}",
+            "allocation.chaos[0].node: there is no virtual node `node3`",
+        ),
+        (
+            "allocation: {chaos: [{node: 0}]}",
+            "allocation.chaos[0]: nothing says when it strikes",
+        ),
+        (
+            "allocation: {chaos: [{after: 1s}]}",
+            "allocation.chaos[0]: `node` is missing",
+        ),
+        (
+            "allocation: {chaos: [{node: 0, after: 1s, during: write}]}",
+            "allocation.chaos[0]: more than one key says when",
+        ),
+        (
+            "allocation: {chaos: [{node: 0, after: 1s, checkpoint: 3}]}",
+            "allocation.chaos[0].checkpoint: `checkpoint` says nothing",
+        ),
+        (
+            "job: ../../etc",
+            "job: `../../etc` cannot be part of a path",
+        ),
+        (
+            "before: [{on: all}]",
+            "before[0].command: the command is missing or empty",
+        ),
+    ] {
+        let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
+        assert!(
+            message.contains(expected) && message.starts_with("job.yaml:1:"),
+            "{line}\n{message}"
+        );
+    }
+}
+
+#[test]
+fn what_a_later_version_will_have_is_refused_by_name() {
+    for (line, word, available) in [
+        ("allocation: {manager: slurm}", "slurm", "`auto`, `local`"),
+        ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`"),
+        (
+            "checkpoint: {source: jubatus}",
+            "jubatus",
+            "`scr`, `scr-files`",
+        ),
+        (
+            "checkpoint: {redundancy: [{scheme: rs}]}",
+            "rs",
+            "`local`, `partner`, `xor`",
+        ),
+        ("checkpoint: {data_plane: plain}", "plain", "`encrypted`"),
+        ("kind: replicated", "replicated", "`job`"),
+    ] {
+        let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
+        let expected = format!("`{word}` is not available in this version");
+        assert!(
+            message.contains(&expected) && message.contains(&format!("available: {available}")),
+            "{message}"
+        );
+    }
+    let message = mistakes_in("run: {command: [a], launcher: mpirun}\n");
+    assert!(
+        message.contains("`mpirun` is not available in this version"),
+        "{message}"
+    );
+    let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
+    assert!(
+        message.contains("found the word `xorr`") && message.contains("did you mean `xor`?"),
+        "{message}"
+    );
+}
+
+#[test]
+fn text_that_is_not_yaml_is_refused_with_its_place() {
+    let message = mistakes_in("run:\n  command: [./app\nhealth: {poll: 1s}\n");
+    assert!(
+        message.starts_with("job.yaml:") && message.contains("this is not YAML"),
+        "{message}"
+    );
+    for text in [
+        "a: b: c\n",
+        "- x\n",
+        "just words\n",
+        "run: {command: [a]}\n---\nrun: {command: [b]}\n",
+        "\t- a",
+        "[a]: b\n",
+    ] {
+        assert!(JobSpec::parse(text, "job.yaml").is_err(), "{text}");
+    }
+    let message = mistakes_in("job: a\njob: b\nrun: {command: [a]}\n");
+    assert!(
+        message.contains(
+            "job.yaml:2:1: job: the key stands here a second time; the first is on line 1"
+        ),
+        "{message}"
+    );
+}
+
+#[test]
+fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
+    let text = "x: &fast {poll: 100ms, down_after: 300ms}\nhealth: *fast\nrun: {command: [a]}\n";
+    let mistakes = JobSpec::parse(text, "job.yaml").unwrap_err();
+    assert_eq!(
+        mistakes.count(),
+        1,
+        "only `x` itself is unknown: {mistakes}"
+    );
+
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let below = format!("*a{}, ", level - 1).repeat(10);
+        bomb.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+    }
+    assert!(mistakes_in(&bomb).contains("more than 100000 values"));
+    assert!(JobSpec::parse("a: &a [*a]\n", "job.yaml").is_err());
+    for open in ["[", "{a: ", "- "] {
+        assert!(mistakes_in(&open.repeat(100_000)).starts_with("job.yaml:1:"));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("job.yaml");
+    let message = |path: &Path| JobSpec::load(path).unwrap_err().to_string();
+    assert!(message(&path).contains("job.yaml: there is no such file\n  help: "));
+    assert!(message(directory.path()).contains("it is a directory"));
+    fs::write(&path, b"job: a\njob: \xff\n").unwrap();
+    assert!(
+        message(&path).contains("it is not UTF-8 text: the byte at offset 12 (line 2) is wrong")
+    );
+    fs::write(&path, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
+    assert!(message(&path).contains("it is larger than 1MiB"));
+    fs::write(&path, MINIMAL).unwrap();
+    assert!(JobSpec::load(&path).is_ok());
+}
+
+#[test]
+fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
+    assert_eq!(Manager::Auto.resolve(|_| None), Ok(Manager::Local));
+    assert_eq!(
+        Manager::Auto.resolve(|name| (name == "SLURM_JOB_ID").then(|| "7".to_owned())),
+        Err("slurm")
+    );
+    assert_eq!(
+        Manager::Local.resolve(|_| Some("7".to_owned())),
+        Ok(Manager::Local)
+    );
+}
