@@ -1,0 +1,1 @@
+//! Relaunch or stop.
