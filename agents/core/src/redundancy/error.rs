@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::control::meta::MetaError;
+use crate::control::ControlError;
 use crate::durable::DurableError;
 use crate::ids::Rank;
 use crate::kvtree::file::FileError;
@@ -103,9 +103,9 @@ pub enum RedundancyError {
     /// A hash file could not be read or written.
     #[error(transparent)]
     Tree(#[from] FileError),
-    /// A meta file could not be read or written.
+    /// A meta file or rank file map could not be read or written.
     #[error(transparent)]
-    Meta(#[from] MetaError),
+    Control(#[from] ControlError),
     /// A file could not be replaced.
     #[error(transparent)]
     Durable(#[from] DurableError),

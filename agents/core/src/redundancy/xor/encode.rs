@@ -11,7 +11,9 @@ use super::Progress;
 use super::header::Header;
 use super::link::{Left, Right};
 use super::logical::LogicalFile;
+use super::name::XorName;
 use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, xor_into};
+use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
 
@@ -64,6 +66,29 @@ pub struct Written {
     pub bytes: u64,
     /// CRC32 of the whole file.
     pub crc: u32,
+}
+
+impl Written {
+    /// The meta data of the XOR file; `header` is the one that was written. The checksum is in it if `with_crc`, which
+    /// the original does only with `SCR_CRC_ON_COPY`.
+    pub fn meta(&self, header: &Header, with_crc: bool) -> Meta {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let name = XorName {
+            group_id: header.members.first().map_or(0, |rank| rank.0),
+            members: number(header.members.len()),
+            index: header.index().map_or(0, number),
+        };
+        Meta {
+            file: name.to_string(),
+            kind: FileKind::Xor,
+            size: self.bytes,
+            checkpoint: header.checkpoint,
+            rank: header.current.rank,
+            ranks: header.ranks,
+            complete: true,
+            crc: with_crc.then_some(self.crc),
+        }
+    }
 }
 
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`.

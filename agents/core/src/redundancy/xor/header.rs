@@ -28,10 +28,10 @@ impl MemberFiles {
         let mut tree = Tree::new();
         tree.put("RANK", self.rank);
         tree.put("FILES", self.files.len());
-        // The file added last stands in front.
+        // The file added last stands in front. No index comes twice, so that there is always a tree.
         let files = self.files.iter().enumerate().rev();
         let files = files.map(|(index, meta)| Element { key: index.to_string(), value: meta.to_tree() });
-        tree.set("FILE", Tree::from_front_to_back(files.collect()));
+        tree.set("FILE", Tree::from_front_to_back(files.collect()).unwrap_or_default());
         tree
     }
 
@@ -112,12 +112,16 @@ impl Header {
         if !(2..=MAX_MEMBERS.min(ranks)).contains(&count) {
             return Err(bad(origin, format!("a set of {count} members in a run of {ranks} ranks is impossible")));
         }
-        let mut members = Vec::new();
-        for index in 0..count {
-            let rank = group.get_kv("RANK", index).and_then(|value| value.keys().next()?.parse().ok());
-            let rank = rank.ok_or_else(|| bad(origin, format!("GROUP does not say who member {index} is")))?;
-            members.push(Rank(rank));
+        let mut listed = BTreeMap::new();
+        for (index, rank) in group.get("RANK").into_iter().flat_map(Tree::iter) {
+            let pair = index.parse::<u32>().ok().zip(rank.keys().next().and_then(|rank| rank.parse().ok()));
+            let (index, rank) = pair.ok_or_else(|| bad(origin, format!("GROUP does not say who member {index} is")))?;
+            listed.insert(index, Rank(rank));
         }
+        if !listed.keys().copied().eq(0..count) {
+            return Err(bad(origin, format!("GROUP does not list exactly {count} members")));
+        }
+        let members: Vec<Rank> = listed.into_values().collect();
         let distinct: BTreeSet<Rank> = members.iter().copied().collect();
         if distinct.len() != members.len() || distinct.last().is_some_and(|rank| rank.0 >= ranks) {
             return Err(bad(origin, "GROUP names a rank twice, or one that the run does not have".into()));
@@ -166,14 +170,27 @@ impl Header {
     }
 }
 
+/// When a member is rebuilt: the original orders the elements of the new header differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// By the library in `SCR_Init`.
+    Restart,
+    /// By `scr_rebuild_xor` after the drain.
+    Drain,
+}
+
 /// The header that a rebuilt XOR file gets, from the headers of the lost member's right and left neighbours, with the
 /// original's order of elements (`FORMATS.md` §6).
-pub fn rebuilt(right: &Tree, left: &Tree) -> Result<Tree, RedundancyError> {
+pub fn rebuilt(right: &Tree, left: &Tree, occasion: Occasion) -> Result<Tree, RedundancyError> {
     let missing = |side: &str, key: &str| bad(&format!("the {side} neighbour"), format!("{key} is missing"));
     let mut tree = as_received(right);
     tree.unset("CURRENT");
-    let own = tree.get("PARTNER").cloned().ok_or_else(|| missing("right", "PARTNER"))?;
     tree.unset("PARTNER");
+    let own = right.get("PARTNER").ok_or_else(|| missing("right", "PARTNER"))?;
+    let own = match occasion {
+        Occasion::Restart => own.clone(),
+        Occasion::Drain => as_received(own),
+    };
     tree.set("CURRENT", own);
     let partner = left.get("CURRENT").ok_or_else(|| missing("left", "CURRENT"))?;
     tree.set("PARTNER", as_received(partner));

@@ -1,0 +1,363 @@
+//! Encode and rebuild against the XOR files that the original wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use holdfast_testkit::{files_below, fixtures, scratch_copy};
+
+use super::directory::{RebuildOptions, rebuild_member};
+use super::encode::{Member, encode_member};
+use super::file::XorFile;
+use super::header::{Header, MemberFiles, Occasion, chunk_size, rebuilt};
+use super::logical::LogicalFile;
+use super::name::XorName;
+use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
+use super::writer::LostMember;
+use crate::control::filemap::Filemap;
+use crate::control::meta::Meta;
+use crate::redundancy::RedundancyError;
+
+/// Tree, checkpoint directory, group id.
+type SetKey = (PathBuf, String, u32);
+
+/// The directory of each member's files, by index, of every XOR set in the caches of some fixtures.
+fn sets() -> Vec<(XorName, Vec<PathBuf>)> {
+    let root = fixtures("scr");
+    let scenarios = [
+        "a-xor4",
+        "a3-same-path-and-restart",
+        "b-xor4-2groups",
+        "b2-xor4-8nodes",
+        "b3-xor-remainder-group",
+        "b4-xor-uneven-ppn",
+        "e-multi-descriptor",
+    ];
+    let mut sets: BTreeMap<SetKey, BTreeMap<u32, (XorName, PathBuf)>> = BTreeMap::new();
+    for scenario in scenarios {
+        for path in files_below(&root.join(scenario)) {
+            let Some(name) = XorName::parse(&path.file_name().unwrap().to_string_lossy()) else { continue };
+            let directory = path.parent().unwrap();
+            let checkpoint = directory.file_name().unwrap().to_string_lossy().into_owned();
+            let state = path.ancestors().find(|up| up.ends_with("tree")).unwrap().to_owned();
+            let set = sets.entry((state, checkpoint, name.group_id)).or_default();
+            set.insert(name.index, (name, directory.to_owned()));
+        }
+    }
+    let sets: Vec<_> = sets.into_values().filter(|set| set.len() == set[&0].0.members as usize).collect();
+    assert!(sets.len() > 20, "only {} sets found", sets.len());
+    sets.into_iter().map(|set| (set[&0].0, set.into_values().map(|(_, directory)| directory).collect())).collect()
+}
+
+fn named(name: XorName, index: usize) -> String {
+    XorName { index: index as u32, ..name }.to_string()
+}
+
+/// The node's file map that has the files of a directory.
+fn filemap_of(directory: &Path) -> Filemap {
+    let control = directory.ancestors().nth(2).unwrap();
+    let node = directory.ancestors().find(|up| up.parent().is_some_and(|up| up.ends_with("tree"))).unwrap();
+    let mut all = Filemap::new();
+    for path in files_below(node) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("filemap_") {
+            all.merge(&Filemap::read(&path).unwrap());
+        }
+    }
+    assert!(!all.is_empty(), "no file map near {}", control.display());
+    all
+}
+
+/// What an agent knows before encoding: file map and meta files.
+fn member_files(directory: &Path, xor: &XorFile, with_crc: bool) -> MemberFiles {
+    let rank = xor.header().current.rank;
+    // Merging reversed the order; file names of the original's file map are in the order of concatenation.
+    let filemap = filemap_of(directory);
+    let mut names: Vec<String> = filemap
+        .files(xor.header().checkpoint, rank)
+        .map(|path| path.rsplit('/').next().unwrap().to_owned())
+        .filter(|name| XorName::parse(name).is_none())
+        .collect();
+    names.reverse();
+    let files = names.iter().map(|name| {
+        let meta = Meta::read(&directory.join(name)).unwrap();
+        Meta { crc: meta.crc.filter(|_| with_crc), ..meta }
+    });
+    MemberFiles { rank, files: files.collect() }
+}
+
+type Links = (Vec<Option<SyncSender<Vec<u8>>>>, Vec<Option<Receiver<Vec<u8>>>>);
+
+/// Sender of member m leads to the receiver of member m + 1.
+fn ring(members: usize, capacity: usize) -> Links {
+    let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+    for _ in 0..members {
+        let (sender, receiver) = sync_channel(capacity);
+        senders.push(Some(sender));
+        receivers.push(Some(receiver));
+    }
+    receivers.rotate_right(1);
+    (senders, receivers)
+}
+
+fn go_on(_: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_the_original() {
+    for (name, directories) in sets() {
+        let xors: Vec<XorFile> =
+            directories.iter().enumerate().map(|(i, d)| XorFile::open(d, &named(name, i)).unwrap()).collect();
+        // A member that the original rebuilt has its header in another order.
+        let rebuilt = xors.iter().position(|xor| xor.tree().keys().next() == Some("PARTNER"));
+        let with_crc = directories[0].to_string_lossy().contains("crc-on-copy");
+        let files: Vec<MemberFiles> =
+            directories.iter().zip(&xors).map(|(d, xor)| member_files(d, xor, with_crc)).collect();
+        let n = files.len();
+        let chunk = chunk_size(files.iter().map(|f| f.total_bytes().unwrap()).max().unwrap(), n as u32);
+        for (piece, capacity) in [(131_072, 1), (1000, 1), (777, 3)] {
+            let (mut senders, mut receivers) = ring(n, capacity);
+            let written: Vec<(Vec<u8>, Meta)> = thread::scope(|scope| {
+                let mut members = Vec::new();
+                for index in 0..n {
+                    let (mut right, mut left) = (senders[index].take().unwrap(), receivers[index].take().unwrap());
+                    let header = Header {
+                        chunk,
+                        checkpoint: xors[0].header().checkpoint,
+                        ranks: xors[0].header().ranks,
+                        members: files.iter().map(|f| f.rank).collect(),
+                        current: files[index].clone(),
+                        partner: files[(index + n - 1) % n].clone(),
+                    };
+                    let mut data = LogicalFile::open(&directories[index], index as u32, &files[index]).unwrap();
+                    members.push(scope.spawn(move || {
+                        let member = Member { piece, ..Member::new(index as u32, n as u32, chunk) };
+                        let mut out = Vec::new();
+                        let written =
+                            encode_member(&member, &header, &mut data, &mut left, &mut right, &mut out, &mut go_on)
+                                .unwrap();
+                        assert_eq!((written.bytes, written.crc), (out.len() as u64, crc32fast::hash(&out)));
+                        (out, written.meta(&header, with_crc))
+                    }));
+                }
+                members.into_iter().map(|member| member.join().unwrap()).collect()
+            });
+            for (index, (bytes, meta)) in written.iter().enumerate() {
+                let path = directories[index].join(named(name, index));
+                let original = fs::read(&path).unwrap();
+                let mut on_disk = Meta::read(&path).unwrap();
+                on_disk.crc = on_disk.crc.filter(|_| with_crc);
+                assert_eq!(*meta, on_disk);
+                if rebuilt == Some(index) {
+                    let data = original.len() - chunk as usize;
+                    assert!(original[data..] == bytes[bytes.len() - chunk as usize..], "{}", path.display());
+                } else {
+                    assert!(original == *bytes, "{} with pieces of {piece}", path.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
+    for (name, directories) in sets() {
+        let n = directories.len();
+        let home = tempfile::tempdir().unwrap();
+        for missing in 0..n {
+            let original = XorFile::open(&directories[missing], &named(name, missing)).unwrap();
+            let (right, left) = ((missing + 1) % n, (missing + n - 1) % n);
+            let neighbour = |at: usize| XorFile::open(&directories[at], &named(name, at)).unwrap();
+            let tree = rebuilt(neighbour(right).tree(), neighbour(left).tree(), Occasion::Restart).unwrap();
+            let lost = LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new()).unwrap();
+            let chunk = original.header().chunk;
+            let (mut senders, mut receivers) = ring(n, 1);
+            let member = |index: usize| Member { piece: 1000, ..Member::new(index as u32, n as u32, chunk) };
+            let unconfirmed = thread::scope(|scope| {
+                for step in 1..n {
+                    let index = (missing + step) % n;
+                    let right = senders[index].take().unwrap();
+                    let left = receivers[index].take().filter(|_| step > 1);
+                    let directory = &directories[index];
+                    scope.spawn(move || {
+                        let mut survivor = Survivor::open(directory, &named(name, index), true).unwrap();
+                        rebuild_survivor(&member(index), &mut survivor, left, right, true, &mut go_on).unwrap();
+                    });
+                }
+                let mut left = receivers[missing].take().unwrap();
+                rebuild_root(&member(missing), lost, &mut left, &mut go_on).unwrap()
+            });
+            assert!(!home.path().join(named(name, missing)).exists(), "nothing has its name before all confirm");
+            let rebuilt = unconfirmed.install(false).unwrap();
+            assert_eq!(rebuilt.rank, original.header().current.rank);
+            for meta in &rebuilt.files {
+                let same = |name: &str| {
+                    fs::read(home.path().join(name)).unwrap() == fs::read(directories[missing].join(name)).unwrap()
+                };
+                assert!(same(&meta.file), "{} of member {missing} in {}", meta.file, directories[missing].display());
+            }
+            let made = XorFile::open(home.path(), &named(name, missing)).unwrap();
+            assert!(made.tree().same_content(original.tree()));
+            let data = |xor: &XorFile| {
+                let mut bytes = vec![0; chunk as usize];
+                xor.read_data(0, &mut bytes).unwrap();
+                bytes
+            };
+            assert!(data(&made) == data(&original));
+        }
+        let leftover = files_below(home.path()).into_iter().find(|path| path.extension().is_some_and(|e| e == "tmp"));
+        assert_eq!(leftover, None);
+    }
+}
+
+#[test]
+fn a_restart_rebuilds_the_files_that_the_original_rebuilt_at_its_restart() {
+    let root = fixtures("scr").join("a3-same-path-and-restart/2-restarted-on-node0-1-3-4/tree");
+    let directory = |node: &str| root.join(node).join("user1/scr.1145655/index.0/checkpoint.3");
+    let right = XorFile::open(&directory("node4"), "4_of_4_in_0.xor").unwrap();
+    let left = XorFile::open(&directory("node1"), "2_of_4_in_0.xor").unwrap();
+    let original = XorFile::open(&directory("node3"), "3_of_4_in_0.xor").unwrap();
+    let tree = rebuilt(right.tree(), left.tree(), Occasion::Restart).unwrap();
+    assert!(crate::kvtree::file::encode(&tree) == original.read_header().unwrap());
+}
+
+/// Input and expected checkpoint directory, and each rebuilt set with its missing member.
+type Drain = (PathBuf, PathBuf, Vec<(XorName, u32)>);
+
+/// The drains in which the original rebuilt.
+fn drains() -> Vec<Drain> {
+    let root = fixtures("scr");
+    let mut drains = Vec::new();
+    for scenario in ["f-drain-xor", "f2-drain-xor-8nodes", "f3-drain-xor-remainder"] {
+        for entry in fs::read_dir(root.join(scenario)).unwrap() {
+            let drain = entry.unwrap().path();
+            let Ok(log) = fs::read_to_string(drain.join("logs/scr_index.out")) else { continue };
+            let mut rebuilds = Vec::new();
+            for line in log.lines() {
+                let Some((_, arguments)) = line.split_once("scr_rebuild_xor ") else { continue };
+                let words: Vec<&str> = arguments.split_whitespace().collect();
+                rebuilds.push((XorName::parse(words[2]).unwrap(), words[1].parse().unwrap()));
+            }
+            if rebuilds.is_empty() {
+                continue;
+            }
+            let checkpoint = |side: &str| {
+                let entries = fs::read_dir(drain.join(side).join("tree/pfs")).unwrap();
+                let mut paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+                paths.find(|path| path.to_string_lossy().contains("2011-04-15")).unwrap()
+            };
+            drains.push((checkpoint("input"), checkpoint("expected"), rebuilds));
+        }
+    }
+    assert!(drains.len() > 10, "only {} drains found", drains.len());
+    drains
+}
+
+#[test]
+fn a_rebuild_at_the_drain_leaves_the_bytes_that_the_original_left() {
+    for (input, expected, rebuilds) in drains() {
+        if input.to_string_lossy().contains("corrupt-s") {
+            continue;
+        }
+        let work = scratch_copy(&input);
+        for (name, missing) in rebuilds {
+            let mut last = 0;
+            let mut progress = |done| {
+                last = done;
+                ControlFlow::Continue(())
+            };
+            let options = RebuildOptions { piece: 1 << 12, ..RebuildOptions::default() };
+            let rebuilt =
+                rebuild_member(work.path(), name.group_id, name.members, missing, &options, &mut progress).unwrap();
+            assert!(last > 0 && rebuilt.xor.crc.is_some());
+        }
+        let list = |directory: &Path| -> Vec<String> {
+            let names = files_below(directory);
+            let names = names.iter().map(|path| path.strip_prefix(directory).unwrap().to_string_lossy().into_owned());
+            names.filter(|name| name != "summary.scr").collect()
+        };
+        assert_eq!(list(work.path()), list(&expected), "{}", input.display());
+        for name in list(&expected) {
+            let same = fs::read(work.path().join(&name)).unwrap() == fs::read(expected.join(&name)).unwrap();
+            assert!(same, "{name} in {}", input.display());
+        }
+    }
+}
+
+#[test]
+fn a_survivor_with_a_wrong_checksum_is_named_and_nothing_is_changed() {
+    let mut seen = 0;
+    for (input, _, rebuilds) in drains() {
+        if !input.to_string_lossy().contains("corrupt-s") {
+            continue;
+        }
+        let work = scratch_copy(&input);
+        let before = files_below(work.path());
+        let (name, missing) = rebuilds[0];
+        let result =
+            rebuild_member(work.path(), name.group_id, name.members, missing, &RebuildOptions::default(), &mut go_on);
+        let Err(RedundancyError::MemberDamaged { rank, path, .. }) = result else { panic!("{result:?}") };
+        assert!(path.ends_with(format!("rank_{rank}.ckpt")), "{}", path.display());
+        assert_eq!(files_below(work.path()), before);
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+}
+
+#[test]
+fn a_rebuild_that_is_stopped_leaves_nothing_behind() {
+    let (input, _, rebuilds) = drains().remove(0);
+    let work = scratch_copy(&input);
+    let before = files_below(work.path());
+    let (name, missing) = rebuilds[0];
+    let mut stop = |_| ControlFlow::Break(());
+    let options = RebuildOptions { verify: false, piece: 500 };
+    let result = rebuild_member(work.path(), name.group_id, name.members, missing, &options, &mut stop);
+    assert!(matches!(result, Err(RedundancyError::Stopped)));
+    assert_eq!(files_below(work.path()), before);
+}
+
+#[test]
+fn impossible_sets_are_refused_without_looking_at_files() {
+    let work = tempfile::tempdir().unwrap();
+    for (members, missing) in [(0, 0), (1, 0), (4, 4), (u32::MAX, 0)] {
+        let result = rebuild_member(work.path(), 0, members, missing, &RebuildOptions::default(), &mut go_on);
+        assert!(matches!(result, Err(RedundancyError::Shape { .. })), "{members} {missing}");
+    }
+}
+
+#[test]
+fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
+    let (name, directories) = sets().remove(0);
+    let right = XorFile::open(&directories[1], &named(name, 1)).unwrap();
+    let left = XorFile::open(&directories[3], &named(name, 3)).unwrap();
+    for forged in ["../escape", "2_of_4_in_0.xor", "7.scrfilemap", "rank_1.ckpt"] {
+        let mut tree = right.tree().clone();
+        let file = tree.get_mut("PARTNER").and_then(|t| t.get_mut("FILE")).and_then(|t| t.get_mut("0")).unwrap();
+        file.put("FILE", forged);
+        let home = tempfile::tempdir().unwrap();
+        let reserved = BTreeSet::from(["rank_1.ckpt".to_owned()]);
+        let result =
+            rebuilt(&tree, left.tree(), Occasion::Restart).and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved));
+        assert!(result.is_err(), "{forged}");
+        assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn a_damaged_xor_file_is_never_opened_as_a_sound_one() {
+    let (name, directories) = sets().remove(0);
+    let original = fs::read(directories[0].join(named(name, 0))).unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join(named(name, 0));
+    for cut in [0, 1, 19, 20, 400, original.len() - 1] {
+        fs::write(&path, &original[..cut]).unwrap();
+        assert!(XorFile::open(work.path(), &named(name, 0)).is_err(), "cut at {cut}");
+    }
+    fs::write(&path, [original.as_slice(), b"x"].concat()).unwrap();
+    assert!(XorFile::open(work.path(), &named(name, 0)).is_err(), "one byte too many");
+}

@@ -1,0 +1,320 @@
+//! Writes a lost member's files so that they appear whole and checked, or not at all.
+//!
+//! Data goes to temporary names in the same directory. When all is written, lengths, padding and (where the header knows
+//! them) checksums are compared; [`Unconfirmed::install`] then renames everything. Dropping at any stage removes the
+//! temporary files. A crash between renames leaves a member with files missing, which the next try rebuilds again.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::header::Header;
+use super::inside;
+use super::name::XorName;
+use crate::control::meta::{FileKind, Meta};
+use crate::durable;
+use crate::ids::{CheckpointId, Rank};
+use crate::kvtree::{Tree, file};
+use crate::redundancy::RedundancyError;
+
+/// A lost member while its files are written.
+#[derive(Debug)]
+pub struct LostMember {
+    temporaries: Temporaries,
+    header: Header,
+    xor_name: String,
+    xor: Output,
+    xor_left: u64,
+    /// Index of the file that is written now.
+    at: usize,
+    current: Option<Output>,
+    crcs: Vec<u32>,
+    padding_left: u64,
+}
+
+/// A rebuilt member that was installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltMember {
+    /// World rank.
+    pub rank: Rank,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Meta data of its files in the order of concatenation, checksums included.
+    pub files: Vec<Meta>,
+    /// Meta data of its XOR file.
+    pub xor: Meta,
+}
+
+/// A rebuilt member whose files are complete, but not yet under their names: [`install`](Self::install) when all
+/// survivors were found sound, or drop to discard.
+#[derive(Debug)]
+pub struct Unconfirmed {
+    temporaries: Temporaries,
+    rebuilt: RebuiltMember,
+    header: Header,
+}
+
+#[derive(Debug)]
+struct Output {
+    file: File,
+    path: PathBuf,
+    left: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl LostMember {
+    /// Prepares to write the member that `header` (see [`rebuilt`](super::header::rebuilt)) describes into `directory`. The
+    /// XOR file is named for `group_id`. `reserved` are names that must not be touched: the files of others in the same
+    /// directory.
+    pub fn create(
+        directory: &Path,
+        header: &Tree,
+        group_id: u32,
+        reserved: &BTreeSet<String>,
+    ) -> Result<LostMember, RedundancyError> {
+        let parsed = Header::from_tree(header, "the set's remaining members")?;
+        let index = parsed.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let members = u32::try_from(parsed.members.len()).unwrap_or(u32::MAX);
+        let xor_name = XorName { group_id, members, index }.to_string();
+        for meta in &parsed.current.files {
+            inside::check_name(directory, &meta.file)?;
+            let refused = |why| RedundancyError::UnsafeName {
+                directory: directory.to_owned(),
+                name: meta.file.clone(),
+                why,
+            };
+            if reserved.contains(&meta.file) {
+                return Err(refused("it belongs to another member"));
+            }
+            if XorName::parse(&meta.file).is_some()
+                || meta.file.ends_with(".scrfilemap")
+                || ["summary.scr", "index.scr"].contains(&meta.file.as_str())
+            {
+                return Err(refused("it is reserved for a file of our own"));
+            }
+        }
+        if reserved.contains(&xor_name) {
+            return Err(RedundancyError::UnsafeName {
+                directory: directory.to_owned(),
+                name: xor_name,
+                why: "it belongs to another member",
+            });
+        }
+        let mut temporaries = Temporaries { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
+        // Checked by the header: both numbers fit.
+        let room = parsed.chunk * (parsed.members.len() as u64 - 1);
+        let padding_left = room - parsed.current.total_bytes().unwrap_or(room);
+        let bytes = file::encode(header);
+        let mut xor = temporaries.create(&xor_name, bytes.len() as u64 + parsed.chunk)?;
+        xor.write(&bytes)?;
+        let mut lost = LostMember {
+            temporaries,
+            xor_left: parsed.chunk,
+            header: parsed,
+            xor_name,
+            xor,
+            at: 0,
+            current: None,
+            crcs: Vec::new(),
+            padding_left,
+        };
+        lost.advance()?;
+        Ok(lost)
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Index in the set.
+    pub fn index(&self) -> u32 {
+        self.header.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
+    }
+
+    /// The next bytes of the logical file: cut at the real sizes; what lies behind must be padding.
+    pub fn write_data(&mut self, mut bytes: &[u8]) -> Result<(), RedundancyError> {
+        while let Some(output) = &mut self.current {
+            let take = usize::try_from(output.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+            output.write(&bytes[..take])?;
+            bytes = &bytes[take..];
+            if output.left > 0 {
+                return Ok(());
+            }
+            self.advance()?;
+        }
+        // Padding that is not zero means that a survivor's bytes are not those that the XOR data was made from.
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Err(self.wrong(&self.xor_name, "the padding behind the last file is not zero"));
+        }
+        self.padding_left = self
+            .padding_left
+            .checked_sub(bytes.len() as u64)
+            .ok_or_else(|| self.wrong(&self.xor_name, "there is more data than the set's chunks hold"))?;
+        Ok(())
+    }
+
+    /// The next bytes of the XOR data.
+    pub fn write_xor(&mut self, bytes: &[u8]) -> Result<(), RedundancyError> {
+        self.xor_left = self
+            .xor_left
+            .checked_sub(bytes.len() as u64)
+            .ok_or_else(|| self.wrong(&self.xor_name, "there is more XOR data than one chunk"))?;
+        self.xor.write(bytes)
+    }
+
+    /// After the last byte: syncs everything and checks it.
+    pub fn finish(mut self) -> Result<Unconfirmed, RedundancyError> {
+        if self.current.is_some() || self.padding_left > 0 || self.xor_left > 0 {
+            return Err(self.wrong(&self.xor_name, "the data ended early"));
+        }
+        let size = self.xor.file.metadata().map_err(RedundancyError::io("look at", &self.xor.path))?.len();
+        let xor_crc = self.xor.close()?;
+        let mut files = self.header.current.files.clone();
+        for (meta, crc) in files.iter_mut().zip(&self.crcs) {
+            if let Some(expected) = meta.crc
+                && expected != *crc
+            {
+                return Err(RedundancyError::RebuiltWrong {
+                    path: self.temporaries.directory.join(&meta.file),
+                    why: format!("its CRC32 is {crc:#010x}, but the lost file had {expected:#010x}"),
+                });
+            }
+            meta.crc = Some(*crc);
+            meta.complete = true;
+        }
+        let rank = self.header.current.rank;
+        let xor = Meta {
+            file: self.xor_name,
+            kind: FileKind::Xor,
+            size,
+            checkpoint: self.header.checkpoint,
+            rank,
+            ranks: self.header.ranks,
+            complete: true,
+            crc: Some(xor_crc),
+        };
+        let rebuilt = RebuiltMember { rank, checkpoint: self.header.checkpoint, files, xor };
+        Ok(Unconfirmed { temporaries: self.temporaries, rebuilt, header: self.header })
+    }
+
+    /// Goes on to the next file that has bytes; files of size 0 are made on the way.
+    fn advance(&mut self) -> Result<(), RedundancyError> {
+        loop {
+            if let Some(mut done) = self.current.take() {
+                self.crcs.push(done.close()?);
+                self.at += 1;
+            }
+            let Some(meta) = self.header.current.files.get(self.at) else { return Ok(()) };
+            let output = self.temporaries.create(&meta.file, meta.size)?;
+            let more = output.left > 0;
+            self.current = Some(output);
+            if more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wrong(&self, name: &str, why: &str) -> RedundancyError {
+        RedundancyError::RebuiltWrong { path: self.temporaries.directory.join(name), why: why.to_owned() }
+    }
+}
+
+impl Unconfirmed {
+    /// What will be installed.
+    pub fn member(&self) -> &RebuiltMember {
+        &self.rebuilt
+    }
+
+    /// The lost member's header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Renames everything to its name and writes the meta files; these carry the checksums if `crc_in_meta` (always at
+    /// the drain; in cache only with `SCR_CRC_ON_COPY`), or if the original's did.
+    pub fn install(mut self, crc_in_meta: bool) -> Result<RebuiltMember, RedundancyError> {
+        let directory = self.temporaries.directory.clone();
+        self.temporaries.rename_all()?;
+        durable::sync_directory(&directory)?;
+        let known: Vec<bool> = self.header.current.files.iter().map(|meta| meta.crc.is_some()).collect();
+        for (meta, known) in self.rebuilt.files.iter().zip(known) {
+            write_meta(&directory, meta, crc_in_meta || known)?;
+        }
+        write_meta(&directory, &self.rebuilt.xor, crc_in_meta)?;
+        Ok(self.rebuilt.clone())
+    }
+}
+
+fn write_meta(directory: &Path, meta: &Meta, with_crc: bool) -> Result<(), RedundancyError> {
+    let mut meta = meta.clone();
+    if !with_crc {
+        meta.crc = None;
+    }
+    let path = directory.join(&meta.file);
+    Ok(meta.write(&path)?)
+}
+
+impl Output {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), RedundancyError> {
+        self.file.write_all(bytes).map_err(RedundancyError::io("write", &self.path))?;
+        self.crc.update(bytes);
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<u32, RedundancyError> {
+        self.file.sync_all().map_err(RedundancyError::io("sync", &self.path))?;
+        Ok(std::mem::take(&mut self.crc).finalize())
+    }
+}
+
+/// Temporary files and the names they will get; removed on drop as far as they were not renamed.
+#[derive(Debug)]
+struct Temporaries {
+    directory: PathBuf,
+    stem: String,
+    pairs: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Temporaries {
+    fn create(&mut self, name: &str, bytes: u64) -> Result<Output, RedundancyError> {
+        // By number: a long name with more around it may be too long. One rebuild of a member runs at a time, so that
+        // what is in the way is left from a crash.
+        let path = self.directory.join(format!(".hf-{}.{}.tmp", self.stem, self.pairs.len()));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(RedundancyError::io("remove the old", &path)(error));
+            }
+            _ => {}
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(RedundancyError::io("create", &path))?;
+        self.pairs.push((path.clone(), self.directory.join(name)));
+        Ok(Output { file, path, left: bytes, crc: crc32fast::Hasher::new() })
+    }
+
+    fn rename_all(&mut self) -> Result<(), RedundancyError> {
+        // The XOR file was created first and is renamed last: without it the member counts as missing.
+        while let Some((from, to)) = self.pairs.last() {
+            fs::rename(from, to).map_err(RedundancyError::io("rename to", to))?;
+            self.pairs.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Temporaries {
+    fn drop(&mut self) {
+        for (path, _) in &self.pairs {
+            // What cannot be removed is only a leftover: its name says so, and the next try replaces it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
