@@ -27,6 +27,9 @@ pub mod summary;
 pub mod verify;
 mod workers;
 
+#[cfg(test)]
+mod tests;
+
 pub use add::{AddOptions, AddReport, Outcome, add};
 pub use directory::{DirectoryName, Prefix};
 pub use error::PrefixError;

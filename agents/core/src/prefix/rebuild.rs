@@ -62,7 +62,7 @@ pub fn finish(
         return Ok(false);
     };
     for filemap in scan.lost_filemaps() {
-        filemap.write(&directory, Origin::Rebuild)?;
+        filemap.write(&directory, Origin::Copy)?;
     }
     // What a flush by the library wrote stays, if it is as true as ours.
     if !summary::read(&directory).is_ok_and(|old| says_the_same(&old, &summary)) {

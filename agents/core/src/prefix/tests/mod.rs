@@ -1,0 +1,8 @@
+//! The prefix directory against files that the original programs wrote, and against files that nobody should.
+
+mod bad_input;
+mod crash;
+mod drains;
+mod indexes;
+mod judgement;
+mod world;
