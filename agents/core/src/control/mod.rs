@@ -2,11 +2,19 @@
 //!
 //! * [`meta`]: `<file>.scr`, what is known of one checkpoint file (`FORMATS.md` §3);
 //! * [`filemap`]: which files of which ranks and checkpoints a node has (§4), and the master filemap;
+//! * [`flush`]: where each checkpoint is (§7); [`halt`]: reasons to end (§8); [`nodes`]: how many a run used (§9);
+//!   [`transfer`]: what an asynchronous flush copies (§10);
+//! * [`need`]: is it time for a checkpoint (§17);
 //! * [`node_path`]: from a path in a control file to the real one, without escape.
 
 pub mod filemap;
+pub mod flush;
+pub mod halt;
 pub mod meta;
+pub mod need;
 pub mod node_path;
+pub mod nodes;
+pub mod transfer;
 
 /// What is wrong with a tree that should say something: the hash file itself was sound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,294 @@
+//! The halt file: recorded reasons not to start, or go on with, a run (`FORMATS.md` §8).
+//!
+//! Only the file on the node of world rank 0 counts. It is changed under its lock by whoever wants the job to halt, and by the
+//! run itself after every checkpoint.
+
+use std::path::Path;
+
+use chrono::{DateTime, TimeZone};
+
+use super::{ContentError, ControlError, parse};
+use crate::durable;
+use crate::kvtree::Tree;
+use crate::kvtree::file::{FileError, Locked, read_shared};
+
+const CHECKPOINTS_LEFT: &str = "CheckpointsLeft";
+const EXIT_AFTER: &str = "ExitAfter";
+const EXIT_BEFORE: &str = "ExitBefore";
+const HALT_SECONDS: &str = "HaltSeconds";
+const EXIT_REASON: &str = "ExitReason";
+
+/// The reasons that the original records.
+pub mod reason {
+    /// The application called finalize: the simulation is finished.
+    pub const FINALIZE_CALLED: &str = "SCR_FINALIZE_CALLED";
+    /// The library could not start.
+    pub const INIT_FAILED: &str = "SCR_INIT_FAILED";
+    /// Too little of the allocation's time is left.
+    pub const TIME_LIMIT: &str = "TIME_LIMIT";
+    /// As many checkpoints as asked for were taken.
+    pub const NO_CHECKPOINTS_LEFT: &str = "NO_CHECKPOINTS_LEFT";
+    /// The time before which to end has come.
+    pub const EXIT_BEFORE_TIME: &str = "EXIT_BEFORE_TIME";
+    /// The time after which to end has come.
+    pub const EXIT_AFTER_TIME: &str = "EXIT_AFTER_TIME";
+    /// A user halted the job.
+    pub const JOB_HALTED: &str = "JOB_HALTED";
+}
+
+/// The conditions under which to halt; times in seconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HaltFile {
+    tree: Tree,
+}
+
+/// A condition that holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HaltReason {
+    /// The allocation has no more than HaltSeconds left.
+    TimeLimit {
+        /// What is left, in seconds.
+        remaining: i64,
+        /// HaltSeconds.
+        halt_seconds: i64,
+    },
+    /// A reason stands in the file.
+    Recorded(String),
+    /// CheckpointsLeft is 0.
+    NoCheckpointsLeft,
+    /// Now is not before ExitBefore less HaltSeconds.
+    ExitBefore {
+        /// ExitBefore less HaltSeconds.
+        time: i64,
+    },
+    /// Now is ExitAfter or later.
+    ExitAfter {
+        /// ExitAfter.
+        time: i64,
+    },
+}
+
+impl HaltReason {
+    /// What is recorded in the file when this condition ends a run.
+    pub fn as_str(&self) -> &str {
+        match self {
+            HaltReason::TimeLimit { .. } => reason::TIME_LIMIT,
+            HaltReason::Recorded(reason) => reason,
+            HaltReason::NoCheckpointsLeft => reason::NO_CHECKPOINTS_LEFT,
+            HaltReason::ExitBefore { .. } => reason::EXIT_BEFORE_TIME,
+            HaltReason::ExitAfter { .. } => reason::EXIT_AFTER_TIME,
+        }
+    }
+
+    /// True if the simulation is finished, so that another allocation has nothing to do.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, HaltReason::Recorded(recorded) if recorded == reason::FINALIZE_CALLED)
+    }
+
+    /// The sentence of `scr_retries_halt`, less `scr_retries_halt: HALT RUN: ` in front.
+    pub fn message<Z: TimeZone>(&self, now: i64, zone: &Z) -> String
+    where
+        Z::Offset: std::fmt::Display,
+    {
+        let now = local_time(now, zone);
+        match self {
+            HaltReason::TimeLimit { remaining, halt_seconds } => {
+                format!("Remaining time ({remaining} seconds) is not more than HaltSeconds ({halt_seconds}).")
+            }
+            HaltReason::Recorded(reason) => format!("Reason: {reason}."),
+            HaltReason::NoCheckpointsLeft => "No checkpoints remaining.".to_owned(),
+            HaltReason::ExitBefore { time } => {
+                let time = local_time(*time, zone);
+                format!("Current time ({now}) is past ExitBefore-HaltSeconds time ({time}).")
+            }
+            HaltReason::ExitAfter { time } => {
+                let time = local_time(*time, zone);
+                format!("Current time ({now}) is past ExitAfter time ({time}).")
+            }
+        }
+    }
+}
+
+/// A time as C's `asctime` writes it, and with it `scr_halt` and `scr_retries_halt`; one that no calendar has stays a
+/// number.
+pub fn local_time<Z: TimeZone>(seconds: i64, zone: &Z) -> String
+where
+    Z::Offset: std::fmt::Display,
+{
+    match DateTime::from_timestamp(seconds, 0) {
+        Some(time) => time.with_timezone(zone).format("%a %b %e %H:%M:%S %Y").to_string(),
+        None => seconds.to_string(),
+    }
+}
+
+impl HaltFile {
+    /// No condition.
+    pub fn new() -> Self {
+        HaltFile::default()
+    }
+
+    /// Takes a tree, after a look at its numbers. Keys that are not known stay in it.
+    ///
+    /// # Errors
+    /// A condition that is not a number: it cannot be told whether to halt.
+    pub fn from_tree(tree: Tree) -> Result<HaltFile, ContentError> {
+        for key in [CHECKPOINTS_LEFT, EXIT_AFTER, EXIT_BEFORE, HALT_SECONDS] {
+            if let Some(value) = tree.value(key) {
+                parse::<i64>(key, value, "a number")?;
+            }
+        }
+        Ok(HaltFile { tree })
+    }
+
+    /// The tree, as it would be written.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Reads a halt file under a shared lock; `None` when there is none, which means: go on.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read. The original took that for "go on" and ran against the user's wish; an empty
+    /// or damaged file may have held a reason to halt.
+    pub fn read(path: &Path) -> Result<Option<HaltFile>, ControlError> {
+        read_shared(path)?.map(|tree| in_file(path, tree)).transpose()
+    }
+
+    /// Changes a halt file under its lock, making it if it is not there, and returns what `change` returned.
+    ///
+    /// # Errors
+    /// When it cannot be locked, read or replaced; it is then as it was.
+    pub fn update<R>(path: &Path, change: impl FnOnce(&mut HaltFile) -> R) -> Result<R, ControlError> {
+        let (locked, tree) = Locked::open(path)?;
+        let mut halt = in_file(path, tree)?;
+        let result = change(&mut halt);
+        locked.write(&halt.tree)?;
+        Ok(result)
+    }
+
+    /// Removes a halt file (`scr_halt --remove`); says whether there was one.
+    ///
+    /// # Errors
+    /// When it is there and cannot be removed.
+    pub fn remove(path: &Path) -> Result<bool, ControlError> {
+        Ok(durable::remove(path).map_err(FileError::from)?)
+    }
+
+    /// The conditions that hold, in the order in which the library looks at them; the first is the one to record.
+    ///
+    /// `now` is in seconds since 1970; `seconds_remaining` is what is left of the allocation, where that is known;
+    /// `default_halt_seconds` (`SCR_HALT_SECONDS`) stands in for a file without HaltSeconds.
+    pub fn check(&self, now: i64, seconds_remaining: Option<i64>, default_halt_seconds: Option<i64>) -> Vec<HaltReason> {
+        let mut reasons = Vec::new();
+        let halt_seconds = self.halt_seconds().or(default_halt_seconds);
+        if let (Some(remaining), Some(halt_seconds)) = (seconds_remaining, halt_seconds)
+            && remaining <= halt_seconds
+        {
+            reasons.push(HaltReason::TimeLimit { remaining, halt_seconds });
+        }
+        if let Some(reason) = self.reason() {
+            reasons.push(HaltReason::Recorded(reason.to_owned()));
+        }
+        // Exactly 0: a negative number is no limit.
+        if self.checkpoints_left() == Some(0) {
+            reasons.push(HaltReason::NoCheckpointsLeft);
+        }
+        if let Some(before) = self.exit_before() {
+            let time = before.saturating_sub(halt_seconds.unwrap_or(0));
+            if now >= time {
+                reasons.push(HaltReason::ExitBefore { time });
+            }
+        }
+        if let Some(time) = self.exit_after().filter(|time| now >= *time) {
+            reasons.push(HaltReason::ExitAfter { time });
+        }
+        reasons
+    }
+
+    /// Counts a good checkpoint. At 0 the counter stays: one step further, and "halt" would have become "no limit".
+    pub fn decrement(&mut self) {
+        if let Some(left) = self.checkpoints_left().filter(|left| *left > 0) {
+            self.set_checkpoints_left(left - 1);
+        }
+    }
+
+    /// The recorded reason; an empty one is none.
+    pub fn reason(&self) -> Option<&str> {
+        self.tree.value(EXIT_REASON).filter(|reason| !reason.is_empty())
+    }
+
+    /// Records a reason, in place of an earlier one.
+    pub fn set_reason(&mut self, reason: &str) {
+        self.tree.put(EXIT_REASON, reason);
+    }
+
+    /// Takes the reason back; says whether there was one.
+    pub fn unset_reason(&mut self) -> bool {
+        self.tree.unset(EXIT_REASON)
+    }
+
+    /// Checkpoints to take until the run halts; negative is no limit.
+    pub fn checkpoints_left(&self) -> Option<i64> {
+        self.tree.parsed(CHECKPOINTS_LEFT)
+    }
+
+    /// Halts after so many checkpoints more.
+    pub fn set_checkpoints_left(&mut self, checkpoints: i64) {
+        self.tree.put(CHECKPOINTS_LEFT, checkpoints);
+    }
+
+    /// Takes the counter back; says whether there was one.
+    pub fn unset_checkpoints_left(&mut self) -> bool {
+        self.tree.unset(CHECKPOINTS_LEFT)
+    }
+
+    /// The time before which to halt.
+    pub fn exit_before(&self) -> Option<i64> {
+        self.tree.parsed(EXIT_BEFORE)
+    }
+
+    /// Halts HaltSeconds before this time.
+    pub fn set_exit_before(&mut self, time: i64) {
+        self.tree.put(EXIT_BEFORE, time);
+    }
+
+    /// Takes the time back; says whether there was one.
+    pub fn unset_exit_before(&mut self) -> bool {
+        self.tree.unset(EXIT_BEFORE)
+    }
+
+    /// The time after which to halt.
+    pub fn exit_after(&self) -> Option<i64> {
+        self.tree.parsed(EXIT_AFTER)
+    }
+
+    /// Halts at this time.
+    pub fn set_exit_after(&mut self, time: i64) {
+        self.tree.put(EXIT_AFTER, time);
+    }
+
+    /// Takes the time back; says whether there was one.
+    pub fn unset_exit_after(&mut self) -> bool {
+        self.tree.unset(EXIT_AFTER)
+    }
+
+    /// The seconds that must be left to go on.
+    pub fn halt_seconds(&self) -> Option<i64> {
+        self.tree.parsed(HALT_SECONDS)
+    }
+
+    /// Halts when no more than so many seconds are left.
+    pub fn set_halt_seconds(&mut self, seconds: i64) {
+        self.tree.put(HALT_SECONDS, seconds);
+    }
+
+    /// Takes the seconds back; says whether there were any.
+    pub fn unset_halt_seconds(&mut self) -> bool {
+        self.tree.unset(HALT_SECONDS)
+    }
+}
+
+fn in_file(path: &Path, tree: Tree) -> Result<HaltFile, ControlError> {
+    HaltFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })
+}

@@ -1,0 +1,40 @@
+//! The nodes file: how many nodes the last run used (`FORMATS.md` §9).
+
+use std::path::Path;
+
+use super::{ContentError, ControlError, required};
+use crate::kvtree::{Tree, file};
+
+const NODES: &str = "NODES";
+
+/// The tree of a nodes file.
+pub fn to_tree(nodes: u32) -> Tree {
+    let mut tree = Tree::new();
+    tree.put(NODES, nodes);
+    tree
+}
+
+/// The number of nodes in the tree of a nodes file.
+///
+/// # Errors
+/// When it is not there, or not a number.
+pub fn from_tree(tree: &Tree) -> Result<u32, ContentError> {
+    required(tree, NODES, "a number of nodes")
+}
+
+/// Reads a nodes file; `None` when there is none.
+///
+/// # Errors
+/// When there is one that cannot be read, or does not say the number.
+pub fn read(path: &Path) -> Result<Option<u32>, ControlError> {
+    let number = |tree| from_tree(&tree).map_err(|source| ControlError::Content { path: path.to_owned(), source });
+    file::read_if_there(path)?.map(number).transpose()
+}
+
+/// Replaces a nodes file.
+///
+/// # Errors
+/// When it cannot be replaced; the old one is then untouched.
+pub fn write(path: &Path, nodes: u32) -> Result<(), ControlError> {
+    Ok(file::write(path, &to_tree(nodes))?)
+}

@@ -1,0 +1,242 @@
+//! The transfer file: what an asynchronous flush has to copy and how far it is (`FORMATS.md` §10).
+//!
+//! The run asks in it (files, COMMAND), who copies answers in it (WRITTEN, STATE, FLAG); both change it under its lock.
+
+use std::path::Path;
+
+use super::{ContentError, ControlError, parse, required};
+use crate::kvtree::Tree;
+use crate::kvtree::file::{Locked, read_shared};
+
+const FILES: &str = "FILES";
+const DESTINATION: &str = "DESTINATION";
+const SIZE: &str = "SIZE";
+const WRITTEN: &str = "WRITTEN";
+const BANDWIDTH: &str = "BW";
+const PERCENT: &str = "PERCENT";
+const COMMAND: &str = "COMMAND";
+const STATE: &str = "STATE";
+const FLAG: &str = "FLAG";
+const DONE: &str = "DONE";
+
+/// What the run wants of who copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Copy.
+    Run,
+    /// Stop copying, stay.
+    Stop,
+    /// Stop copying, go.
+    Exit,
+}
+
+impl Command {
+    /// The word in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Command::Run => "RUN",
+            Command::Stop => "STOP",
+            Command::Exit => "EXIT",
+        }
+    }
+}
+
+/// What who copies is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing.
+    Stopped,
+    /// Copying.
+    Running,
+}
+
+impl State {
+    /// The word in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Stopped => "STOPPED",
+            State::Running => "RUNNING",
+        }
+    }
+}
+
+/// One file to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// From where, as the node sees it.
+    pub source: String,
+    /// To where.
+    pub destination: String,
+    /// Bytes in all.
+    pub size: u64,
+    /// Bytes that are there and synchronised.
+    pub written: u64,
+}
+
+/// What there is to copy, and how far it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TransferFile {
+    tree: Tree,
+}
+
+impl TransferFile {
+    /// Nothing to copy.
+    pub fn new() -> Self {
+        TransferFile::default()
+    }
+
+    /// Takes a tree, after a look at its values. Keys that are not known stay in it.
+    ///
+    /// # Errors
+    /// A file without destination or sizes, or a value that is not what its key needs.
+    pub fn from_tree(tree: Tree) -> Result<TransferFile, ContentError> {
+        let unknown = |key: &str, value: &str, expected| {
+            Err(ContentError::Value { key: key.to_owned(), value: value.to_owned(), expected })
+        };
+        for (source, entry) in tree.get(FILES).into_iter().flat_map(Tree::iter) {
+            transfer(source, entry)?;
+        }
+        for key in [BANDWIDTH, PERCENT] {
+            if let Some(value) = tree.value(key)
+                && !parse::<f64>(key, value, "a number")?.is_finite()
+            {
+                return unknown(key, value, "a finite number");
+            }
+        }
+        match tree.value(COMMAND) {
+            None | Some("RUN" | "STOP" | "EXIT") => {}
+            Some(value) => return unknown(COMMAND, value, "RUN, STOP or EXIT"),
+        }
+        match tree.value(STATE) {
+            // EXITING is defined and never written by the original.
+            None | Some("STOPPED" | "RUNNING" | "EXITING") => {}
+            Some(value) => return unknown(STATE, value, "STOPPED or RUNNING"),
+        }
+        Ok(TransferFile { tree })
+    }
+
+    /// The tree, as it would be written.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Reads a transfer file under a shared lock; `None` when there is none.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read.
+    pub fn read(path: &Path) -> Result<Option<TransferFile>, ControlError> {
+        read_shared(path)?.map(|tree| in_file(path, tree)).transpose()
+    }
+
+    /// Changes a transfer file under its lock, making it if it is not there, and returns what `change` returned.
+    ///
+    /// # Errors
+    /// When it cannot be locked, read or replaced; it is then as it was.
+    pub fn update<R>(path: &Path, change: impl FnOnce(&mut TransferFile) -> R) -> Result<R, ControlError> {
+        let (locked, tree) = Locked::open(path)?;
+        let mut transfers = in_file(path, tree)?;
+        let result = change(&mut transfers);
+        locked.write(&transfers.tree)?;
+        Ok(result)
+    }
+
+    /// The files, in stored order.
+    pub fn files(&self) -> Vec<Transfer> {
+        let entries = self.tree.get(FILES).into_iter().flat_map(Tree::iter);
+        entries.filter_map(|(source, entry)| transfer(source, entry).ok()).collect()
+    }
+
+    /// Asks for files to be copied, and sets the limits where none are set: bytes a second, and percent of a CPU.
+    pub fn request(&mut self, files: &[Transfer], bandwidth: f64, percent: f64) {
+        // The original builds a list and merges it: that reverses it.
+        let mut list = Tree::new();
+        for file in files {
+            let entry = list.set_kv(FILES, &file.source);
+            entry.put(DESTINATION, &file.destination);
+            entry.put(SIZE, file.size);
+            entry.put(WRITTEN, file.written);
+        }
+        self.tree.merge(&list);
+        for (key, value) in [(BANDWIDTH, bandwidth), (PERCENT, percent)] {
+            if self.tree.get(key).is_none() {
+                // C's `%f`.
+                self.tree.put(key, format!("{value:.6}"));
+            }
+        }
+        self.tree.unset(FLAG);
+        self.set_command(Command::Run);
+    }
+
+    /// Says how much of a file is written; nothing if it is not asked for any more.
+    pub fn set_written(&mut self, source: &str, bytes: u64) {
+        if let Some(entry) = self.tree.get_kv_mut(FILES, source) {
+            entry.put(WRITTEN, bytes);
+        }
+    }
+
+    /// Removes a file from the list; says whether it was there.
+    pub fn remove_file(&mut self, source: &str) -> bool {
+        self.tree.unset_kv(FILES, source)
+    }
+
+    /// True if every file on the list is written: how the library finds a flush finished.
+    pub fn all_written(&self) -> bool {
+        self.files().iter().all(|file| file.written >= file.size)
+    }
+
+    /// Bytes a second that may be written.
+    pub fn bandwidth(&self) -> Option<f64> {
+        self.tree.parsed(BANDWIDTH)
+    }
+
+    /// Percent of a CPU that may be used; 0 is no limit.
+    pub fn percent(&self) -> Option<f64> {
+        self.tree.parsed(PERCENT)
+    }
+
+    /// What the run wants.
+    pub fn command(&self) -> Option<Command> {
+        let word = self.tree.value(COMMAND)?;
+        [Command::Run, Command::Stop, Command::Exit].into_iter().find(|command| command.as_str() == word)
+    }
+
+    /// Says what the run wants.
+    pub fn set_command(&mut self, command: Command) {
+        self.tree.put(COMMAND, command.as_str());
+    }
+
+    /// What who copies is doing.
+    pub fn state(&self) -> Option<State> {
+        let word = self.tree.value(STATE)?;
+        [State::Stopped, State::Running].into_iter().find(|state| state.as_str() == word)
+    }
+
+    /// Says what who copies is doing.
+    pub fn set_state(&mut self, state: State) {
+        self.tree.put(STATE, state.as_str());
+    }
+
+    /// True once nothing was left to copy.
+    pub fn is_done(&self) -> bool {
+        self.tree.get_kv(FLAG, DONE).is_some()
+    }
+
+    /// Says that nothing is left to copy: STATE STOPPED and FLAG DONE.
+    pub fn set_done(&mut self) {
+        self.set_state(State::Stopped);
+        self.tree.put(FLAG, DONE);
+    }
+}
+
+fn transfer(source: &str, entry: &Tree) -> Result<Transfer, ContentError> {
+    Ok(Transfer {
+        source: source.to_owned(),
+        destination: required(entry, DESTINATION, "a path")?,
+        size: required(entry, SIZE, "a number of bytes")?,
+        written: required(entry, WRITTEN, "a number of bytes")?,
+    })
+}
+
+fn in_file(path: &Path, tree: Tree) -> Result<TransferFile, ControlError> {
+    TransferFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })
+}

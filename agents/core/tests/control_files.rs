@@ -1,0 +1,646 @@
+//! The typed control files: what the original did, done again with our operations, gives the original's bytes.
+//!
+//! Exceptions, all from `FORMATS.md` §1 and §6, and none of a control file that a run writes for itself: meta files that
+//! came through MPI (partner copies, files moved or rebuilt at a restart) have their elements in reverse order, and meta
+//! files that `scr_rebuild_xor` wrote have another one. Those are compared by content. Filemaps after a restart were
+//! merged and sent around in the order of messages; `a3`'s second state and `h-index` are read, not replayed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chrono::Utc;
+use holdfast_core::control::filemap::{Filemap, MasterFilemap};
+use holdfast_core::control::flush::{FlushFile, Location};
+use holdfast_core::control::halt::{HaltFile, HaltReason, reason};
+use holdfast_core::control::meta::{FileKind, Meta, format_crc, parse_crc};
+use holdfast_core::control::nodes;
+use holdfast_core::control::transfer::{Command, State, Transfer, TransferFile};
+use holdfast_core::ids::{CheckpointId, NodeName, Rank};
+use holdfast_core::kvtree::file::{encode, read};
+use holdfast_core::kvtree::{Tree, print};
+use holdfast_testkit::{files_below, fixtures, scratch_copy};
+
+const JOB: &str = "user1/scr.1145655";
+/// When the fixtures asked `scr_retries_halt`: 2026-11-20 10:26:03.
+const ASKED: i64 = 1_795_170_363;
+
+fn scr(path: &str) -> PathBuf {
+    fixtures("scr").join(path)
+}
+
+fn node(state: &str, node: u32) -> PathBuf {
+    scr(state).join("tree").join(format!("node{node}")).join(JOB)
+}
+
+fn bytes(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap()
+}
+
+fn same_bytes(tree: &Tree, path: &Path) {
+    let original = bytes(path);
+    assert_eq!(print::text(tree), print::text(&read(path).unwrap()), "{}", path.display());
+    assert_eq!(encode(tree), original, "{}", path.display());
+}
+
+fn named(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|file| file == name)
+}
+
+// Meta files.
+
+#[test]
+fn every_meta_file_says_the_same_when_written_again() {
+    let (mut identical, mut reordered) = (0, Vec::new());
+    for path in files_below(&fixtures("scr")) {
+        let is_meta = path.extension().is_some_and(|extension| extension == "scr");
+        if !is_meta || named(&path, "index.scr") || named(&path, "summary.scr") {
+            continue;
+        }
+        // Two drains have deliberately short meta files.
+        let Ok(tree) = read(&path) else { continue };
+        let again = Meta::from_tree(&tree).unwrap_or_else(|error| panic!("{}: {error}", path.display())).to_tree();
+        assert!(again.same_content(&tree), "{}", path.display());
+        if again == tree {
+            assert_eq!(encode(&again), bytes(&path));
+            identical += 1;
+        } else {
+            reordered.push((path, again.reversed() == tree));
+        }
+    }
+    assert!(identical > 500, "{identical}");
+    for (path, reversed) in reordered {
+        let text = path.to_str().unwrap();
+        let by_rebuild = ["f-drain-xor/", "f2-", "f3-", "s-srun"].iter().any(|part| text.contains(part));
+        let by_message = ["c-partner/", "g-drain-partner/", "e-multi", "a3-", "h-index"].iter().any(|part| text.contains(part));
+        assert!((by_message && reversed) || by_rebuild || by_message, "{text}");
+    }
+}
+
+#[test]
+fn a_crc_is_written_without_padding_and_zero_without_prefix() {
+    assert_eq!((format_crc(0), format_crc(0x0927_6ff0)), ("0".to_owned(), "0x9276ff0".to_owned()));
+    for (text, crc) in [("0", Some(0)), ("0x9276ff0", Some(0x0927_6ff0)), ("010", Some(8)), ("12", Some(12))] {
+        assert_eq!(parse_crc(text), crc);
+    }
+    for text in ["", "0x", "0x+1", "-1", "+1", "0x100000000", "x", "09"] {
+        assert_eq!(parse_crc(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn a_meta_file_that_names_another_directory_or_lacks_something_is_refused() {
+    let good = Meta {
+        file: "rank_0.ckpt".to_owned(),
+        kind: FileKind::Full,
+        size: 10,
+        checkpoint: CheckpointId(1),
+        rank: Rank(0),
+        ranks: 4,
+        complete: true,
+        crc: Some(0),
+    };
+    assert_eq!(Meta::from_tree(&good.to_tree()), Ok(good.clone()));
+    for (key, value) in [
+        ("FILE", "../../etc/passwd"),
+        ("FILE", "/etc/passwd"),
+        ("FILE", ".."),
+        ("SIZE", "-1"),
+        ("RANK", "4294967296"),
+        ("CRC", "0x1ffffffff"),
+        ("TYPE", "PARTNER"),
+        ("COMPLETE", "yes"),
+    ] {
+        let mut tree = good.to_tree();
+        tree.put(key, value);
+        let error = Meta::from_tree(&tree).unwrap_err();
+        assert!(error.to_string().contains(key), "{error}");
+    }
+    for key in ["FILE", "SIZE", "RANK", "RANKS", "CKPT", "TYPE"] {
+        let mut tree = good.to_tree();
+        tree.unset(key);
+        assert!(Meta::from_tree(&tree).unwrap_err().to_string().contains(key));
+    }
+    let mut twice = good.to_tree();
+    twice.set_kv("SIZE", 11);
+    assert!(Meta::from_tree(&twice).is_err());
+}
+
+#[test]
+fn a_file_is_there_only_if_it_and_its_meta_file_agree() {
+    let copy = scratch_copy(&node("a-xor4/killed-after-flush", 0).join("index.0/checkpoint.3"));
+    let file = copy.path().join("rank_0.ckpt");
+    let usable = |rank, checkpoint, ranks| Meta::of_usable(&file, CheckpointId(checkpoint), Rank(rank), ranks);
+    assert_eq!(usable(0, 3, Some(4)).unwrap().size, 10001);
+    assert!(usable(1, 3, None).is_err());
+    assert!(usable(0, 2, None).is_err());
+    assert!(usable(0, 3, Some(5)).is_err());
+    fs::File::options().write(true).open(&file).unwrap().set_len(10000).unwrap();
+    assert!(usable(0, 3, None).unwrap_err().to_string().contains("SIZE 10001, expected is 10000"));
+    fs::remove_file(&file).unwrap();
+    assert!(usable(0, 3, None).is_err());
+}
+
+// Filemaps.
+
+/// What the library of the fixtures knew when it made a descriptor.
+struct Group {
+    scheme: &'static str,
+    groups: u32,
+    id: u32,
+    size: u32,
+    rank: u32,
+    hop: u32,
+    set: u32,
+}
+
+fn descriptor(base: &str, group: &Group) -> Tree {
+    let mut tree = Tree::new();
+    tree.put("SET_SIZE", group.set);
+    tree.put("HOP_DISTANCE", group.hop);
+    tree.put("GROUP_RANK", group.rank);
+    tree.put("GROUP_SIZE", group.size);
+    tree.put("GROUP_ID", group.id);
+    tree.put("GROUPS", group.groups);
+    tree.put("TYPE", group.scheme);
+    tree.put("DIRECTORY", format!("{base}/{JOB}/index.0"));
+    tree.put("BASE", base);
+    tree.put("INTERVAL", 1);
+    tree.put("INDEX", 0);
+    tree.put("ENABLED", 1);
+    tree
+}
+
+/// One rank a node, one XOR set of all: what a rank of a-xor4 does to its filemap.
+struct XorRank {
+    map: Filemap,
+    rank: u32,
+}
+
+impl XorRank {
+    const RANKS: u32 = 4;
+
+    fn new(rank: u32) -> Self {
+        XorRank { map: Filemap::new(), rank }
+    }
+
+    fn descriptor_of(rank: u32) -> Tree {
+        let group = Group { scheme: "XOR", groups: 1, id: 0, size: Self::RANKS, rank, hop: 1, set: 4 };
+        descriptor(&format!("/tmp/scr-fixture/node{rank}"), &group)
+    }
+
+    fn path(&self, checkpoint: u64, name: &str) -> String {
+        format!("/tmp/scr-fixture/node{}/{JOB}/index.0/checkpoint.{checkpoint}/{name}", self.rank)
+    }
+
+    fn start(&mut self, checkpoint: u64) {
+        let (id, rank) = (CheckpointId(checkpoint), Rank(self.rank));
+        self.map.set_descriptor(id, rank, Self::descriptor_of(self.rank));
+        self.map.add_file(id, rank, &self.path(checkpoint, &format!("rank_{rank}.ckpt")));
+    }
+
+    fn complete(&mut self, checkpoint: u64) {
+        let (id, rank) = (CheckpointId(checkpoint), Rank(self.rank));
+        let left = (self.rank + Self::RANKS - 1) % Self::RANKS;
+        // A descriptor that came in a message is reversed.
+        self.map.set_descriptor(id, Rank(left), Self::descriptor_of(left).reversed());
+        self.map.add_file(id, rank, &self.path(checkpoint, &format!("{}_of_4_in_0.xor", self.rank + 1)));
+        self.map.set_expected(id, rank, 2);
+    }
+
+    fn checkpoint(&mut self, checkpoint: u64) {
+        self.start(checkpoint);
+        self.complete(checkpoint);
+    }
+}
+
+#[test]
+fn the_operations_of_a_xor_run_give_the_filemaps_of_its_nodes() {
+    for rank in 0..4 {
+        let mut run = XorRank::new(rank);
+        run.checkpoint(1);
+        same_bytes(run.map.tree(), &node("a-xor4/crc-on-copy", rank).join("filemap_0.scrinfo"));
+        run.start(2);
+        same_bytes(run.map.tree(), &node("a-xor4/killed-mid-checkpoint", rank).join("filemap_0.scrinfo"));
+        assert_eq!(run.map.expected(CheckpointId(2), Rank(rank)), None);
+        assert!(!run.map.is_complete(CheckpointId(2), Rank(rank)));
+        run.complete(2);
+        same_bytes(run.map.tree(), &node("a-xor4/finalized", rank).join("filemap_0.scrinfo"));
+        run.map.remove_checkpoint(CheckpointId(1));
+        run.checkpoint(3);
+        same_bytes(run.map.tree(), &node("a-xor4/killed-after-flush", rank).join("filemap_0.scrinfo"));
+        same_bytes(run.map.tree(), &node("a-xor4/killed-before-flush", rank).join("filemap_0.scrinfo"));
+    }
+}
+
+#[test]
+fn the_operations_of_a_partner_run_give_the_filemaps_of_its_nodes() {
+    let files: [&[&str]; 4] =
+        [&["rank_0.ckpt"], &["rank_1.ckpt", "rank_1.extra"], &["rank_2.ckpt", "rank_2.b", "rank_2.c"], &["rank_3.ckpt"]];
+    let described = |rank: u32| {
+        let group = Group { scheme: "PARTNER", groups: 1, id: 0, size: 4, rank, hop: 1, set: 8 };
+        descriptor(&format!("/tmp/scr-fixture/node{rank}"), &group)
+    };
+    for rank in 0..4_u32 {
+        let left = (rank + 3) % 4;
+        let mut map = Filemap::new();
+        for id in [CheckpointId(1), CheckpointId(2)] {
+            let path = |name: &str| format!("/tmp/scr-fixture/node{rank}/{JOB}/index.0/checkpoint.{id}/{name}");
+            let (own, theirs) = (Rank(rank), Rank(left));
+            map.set_descriptor(id, own, described(rank));
+            for name in files[rank as usize] {
+                map.add_file(id, own, &path(name));
+            }
+            map.set_expected(id, theirs, files[left as usize].len() as u32);
+            map.set_partner(id, theirs, &NodeName::new(format!("node{left}")));
+            map.set_descriptor(id, theirs, described(left).reversed());
+            // Copies are sent in the order of the owner's list, the last routed file first.
+            for name in files[left as usize].iter().rev() {
+                map.add_file(id, theirs, &path(name));
+            }
+            map.set_expected(id, own, files[rank as usize].len() as u32);
+        }
+        // The index lists ranks in the order of their first entries.
+        same_bytes(map.tree(), &node("c-partner/killed-before-flush", rank).join("filemap_0.scrinfo"));
+        assert_eq!(map.partner(CheckpointId(2), Rank(left)), Some(NodeName::new(format!("node{left}"))));
+        assert_eq!(map.partner(CheckpointId(2), Rank(rank)), None);
+        assert!(map.is_complete(CheckpointId(2), Rank(left)));
+    }
+}
+
+#[test]
+fn the_master_filemap_lists_the_filemaps_of_a_node() {
+    let control = node("b-xor4-2groups/killed-before-flush", 0);
+    let mut master = MasterFilemap::new();
+    for local_rank in 0..2 {
+        master.add(&format!("/tmp/scr-fixture/node0/{JOB}/filemap_{local_rank}.scrinfo"));
+    }
+    same_bytes(master.tree(), &control.join("filemap.scrinfo"));
+    assert_eq!(MasterFilemap::read(&control.join("filemap.scrinfo")).unwrap(), master);
+    assert_eq!(master.filemaps().count(), 2);
+}
+
+#[test]
+fn every_filemap_is_read_and_answers_for_its_ranks() {
+    let mut maps = 0;
+    for path in files_below(&fixtures("scr")) {
+        if !path.file_name().unwrap().to_str().unwrap().starts_with("filemap_") || path.extension().unwrap() != "scrinfo" {
+            continue;
+        }
+        let map = Filemap::read(&path).unwrap();
+        for id in map.checkpoints() {
+            for rank in map.ranks(id) {
+                let listed = map.files(id, rank).count() as u32;
+                assert!(map.descriptor(id, rank).is_some(), "{}", path.display());
+                // A neighbour's descriptor, or an unfinished checkpoint, has no EXPECT.
+                assert_eq!(map.is_complete(id, rank), map.expected(id, rank) == Some(listed));
+            }
+        }
+        maps += 1;
+    }
+    assert!(maps > 100, "{maps}");
+}
+
+#[test]
+fn a_rank_is_extracted_with_all_it_has_and_merging_brings_it_back() {
+    let whole = Filemap::read(&node("a-xor4/killed-after-flush", 0).join("filemap_0.scrinfo")).unwrap();
+    let mut rest = whole.clone();
+    let extracted = rest.extract_rank(Rank(0));
+    assert_eq!(extracted.all_ranks(), [Rank(0)]);
+    assert_eq!(extracted.checkpoints(), [CheckpointId(2), CheckpointId(3)]);
+    assert_eq!(rest.all_ranks(), [Rank(3)]);
+    rest.merge(&extracted);
+    assert!(rest.tree().same_content(whole.tree()));
+    assert!(rest.extract_rank(Rank(77)).is_empty());
+    rest.remove_rank(Rank(0));
+    rest.remove_rank(Rank(3));
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn files_are_removed_one_by_one_and_leave_the_rank_incomplete() {
+    let (id, rank) = (CheckpointId(1), Rank(0));
+    let mut map = Filemap::new();
+    map.add_file(id, rank, "/tmp/a");
+    map.set_expected(id, rank, 1);
+    assert!(map.is_complete(id, rank));
+    assert!(map.remove_file(id, rank, "/tmp/a"));
+    assert!(!map.remove_file(id, rank, "/tmp/a"));
+    assert!(!map.is_complete(id, rank));
+    map.unset_expected(id, rank);
+    assert_eq!(map.expected(id, rank), None);
+    map.remove(id, rank);
+    assert!(map.is_empty());
+}
+
+#[test]
+fn a_filemap_with_numbers_that_are_none_is_refused() {
+    for path in [["RANK", "x", "CKPT", "1"], ["RANK", "0", "CKPT", "-1"]] {
+        let mut tree = Tree::new();
+        tree.set_kv(path[0], path[1]).set_kv(path[2], path[3]);
+        assert!(Filemap::from_tree(tree).is_err());
+    }
+    let mut tree = Tree::new();
+    tree.set_kv("RANK", 0).set_kv("CKPT", 1).put("EXPECT", "many");
+    assert!(Filemap::from_tree(tree).is_err());
+}
+
+// Flush and nodes files.
+
+#[test]
+fn the_operations_of_a_run_give_its_flush_files() {
+    let mut flush = FlushFile::new();
+    let same = |flush: &FlushFile, state: &str| {
+        same_bytes(flush.tree(), &node(state, 0).join("flush.scrinfo"));
+        assert_eq!(&FlushFile::read(&node(state, 0).join("flush.scrinfo")).unwrap().unwrap(), flush);
+    };
+    flush.set(CheckpointId(1), Location::Cache);
+    same(&flush, "a-xor4/crc-on-copy");
+    // An asynchronous flush begins, and ends.
+    let mut asynchronous = flush.clone();
+    asynchronous.set(CheckpointId(1), Location::Flushing);
+    same(&asynchronous, "h-async-flush/requested");
+    flush.set(CheckpointId(2), Location::Cache);
+    let mut finalized = flush.clone();
+    finalized.set(CheckpointId(2), Location::ParallelFileSystem);
+    same(&finalized, "a-xor4/finalized");
+    let mut later = finalized.clone();
+    assert!(later.remove(CheckpointId(1)));
+    later.set(CheckpointId(3), Location::Cache);
+    same(&later, "a-xor4/killed-after-flush");
+    let mut ended = flush.clone();
+    ended.set(CheckpointId(2), Location::Flushing);
+    ended.remove(CheckpointId(1));
+    ended.set(CheckpointId(3), Location::Cache);
+    ended.set(CheckpointId(2), Location::ParallelFileSystem);
+    ended.unset(CheckpointId(2), Location::Flushing);
+    same(&ended, "h-async-flush/completed-by-library");
+    flush.remove(CheckpointId(1));
+    flush.set(CheckpointId(3), Location::Cache);
+    same(&flush, "a-xor4/killed-before-flush");
+}
+
+#[test]
+fn flush_and_nodes_files_answer_as_the_original_programs_do() {
+    for state in ["finalized", "killed-after-flush", "killed-before-flush"] {
+        let control = node(&format!("a-xor4/{state}"), 0);
+        let flush = FlushFile::read(&control.join("flush.scrinfo")).unwrap().unwrap();
+        let output = fs::read_to_string(scr(&format!("h-control-files/flush_file/a-{state}.node0.out"))).unwrap();
+        let mut lines = output.lines();
+        while let Some(command) = lines.next() {
+            let answer: Vec<&str> = lines.by_ref().take_while(|line| !line.starts_with("rc=")).collect();
+            if command.ends_with("--latest") {
+                assert_eq!(answer, [flush.latest().unwrap().to_string()]);
+            } else if let Some((_, id)) = command.split_once("--needflush ") {
+                let needed = flush.needs_flush(id.parse().unwrap());
+                assert!(output.contains(&format!("{command}\nrc={}\n", i32::from(!needed))), "{state}: {command}");
+            } else {
+                assert_eq!(answer, [nodes::read(&control.join("nodes.scrinfo")).unwrap().unwrap().to_string()]);
+            }
+        }
+    }
+    assert_eq!(FlushFile::read(Path::new("/nonexistent/flush.scrinfo")).unwrap(), None);
+    assert_eq!(nodes::read(Path::new("/nonexistent/nodes.scrinfo")).unwrap(), None);
+}
+
+#[test]
+fn an_interrupted_asynchronous_flush_still_needs_one() {
+    let flush = FlushFile::read(&node("h-async-flush/done-after-kill", 0).join("flush.scrinfo")).unwrap().unwrap();
+    assert!(flush.is_in(CheckpointId(1), Location::Flushing));
+    assert!(flush.needs_flush(CheckpointId(1)));
+}
+
+#[test]
+fn every_nodes_file_has_the_original_s_bytes() {
+    let mut files = 0;
+    for path in files_below(&fixtures("scr")).into_iter().filter(|path| named(path, "nodes.scrinfo")) {
+        same_bytes(&nodes::to_tree(nodes::read(&path).unwrap().unwrap()), &path);
+        files += 1;
+    }
+    assert!(files > 50);
+    assert!(nodes::from_tree(&Tree::new()).is_err());
+}
+
+// Halt files.
+
+fn time(text: &str) -> i64 {
+    chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S").unwrap().and_utc().timestamp()
+}
+
+/// Does what a line of `scr_halt` does, in its order: checkpoints, before, after, seconds.
+fn scr_halt(halt: &mut HaltFile, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |option: &str| words.iter().position(|word| *word == option).map(|at| words[at + 1]);
+    if let Some(count) = after("-c") {
+        halt.set_checkpoints_left(count.parse().unwrap());
+    }
+    if let Some(at) = after("-b") {
+        halt.set_exit_before(time(at));
+    }
+    if let Some(at) = after("-a") {
+        halt.set_exit_after(time(at));
+    }
+    if let Some(seconds) = after("-s") {
+        halt.set_halt_seconds(seconds.parse().unwrap());
+    }
+    if words.len() == 1 || words.contains(&"-i") {
+        halt.set_reason(reason::JOB_HALTED);
+    }
+    if line.contains("--unset") {
+        assert!(halt.unset_checkpoints_left() && halt.unset_exit_before() && halt.unset_exit_after());
+        assert!(halt.unset_halt_seconds() && halt.unset_reason());
+    }
+}
+
+#[test]
+fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
+    let mut cases = 0;
+    for entry in fs::read_dir(scr("h-control-files/halt")).unwrap() {
+        let case = entry.unwrap().path();
+        let (file, commands) = (case.join("halt.scrinfo"), case.join("command.txt"));
+        if !commands.exists() || !file.exists() {
+            continue;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let ours = directory.path().join("halt.scrinfo");
+        for line in fs::read_to_string(commands).unwrap().lines().filter(|line| !line.ends_with("-l")) {
+            HaltFile::update(&ours, |halt| scr_halt(halt, line)).unwrap();
+        }
+        assert_eq!(bytes(&ours), bytes(&file), "{}", case.display());
+
+        let halt = HaltFile::read(&file).unwrap().unwrap();
+        let reasons = halt.check(ASKED, None, None);
+        let said = fs::read_to_string(case.join("scr_retries_halt.out")).unwrap();
+        let mut expected: Vec<&str> = said.lines().collect();
+        let code = expected.pop().unwrap();
+        assert_eq!(code, if reasons.is_empty() { "rc=1" } else { "rc=0" }, "{}", case.display());
+        // The fixtures were asked within two seconds of each other: the second is cut out.
+        let without_now = |text: &str| text.replace("10:26:01", "now").replace("10:26:02", "now").replace("10:26:03", "now");
+        let messages: Vec<String> = reasons
+            .iter()
+            .map(|reason| without_now(&format!("scr_retries_halt: HALT RUN: {}", reason.message(ASKED, &Utc))))
+            .collect();
+        assert_eq!(messages, expected.iter().map(|line| without_now(line)).collect::<Vec<_>>());
+        cases += 1;
+    }
+    assert!(cases >= 13, "{cases}");
+}
+
+#[test]
+fn a_damaged_halt_file_is_an_error_and_not_leave_to_go_on() {
+    // The original said "continue" to both.
+    for case in ["zero-byte", "corrupt"] {
+        let error = HaltFile::read(&scr("h-control-files/halt").join(case).join("halt.scrinfo")).unwrap_err();
+        assert!(error.to_string().contains("halt.scrinfo"), "{error}");
+    }
+    assert_eq!(HaltFile::read(Path::new("/nonexistent/halt.scrinfo")).unwrap(), None);
+    let mut tree = Tree::new();
+    tree.put("ExitBefore", "tomorrow");
+    assert!(HaltFile::from_tree(tree).is_err());
+}
+
+#[test]
+fn the_library_s_halt_after_two_checkpoints_is_counted_down_to_its_bytes() {
+    let mut halt = HaltFile::new();
+    halt.set_checkpoints_left(2);
+    halt.decrement();
+    assert!(halt.check(0, None, None).is_empty());
+    halt.decrement();
+    let reasons = halt.check(0, None, None);
+    assert_eq!(reasons, [HaltReason::NoCheckpointsLeft]);
+    // The library writes the whole file anew, reason first, counter last.
+    let file = node("h-control-files/library-halts-after-2", 0).join("halt.scrinfo");
+    let mut tree = Tree::new();
+    tree.put("ExitReason", reasons[0].as_str());
+    tree.put("CheckpointsLeft", halt.checkpoints_left().unwrap());
+    same_bytes(&tree, &file);
+    assert!(HaltFile::read(&file).unwrap().unwrap().check(0, None, None).len() == 2);
+}
+
+#[test]
+fn a_counter_at_zero_stays_there_and_a_negative_one_is_no_limit() {
+    let mut halt = HaltFile::new();
+    halt.set_checkpoints_left(0);
+    halt.decrement();
+    assert_eq!(halt.check(0, None, None), [HaltReason::NoCheckpointsLeft]);
+    halt.set_checkpoints_left(-1);
+    halt.decrement();
+    assert_eq!((halt.checkpoints_left(), halt.check(0, None, None).len()), (Some(-1), 0));
+}
+
+#[test]
+fn conditions_hold_from_their_very_second_and_are_listed_in_the_library_s_order() {
+    let mut halt = HaltFile::new();
+    halt.set_exit_before(1000);
+    assert!(halt.check(999, None, None).is_empty());
+    assert_eq!(halt.check(1000, None, None), [HaltReason::ExitBefore { time: 1000 }]);
+    assert_eq!(halt.check(900, None, Some(100)), [HaltReason::ExitBefore { time: 900 }]);
+    halt.set_halt_seconds(50);
+    assert!(halt.check(900, None, Some(100)).is_empty(), "the file's HaltSeconds come first");
+    assert!(halt.check(0, Some(51), None).is_empty());
+    assert_eq!(halt.check(0, Some(50), None)[0].as_str(), reason::TIME_LIMIT);
+    halt.set_exit_after(2000);
+    halt.set_checkpoints_left(0);
+    halt.set_reason(reason::FINALIZE_CALLED);
+    let names: Vec<String> = halt.check(5000, Some(0), None).iter().map(|reason| reason.as_str().to_owned()).collect();
+    let expected = ["TIME_LIMIT", "SCR_FINALIZE_CALLED", "NO_CHECKPOINTS_LEFT", "EXIT_BEFORE_TIME", "EXIT_AFTER_TIME"];
+    assert_eq!(names, expected);
+    assert!(halt.check(5000, None, None)[0].is_finished());
+    halt.set_reason("");
+    assert_eq!(halt.reason(), None);
+    halt.set_exit_before(i64::MIN);
+    halt.set_halt_seconds(i64::MAX);
+    assert!(!halt.check(0, None, None).is_empty(), "no overflow");
+}
+
+#[test]
+fn removing_a_halt_file_lets_the_run_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("halt.scrinfo");
+    HaltFile::update(&path, |halt| halt.set_checkpoints_left(7)).unwrap();
+    assert!(HaltFile::remove(&path).unwrap());
+    assert!(!HaltFile::remove(&path).unwrap());
+    assert_eq!(HaltFile::read(&path).unwrap(), None);
+}
+
+// Transfer files.
+
+#[test]
+fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
+    for rank in 0..4_u64 {
+        let file = |state: &str| node(&format!("h-async-flush/{state}"), rank as u32).join("transfer.scrinfo");
+        let requested = TransferFile::read(&file("requested")).unwrap().unwrap();
+        let destination = requested.files()[0].destination.rsplit_once('/').unwrap().0.to_owned();
+        let cache = format!("/tmp/scr-fixture/node{rank}/{JOB}/index.0/checkpoint.1");
+        let list = |destination: &str| -> Vec<Transfer> {
+            [(".scr", 154), ("", 5001 + 17 * rank)]
+                .map(|(end, size)| Transfer {
+                    source: format!("{cache}/rank_{rank}.ckpt{end}"),
+                    destination: format!("{destination}/rank_{rank}.ckpt{end}"),
+                    size,
+                    written: 0,
+                })
+                .into_iter()
+                .rev()
+                .collect()
+        };
+        let start = |bandwidth: f64, destination: &str| {
+            let mut transfers = TransferFile::new();
+            transfers.set_state(State::Stopped);
+            transfers.request(&list(destination), bandwidth, 0.0);
+            transfers
+        };
+        let mut transfers = start(52_428_800.0, &destination);
+        same_bytes(transfers.tree(), &file("requested"));
+        assert_eq!(transfers, requested);
+        assert!(!transfers.all_written());
+
+        // The daemon runs to the end.
+        for done in list(&destination) {
+            transfers.set_written(&done.source, done.size);
+        }
+        transfers.set_done();
+        same_bytes(transfers.tree(), &file("done-after-kill"));
+        assert!(transfers.all_written() && transfers.is_done());
+
+        // The library takes its files off the list.
+        for done in list(&destination) {
+            assert!(transfers.remove_file(&done.source));
+        }
+        transfers.set_command(Command::Stop);
+        same_bytes(transfers.tree(), &file("completed-by-library"));
+
+        // Another one was killed half way.
+        let partly = TransferFile::read(&file("in-progress")).unwrap().unwrap();
+        let destination = partly.files()[0].destination.rsplit_once('/').unwrap().0.to_owned();
+        let mut transfers = start(500.0, &destination);
+        transfers.set_state(State::Running);
+        for file in partly.files().iter().filter(|file| file.written > 0) {
+            transfers.set_written(&file.source, file.written);
+        }
+        same_bytes(transfers.tree(), &file("in-progress"));
+        assert_eq!((transfers.command(), transfers.state()), (Some(Command::Run), Some(State::Running)));
+        assert_eq!((transfers.bandwidth(), transfers.percent()), (Some(500.0), Some(0.0)));
+    }
+}
+
+#[test]
+fn a_second_request_keeps_the_limits_and_takes_back_done() {
+    let mut transfers = TransferFile::new();
+    transfers.request(&[], 500.0, 1.5);
+    transfers.set_done();
+    transfers.request(&[], 900.0, 3.0);
+    assert_eq!((transfers.bandwidth(), transfers.percent()), (Some(500.0), Some(1.5)));
+    assert!(!transfers.is_done());
+}
+
+#[test]
+fn a_transfer_file_with_impossible_values_is_refused() {
+    for (key, value) in [("BW", "inf"), ("BW", "fast"), ("COMMAND", "GO"), ("STATE", "?")] {
+        let mut tree = Tree::new();
+        tree.put(key, value);
+        assert!(TransferFile::from_tree(tree).unwrap_err().to_string().contains(key));
+    }
+    let mut tree = Tree::new();
+    tree.set_kv("FILES", "/tmp/a").put("SIZE", 3);
+    assert!(TransferFile::from_tree(tree).is_err());
+}
