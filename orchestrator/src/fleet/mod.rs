@@ -2,6 +2,7 @@
 //!
 //! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit;
 //! * [`poll`]: one task a node that always has a question under way, so that a broken connection is noticed at once;
+//! * [`roster`]: which agents are there now, for whoever works with them meanwhile;
 //! * [`template`]: what an agent is told when it starts;
 //! * [`fan_out`]: the same request to many agents, a bounded number at a time.
 
@@ -9,6 +10,7 @@ pub mod client;
 pub mod clock;
 mod error;
 pub mod poll;
+pub mod roster;
 pub mod template;
 
 use std::future::Future;
@@ -20,7 +22,8 @@ use tokio::task::JoinSet;
 pub use client::AgentClient;
 pub use clock::Clock;
 pub use error::{FleetError, RequestError};
-pub use poll::{PollNews, Poller};
+pub use poll::{PollNews, PollTarget, Poller};
+pub use roster::Roster;
 pub use template::AgentTemplate;
 
 /// So many requests of one kind are under way at a time: each costs a connection here, and the answers come together.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_core::ids::NodeName;
 use holdfast_wire::run::{AgentStart, TrustMaterial};
+use serde::{Deserialize, Serialize};
 
 use crate::allocation::Allocation;
 use crate::spec::Checkpoint;
@@ -16,8 +17,9 @@ const NODE_MARK: &str = "{node}";
 /// An agent that neither an orchestrator nor ranks need ends after this long; until then an orchestrator can take over.
 const ABANDON_AFTER: Duration = Duration::from_secs(300);
 
-/// The same for all agents of a job, but for the node.
-#[derive(Clone, Debug)]
+/// The same for all agents of a job, but for the node. Kept in the job's state, because whoever takes over, or drains,
+/// starts agents that find what the old ones left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentTemplate {
     /// The job's name.
     pub job: String,

@@ -12,6 +12,11 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// A line is short; a longer one was not written by a supervisor.
 const LONGEST_LINE: usize = 1 << 20;
 
+/// Every so many looks without news it is asked whether the supervisor lives.
+const LOOKS_BETWEEN_QUESTIONS: u32 = 20;
+/// A supervisor that was just started has so many looks to take its lock.
+const LOOKS_TO_BEGIN: u32 = 2_000;
+
 /// Follows the events of one step.
 #[derive(Debug)]
 pub struct Follower {
@@ -19,6 +24,8 @@ pub struct Follower {
     file: Option<File>,
     offset: u64,
     partial: Vec<u8>,
+    quiet: u32,
+    begun: bool,
     done: bool,
 }
 
@@ -32,9 +39,11 @@ pub enum Look {
 }
 
 impl Follower {
-    /// Follows the step in a generation's directory, from its first event.
-    pub fn new(directory: &Path) -> Self {
-        Follower { directory: directory.to_owned(), file: None, offset: 0, partial: Vec::new(), done: false }
+    /// Follows the step in a generation's directory, from its first event. `begun` says that its supervisor was started
+    /// long ago.
+    pub fn new(directory: &Path, begun: bool) -> Self {
+        let directory = directory.to_owned();
+        Follower { directory, file: None, offset: 0, partial: Vec::new(), quiet: 0, begun, done: false }
     }
 
     /// The events since the last look. After [`StepEvent::Done`] there are no more.
@@ -45,13 +54,21 @@ impl Follower {
         if self.done {
             return Ok(Look::Events(Vec::new()));
         }
-        // Asked before reading: what a supervisor wrote before it went is then read in any case.
-        let supervised = step::is_supervised(&self.directory);
-        let events = self.read()?;
-        self.done = events.contains(&StepEvent::Done);
-        if events.is_empty() && !supervised && !self.done {
-            return Ok(Look::Orphaned);
+        let mut events = self.read()?;
+        if events.is_empty() {
+            self.quiet += 1;
+            let ask = self.quiet.is_multiple_of(LOOKS_BETWEEN_QUESTIONS) && (self.begun || self.quiet > LOOKS_TO_BEGIN);
+            if ask && !step::is_supervised(&self.directory) {
+                // What it wrote between our reading and its end.
+                events = self.read()?;
+                if events.is_empty() {
+                    return Ok(Look::Orphaned);
+                }
+            }
+        } else {
+            (self.quiet, self.begun) = (0, true);
         }
+        self.done = events.contains(&StepEvent::Done);
         Ok(Look::Events(events))
     }
 
@@ -97,7 +114,7 @@ mod tests {
     #[test]
     fn events_come_once_and_half_a_line_waits_for_its_end() {
         let base = tempfile::tempdir().unwrap();
-        let mut follower = Follower::new(base.path());
+        let mut follower = Follower::new(base.path(), false);
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n{\"event\":\"exited\",\"rank\":1,");
         assert_eq!(follower.look().unwrap(), Look::Events(vec![StepEvent::Supervisor { pid: 7 }]));
         write(base.path(), "\"end\":{\"code\":3}}\n{\"event\":\"done\"}\n");
@@ -110,15 +127,16 @@ mod tests {
     fn a_supervisor_that_went_without_a_word_is_noticed() {
         let base = tempfile::tempdir().unwrap();
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n");
-        let mut follower = Follower::new(base.path());
+        let mut follower = Follower::new(base.path(), false);
         follower.look().unwrap();
-        assert_eq!(follower.look().unwrap(), Look::Orphaned);
+        let looks = (0..LOOKS_BETWEEN_QUESTIONS).map(|_| follower.look().unwrap());
+        assert_eq!(looks.last(), Some(Look::Orphaned));
     }
 
     #[test]
     fn what_is_no_event_is_an_error_and_not_skipped() {
         let base = tempfile::tempdir().unwrap();
         write(base.path(), "garbage\n");
-        assert!(Follower::new(base.path()).look().is_err());
+        assert!(Follower::new(base.path(), true).look().is_err());
     }
 }
