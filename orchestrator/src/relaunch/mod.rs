@@ -21,27 +21,45 @@
 //! | [`record`] | what the machine writes to the event log |
 //! | [`outcome`] | the end of it all, and its exit code |
 //! | [`placement`] | which rank goes where |
-//! | [`policy`] | relaunch or stop |
-//! | [`machine`] | the machine itself |
+//! | `classify` | why a generation ended |
+//! | `policy` | relaunch or stop |
+//! | [`machine`] | the machine itself; its parts: `nodes`, `agents` (are the nodes up), `stages` (on the way to a launch), `ending` (from there to the end) |
+//! | [`explain`] | every verdict, with its reason and time |
 //! | [`snapshot`] | the machine's memory, for an orchestrator that takes over |
+//!
+//! What the driver owes the machine:
+//! * it polls every healthy agent so often that an answer comes well within `down_after`, until the drain begins (from then on silence
+//!   is the drain's business, and only `AgentLost` counts);
+//! * it hands in what a poll brought before the `PollAnswered` itself;
+//! * it writes [`Machine::snapshot`] when [`Machine::revision`] has changed, before it performs the actions;
+//! * every action ends as one of the events that it names.
 //!
 //! **Time** is a `Duration` since [`Config::started`], also in an orchestrator that took over: it subtracts the `started`
 //! of the snapshot from the wall clock.
 
 pub mod action;
+mod agents;
+mod classify;
 pub mod config;
+mod ending;
 pub mod event;
+pub mod explain;
 pub mod machine;
+mod nodes;
 pub mod outcome;
 pub mod placement;
-pub mod policy;
+mod policy;
 pub mod reason;
 pub mod record;
 pub mod snapshot;
+mod stages;
+#[cfg(test)]
+mod tests;
 
 pub use action::Action;
 pub use config::{AllocatedNode, Config};
 pub use event::Event;
+pub use explain::Explanation;
 pub use machine::Machine;
 pub use outcome::{DrainResult, Outcome};
 pub use placement::Placement;

@@ -73,7 +73,9 @@ impl Outcome {
                 ..
             } => exit::UNAVAILABLE,
             StopReason::NoProgress { .. } => exit::NO_PROGRESS,
-            StopReason::ApplicationError { .. } => exit::APPLICATION_ERROR,
+            StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => {
+                exit::APPLICATION_ERROR
+            }
             StopReason::NoAgents { .. } => exit::UNAVAILABLE,
         };
         let lost = matches!(

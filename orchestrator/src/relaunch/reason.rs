@@ -230,6 +230,13 @@ pub enum StopReason {
         /// How it ended.
         end: RankEnd,
     },
+    /// The application failed after it had called finalize: it would not do anything new.
+    FailedAfterFinalize {
+        /// The rank, if known.
+        rank: Option<Rank>,
+        /// How it ended.
+        end: RankEnd,
+    },
     /// Not one agent could be started.
     NoAgents {
         /// Why the first one could not.
@@ -283,6 +290,21 @@ impl fmt::Display for StopReason {
                 write!(
                     f,
                     "the application failed with {end}, which relaunch.on_exit_code says not to retry"
+                )
+            }
+            StopReason::FailedAfterFinalize {
+                rank: Some(rank),
+                end,
+            } => {
+                write!(
+                    f,
+                    "rank {rank} failed with {end} after the application had called finalize"
+                )
+            }
+            StopReason::FailedAfterFinalize { rank: None, end } => {
+                write!(
+                    f,
+                    "the application failed with {end} after it had called finalize"
                 )
             }
             StopReason::NoAgents { reason } => {
