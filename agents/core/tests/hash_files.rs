@@ -1,5 +1,8 @@
 //! Every hash file that the original wrote is read, printed and written again as it was; every damaged one is refused.
 
+// Helpers of tests report as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};

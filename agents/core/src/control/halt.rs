@@ -206,6 +206,40 @@ impl HaltFile {
         reasons
     }
 
+    /// What a run does at its start and after each good checkpoint, under the file's lock: counts the checkpoint, looks at
+    /// the conditions as [`HaltFile::check`] does, and records the first one that holds. A file that was not there gets
+    /// the default HaltSeconds. Returns the conditions that hold; none means: go on.
+    ///
+    /// # Errors
+    /// When the file cannot be locked, read or replaced.
+    pub fn settle(
+        path: &Path,
+        now: i64,
+        seconds_remaining: Option<i64>,
+        default_halt_seconds: Option<i64>,
+        after_checkpoint: bool,
+    ) -> Result<Vec<HaltReason>, ControlError> {
+        let is_new = HaltFile::read(path)?.is_none();
+        HaltFile::update(path, |halt| {
+            if let Some(seconds) = default_halt_seconds.filter(|_| is_new) {
+                halt.set_halt_seconds(seconds);
+            }
+            let mut counted = halt.clone();
+            if after_checkpoint {
+                counted.decrement();
+            }
+            let reasons = counted.check(now, seconds_remaining, default_halt_seconds);
+            // The reason first, then the counter: the library's order.
+            if let Some(reason) = reasons.first().filter(|reason| halt.reason() != Some(reason.as_str())) {
+                halt.set_reason(reason.as_str());
+            }
+            if let Some(left) = counted.checkpoints_left().filter(|left| halt.checkpoints_left() != Some(*left)) {
+                halt.set_checkpoints_left(left);
+            }
+            reasons
+        })
+    }
+
     /// Counts a good checkpoint. At 0 the counter stays: one step further, and "halt" would have become "no limit".
     pub fn decrement(&mut self) {
         if let Some(left) = self.checkpoints_left().filter(|left| *left > 0) {

@@ -169,7 +169,11 @@ impl Meta {
         rank: Rank,
         ranks: Option<u32>,
     ) -> Result<Meta, Unusable> {
-        let size = fs::metadata(file).map_err(|source| Unusable::File { path: file.to_owned(), source })?.len();
+        let unreadable = |source| Unusable::File { path: file.to_owned(), source };
+        let size = match fs::metadata(file).map_err(unreadable)? {
+            found if found.is_file() => found.len(),
+            _ => return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))),
+        };
         let meta = Meta::read(file)?;
         let mismatch = |what, found: String, expected: String| {
             Err(Unusable::Mismatch { path: file.to_owned(), what, found, expected })

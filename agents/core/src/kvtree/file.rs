@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::tree::Tree;
 use crate::durable::{self, DurableError};
@@ -71,7 +74,7 @@ impl FileError {
 /// # Errors
 /// When the file cannot be read, or is not a hash file; see [`FormatError`] for the ways.
 pub fn read(path: &Path) -> Result<Tree, FileError> {
-    let file = File::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    let file = open_regular(path, false).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
     read_open(path, &file)
 }
 
@@ -98,6 +101,16 @@ pub fn write(path: &Path, tree: &Tree) -> Result<(), FileError> {
     Ok(durable::replace(path, &encode(tree))?)
 }
 
+/// Opens a file that is one: a pipe of that name would let its reader wait for ever.
+pub(super) fn open_regular(path: &Path, writable: bool) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).write(writable).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+    }
+}
+
 pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, FileError> {
     let (tree, _) = decode_prefix(&mut BufReader::new(file)).map_err(|error| FileError::reading(path, error))?;
     Ok(tree)
@@ -105,4 +118,22 @@ pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, FileError> {
 
 fn key_with_nul(tree: &Tree) -> Option<&str> {
     tree.iter().find_map(|(key, value)| if key.contains('\0') { Some(key) } else { key_with_nul(value) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    #[test]
+    fn a_pipe_or_directory_in_a_file_s_place_is_an_error_and_not_a_hang() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("halt.scrinfo");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        for path in [pipe.as_path(), directory.path()] {
+            for error in [read(path).unwrap_err(), read_shared(path).unwrap_err(), Locked::open(path).unwrap_err()] {
+                assert!(matches!(error, FileError::Read { .. }), "{error}");
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 
 use chrono::NaiveDateTime;
+use serde::Serialize;
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
@@ -60,7 +61,8 @@ pub enum Step<'a> {
 }
 
 /// What became of the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The index called it complete already; nothing was looked at.
     AlreadyComplete,
@@ -75,7 +77,7 @@ pub enum Outcome {
 }
 
 /// A rebuild that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RebuildFailure {
     /// Which.
     pub set: SetRebuild,
@@ -90,7 +92,7 @@ impl fmt::Display for RebuildFailure {
 }
 
 /// What an add found and did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AddReport {
     /// The directory.
     pub directory: DirectoryName,
@@ -142,7 +144,8 @@ pub fn add(
     }
     let directory = prefix.checkpoint_path(name);
     let remedy = "give the name of a checkpoint directory below the prefix";
-    let found = fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;
+    let found =
+        fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;
     if !found.is_dir() {
         let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
         return Err(PrefixError::io("list the checkpoint directory", &directory, remedy)(error));
@@ -166,7 +169,7 @@ pub fn add(
     }
     if !inspection.rebuildable.is_empty() {
         rebuild_all(&scanned, &inspection, options.threads, on_step, &mut report);
-        scanned = scan_again(&scanned, scan_options, &verified, &report.rebuilt)?;
+        scanned = rebuild::rescan(&scanned, scan_options, &verified.failures, &report.rebuilt)?;
         inspection = inspect(&scanned);
     }
     report.verified = verified;
@@ -202,23 +205,6 @@ fn rebuild_all(
             Err(error) => report.failures.push(RebuildFailure { set, error }),
         }
     }
-}
-
-/// Scans after the rebuilds. What was verified before is not read again; what failed then still does not count, but
-/// for the ranks that were rebuilt.
-fn scan_again(
-    before: &Scan,
-    options: ScanOptions,
-    verified: &Verified,
-    rebuilt: &[SetRebuild],
-) -> Result<Scan, PrefixError> {
-    let mut scanned = scan(&before.directory, options)?;
-    for (unit, damage) in &verified.failures {
-        if !rebuilt.iter().any(|set| set.rank == unit.rank) {
-            scanned.apply_failure(unit, damage.clone());
-        }
-    }
-    Ok(scanned)
 }
 
 fn outcome_of(inspection: &Inspection) -> Outcome {

@@ -1,8 +1,11 @@
 //! CRC32 over a file's contents, read in pieces.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// Read size: large enough that a parallel file system sees few calls, small enough to stay in a cache.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -12,7 +15,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// # Errors
 /// What opening or reading the file said.
 pub fn of_file(path: &Path, progress: &(dyn Fn(u64) + Sync)) -> io::Result<(u32, u64)> {
-    let mut file = File::open(path)?;
+    // Between the scan and now something else may have taken the name: never follow a link, never wait for a pipe.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let mut hasher = crc32fast::Hasher::new();
     // Thousands of small files are verified: a large buffer for each would cost more than the reading.
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(PIECE_BYTES);

@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{NaiveDateTime, TimeDelta};
+use serde::Serialize;
 
 use super::error::PrefixError;
 use super::names::{NameProblem, check_base_name};
@@ -54,7 +55,8 @@ impl fmt::Display for NameParts {
 }
 
 /// The name of a directory below the prefix: always a single component, so that it cannot lead elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct DirectoryName(String);
 
 impl DirectoryName {
@@ -210,8 +212,8 @@ impl Prefix {
         for seconds in 0..SECONDS_TO_TRY {
             let Some(stamp) = now.checked_add_signed(TimeDelta::seconds(seconds)) else { break };
             let text = NameParts { stamp, job: job.to_owned(), id }.to_string();
-            let name = DirectoryName::new(text)
-                .map_err(|problem| PrefixError::JobId { job: job.to_owned(), problem })?;
+            let name =
+                DirectoryName::new(text).map_err(|problem| PrefixError::JobId { job: job.to_owned(), problem })?;
             let path = self.checkpoint_path(&name);
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {

@@ -108,7 +108,11 @@ pub enum PrefixError {
 
 impl PrefixError {
     /// An error of the file system with its action, path and remedy.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, remedy: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        remedy: &'static str,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| PrefixError::Io { action, path, source, remedy }
     }

@@ -38,7 +38,12 @@ pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<Candidate> {
     for entry in index.entries() {
         let older = limit.is_none_or(|limit| entry.id <= limit);
         if entry.is_usable() && older && current != Some(&entry.directory) {
-            candidates.push(Candidate { directory: entry.directory, id: Some(entry.id), indexed: true, from_link: false });
+            candidates.push(Candidate {
+                directory: entry.directory,
+                id: Some(entry.id),
+                indexed: true,
+                from_link: false,
+            });
         }
     }
     candidates

@@ -7,13 +7,17 @@
 //! the index is therefore read anew under the lock for every change, never kept.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use chrono::NaiveDateTime;
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
+use super::reading;
 use crate::ids::CheckpointId;
-use crate::kvtree::{Tree, file};
+use crate::kvtree::Tree;
+use crate::kvtree::file::{self, FileError};
 
 /// The index file's name.
 pub const INDEX_FILE: &str = "index.scr";
@@ -23,6 +27,10 @@ const VERSION: &str = "1";
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S";
 /// The header of `scr_index --list`.
 const LIST_HEADER: &str = "FLAGS  FLUSHED              CKPT  DIRECTORY\n";
+/// How often an index that cannot be decoded is read before it counts as damaged.
+const READ_ATTEMPTS: u32 = 4;
+/// The time between: much longer than SCR's rewriting of a small file takes.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 /// What to do with an index that nobody can read.
 const REMEDY: &str = "move the index away and add the checkpoint directories again with `holdfast index add`";
 
@@ -77,13 +85,9 @@ impl Index {
         }
         let check = |place: String, name: &str| match DirectoryName::new(name) {
             Ok(_) => Ok(()),
-            Err(problem) => Err(PrefixError::Name {
-                path: path.to_owned(),
-                place,
-                name: name.to_owned(),
-                problem,
-                remedy: REMEDY,
-            }),
+            Err(problem) => {
+                Err(PrefixError::Name { path: path.to_owned(), place, name: name.to_owned(), problem, remedy: REMEDY })
+            }
         };
         for (id, checkpoint) in tree.get("CKPT").into_iter().flat_map(Tree::iter) {
             if id.parse::<CheckpointId>().is_err() {
@@ -163,8 +167,7 @@ impl Index {
 
     /// The checkpoint that stands in `directory`, if it is indexed.
     pub fn id_of(&self, directory: &DirectoryName) -> Option<CheckpointId> {
-        let listed: Option<CheckpointId> =
-            self.tree.get_kv("DIR", directory).and_then(|entry| entry.parsed("CKPT"));
+        let listed: Option<CheckpointId> = self.tree.get_kv("DIR", directory).and_then(|entry| entry.parsed("CKPT"));
         // The DIR table is only a shortcut; what counts stands under CKPT.
         listed.filter(|id| self.record(*id, directory).is_some()).or_else(|| {
             let ids = self.tree.get("CKPT")?;
@@ -190,7 +193,7 @@ impl Index {
             }
         }
         // Stable, and by number: the original misorders ids above 255.
-        entries.sort_by(|left, right| right.id.cmp(&left.id));
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.id));
         entries
     }
 
@@ -242,15 +245,18 @@ pub fn list_text(entries: &[Entry]) -> String {
 /// [`PrefixError::HashFile`] for a file that is not a hash file, and those of [`Index::from_tree`].
 pub fn read(prefix: &Prefix) -> Result<Option<Index>, PrefixError> {
     let path = prefix.path().join(INDEX_FILE);
-    match std::fs::symlink_metadata(&path) {
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            let remedy = "check your permissions on the prefix directory";
-            return Err(PrefixError::Io { action: "look at the index", path, source, remedy });
+    let mut attempt = 1;
+    loop {
+        match reading::hash_file(&path) {
+            Ok(tree) => return tree.map(|tree| Index::from_tree(tree, &path)).transpose(),
+            // SCR truncates the index and writes it anew: a reader may meet it in between.
+            Err(PrefixError::HashFile(FileError::Format { .. })) if attempt < READ_ATTEMPTS => {
+                attempt += 1;
+                thread::sleep(BETWEEN_ATTEMPTS);
+            }
+            Err(error) => return Err(error),
         }
     }
-    Index::from_tree(file::read(&path)?, &path).map(Some)
 }
 
 /// Changes the index under the lock: reads it, lets `change` work on it, and replaces the file if anything differs.
@@ -260,10 +266,10 @@ pub fn read(prefix: &Prefix) -> Result<Option<Index>, PrefixError> {
 /// Those of [`read`], of taking the lock, and of replacing the file. The old index is then still there.
 pub fn update<R>(prefix: &Prefix, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
     let _held = super::lock::IndexLock::acquire(prefix)?;
-    let before = read(prefix)?;
-    let mut index = before.clone().unwrap_or_default();
+    let before = read(prefix)?.unwrap_or_default();
+    let mut index = before.clone();
     let result = change(&mut index);
-    if before.as_ref() != Some(&index) {
+    if before != index {
         file::write(&prefix.path().join(INDEX_FILE), &index.to_tree())?;
     }
     Ok(result)

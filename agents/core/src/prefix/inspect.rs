@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::scan::{DamagedFile, RankScan, Scan, XorSet};
 use super::summary::{RankFiles, Summary, SummaryFile};
 use crate::control::meta::FileKind;
 use crate::ids::Rank;
 
 /// One member of one XOR set that can be computed from the others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRebuild {
     /// World rank of member 0, which names the set.
     pub group_id: u32,
@@ -31,7 +33,8 @@ impl fmt::Display for SetRebuild {
 }
 
 /// Why something is lost.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Ranks of which nothing is there.
     #[error("nothing of {} is there", range(*first, *last))]
@@ -90,7 +93,8 @@ fn range(first: Rank, last: Rank) -> String {
 }
 
 /// The verdict in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Every file of every rank is there.
     Complete,
@@ -121,11 +125,8 @@ pub fn inspect(scan: &Scan) -> Inspection {
     let Some(identity) = scan.identity else {
         return Inspection { verdict: Verdict::NothingUsable, rebuildable: Vec::new(), reasons: Vec::new(), damaged };
     };
-    let mut faulty: BTreeMap<Rank, Reason> = scan
-        .ranks
-        .iter()
-        .filter_map(|(rank, known)| problem_of(*rank, known).map(|reason| (*rank, reason)))
-        .collect();
+    let mut faulty: BTreeMap<Rank, Reason> =
+        scan.ranks.iter().filter_map(|(rank, known)| problem_of(*rank, known).map(|reason| (*rank, reason))).collect();
     let mut rebuildable = Vec::new();
     let mut reasons = Vec::new();
     for set in &scan.sets {
@@ -183,8 +184,7 @@ fn judge(set: &XorSet, faulty: &BTreeMap<Rank, Reason>) -> SetState {
         0 => SetState::Whole,
         1 => {
             let missing = (0..members).find(|member| !whole.contains(member)).unwrap_or(0);
-            let from_header = usize::try_from(missing).ok().and_then(|member| set.ranks.get(member)).copied();
-            match from_header.or_else(|| set.present.get(&missing).copied()) {
+            match set.ranks.get(&missing).copied() {
                 Some(rank) => SetState::OneMissing(SetRebuild { group_id, members, missing, rank }),
                 None => SetState::Lost(Reason::SetUnknown { group_id, members }),
             }

@@ -49,7 +49,7 @@ impl IndexLock {
             .map_err(PrefixError::io("open the lock file", &path, remedy))?;
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => return Ok(IndexLock { _file: file }),
+                Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(IndexLock { _file: file }),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(PrefixError::io("lock", path, remedy)(errno.into())),
             }

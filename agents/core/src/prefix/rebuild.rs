@@ -1,11 +1,12 @@
 //! Computing lost ranks of a drained checkpoint from their XOR sets, and recording what came of it
 //! (`SCR manual §11.10.5, §11.10.9`, `FORMATS.md` §13).
 //!
-//! The steps are [`scan`](super::scan), verify, [`inspect`](super::inspect), [`run`] for each planned set, scan again,
+//! The steps are [`scan`](mod@super::scan), verify, [`inspect`](mod@super::inspect), [`run`] for each planned set, [`rescan`],
 //! [`finish`]. Each leaves the directory so that all of them can be done again: a rebuilt file appears whole or not at
 //! all, the summary is written when all files stand, the index says COMPLETE when the summary stands, and the link
-//! moves last. A kill between any two is mended by [`add`](super::add::add) once more.
+//! moves last. A kill between any two is mended by [`add`](fn@super::add::add) once more.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use chrono::NaiveDateTime;
@@ -15,8 +16,10 @@ use super::error::PrefixError;
 use super::index;
 use super::inspect::{Inspection, SetRebuild, Verdict, summary_of};
 use super::rank_filemap::Origin;
-use super::scan::Scan;
+use super::scan::{Damage, Scan, ScanOptions, scan};
 use super::summary::{self, Summary};
+use super::verify::VerifyUnit;
+use crate::ids::Rank;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::xor::Progress;
 use crate::redundancy::xor::directory::{RebuildOptions, rebuild_member};
@@ -36,6 +39,25 @@ pub fn run(directory: &Path, rebuild: &SetRebuild, progress: &mut Progress<'_>) 
     let SetRebuild { group_id, members, missing, .. } = *rebuild;
     rebuild_member(directory, group_id, members, missing, &RebuildOptions::default(), progress)?;
     Ok(())
+}
+
+/// Scans after the rebuilds. What was verified before is not read again; what failed then still does not count, but
+/// for the ranks that were rebuilt.
+///
+/// # Errors
+/// Those of [`scan`].
+pub fn rescan(
+    before: &Scan,
+    options: ScanOptions,
+    failures: &[(VerifyUnit, Damage)],
+    rebuilt: &[SetRebuild],
+) -> Result<Scan, PrefixError> {
+    let rebuilt: HashSet<Rank> = rebuilt.iter().map(|set| set.rank).collect();
+    let mut scanned = scan(&before.directory, options)?;
+    for (unit, damage) in failures.iter().filter(|(unit, _)| !rebuilt.contains(&unit.rank)) {
+        scanned.apply_failure(unit, damage.clone());
+    }
+    Ok(scanned)
 }
 
 /// Writes down what the last scan found: lost filemaps that are known again, the summary, the entry in the index with

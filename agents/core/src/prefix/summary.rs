@@ -4,12 +4,11 @@
 //! each rank should have, and lists the redundancy files, marked not to be fetched.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-
 
 use super::error::PrefixError;
 use super::names::check_base_name;
+use super::reading;
 use crate::control::meta::{format_crc, parse_crc};
 use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
@@ -102,7 +101,9 @@ impl Summary {
         if self.ranks != running {
             return Err(FetchRefusal::OtherSize { written: self.ranks, running });
         }
-        for (expected, found) in (0..self.ranks).map(Rank).zip(self.by_rank.keys().map(Some).chain(std::iter::repeat(None))) {
+        for (expected, found) in
+            (0..self.ranks).map(Rank).zip(self.by_rank.keys().map(Some).chain(std::iter::repeat(None)))
+        {
             if found != Some(&expected) {
                 return Err(FetchRefusal::RankMissing { rank: expected });
             }
@@ -202,15 +203,15 @@ pub fn path_in(directory: &Path) -> PathBuf {
 /// [`PrefixError::HashFile`], and those of [`Summary::from_tree`].
 pub fn read(directory: &Path) -> Result<Summary, PrefixError> {
     let path = path_in(directory);
-    if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        let old = directory.join(OLD_SUMMARY_FILE);
-        return Err(if old.exists() {
-            PrefixError::OldSummary { path: old }
-        } else {
-            PrefixError::NoSummary { directory: directory.to_owned() }
-        });
+    if let Some(tree) = reading::hash_file(&path)? {
+        return Summary::from_tree(&tree, &path);
     }
-    Summary::from_tree(&file::read(&path)?, &path)
+    let old = directory.join(OLD_SUMMARY_FILE);
+    Err(if old.exists() {
+        PrefixError::OldSummary { path: old }
+    } else {
+        PrefixError::NoSummary { directory: directory.to_owned() }
+    })
 }
 
 /// Replaces the summary of a checkpoint directory.
@@ -257,7 +258,9 @@ impl Reader<'_> {
                 None => Err(self.content(&format!("{place}/FILE/{name}/{key}"), "not exactly one value")),
             },
         };
-        let bad = |key: &str, text: &str| self.content(&format!("{place}/FILE/{name}/{key}"), format!("{text:?} is no number"));
+        let bad = |key: &str, text: &str| {
+            self.content(&format!("{place}/FILE/{name}/{key}"), format!("{text:?} is no number"))
+        };
         let size = match number("SIZE")? {
             None => None,
             Some(text) => Some(text.parse().map_err(|_| bad("SIZE", text))?),

@@ -5,7 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::checksum;
+use super::names::check_base_name;
 use super::scan::{Damage, Scan};
 use super::workers;
 use crate::ids::Rank;
@@ -16,7 +19,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 const SMALL_BATCH: usize = 32;
 
 /// One file to verify.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyUnit {
     /// Whose file.
     pub rank: Rank,
@@ -39,6 +42,10 @@ impl VerifyUnit {
     /// # Errors
     /// What is wrong with the file.
     pub fn check(&self, directory: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<(), Damage> {
+        // A unit may have come over the network.
+        if let Err(problem) = check_base_name(&self.name) {
+            return Err(Damage::Unreadable(problem.to_string()));
+        }
         match checksum::of_file(&self.path_in(directory), progress) {
             Err(error) => Err(Damage::Unreadable(error.to_string())),
             Ok((_, found)) if found != self.size => Err(Damage::Size { expected: self.size, found }),
@@ -49,7 +56,7 @@ impl VerifyUnit {
 }
 
 /// What was verified.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
     /// Files that were read.
     pub files: u64,
@@ -92,7 +99,8 @@ impl Scan {
         let outcomes = workers::map(&units, threads, batch, |unit| unit.check(&self.directory, progress));
         let files = units.len() as u64;
         let failed = units.into_iter().zip(outcomes);
-        let failures: Vec<_> = failed.filter_map(|(unit, outcome)| outcome.err().map(|damage| (unit, damage))).collect();
+        let failures: Vec<_> =
+            failed.filter_map(|(unit, outcome)| outcome.err().map(|damage| (unit, damage))).collect();
         for (unit, damage) in &failures {
             self.apply_failure(unit, damage.clone());
         }

@@ -52,7 +52,9 @@ impl FromStr for Scheme {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DescriptorError {
     /// TYPE names a scheme that we do not have.
-    #[error("redundancy descriptor of unknown TYPE `{found}` (known are LOCAL, PARTNER and XOR); the checkpoint was written by another version")]
+    #[error(
+        "redundancy descriptor of unknown TYPE `{found}` (known are LOCAL, PARTNER and XOR); the checkpoint was written by another version"
+    )]
     UnknownType {
         /// What TYPE says.
         found: String,
@@ -64,7 +66,9 @@ pub enum DescriptorError {
         key: &'static str,
     },
     /// A key's value is not a number in range.
-    #[error("redundancy descriptor with {key} `{found}`, which is not a valid number; drop this checkpoint, or restore the file map from a copy")]
+    #[error(
+        "redundancy descriptor with {key} `{found}`, which is not a valid number; drop this checkpoint, or restore the file map from a copy"
+    )]
     Invalid {
         /// The key.
         key: &'static str,

@@ -207,10 +207,7 @@ mod tests {
             (0..8)
                 .map(|rank| {
                     let left = rank / 4 * 4 + (rank + 3) % 4;
-                    vec![
-                        holding(rank, Scheme::Xor, place(rank), true),
-                        holding(left, Scheme::Xor, place(left), false),
-                    ]
+                    vec![holding(rank, Scheme::Xor, place(rank), true), holding(left, Scheme::Xor, place(left), false)]
                 })
                 .collect(),
         )

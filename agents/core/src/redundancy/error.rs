@@ -24,7 +24,9 @@ pub enum RedundancyError {
         source: io::Error,
     },
     /// A neighbour in the ring failed or went away.
-    #[error("the link to the {neighbour} neighbour failed while {doing}: {source}; the step is repeated when the group's nodes are known to be up")]
+    #[error(
+        "the link to the {neighbour} neighbour failed while {doing}: {source}; the step is repeated when the group's nodes are known to be up"
+    )]
     Link {
         /// `left` or `right`.
         neighbour: &'static str,
@@ -34,7 +36,9 @@ pub enum RedundancyError {
         source: io::Error,
     },
     /// A neighbour sent a piece of another length: the members do not agree on chunk or piece size.
-    #[error("the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a set must use the same chunk and piece size")]
+    #[error(
+        "the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a set must use the same chunk and piece size"
+    )]
     PieceLength {
         /// Bytes due.
         expected: usize,
@@ -91,7 +95,9 @@ pub enum RedundancyError {
         index: u32,
     },
     /// The member's data does not fit into its chunks.
-    #[error("{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed on by all members first")]
+    #[error(
+        "{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed on by all members first"
+    )]
     ChunkTooSmall {
         /// Bytes of all files.
         bytes: u64,

@@ -67,7 +67,8 @@ fn groups_and_descriptors_are_those_of_every_fixture() {
                 let groups = form(&sites, rules).unwrap();
                 for (rank, descriptor) in of {
                     let place = groups.of(Rank(rank)).unwrap();
-                    let found = (groups.scheme, place.total, place.group.id, place.group.members.len() as u32, place.index);
+                    let found =
+                        (groups.scheme, place.total, place.group.id, place.group.members.len() as u32, place.index);
                     let d = descriptor;
                     let expected = (d.scheme, d.groups, d.group_id, d.group_size, d.group_rank);
                     assert_eq!(found, expected, "rank {rank} of checkpoint {checkpoint} in {}", state.display());

@@ -122,7 +122,7 @@ impl fmt::Display for Unusable {
                 write!(f, "{} lost both the files and their partner copies", named(ranks))
             }
             Unusable::Lost { scheme, ranks } => {
-                write!(f, "{} lost their files, and {scheme} keeps no second copy", named(ranks))
+                write!(f, "{} lost all files, and {scheme} keeps no second copy", named(ranks))
             }
             Unusable::SetLost { group_id, ranks } => write!(f, "XOR set {group_id} lost {}", named(ranks)),
         }
@@ -171,9 +171,9 @@ pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[Inventory]) -> Resu
             continue;
         }
         // The rank's own files before a copy that has to stay anyway; then whoever has to send least.
-        let source = holders.iter().min_by_key(|(node, holding)| {
-            (holding.copy_of.is_some(), sent.get(node).copied().unwrap_or(0), *node)
-        });
+        let source = holders
+            .iter()
+            .min_by_key(|(node, holding)| (holding.copy_of.is_some(), sent.get(node).copied().unwrap_or(0), *node));
         match source {
             Some((node, _)) => {
                 *sent.entry(*node).or_default() += 1;
@@ -229,10 +229,7 @@ fn check_world(world: u32, held: &BTreeMap<Rank, Vec<(u32, &Holding)>>) -> Resul
 }
 
 /// Each rank's descriptor, from wherever it was kept; the owner's own before a neighbour's copy.
-fn collect_descriptors(
-    world: u32,
-    held: &BTreeMap<Rank, Vec<(u32, &Holding)>>,
-) -> Result<Vec<Descriptor>, Unusable> {
+fn collect_descriptors(world: u32, held: &BTreeMap<Rank, Vec<(u32, &Holding)>>) -> Result<Vec<Descriptor>, Unusable> {
     let mut found = Vec::new();
     let mut unknown = Vec::new();
     for rank in (0..world).map(Rank) {
@@ -245,7 +242,31 @@ fn collect_descriptors(
             None => unknown.push(rank),
         }
     }
-    if unknown.is_empty() { Ok(found) } else { Err(Unusable::NoDescriptor(unknown)) }
+    if unknown.is_empty() { Ok(found) } else { Err(what_was_lost(unknown, held)) }
+}
+
+/// Says what it means that nobody knows the descriptors of some ranks, as far as the others' tell.
+fn what_was_lost(unknown: Vec<Rank>, held: &BTreeMap<Rank, Vec<(u32, &Holding)>>) -> Unusable {
+    let mut sets: BTreeMap<u32, (u32, Vec<Rank>)> = BTreeMap::new();
+    let mut scheme = None;
+    for (rank, holders) in held {
+        let Some(descriptor) = holders.iter().find_map(|(_, holding)| holding.descriptor.as_ref()) else { continue };
+        scheme = scheme.or(Some(descriptor.scheme));
+        sets.entry(descriptor.group_id).or_insert_with(|| (descriptor.group_size, Vec::new())).1.push(*rank);
+    }
+    match scheme {
+        Some(Scheme::Xor) => {}
+        Some(scheme) => return Unusable::Lost { scheme, ranks: unknown },
+        None => return Unusable::NoDescriptor(unknown),
+    }
+    sets.retain(|_, (size, known)| known.len() < *size as usize);
+    let (Some((group_id, (_, known))), None) = (sets.pop_first(), sets.pop_first()) else {
+        return Unusable::NoDescriptor(unknown);
+    };
+    let gone = |rank: &Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
+    let mut ranks: Vec<Rank> = known.into_iter().filter(gone).chain(unknown).collect();
+    ranks.sort_unstable();
+    Unusable::SetLost { group_id, ranks }
 }
 
 /// The copies that the new placement asks for; the descriptors get its groups.

@@ -168,7 +168,10 @@ fn trap_a_corrupt_survivor_is_never_used_for_a_rebuild() {
         let summary = summary::read(&drained.checkpoint()).unwrap();
         assert!(!summary.complete);
         let listed = |rank| summary.to_fetch(Rank(rank)).map(|file| file.name.as_str()).collect::<Vec<_>>();
-        assert_eq!([listed(0), listed(1), listed(2), listed(3)], [vec!["rank_0.ckpt"], vec![], vec![], vec!["rank_3.ckpt"]]);
+        assert_eq!(
+            [listed(0), listed(1), listed(2), listed(3)],
+            [vec!["rank_0.ckpt"], vec![], vec![], vec!["rank_3.ckpt"]]
+        );
         let index = index::read(&Prefix::open(drained.scratch.path()).unwrap()).unwrap().unwrap();
         assert_eq!(index.entry(&name(&drained.directory)).unwrap().complete, Some(false));
     }
@@ -215,7 +218,12 @@ fn a_copied_rank_gets_the_filemap_that_scr_copy_wrote() {
                     let files = files.map(|file| file.rsplit('/').next().unwrap().to_owned()).collect();
                     let expected = record.parsed("EXPECT").unwrap();
                     let filemap = RankFilemap { rank, id: CheckpointId(id), files, expected };
-                    assert_eq!(file::encode(&filemap.to_tree(Origin::Copy)), fs::read(&path).unwrap(), "{}", path.display());
+                    assert_eq!(
+                        file::encode(&filemap.to_tree(Origin::Copy)),
+                        fs::read(&path).unwrap(),
+                        "{}",
+                        path.display()
+                    );
                     assert_eq!(RankFilemap::read(&path).unwrap(), filemap);
                     compared += 1;
                 }

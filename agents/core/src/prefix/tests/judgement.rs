@@ -1,1 +1,248 @@
-//! judgement
+//! What a scan finds and how it is judged, on checkpoints made for the question.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::world::{add_now, add_with, drained_checkpoint, name, some_time, time};
+use crate::control::meta::Meta;
+use crate::ids::{CheckpointId, Rank};
+use crate::prefix::add::{AddOptions, Outcome, Step, add};
+use crate::prefix::inspect::{Reason, Verdict, inspect};
+use crate::prefix::scan::{Damage, ScanOptions, scan};
+use crate::prefix::{Prefix, index, summary};
+
+const DIRECTORY: &str = "scr.2026-11-20_10:22:24.77.5";
+
+fn world(ranks: u32, set_size: u32) -> (TempDir, PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join(DIRECTORY);
+    drained_checkpoint(&directory, 5, ranks, set_size);
+    (scratch, directory)
+}
+
+/// All files of a rank, as if its node and every copy were gone.
+fn lose(directory: &Path, rank: u32, set_size: u32, ranks: u32) {
+    let (first, count) = set_of(rank, set_size, ranks);
+    for file in [format!("rank_{rank}.ckpt"), format!("{}_of_{count}_in_{first}.xor", rank - first + 1)] {
+        fs::remove_file(directory.join(format!("{file}.scr"))).unwrap();
+        fs::remove_file(directory.join(file)).unwrap();
+    }
+    fs::remove_file(directory.join(format!("{rank}.scrfilemap"))).unwrap();
+}
+
+fn set_of(rank: u32, set_size: u32, ranks: u32) -> (u32, u32) {
+    let first = rank / set_size * set_size;
+    (first, set_size.min(ranks - first))
+}
+
+fn data(rank: u32) -> Vec<u8> {
+    format!("data of rank {rank:8}").into_bytes()
+}
+
+#[test]
+fn more_than_256_ranks_are_ranks_like_any_other() {
+    let (scratch, directory) = world(600, 8);
+    for rank in [3, 256, 257, 599] {
+        if rank != 257 {
+            lose(&directory, rank, 8, 600);
+        }
+    }
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!(report.outcome, Outcome::Complete, "{:?}", report.reasons);
+    assert_eq!(report.rebuilt.iter().map(|set| set.rank.0).collect::<Vec<_>>(), [3, 256, 599]);
+    for rank in [3, 256, 599] {
+        assert_eq!(fs::read(directory.join(format!("rank_{rank}.ckpt"))).unwrap(), data(rank));
+    }
+    let summary = summary::read(&directory).unwrap();
+    assert_eq!(summary.accept(600), Ok(()));
+    assert_eq!(summary.by_rank.len(), 600);
+}
+
+#[test]
+fn a_lost_filemap_is_known_from_either_neighbour() {
+    let (scratch, directory) = world(4, 4);
+    // Its own XOR file still tells.
+    fs::remove_file(directory.join("0.scrfilemap")).unwrap();
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!((report.outcome, report.rebuilt.len()), (Outcome::Complete, 0));
+    assert!(directory.join("0.scrfilemap").exists());
+
+    // Its own XOR file is gone too: the right neighbour tells, and the member is rebuilt.
+    let (scratch, directory) = world(4, 4);
+    for file in ["1.scrfilemap", "2_of_4_in_0.xor", "2_of_4_in_0.xor.scr"] {
+        fs::remove_file(directory.join(file)).unwrap();
+    }
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!((report.outcome, report.rebuilt.len()), (Outcome::Complete, 1));
+}
+
+#[test]
+fn without_redundancy_a_lost_filemap_leaves_the_rank_unknown() {
+    let (scratch, directory) = world(2, 2);
+    for member in 1..=2 {
+        fs::remove_file(directory.join(format!("{member}_of_2_in_0.xor"))).unwrap();
+        fs::remove_file(directory.join(format!("{member}_of_2_in_0.xor.scr"))).unwrap();
+    }
+    fs::remove_file(directory.join("0.scrfilemap")).unwrap();
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!(report.outcome, Outcome::Incomplete);
+    assert_eq!(report.reasons[0], Reason::ExpectationUnknown { rank: Rank(0) });
+    assert_eq!(report.reasons[1], Reason::FilesMissing { rank: Rank(1), names: vec!["2_of_2_in_0.xor".to_owned()] });
+}
+
+#[test]
+fn two_lost_members_of_one_set_do_not_hold_back_the_other_sets() {
+    let (scratch, directory) = world(12, 4);
+    for rank in [0, 1, 6, 11] {
+        lose(&directory, rank, 4, 12);
+    }
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!(report.outcome, Outcome::Incomplete);
+    assert_eq!(report.rebuilt.iter().map(|set| set.rank.0).collect::<Vec<_>>(), [6, 11]);
+    assert!(report.reasons.contains(&Reason::SetLost { group_id: 0, members: 4, lost: 2 }));
+    let summary = summary::read(&directory).unwrap();
+    assert_eq!(summary.by_rank.keys().map(|rank| rank.0).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    assert!(!summary.complete);
+}
+
+#[test]
+fn a_file_with_a_wrong_crc_counts_as_missing_and_is_rebuilt() {
+    let (scratch, directory) = world(4, 4);
+    fs::write(directory.join("rank_2.ckpt"), b"data of rank        X").unwrap();
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!(report.outcome, Outcome::Complete);
+    assert!(matches!(report.damaged[0].damage, Damage::Crc { .. }), "{:?}", report.damaged);
+    assert_eq!(report.verified.files, 8);
+    assert_eq!(fs::read(directory.join("rank_2.ckpt")).unwrap(), data(2));
+
+    // Even an XOR file: its loss alone makes its member incomplete, and a rebuild may not use it.
+    let (scratch, directory) = world(4, 4);
+    let path = directory.join("4_of_4_in_0.xor");
+    let mut bytes = fs::read(&path).unwrap();
+    let good = bytes.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().rebuilt[0].rank, Rank(3));
+    assert!(fs::read(&path).unwrap().ends_with(&good[good.len() - 7..]));
+}
+
+#[test]
+fn verification_can_be_spread_and_says_the_same() {
+    let (_scratch, directory) = world(8, 4);
+    fs::write(directory.join("rank_5.ckpt"), b"data of rank        X").unwrap();
+    let options = ScanOptions { threads: 1 };
+    let mut here = scan(&directory, options).unwrap();
+    let verified = here.verify(3, &|_| {});
+    let mut elsewhere = scan(&directory, options).unwrap();
+    let units = elsewhere.verify_units();
+    assert_eq!(units.len(), 16);
+    for unit in units {
+        if let Err(damage) = unit.check(&directory, &|_| {}) {
+            elsewhere.apply_failure(&unit, damage);
+        }
+    }
+    assert_eq!(verified.failures.len(), 1);
+    assert_eq!(inspect(&here), inspect(&elsewhere));
+    assert_eq!(inspect(&here).verdict, Verdict::Rebuildable);
+}
+
+#[test]
+fn a_leftover_of_another_checkpoint_neither_counts_nor_decides() {
+    let (scratch, directory) = world(4, 4);
+    // It sorts in front of all others; the original would take it for the truth.
+    let mut meta = Meta::read(&directory.join("rank_0.ckpt")).unwrap();
+    (meta.file, meta.checkpoint) = ("0_leftover".to_owned(), CheckpointId(4));
+    fs::copy(directory.join("rank_0.ckpt"), directory.join("0_leftover")).unwrap();
+    meta.write(&directory.join("0_leftover")).unwrap();
+    // And one more of a rank than its filemap lists.
+    (meta.file, meta.checkpoint) = ("extra".to_owned(), CheckpointId(5));
+    fs::copy(directory.join("rank_0.ckpt"), directory.join("extra")).unwrap();
+    meta.write(&directory.join("extra")).unwrap();
+    let report = add_now(scratch.path(), DIRECTORY).unwrap();
+    assert_eq!((report.outcome, report.id), (Outcome::Complete, Some(CheckpointId(5))));
+    assert_eq!(report.damaged[0].name, "0_leftover");
+    let files: Vec<_> = summary::read(&directory).unwrap().to_fetch(Rank(0)).map(|file| file.name.clone()).collect();
+    assert_eq!(files, ["rank_0.ckpt"]);
+}
+
+#[test]
+fn an_incomplete_directory_is_looked_at_again_and_keeps_its_time() {
+    let (scratch, directory) = world(4, 4);
+    let kept = tempfile::tempdir().unwrap();
+    for rank in [1, 2] {
+        for file in [format!("rank_{rank}.ckpt"), format!("rank_{rank}.ckpt.scr")] {
+            fs::rename(directory.join(&file), kept.path().join(&file)).unwrap();
+        }
+    }
+    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, Outcome::Incomplete);
+    // A late node brings one of them.
+    for file in ["rank_1.ckpt", "rank_1.ckpt.scr"] {
+        fs::rename(kept.path().join(file), directory.join(file)).unwrap();
+    }
+    let prefix = Prefix::open(scratch.path()).unwrap();
+    let later = time("2026-12-01T00:00:00");
+    let report = add(&prefix, &name(DIRECTORY), later, &AddOptions::default(), &|_| {}).unwrap();
+    assert_eq!((report.outcome, report.rebuilt.len()), (Outcome::Complete, 1));
+    let entry = index::read(&prefix).unwrap().unwrap().entry(&name(DIRECTORY)).unwrap();
+    assert_eq!((entry.complete, entry.flushed), (Some(true), Some(some_time())));
+    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, Outcome::AlreadyComplete);
+}
+
+#[test]
+fn the_current_link_moves_to_complete_checkpoints_only() {
+    let (scratch, directory) = world(4, 4);
+    let prefix = Prefix::open(scratch.path()).unwrap();
+    prefix.set_current(&name("older")).unwrap();
+    let drain = AddOptions { make_current: true, ..AddOptions::default() };
+    let lost = directory.with_extension("6");
+    drained_checkpoint(&lost, 6, 4, 4);
+    lose(&lost, 0, 4, 4);
+    lose(&lost, 1, 4, 4);
+    add_with(scratch.path(), lost.file_name().unwrap().to_str().unwrap(), &drain).unwrap();
+    assert_eq!(prefix.current().unwrap(), Some(name("older")));
+    add_with(scratch.path(), DIRECTORY, &AddOptions::default()).unwrap();
+    assert_eq!(prefix.current().unwrap(), Some(name("older")));
+    // Indexed as complete, but killed before the link moved.
+    add_with(scratch.path(), DIRECTORY, &drain).unwrap();
+    assert_eq!(prefix.current().unwrap(), Some(name(DIRECTORY)));
+}
+
+#[test]
+fn progress_counts_what_was_verified_and_rebuilt() {
+    let (scratch, directory) = world(4, 4);
+    lose(&directory, 3, 4, 4);
+    let counted = std::sync::Mutex::new((0_u64, 0_u64));
+    let on_step = |step: Step<'_>| {
+        let mut counted = counted.lock().unwrap();
+        match step {
+            Step::Verified { bytes } => counted.0 += bytes,
+            Step::Rebuilding { bytes, set } => {
+                assert_eq!(set.rank, Rank(3));
+                counted.1 = bytes;
+            }
+        }
+    };
+    let prefix = Prefix::open(scratch.path()).unwrap();
+    let report = add(&prefix, &name(DIRECTORY), some_time(), &AddOptions::default(), &on_step).unwrap();
+    let (verified, rebuilt) = *counted.lock().unwrap();
+    assert_eq!(verified, report.verified.bytes);
+    assert!(rebuilt >= data(3).len() as u64);
+}
+
+#[test]
+fn a_new_checkpoint_directory_never_reuses_an_old_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let prefix = Prefix::open(scratch.path()).unwrap();
+    let make = || prefix.create_checkpoint_directory(some_time(), "1145655", CheckpointId(3)).unwrap();
+    let (first, second) = (make(), make());
+    assert_eq!(first.as_str(), "scr.2026-11-20_10:22:24.1145655.3");
+    assert_eq!(second.as_str(), "scr.2026-11-20_10:22:25.1145655.3");
+    let parts = first.parts().unwrap();
+    assert_eq!((parts.stamp, parts.job.as_str(), parts.id), (some_time(), "1145655", CheckpointId(3)));
+    assert!(prefix.create_checkpoint_directory(some_time(), "../x", CheckpointId(3)).is_err());
+    for other in ["scr.2026-11-20_10:22:24.3", "scr.2026-13-20_10:22:24.j.3", "mine", "scr.2026-11-20_10:22:24.j.+3"] {
+        assert_eq!(name(other).parts(), None, "{other}");
+    }
+}

@@ -75,7 +75,10 @@ pub fn drained_checkpoint(directory: &Path, id: u64, ranks: u32, set_size: u32) 
         let count = members.len() as u32;
         let longest = members.iter().map(|rank| data[*rank as usize].len()).max().unwrap() as u64;
         let chunk = chunk_size(longest, count);
-        let files = |rank: u32| MemberFiles { rank: Rank(rank), files: vec![app_meta(id, rank, ranks, &data[rank as usize], false)] };
+        let files = |rank: u32| MemberFiles {
+            rank: Rank(rank),
+            files: vec![app_meta(id, rank, ranks, &data[rank as usize], false)],
+        };
         for (index, rank) in members.iter().enumerate() {
             let header = Header {
                 chunk,

@@ -6,17 +6,22 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
 use super::Progress;
 use super::encode::Member;
 use super::header::{self, MAX_MEMBERS, Occasion};
 use super::name::XorName;
-use super::piece::{DEFAULT_PIECE_BYTES, MAX_PIECE_BYTES, pieces, xor_into};
+use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
 use super::rebuild::{Reader, Survivor};
 use super::writer::{LostMember, RebuiltMember};
 use crate::control::filemap::Filemap;
 use crate::control::meta::EXTENSION;
 use crate::redundancy::RedundancyError;
+
+/// Pieces that were read and not yet written: what memory a rebuild takes.
+const PIECES_IN_FLIGHT: usize = 4;
 
 /// How to rebuild.
 #[derive(Clone, Copy, Debug)]
@@ -72,36 +77,22 @@ pub fn rebuild_member(
     }
     let chunk = lost.header().chunk;
     let member = |index| Member { piece: options.piece, ..Member::new(index, members, chunk) };
-    let shapes: Vec<Member> = survivors.iter().map(|survivor| member(survivor.index())).collect();
-    let mut readers = Vec::with_capacity(survivors.len());
-    for survivor in &mut survivors {
-        readers.push(Reader::new(survivor, options.verify)?);
-    }
-    let size = options.piece.clamp(1, MAX_PIECE_BYTES).min(usize::try_from(chunk).unwrap_or(MAX_PIECE_BYTES));
-    let (mut result, mut scratch) = (vec![0; size], vec![0; size]);
-    let mut done = 0;
-    for slot in 0..members {
-        for (offset, length) in pieces(chunk, size) {
-            let (result, scratch) = (&mut result[..length], &mut scratch[..length]);
-            for (at, (reader, shape)) in readers.iter_mut().zip(&shapes).enumerate() {
-                if at == 0 {
-                    let real = reader.read(shape, slot, offset, result)?;
-                    result[real..].fill(0);
-                } else {
-                    let real = reader.read(shape, slot, offset, scratch)?;
-                    xor_into(result, &scratch[..real]);
-                }
-            }
-            if slot == missing { lost.write_xor(result)? } else { lost.write_data(result)? }
-            done += length as u64;
-            if progress(done) == ControlFlow::Break(()) {
-                return Err(RedundancyError::Stopped);
-            }
+    let size = usable_piece(options.piece).min(usize::try_from(chunk).unwrap_or(usize::MAX));
+    let pool = Pool::new();
+    // Reading and writing at the same time: each is bound by the file system, and not by the same part of it.
+    let (sender, receiver) = sync_channel(PIECES_IN_FLIGHT);
+    let reading = || read_pieces(&mut survivors, &member, options.verify, size, &pool, sender);
+    thread::scope(|scope| {
+        let reading = scope.spawn(reading);
+        let written = write_pieces(&mut lost, missing, members, size, &pool, receiver, progress);
+        // The reader's error is the cause where both failed: it has hung up on the writer.
+        let read = reading.join().unwrap_or(Err(RedundancyError::Stopped));
+        match (read, written) {
+            (Ok(()), written) => written,
+            (Err(RedundancyError::Stopped), Err(error)) => Err(error),
+            (Err(error), _) => Err(error),
         }
-    }
-    for reader in readers {
-        reader.finish()?;
-    }
+    })?;
     let rebuilt = lost.finish()?.install(true)?;
     let mut filemap = Filemap::new();
     for name in rebuilt.files.iter().map(|meta| &meta.file).chain([&rebuilt.xor.file]) {
@@ -111,6 +102,70 @@ pub fn rebuild_member(
     filemap.set_expected(rebuilt.checkpoint, rebuilt.rank, expected);
     filemap.write(&directory.join(format!("{}.scrfilemap", rebuilt.rank)))?;
     Ok(rebuilt)
+}
+
+/// XORs what the survivors have, slot after slot, verifies them, and hands the pieces over. A writer that has hung up
+/// ends it with [`RedundancyError::Stopped`].
+fn read_pieces(
+    survivors: &mut [Survivor],
+    member: &(dyn Fn(u32) -> Member + Sync),
+    verify: bool,
+    size: usize,
+    pool: &Pool,
+    out: SyncSender<Vec<u8>>,
+) -> Result<(), RedundancyError> {
+    let shapes: Vec<Member> = survivors.iter().map(|survivor| member(survivor.index())).collect();
+    let mut readers = Vec::with_capacity(survivors.len());
+    for survivor in survivors {
+        readers.push(Reader::new(survivor, verify)?);
+    }
+    let Some(shape) = shapes.first() else { return Ok(()) };
+    let mut scratch = vec![0; size];
+    for slot in 0..shape.members {
+        for (offset, length) in pieces(shape.chunk, size) {
+            let mut result = pool.take(length);
+            for (at, (reader, shape)) in readers.iter_mut().zip(&shapes).enumerate() {
+                if at == 0 {
+                    let real = reader.read(shape, slot, offset, &mut result)?;
+                    result[real..].fill(0);
+                } else {
+                    let scratch = &mut scratch[..length];
+                    let real = reader.read(shape, slot, offset, scratch)?;
+                    xor_into(&mut result, &scratch[..real]);
+                }
+            }
+            if out.send(result).is_err() {
+                return Err(RedundancyError::Stopped);
+            }
+        }
+    }
+    readers.into_iter().try_for_each(Reader::finish)
+}
+
+/// Writes the pieces in the order in which [`read_pieces`] hands them over.
+fn write_pieces(
+    lost: &mut LostMember,
+    missing: u32,
+    members: u32,
+    size: usize,
+    pool: &Pool,
+    pieces_in: Receiver<Vec<u8>>,
+    progress: &mut Progress<'_>,
+) -> Result<(), RedundancyError> {
+    let mut done = 0;
+    let chunk = lost.header().chunk;
+    for slot in 0..members {
+        for (_, length) in pieces(chunk, size) {
+            let Ok(piece) = pieces_in.recv() else { return Err(RedundancyError::Stopped) };
+            lost.take(slot == missing, &piece)?;
+            pool.give(piece);
+            done += length as u64;
+            if progress(done) == ControlFlow::Break(()) {
+                return Err(RedundancyError::Stopped);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// All survivors must be of one set of one checkpoint; returns the names that are theirs.

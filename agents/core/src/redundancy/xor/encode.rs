@@ -12,7 +12,7 @@ use super::header::Header;
 use super::link::{Left, Right};
 use super::logical::LogicalFile;
 use super::name::XorName;
-use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, xor_into};
+use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
@@ -112,7 +112,7 @@ pub fn encode_member(
     let head = file::encode(&header.to_tree());
     crc.update(&head);
     out.write_all(&head).map_err(writing)?;
-    let mut scratch = member.pool.take(member.piece.min(super::piece::MAX_PIECE_BYTES));
+    let mut scratch = member.pool.take(usable_piece(member.piece));
     let mut free = Vec::new();
     for (offset, length) in pieces(member.chunk, member.piece) {
         let mut travelling = std::mem::take(&mut free);

@@ -25,9 +25,8 @@ impl XorFile {
     pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
         let path = directory.join(name);
         let mut data = inside::open(directory, name)?;
-        let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(&data)).map_err(|error| {
-            RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() }
-        })?;
+        let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(&data))
+            .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
         let header = Header::from_tree(&tree, &path.display().to_string())?;
         let found = data.seek(SeekFrom::End(0)).map_err(RedundancyError::io("look at", &path))?;
         if header_bytes.checked_add(header.chunk) != Some(found) {

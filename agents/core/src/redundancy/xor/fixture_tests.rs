@@ -341,8 +341,8 @@ fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
         file.put("FILE", forged);
         let home = tempfile::tempdir().unwrap();
         let reserved = BTreeSet::from(["rank_1.ckpt".to_owned()]);
-        let result =
-            rebuilt(&tree, left.tree(), Occasion::Restart).and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved));
+        let result = rebuilt(&tree, left.tree(), Occasion::Restart)
+            .and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved));
         assert!(result.is_err(), "{forged}");
         assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
     }
@@ -360,4 +360,34 @@ fn a_damaged_xor_file_is_never_opened_as_a_sound_one() {
     }
     fs::write(&path, [original.as_slice(), b"x"].concat()).unwrap();
     assert!(XorFile::open(work.path(), &named(name, 0)).is_err(), "one byte too many");
+}
+
+#[test]
+fn a_neighbour_that_goes_away_ends_the_rebuild_and_nothing_stays() {
+    let (name, directories) = sets().remove(0);
+    let open = |index: usize| XorFile::open(&directories[index], &named(name, index)).unwrap();
+    let tree = rebuilt(open(2).tree(), open(0).tree(), Occasion::Restart).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let lost = LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new()).unwrap();
+    let member = Member { piece: 100, ..Member::new(1, name.members, lost.header().chunk) };
+    let (sender, mut left) = sync_channel(1);
+    thread::scope(|scope| {
+        scope.spawn(move || sender.send(vec![0; 100]).unwrap());
+        let result = rebuild_root(&member, lost, &mut left, &mut go_on);
+        assert!(matches!(result, Err(RedundancyError::Link { neighbour: "left", .. })));
+    });
+    assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_piece_of_another_length_is_refused() {
+    let (name, directories) = sets().remove(0);
+    let xor = XorFile::open(&directories[0], &named(name, 0)).unwrap();
+    let mut data = LogicalFile::open(&directories[0], 0, &xor.header().current).unwrap();
+    let (to_self, mut left) = sync_channel(1);
+    let (mut right, _kept) = sync_channel(9);
+    to_self.send(vec![0; 99]).unwrap();
+    let member = Member { piece: 100, ..Member::new(0, name.members, xor.header().chunk) };
+    let result = encode_member(&member, xor.header(), &mut data, &mut left, &mut right, &mut Vec::new(), &mut go_on);
+    assert!(matches!(result, Err(RedundancyError::PieceLength { expected: 100, found: 99 })));
 }

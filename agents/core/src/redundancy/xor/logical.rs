@@ -50,13 +50,7 @@ impl LogicalFile {
                 origin: format!("rank {}", files.rank),
                 why: "the sizes of its files do not add up".into(),
             })?;
-            logical.parts.push(Part {
-                name: meta.file.clone(),
-                start,
-                size: meta.size,
-                crc: meta.crc,
-                handle: None,
-            });
+            logical.parts.push(Part { name: meta.file.clone(), start, size: meta.size, crc: meta.crc, handle: None });
             logical.handle(logical.parts.len() - 1)?;
         }
         Ok(logical)

@@ -26,6 +26,8 @@ pub mod writer;
 
 #[cfg(test)]
 mod fixture_tests;
+#[cfg(test)]
+mod property_tests;
 
 use std::ops::ControlFlow;
 

@@ -8,6 +8,11 @@ pub const DEFAULT_PIECE_BYTES: usize = 256 * 1024;
 /// Largest piece that is accepted: bounds what a peer can make us allocate.
 pub const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
 
+/// A piece size that works, whatever was asked for.
+pub(crate) fn usable_piece(bytes: usize) -> usize {
+    bytes.clamp(1, MAX_PIECE_BYTES)
+}
+
 /// XORs `source` into the front of `target`.
 ///
 /// Fixed-size blocks without bounds checks inside: the compiler turns the loop into vector instructions, and the speed
@@ -60,7 +65,7 @@ impl Pool {
 
 /// A chunk, cut into pieces: (offset, length) of each.
 pub(crate) fn pieces(chunk: u64, piece: usize) -> impl Iterator<Item = (u64, usize)> {
-    let step = piece.clamp(1, MAX_PIECE_BYTES);
+    let step = usable_piece(piece);
     let mut offset = 0;
     std::iter::from_fn(move || {
         let left = chunk.checked_sub(offset).filter(|left| *left > 0)?;

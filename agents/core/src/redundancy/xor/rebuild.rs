@@ -15,7 +15,7 @@ use super::encode::{Member, receive};
 use super::file::XorFile;
 use super::link::{Left, Right};
 use super::logical::{LogicalFile, Verifier};
-use super::piece::{MAX_PIECE_BYTES, pieces, xor_into};
+use super::piece::{pieces, usable_piece, xor_into};
 use super::writer::{LostMember, Unconfirmed};
 use crate::control::meta::Meta;
 use crate::redundancy::RedundancyError;
@@ -139,9 +139,9 @@ impl<'a> Reader<'a> {
         self.files.finish(&self.survivor.data)?;
         let found = self.xor.finalize();
         match self.survivor.xor_crc {
-            Some(expected) if expected != found => Err(self
-                .survivor
-                .damaged_xor(format!("its CRC32 is {found:#010x} instead of {expected:#010x}"))),
+            Some(expected) if expected != found => {
+                Err(self.survivor.damaged_xor(format!("its CRC32 is {found:#010x} instead of {expected:#010x}")))
+            }
             _ => Ok(()),
         }
     }
@@ -164,7 +164,7 @@ pub fn rebuild_survivor<L: Left, R: Right>(
         return Err(survivor.damaged_xor("the set does not agree on its chunk size or members".into()));
     }
     let mut reader = Reader::new(survivor, verify)?;
-    let mut scratch = member.pool.take(member.piece.min(MAX_PIECE_BYTES));
+    let mut scratch = member.pool.take(usable_piece(member.piece));
     let mut done = 0;
     for slot in 0..member.members {
         for (offset, length) in pieces(member.chunk, member.piece) {
@@ -207,7 +207,7 @@ pub fn rebuild_root(
     for slot in 0..member.members {
         for (_, length) in pieces(member.chunk, member.piece) {
             let piece = receive(left, length)?;
-            if slot == member.index { lost.write_xor(&piece)? } else { lost.write_data(&piece)? }
+            lost.take(slot == member.index, &piece)?;
             member.pool.give(piece);
             done += length as u64;
             if progress(done) == ControlFlow::Break(()) {

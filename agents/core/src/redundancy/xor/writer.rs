@@ -32,6 +32,7 @@ pub struct LostMember {
     current: Option<Output>,
     crcs: Vec<u32>,
     padding_left: u64,
+    wrong: Option<RedundancyError>,
 }
 
 /// A rebuilt member that was installed.
@@ -80,11 +81,8 @@ impl LostMember {
         let xor_name = XorName { group_id, members, index }.to_string();
         for meta in &parsed.current.files {
             inside::check_name(directory, &meta.file)?;
-            let refused = |why| RedundancyError::UnsafeName {
-                directory: directory.to_owned(),
-                name: meta.file.clone(),
-                why,
-            };
+            let refused =
+                |why| RedundancyError::UnsafeName { directory: directory.to_owned(), name: meta.file.clone(), why };
             if reserved.contains(&meta.file) {
                 return Err(refused("it belongs to another member"));
             }
@@ -102,7 +100,8 @@ impl LostMember {
                 why: "it belongs to another member",
             });
         }
-        let mut temporaries = Temporaries { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
+        let mut temporaries =
+            Temporaries { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
         // Checked by the header: both numbers fit.
         let room = parsed.chunk * (parsed.members.len() as u64 - 1);
         let padding_left = room - parsed.current.total_bytes().unwrap_or(room);
@@ -119,6 +118,7 @@ impl LostMember {
             current: None,
             crcs: Vec::new(),
             padding_left,
+            wrong: None,
         };
         lost.advance()?;
         Ok(lost)
@@ -134,8 +134,25 @@ impl LostMember {
         self.header.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
     }
 
+    /// The next piece, of the XOR data or of the logical file.
+    ///
+    /// Data that turns out to be wrong is remembered until [`finish`](Self::finish), and the rest is taken without
+    /// writing it: so the survivors' own checks run to their end, and can name the file that is to blame.
+    pub fn take(&mut self, is_xor: bool, piece: &[u8]) -> Result<(), RedundancyError> {
+        if self.wrong.is_some() {
+            return Ok(());
+        }
+        match if is_xor { self.write_xor(piece) } else { self.write_data(piece) } {
+            Err(wrong @ RedundancyError::RebuiltWrong { .. }) => {
+                self.wrong = Some(wrong);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     /// The next bytes of the logical file: cut at the real sizes; what lies behind must be padding.
-    pub fn write_data(&mut self, mut bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write_data(&mut self, mut bytes: &[u8]) -> Result<(), RedundancyError> {
         while let Some(output) = &mut self.current {
             let take = usize::try_from(output.left).map_or(bytes.len(), |left| left.min(bytes.len()));
             output.write(&bytes[..take])?;
@@ -157,7 +174,7 @@ impl LostMember {
     }
 
     /// The next bytes of the XOR data.
-    pub fn write_xor(&mut self, bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write_xor(&mut self, bytes: &[u8]) -> Result<(), RedundancyError> {
         self.xor_left = self
             .xor_left
             .checked_sub(bytes.len() as u64)
@@ -167,6 +184,9 @@ impl LostMember {
 
     /// After the last byte: syncs everything and checks it.
     pub fn finish(mut self) -> Result<Unconfirmed, RedundancyError> {
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
         if self.current.is_some() || self.padding_left > 0 || self.xor_left > 0 {
             return Err(self.wrong(&self.xor_name, "the data ended early"));
         }

@@ -1,0 +1,164 @@
+//! The text format of SCR's user and system files: `KEY=VALUE [KEY2=VALUE2 …]` a line (`FORMATS.md` §16).
+//!
+//! Further pairs of a line hang below the first. Blanks may stand around `=`; keys are upper-cased, values kept; `#`
+//! starts a comment at the start of a word only; values have no blanks and no `=`.
+//!
+//! Where the original's two parsers disagreed or guessed, a line is refused, with its number: a missing `=`, a missing
+//! value, a value with a blank or a `=`. A carriage return at the end of a line is not part of the value (it was, in C).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::source::{Origin, Place};
+use crate::durable;
+use crate::kvtree::Tree;
+
+/// Largest file that is read: ten thousand lines are far less.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfError {
+    /// It cannot be read.
+    #[error("cannot read the configuration file {}: {source}; {}", path.display(), durable::remedy(source))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is too large to be one.
+    #[error("the configuration file {} is larger than {MAX_BYTES} bytes; it is probably another file", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line that is not made of pairs.
+    #[error("{place}: {what}; a line is KEY=VALUE or KEY=VALUE KEY2=VALUE2, values without blanks and without `=`")]
+    Line {
+        /// File and line.
+        place: Place,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// One line: the first pair, and what hangs below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The first key, upper-case.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// The further pairs, keys upper-case.
+    pub pairs: Vec<(String, String)>,
+    /// Where it stands.
+    pub origin: Origin,
+}
+
+impl Entry {
+    /// A setting that comes from elsewhere than a file, as from the job spec.
+    pub fn new(key: &str, value: impl Into<String>, origin: Origin) -> Entry {
+        Entry { key: key.to_ascii_uppercase(), value: value.into(), pairs: Vec::new(), origin }
+    }
+
+    /// The same with one more pair below it.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<String>) -> Entry {
+        self.pairs.push((key.to_ascii_uppercase(), value.into()));
+        self
+    }
+}
+
+/// Whose file it is: that decides where it stands in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOwner {
+    /// `$SCR_CONF_FILE`.
+    User,
+    /// The site's.
+    System,
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// When it cannot be read, or a line is not made of pairs.
+pub fn read(path: &Path, owner: FileOwner) -> Result<Vec<Entry>, ConfError> {
+    let cannot = |source| ConfError::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    File::open(path).map_err(cannot)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(ConfError::TooLarge { path: path.to_owned() });
+    }
+    parse(&bytes, &path.to_string_lossy(), owner)
+}
+
+/// The lines of a configuration file of this name.
+///
+/// # Errors
+/// The first line that is not made of pairs.
+pub fn parse(bytes: &[u8], name: &str, owner: FileOwner) -> Result<Vec<Entry>, ConfError> {
+    let mut entries = Vec::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let place = Place { file: name.to_owned(), line: index + 1 };
+        let entry = parse_line(line, || match owner {
+            FileOwner::User => Origin::UserFile(place.clone()),
+            FileOwner::System => Origin::SystemFile(place.clone()),
+        });
+        entries.extend(entry.map_err(|what| ConfError::Line { place, what })?);
+    }
+    Ok(entries)
+}
+
+/// The tree that the original's C parser makes of the lines.
+pub fn tree(entries: &[Entry]) -> Tree {
+    let mut tree = Tree::new();
+    for entry in entries {
+        let below = tree.set_kv(&entry.key, &entry.value);
+        for (key, value) in &entry.pairs {
+            below.set_kv(key, value);
+        }
+    }
+    tree
+}
+
+fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Entry>, String> {
+    let line = std::str::from_utf8(line).map_err(|_| "not UTF-8 text".to_owned())?;
+    if line.contains('\0') {
+        return Err("contains a NUL".to_owned());
+    }
+    let mut words = words(line).into_iter();
+    let mut pairs = Vec::new();
+    while let Some(key) = words.next() {
+        if key == "=" {
+            return Err("a `=` without a key".to_owned());
+        }
+        match (words.next(), words.next()) {
+            (Some("="), Some("=") | None) => return Err(format!("{key} has no value")),
+            (Some("="), Some(value)) => pairs.push((key.to_ascii_uppercase(), value.to_owned())),
+            (Some(found), _) => return Err(format!("found {found:?} where the `=` of {key} belongs")),
+            (None, _) => return Err(format!("{key} has no `=` and no value")),
+        }
+    }
+    let mut pairs = pairs.into_iter();
+    Ok(pairs.next().map(|(key, value)| Entry { key, value, pairs: pairs.collect(), origin: origin() }))
+}
+
+/// The words of a line up to a comment; every `=` is a word of its own.
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '#' => break,
+            '=' => 1,
+            _ => rest.find(|character: char| character.is_whitespace() || character == '=').unwrap_or(rest.len()),
+        };
+        let (word, behind) = rest.split_at(end);
+        words.push(word);
+        rest = behind.trim_start();
+    }
+    words
+}

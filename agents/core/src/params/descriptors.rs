@@ -1,0 +1,267 @@
+//! The descriptors that the parameters ask for: what to protect how often and how, and where there is room.
+//!
+//! These are requests; the groups that come of them, one per rank, are [`crate::redundancy::Descriptor`].
+
+use super::conf::Entry;
+use super::source::{Origin, Resolver};
+use super::value;
+use super::{CopyType, ParamError, Parameters, Setting, Warning, WarningKind};
+use crate::redundancy::Scheme;
+
+/// A requested redundancy descriptor (`CKPTDESC`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointDescriptor {
+    /// Its number, from 0.
+    pub index: u32,
+    /// Switched off ones keep their number.
+    pub enabled: bool,
+    /// It is for the ids that this divides; of several the one with the largest.
+    pub interval: u32,
+    /// Directory of the cache it stores in.
+    pub base: String,
+    /// What protects the files.
+    pub scheme: Scheme,
+    /// Ranks between two members of a set.
+    pub hop_distance: u32,
+    /// Members of a set.
+    pub set_size: u32,
+    /// Who asked for it.
+    pub origin: Origin,
+}
+
+/// A cache directory (`CACHEDESC`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDescriptor {
+    /// The directory.
+    pub base: String,
+    /// Checkpoints that it keeps.
+    pub size: u32,
+    /// Who asked for it.
+    pub origin: Origin,
+}
+
+/// A directory to be checked before a node is used (`CNTLDIR`, `CACHEDIR`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryCheck {
+    /// The directory.
+    pub directory: String,
+    /// Bytes that it must have room for.
+    pub bytes: Option<u64>,
+    /// Who asked for it.
+    pub origin: Origin,
+}
+
+/// All descriptors that the parameters ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// In the order of their numbers, which count from 0.
+    pub checkpoint: Vec<CheckpointDescriptor>,
+    /// In the order of their numbers.
+    pub cache: Vec<CacheDescriptor>,
+}
+
+impl Descriptors {
+    /// Checkpoints that a cache directory keeps: 0 for one without descriptor.
+    pub fn cache_size(&self, base: &str) -> u32 {
+        self.cache.iter().find(|cache| cache.base == base).map_or(0, |cache| cache.size)
+    }
+}
+
+/// The lines of one table, each with its number and its values, repeated ones put together.
+struct Table {
+    name: &'static str,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    key: String,
+    pairs: Vec<(String, String, Origin)>,
+    origin: Origin,
+}
+
+impl Table {
+    fn of(resolver: &Resolver<'_>, name: &'static str) -> Table {
+        let mut rows: Vec<Row> = Vec::new();
+        for Entry { value: key, pairs, origin, .. } in resolver.table(name) {
+            let at = rows.iter().position(|row| row.key == *key).unwrap_or_else(|| {
+                rows.push(Row { key: key.clone(), pairs: Vec::new(), origin: origin.clone() });
+                rows.len() - 1
+            });
+            rows[at].pairs.extend(pairs.iter().map(|(key, value)| (key.clone(), value.clone(), origin.clone())));
+        }
+        Table { name, rows }
+    }
+
+    /// The rows by their numbers, which must be those from 0 without a gap.
+    fn numbered(mut self) -> Result<Vec<Row>, ParamError> {
+        let name = self.name;
+        let wrong = |row: &Row| ParamError::Value {
+            name: name.to_owned(),
+            value: row.key.clone(),
+            origin: row.origin.clone(),
+            expected: "numbers that count from 0 without a gap",
+        };
+        self.rows.sort_by_key(|row| value::whole::<u32>(&row.key).unwrap_or(u32::MAX));
+        match self.rows.iter().enumerate().find(|(at, row)| value::whole(&row.key) != Some(*at)) {
+            Some((_, row)) => Err(wrong(row)),
+            None => Ok(self.rows),
+        }
+    }
+}
+
+impl Row {
+    /// A value of the row, the last one if there are several, or the default.
+    fn get<T>(
+        &self,
+        table: &str,
+        key: &str,
+        default: T,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, ParamError> {
+        match self.pairs.iter().rfind(|(name, ..)| name == key) {
+            None => Ok(default),
+            Some((_, value, origin)) => parse(value).ok_or_else(|| ParamError::Value {
+                name: format!("{key} of {table}={}", self.key),
+                value: value.clone(),
+                origin: origin.clone(),
+                expected,
+            }),
+        }
+    }
+
+    fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = Warning> + 'a {
+        let unknown = self.pairs.iter().filter(|(name, ..)| !known.contains(&name.as_str()));
+        unknown.map(|(name, _, origin)| Warning {
+            name: name.clone(),
+            origin: origin.clone(),
+            kind: WarningKind::Unknown,
+        })
+    }
+}
+
+/// The directories of a table of node checks.
+pub(super) fn directory_checks(
+    resolver: &Resolver<'_>,
+    name: &'static str,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<DirectoryCheck>, ParamError> {
+    let mut checks = Vec::new();
+    for row in Table::of(resolver, name).rows {
+        warnings.extend(row.unknown(&["BYTES"]));
+        let directory = value::directory(&row.key).ok_or_else(|| ParamError::Value {
+            name: name.to_owned(),
+            value: row.key.clone(),
+            origin: row.origin.clone(),
+            expected: value::DIRECTORY,
+        })?;
+        let bytes = row.get(name, "BYTES", None, value::BYTES, |text| value::bytes(text).map(Some))?;
+        checks.push(DirectoryCheck { directory, bytes, origin: row.origin });
+    }
+    Ok(checks)
+}
+
+/// The descriptors that these parameters ask for, with what the tables say.
+pub(super) fn requested(
+    resolver: &Resolver<'_>,
+    parameters: &Parameters,
+    warnings: &mut Vec<Warning>,
+) -> Result<Descriptors, ParamError> {
+    let cache = cache_descriptors(resolver, parameters, warnings)?;
+    let checkpoint = match parameters.copy_type.value {
+        CopyType::Scheme(scheme) => vec![CheckpointDescriptor {
+            index: 0,
+            enabled: true,
+            interval: 1,
+            base: parameters.cache_base.value.clone(),
+            scheme,
+            hop_distance: parameters.hop_distance.value,
+            set_size: parameters.set_size.value,
+            origin: parameters.copy_type.origin.clone(),
+        }],
+        CopyType::File => checkpoint_descriptors(resolver, parameters, warnings)?,
+    };
+    for descriptor in &checkpoint {
+        // A set of one protects nothing, and the original would run on without.
+        if descriptor.scheme == Scheme::Xor && descriptor.set_size < 2 {
+            return Err(ParamError::Value {
+                name: format!("set size of checkpoint descriptor {}", descriptor.index),
+                value: descriptor.set_size.to_string(),
+                origin: descriptor.origin.clone(),
+                expected: "2 or more for XOR",
+            });
+        }
+    }
+    let descriptors = Descriptors { checkpoint, cache };
+    warnings.extend(
+        descriptors
+            .checkpoint
+            .iter()
+            .filter(|descriptor| descriptor.enabled && descriptors.cache_size(&descriptor.base) == 0)
+            .map(|descriptor| Warning {
+                name: format!("checkpoint descriptor {}", descriptor.index),
+                origin: descriptor.origin.clone(),
+                kind: WarningKind::NoCache,
+            }),
+    );
+    Ok(descriptors)
+}
+
+fn cache_descriptors(
+    resolver: &Resolver<'_>,
+    parameters: &Parameters,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<CacheDescriptor>, ParamError> {
+    const NAME: &str = "CACHEDESC";
+    let Setting { value: base, origin } = &parameters.cache_base;
+    let size = parameters.cache_size.value;
+    let mut caches = Vec::new();
+    for row in Table::of(resolver, NAME).numbered()? {
+        warnings.extend(row.unknown(&["BASE", "SIZE"]));
+        caches.push(CacheDescriptor {
+            base: row.get(NAME, "BASE", base.clone(), value::DIRECTORY, value::directory)?,
+            size: row.get(NAME, "SIZE", size, value::WHOLE, value::whole)?,
+            origin: row.origin,
+        });
+    }
+    if caches.is_empty() {
+        caches.push(CacheDescriptor { base: base.clone(), size, origin: origin.clone() });
+    }
+    Ok(caches)
+}
+
+fn checkpoint_descriptors(
+    resolver: &Resolver<'_>,
+    parameters: &Parameters,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<CheckpointDescriptor>, ParamError> {
+    const NAME: &str = "CKPTDESC";
+    const KEYS: &[&str] = &["ENABLED", "INDEX", "INTERVAL", "BASE", "TYPE", "HOP_DISTANCE", "SET_SIZE"];
+    let rows = Table::of(resolver, NAME).numbered()?;
+    if rows.is_empty() {
+        let why = "SCR_COPY_TYPE is none of LOCAL, PARTNER, XOR, and then descriptors are needed; add CKPTDESC=0 …";
+        return Err(ParamError::Missing { name: NAME.to_owned(), why });
+    }
+    let mut descriptors = Vec::new();
+    for (index, row) in (0_u32..).zip(rows) {
+        warnings.extend(row.unknown(KEYS));
+        let scheme = |text: &str| text.trim().parse::<Scheme>().ok();
+        descriptors.push(CheckpointDescriptor {
+            index,
+            enabled: row.get(NAME, "ENABLED", true, value::SWITCH, value::switch)?,
+            interval: row.get(NAME, "INTERVAL", 1, value::COUNTING, value::counting)?,
+            base: row.get(NAME, "BASE", parameters.cache_base.value.clone(), value::DIRECTORY, value::directory)?,
+            scheme: row.get(NAME, "TYPE", Scheme::Xor, "LOCAL, PARTNER or XOR", scheme)?,
+            hop_distance: row.get(
+                NAME,
+                "HOP_DISTANCE",
+                parameters.hop_distance.value,
+                value::COUNTING,
+                value::counting,
+            )?,
+            set_size: row.get(NAME, "SET_SIZE", parameters.set_size.value, value::COUNTING, value::counting)?,
+            origin: row.origin.clone(),
+        });
+    }
+    Ok(descriptors)
+}

@@ -1,0 +1,261 @@
+//! All parameters, typed, each with where it came from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::descriptors::{self, Descriptors, DirectoryCheck};
+use super::source::{Resolver, Sources};
+use super::value;
+use super::{Explained, ParamError, Setting, Warning};
+use crate::control::need::NeedPolicy;
+use crate::hostlist;
+use crate::ids::NodeName;
+use crate::redundancy::Scheme;
+
+/// `SCR_COPY_TYPE`: one scheme for every checkpoint, or descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyType {
+    /// One descriptor, of this scheme.
+    Scheme(Scheme),
+    /// The `CKPTDESC` lines say it. Any word that is no scheme means this; `FILE` is the usual one.
+    File,
+}
+
+/// How often the application may be launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// So many times in all.
+    AtMost(u32),
+    /// As often as it takes.
+    NoLimit,
+}
+
+/// The parameters in force.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Parameters {
+    /// `SCR_ENABLE`: without, the application is launched as it is.
+    pub enable: Setting<bool>,
+    /// `SCR_DEBUG`: verbosity.
+    pub debug: Setting<u32>,
+    /// `SCR_LOG_ENABLE`.
+    pub log_enable: Setting<bool>,
+    /// `SCR_USER_NAME`, else `USER`.
+    pub user: Setting<Option<String>>,
+    /// `SCR_JOB_ID`, else `SLURM_JOBID` or `SLURM_JOB_ID`.
+    pub job_id: Setting<Option<String>>,
+    /// `SCR_JOB_NAME`.
+    pub job_name: Setting<Option<String>>,
+    /// `SCR_CNTL_BASE`: above the control directory. Only the system file may set it.
+    pub control_base: Setting<String>,
+    /// `SCR_CACHE_BASE`: above the cache directory, where no descriptor says otherwise.
+    pub cache_base: Setting<String>,
+    /// `SCR_CACHE_SIZE`: checkpoints kept there, where no descriptor says otherwise.
+    pub cache_size: Setting<u32>,
+    /// `SCR_COPY_TYPE`.
+    pub copy_type: Setting<CopyType>,
+    /// `SCR_HOP_DISTANCE`, where no descriptor says otherwise.
+    pub hop_distance: Setting<u32>,
+    /// `SCR_SET_SIZE`, where no descriptor says otherwise.
+    pub set_size: Setting<u32>,
+    /// `SCR_DISTRIBUTE`: move files to where their ranks are, at the start of a run.
+    pub distribute: Setting<bool>,
+    /// `SCR_FETCH`: fetch from the prefix when the cache has nothing.
+    pub fetch: Setting<bool>,
+    /// `SCR_FETCH_WIDTH`: ranks that fetch at a time.
+    pub fetch_width: Setting<u32>,
+    /// `SCR_FLUSH`: flush ids that this divides; 0 never.
+    pub flush: Setting<u32>,
+    /// `SCR_FLUSH_WIDTH`: ranks that flush at a time.
+    pub flush_width: Setting<u32>,
+    /// `SCR_FLUSH_ON_RESTART`.
+    pub flush_on_restart: Setting<bool>,
+    /// `SCR_GLOBAL_RESTART`: rebuild, flush, then fetch.
+    pub global_restart: Setting<bool>,
+    /// `SCR_FLUSH_ASYNC`.
+    pub flush_async: Setting<bool>,
+    /// `SCR_FLUSH_ASYNC_BW`: bytes a second, of all nodes together.
+    pub flush_async_bandwidth: Setting<u64>,
+    /// `SCR_FLUSH_ASYNC_PERCENT`: of a CPU; 0 is no limit.
+    pub flush_async_percent: Setting<f64>,
+    /// `SCR_CRC_ON_COPY`.
+    pub crc_on_copy: Setting<bool>,
+    /// `SCR_CRC_ON_FLUSH`.
+    pub crc_on_flush: Setting<bool>,
+    /// `SCR_CRC_ON_DELETE`.
+    pub crc_on_delete: Setting<bool>,
+    /// `SCR_MPI_BUF_SIZE`: bytes of one message.
+    pub message_buffer_bytes: Setting<u64>,
+    /// `SCR_FILE_BUF_SIZE`: bytes of one read or write.
+    pub file_buffer_bytes: Setting<u64>,
+    /// `SCR_HALT_SECONDS`: seconds that must be left; 0 is no condition.
+    pub halt_seconds: Setting<u32>,
+    /// `SCR_CHECKPOINT_INTERVAL`.
+    pub checkpoint_interval: Setting<u32>,
+    /// `SCR_CHECKPOINT_SECONDS`.
+    pub checkpoint_seconds: Setting<u32>,
+    /// `SCR_CHECKPOINT_OVERHEAD`: percent.
+    pub checkpoint_overhead: Setting<f64>,
+    /// `SCR_TRANSFER_SECS`: between two looks at the transfer file.
+    pub transfer_poll: Setting<Duration>,
+    /// `SCR_EXCLUDE_NODES`.
+    pub exclude_nodes: Setting<Option<Vec<NodeName>>>,
+    /// `SCR_PREFIX`; `None` is the current directory.
+    pub prefix: Setting<Option<PathBuf>>,
+    /// `SCR_RUNS`, else one more than `SCR_RETRIES`, else 1; negative is no limit.
+    pub runs: Setting<Runs>,
+    /// `SCR_MIN_NODES`: fewer healthy ones end the loop.
+    pub min_nodes: Setting<Option<u32>>,
+    /// `SCR_NODELIST`, else `SLURM_NODELIST` or `SLURM_JOB_NODELIST`.
+    pub nodes: Setting<Option<Vec<NodeName>>>,
+    /// `CNTLDIR`: what the control directories need.
+    pub control_checks: Vec<DirectoryCheck>,
+    /// `CACHEDIR`: what the cache directories need.
+    pub cache_checks: Vec<DirectoryCheck>,
+    descriptors: Descriptors,
+    explained: Vec<Explained>,
+    warnings: Vec<Warning>,
+}
+
+impl Parameters {
+    /// All parameters, from their sources in their order.
+    ///
+    /// # Errors
+    /// The first one that is not what it must be: name, value, place, and what is expected.
+    pub fn resolve(sources: &Sources) -> Result<Parameters, ParamError> {
+        use value::{BYTES, COUNTING, DIRECTORY, PATH_NAME, PERCENT, SIGNED, SWITCH, WHOLE};
+        const HOSTS: &str = "a host list like node[1-4,7]";
+        let mut from = Resolver::new(sources);
+        let hosts = |text: &str| hostlist::expand(text).ok();
+        let text = |text: &str| Some(text.to_owned());
+
+        let runs = from.optional(&["SCR_RUNS"], SIGNED, value::signed)?;
+        let retries = from.optional(&["SCR_RETRIES"], SIGNED, value::signed)?;
+        let mut parameters = Parameters {
+            enable: from.setting("SCR_ENABLE", "1", SWITCH, value::switch)?,
+            debug: from.setting("SCR_DEBUG", "0", WHOLE, value::whole)?,
+            log_enable: from.setting("SCR_LOG_ENABLE", "1", SWITCH, value::switch)?,
+            user: from.optional(&["SCR_USER_NAME", "USER"], PATH_NAME, value::path_name)?,
+            job_id: from.optional(&["SCR_JOB_ID", "SLURM_JOBID", "SLURM_JOB_ID"], PATH_NAME, value::path_name)?,
+            job_name: from.optional(&["SCR_JOB_NAME"], "a name", text)?,
+            control_base: from.setting("SCR_CNTL_BASE", "/tmp", DIRECTORY, value::directory)?,
+            cache_base: from.setting("SCR_CACHE_BASE", "/tmp", DIRECTORY, value::directory)?,
+            cache_size: from.setting("SCR_CACHE_SIZE", "2", WHOLE, value::whole)?,
+            copy_type: from.setting("SCR_COPY_TYPE", "XOR", "LOCAL, PARTNER, XOR or FILE", copy_type)?,
+            hop_distance: from.setting("SCR_HOP_DISTANCE", "1", COUNTING, value::counting)?,
+            set_size: from.setting("SCR_SET_SIZE", "8", COUNTING, value::counting)?,
+            distribute: from.setting("SCR_DISTRIBUTE", "1", SWITCH, value::switch)?,
+            fetch: from.setting("SCR_FETCH", "1", SWITCH, value::switch)?,
+            fetch_width: from.setting("SCR_FETCH_WIDTH", "256", COUNTING, value::counting)?,
+            flush: from.setting("SCR_FLUSH", "10", WHOLE, value::whole)?,
+            flush_width: from.setting("SCR_FLUSH_WIDTH", "256", COUNTING, value::counting)?,
+            flush_on_restart: from.setting("SCR_FLUSH_ON_RESTART", "0", SWITCH, value::switch)?,
+            global_restart: from.setting("SCR_GLOBAL_RESTART", "0", SWITCH, value::switch)?,
+            flush_async: from.setting("SCR_FLUSH_ASYNC", "0", SWITCH, value::switch)?,
+            flush_async_bandwidth: from.setting("SCR_FLUSH_ASYNC_BW", "200MB", BYTES, value::bytes)?,
+            flush_async_percent: from.setting("SCR_FLUSH_ASYNC_PERCENT", "0", PERCENT, value::percent)?,
+            crc_on_copy: from.setting("SCR_CRC_ON_COPY", "0", SWITCH, value::switch)?,
+            crc_on_flush: from.setting("SCR_CRC_ON_FLUSH", "1", SWITCH, value::switch)?,
+            crc_on_delete: from.setting("SCR_CRC_ON_DELETE", "0", SWITCH, value::switch)?,
+            message_buffer_bytes: from.setting("SCR_MPI_BUF_SIZE", "128KB", BYTES, value::buffer)?,
+            file_buffer_bytes: from.setting("SCR_FILE_BUF_SIZE", "1MB", BYTES, value::buffer)?,
+            halt_seconds: from.setting("SCR_HALT_SECONDS", "0", WHOLE, value::whole)?,
+            checkpoint_interval: from.setting("SCR_CHECKPOINT_INTERVAL", "0", WHOLE, value::whole)?,
+            checkpoint_seconds: from.setting("SCR_CHECKPOINT_SECONDS", "0", WHOLE, value::whole)?,
+            checkpoint_overhead: from.setting("SCR_CHECKPOINT_OVERHEAD", "0", PERCENT, value::percent)?,
+            transfer_poll: from.setting("SCR_TRANSFER_SECS", "60", COUNTING, |text| {
+                value::counting(text).map(|seconds| Duration::from_secs(seconds.into()))
+            })?,
+            exclude_nodes: from.optional(&["SCR_EXCLUDE_NODES"], HOSTS, hosts)?,
+            prefix: from.optional(&["SCR_PREFIX"], "a directory", |text| Some(PathBuf::from(text)))?,
+            runs: allowed_runs(runs, retries),
+            min_nodes: from.optional(&["SCR_MIN_NODES"], COUNTING, value::counting)?,
+            nodes: from.optional(&["SCR_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"], HOSTS, hosts)?,
+            control_checks: Vec::new(),
+            cache_checks: Vec::new(),
+            descriptors: Descriptors { checkpoint: Vec::new(), cache: Vec::new() },
+            explained: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let mut warnings = from.warnings();
+        parameters.control_checks = descriptors::directory_checks(&from, "CNTLDIR", &mut warnings)?;
+        parameters.cache_checks = descriptors::directory_checks(&from, "CACHEDIR", &mut warnings)?;
+        parameters.descriptors = descriptors::requested(&from, &parameters, &mut warnings)?;
+        parameters.explained = from.explained;
+        parameters.warnings = warnings;
+        Ok(parameters)
+    }
+
+    /// The descriptors that are asked for.
+    pub fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
+    /// Every parameter with its value as text and who set it, in the order of this type.
+    pub fn explain(&self) -> &[Explained] {
+        &self.explained
+    }
+
+    /// What in the sources had no effect.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// When a checkpoint is due.
+    pub fn need_policy(&self) -> NeedPolicy {
+        NeedPolicy {
+            interval: self.checkpoint_interval.value,
+            seconds: self.checkpoint_seconds.value,
+            overhead: self.checkpoint_overhead.value,
+        }
+    }
+
+    /// `SCR_HALT_SECONDS` as [`crate::control::halt::HaltFile::check`] takes it: `None` when it is 0.
+    pub fn default_halt_seconds(&self) -> Option<i64> {
+        Some(i64::from(self.halt_seconds.value)).filter(|seconds| *seconds > 0)
+    }
+
+    /// The job's control directory: `<base>/<user>/scr.<job id>`.
+    ///
+    /// # Errors
+    /// When user or job id are not known.
+    pub fn control_directory(&self) -> Result<String, ParamError> {
+        self.job_directory(&self.control_base.value)
+    }
+
+    /// The job's cache directories, one a cache descriptor, in their order.
+    ///
+    /// # Errors
+    /// When user or job id are not known.
+    pub fn cache_directories(&self) -> Result<Vec<String>, ParamError> {
+        self.descriptors.cache.iter().map(|cache| self.job_directory(&cache.base)).collect()
+    }
+
+    /// The job's directory below a base directory.
+    ///
+    /// # Errors
+    /// When user or job id are not known.
+    pub fn job_directory(&self, base: &str) -> Result<String, ParamError> {
+        let missing = |name: &str, why| ParamError::Missing { name: name.to_owned(), why };
+        let user = self.user.value.as_deref();
+        let user = user.ok_or_else(|| missing("SCR_USER_NAME", "the directories of a job are named for its user"))?;
+        let job = self.job_id.value.as_deref();
+        let job = job.ok_or_else(|| missing("SCR_JOB_ID", "the directories of a job are named for its id"))?;
+        Ok(format!("{}/{user}/scr.{job}", base.trim_end_matches('/')))
+    }
+}
+
+fn copy_type(text: &str) -> Option<CopyType> {
+    Some(text.trim().parse().map_or(CopyType::File, CopyType::Scheme))
+}
+
+fn allowed_runs(runs: Setting<Option<i64>>, retries: Setting<Option<i64>>) -> Setting<Runs> {
+    let of = |count: i64| u32::try_from(count).map_or(if count < 0 { Runs::NoLimit } else { Runs::AtMost(u32::MAX) }, Runs::AtMost);
+    match (runs.value, retries.value) {
+        (Some(count), _) => Setting { value: of(count), origin: runs.origin },
+        // Negative retries are no limit as well: -1 must not become 0 runs.
+        (None, Some(count)) if count < 0 => Setting { value: Runs::NoLimit, origin: retries.origin },
+        (None, Some(count)) => Setting { value: of(count.saturating_add(1)), origin: retries.origin },
+        (None, None) => Setting { value: Runs::AtMost(1), origin: runs.origin },
+    }
+}

@@ -1,0 +1,238 @@
+//! Where values come from, in which order, and what a user may not set.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::conf::Entry;
+use super::{Explained, ParamError, Setting, Warning, WarningKind};
+
+/// Only the system file may set these.
+const SYSTEM_FILE_ONLY: &[&str] = &["SCR_CNTL_BASE"];
+
+/// Only the environment may set these (`scr_srun` looks for them nowhere else).
+const ENVIRONMENT_ONLY: &[&str] =
+    &["SCR_RUNS", "SCR_RETRIES", "SCR_MIN_NODES", "SCR_NODELIST", "SCR_CHECKPOINT_PATTERN", "SCR_CONF_FILE"];
+
+/// Known to the original and of no meaning here: its event log in MySQL, and its test switches.
+const WITHOUT_MEANING: &[&str] = &[
+    "SCR_DB_ENABLE",
+    "SCR_DB_DEBUG",
+    "SCR_DB_HOST",
+    "SCR_DB_USER",
+    "SCR_DB_PASS",
+    "SCR_DB_NAME",
+    "SCR_CONF_FILE",
+    "SCR_CHECKPOINT_PATTERN",
+];
+
+/// Keys that are tables: each line is one entry.
+pub(super) const TABLES: &[&str] = &["CACHEDESC", "CKPTDESC", "CNTLDIR", "CACHEDIR"];
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Who set a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Nobody.
+    Default,
+    /// The environment.
+    Environment,
+    /// A line of the user's file.
+    UserFile(Place),
+    /// A place in the job spec, as the spec's reader names it.
+    Spec(String),
+    /// A line of the site's file.
+    SystemFile(Place),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Environment => f.write_str("environment"),
+            Origin::UserFile(place) => write!(f, "user file {place}"),
+            Origin::Spec(place) => write!(f, "job spec {place}"),
+            Origin::SystemFile(place) => write!(f, "system file {place}"),
+        }
+    }
+}
+
+/// Everything that values can come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    environment: HashMap<String, String>,
+    user: Vec<Entry>,
+    spec: Vec<Entry>,
+    system: Vec<Entry>,
+}
+
+impl Sources {
+    /// These environment variables and no files. A variable that is empty counts as not set: batch scripts export
+    /// empty ones for "nothing".
+    pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
+        let environment = environment.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        Sources { environment, ..Sources::default() }
+    }
+
+    /// The path of the user's file (`SCR_CONF_FILE`), for the caller to read.
+    pub fn user_file(&self) -> Option<&str> {
+        self.environment.get("SCR_CONF_FILE").map(String::as_str)
+    }
+
+    /// With the user's file.
+    #[must_use]
+    pub fn with_user_file(mut self, entries: Vec<Entry>) -> Self {
+        self.user = entries;
+        self
+    }
+
+    /// With the settings of a job spec: what the user's file does not say.
+    #[must_use]
+    pub fn with_spec(mut self, entries: Vec<Entry>) -> Self {
+        self.spec = entries;
+        self
+    }
+
+    /// With the site's file.
+    #[must_use]
+    pub fn with_system_file(mut self, entries: Vec<Entry>) -> Self {
+        self.system = entries;
+        self
+    }
+}
+
+/// Looks values up in their order, and keeps what it did.
+pub(super) struct Resolver<'a> {
+    sources: &'a Sources,
+    pub(super) explained: Vec<Explained>,
+    asked: Vec<&'static str>,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(sources: &'a Sources) -> Self {
+        Resolver { sources, explained: Vec::new(), asked: Vec::new() }
+    }
+
+    /// A parameter, or its default.
+    pub(super) fn setting<T>(
+        &mut self,
+        name: &'static str,
+        default: &str,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Setting<T>, ParamError> {
+        let (text, origin) = self.find(name).unwrap_or_else(|| (default.to_owned(), Origin::Default));
+        self.parsed(name, text, origin, expected, parse)
+    }
+
+    /// A parameter without default.
+    pub(super) fn optional<T>(
+        &mut self,
+        names: &[&'static str],
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Setting<Option<T>>, ParamError> {
+        let mut found = None;
+        for name in names {
+            let value = self.find(name);
+            found = found.or(value.map(|(text, origin)| (*name, text, origin)));
+        }
+        match (found, names) {
+            (Some((name, text, origin)), _) => self.parsed(name, text, origin, expected, |text| parse(text).map(Some)),
+            (None, [name, ..]) => self.parsed(name, String::new(), Origin::Default, expected, |_| Some(None)),
+            (None, []) => Ok(Setting { value: None, origin: Origin::Default }),
+        }
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        text: String,
+        origin: Origin,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Setting<T>, ParamError> {
+        match parse(&text) {
+            Some(value) => {
+                self.explained.push(Explained { name, value: text, origin: origin.clone() });
+                Ok(Setting { value, origin })
+            }
+            None => Err(ParamError::Value { name: name.to_owned(), value: text, origin, expected }),
+        }
+    }
+
+    /// The lines of a table: all of the first source that has any.
+    pub(super) fn table(&self, name: &str) -> Vec<&'a Entry> {
+        let Sources { user, spec, system, .. } = self.sources;
+        let lines = |entries: &'a [Entry]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
+        [user, spec, system].into_iter().map(|entries| lines(entries)).find(|lines| !lines.is_empty()).unwrap_or_default()
+    }
+
+    fn find(&mut self, name: &'static str) -> Option<(String, Origin)> {
+        self.asked.push(name);
+        let Sources { environment, user, spec, system } = self.sources;
+        let user_may = !SYSTEM_FILE_ONLY.contains(&name);
+        // USER and the resource manager's variables are no parameters.
+        let files_may = name.starts_with("SCR_") && !ENVIRONMENT_ONLY.contains(&name);
+        // Of a repeated key the last line counts, as for the original's serial programs.
+        let last = |entries: &[Entry], may: bool| {
+            let entry = entries.iter().rfind(|entry| may && entry.key == name)?;
+            Some((entry.value.clone(), entry.origin.clone()))
+        };
+        let variable = environment.get(name).filter(|_| user_may);
+        variable
+            .map(|value| (value.clone(), Origin::Environment))
+            .or_else(|| last(user, user_may && files_may))
+            .or_else(|| last(spec, user_may && files_may))
+            .or_else(|| last(system, files_may))
+    }
+
+    /// What in the sources had no effect, once everything has been asked for.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let Sources { environment, user, spec, system } = self.sources;
+        let mut warnings = Vec::new();
+        for name in SYSTEM_FILE_ONLY.iter().filter(|name| environment.contains_key(**name)) {
+            let (name, kind) = ((*name).to_owned(), WarningKind::SystemFileOnly);
+            warnings.push(Warning { name, origin: Origin::Environment, kind });
+        }
+        for (entries, of_user) in [(user, true), (spec, true), (system, false)] {
+            for (index, entry) in entries.iter().enumerate() {
+                let key = entry.key.as_str();
+                let table = TABLES.contains(&key);
+                let kind = if of_user && SYSTEM_FILE_ONLY.contains(&key) {
+                    WarningKind::SystemFileOnly
+                } else if ENVIRONMENT_ONLY.contains(&key) {
+                    WarningKind::EnvironmentOnly
+                } else if !(table || key.starts_with("SCR_") && self.asked.contains(&key) || WITHOUT_MEANING.contains(&key)) {
+                    WarningKind::Unknown
+                } else if !table && entries[index + 1..].iter().any(|later| later.key == key) {
+                    WarningKind::SetAgain
+                } else {
+                    // Further pairs have a meaning in tables only.
+                    let extra = entry.pairs.iter().filter(|_| !table);
+                    warnings.extend(extra.map(|(name, _)| Warning {
+                        name: name.clone(),
+                        origin: entry.origin.clone(),
+                        kind: WarningKind::Unknown,
+                    }));
+                    continue;
+                };
+                warnings.push(Warning { name: entry.key.clone(), origin: entry.origin.clone(), kind });
+            }
+        }
+        warnings
+    }
+}

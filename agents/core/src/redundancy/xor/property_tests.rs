@@ -1,0 +1,139 @@
+//! Sets of any shape: whatever one member loses is computed again, and a damaged survivor never gets through.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use holdfast_testkit::files_below;
+use proptest::prelude::*;
+
+use super::directory::{RebuildOptions, rebuild_member};
+use super::encode::{Member, encode_member};
+use super::header::{Header, MemberFiles, chunk_size};
+use super::logical::LogicalFile;
+use super::name::XorName;
+use crate::control::meta::{FileKind, Meta};
+use crate::ids::{CheckpointId, Rank};
+use crate::redundancy::RedundancyError;
+
+/// Writes the files of a set with these sizes into one directory, encodes it around a ring, and writes all meta files.
+fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
+    let n = sizes.len();
+    let mut files = Vec::new();
+    for (sizes, rank) in sizes.iter().zip(0u32..) {
+        let mut metas = Vec::new();
+        for (&size, file) in sizes.iter().zip(0u32..) {
+            let bytes = holdfast_testkit::application_bytes(5, rank, file, size);
+            let name = format!("r{rank}.f{file}");
+            fs::write(directory.join(&name), &bytes).unwrap();
+            let mut meta = Meta {
+                file: name,
+                kind: FileKind::Full,
+                size: size as u64,
+                checkpoint: CheckpointId(5),
+                rank: Rank(rank),
+                ranks: n as u32,
+                complete: true,
+                crc: Some(crc32fast::hash(&bytes)),
+            };
+            meta.write(&directory.join(&meta.file)).unwrap();
+            meta.crc = None;
+            metas.push(meta);
+        }
+        files.push(MemberFiles { rank: Rank(rank), files: metas });
+    }
+    let chunk = chunk_size(files.iter().map(|f| f.total_bytes().unwrap()).max().unwrap(), n as u32);
+    let (mut senders, mut receivers): (Vec<_>, Vec<_>) = (0..n).map(|_| sync_channel(1)).unzip();
+    receivers.rotate_right(1);
+    thread::scope(|scope| {
+        let files = &files;
+        for (index, (mut right, mut left)) in senders.drain(..).zip(receivers.drain(..)).enumerate() {
+            scope.spawn(move || {
+                let header = Header {
+                    chunk,
+                    checkpoint: CheckpointId(5),
+                    ranks: n as u32,
+                    members: (0..n as u32).map(Rank).collect(),
+                    current: files[index].clone(),
+                    partner: files[(index + n - 1) % n].clone(),
+                };
+                let mut data = LogicalFile::open(directory, index as u32, &files[index]).unwrap();
+                let member = Member { piece, ..Member::new(index as u32, n as u32, chunk) };
+                let mut out = Vec::new();
+                let mut go_on = |_| ControlFlow::Continue(());
+                let written =
+                    encode_member(&member, &header, &mut data, &mut left, &mut right, &mut out, &mut go_on).unwrap();
+                let meta = written.meta(&header, true);
+                fs::write(directory.join(&meta.file), out).unwrap();
+                meta.write(&directory.join(&meta.file)).unwrap();
+            });
+        }
+    });
+}
+
+fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let all = files_below(directory).into_iter().map(|path| (name(&path), fs::read(&path).unwrap()));
+    all.filter(|(name, _)| !name.ends_with(".scrfilemap")).collect()
+}
+
+/// The XOR file's own bytes depend on who wrote it (order of elements), and so does its checksum.
+fn without_redundancy(contents: &[(String, Vec<u8>)]) -> Vec<&(String, Vec<u8>)> {
+    contents.iter().filter(|(name, _)| !name.contains(".xor")).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn any_one_member_is_computed_again_and_a_second_damage_is_noticed(
+        sizes in prop::collection::vec(prop::collection::vec(0usize..3000, 0..4), 2..7),
+        piece in prop_oneof![1 => 0usize..3, 9 => 40usize..700],
+        missing in any::<prop::sample::Index>(),
+        damaged in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let work = tempfile::tempdir().unwrap();
+        let n = sizes.len() as u32;
+        encoded_set(work.path(), &sizes, piece);
+        let before = contents(work.path());
+        let missing = missing.index(sizes.len()) as u32;
+        let options = RebuildOptions { verify: true, piece };
+        let mut go_on = |_| ControlFlow::Continue(());
+        let remove = || {
+            for (name, _) in &before {
+                let xor = XorName { group_id: 0, members: n, index: missing }.to_string();
+                if name.starts_with(&format!("r{missing}.")) || name.starts_with(&xor) {
+                    fs::remove_file(work.path().join(name)).unwrap();
+                }
+            }
+        };
+        remove();
+        rebuild_member(work.path(), 0, n, missing, &options, &mut go_on).unwrap();
+        let after = contents(work.path());
+        prop_assert!(without_redundancy(&before) == without_redundancy(&after));
+
+        // One byte of one survivor, application file or XOR file, changes.
+        remove();
+        let survivors: Vec<&(String, Vec<u8>)> =
+            after.iter().filter(|(name, bytes)| {
+                !name.ends_with(".scr") && !bytes.is_empty() && work.path().join(name).exists()
+            }).collect();
+        let (name, bytes) = survivors[damaged.index(survivors.len())];
+        let mut bytes = bytes.clone();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 0x10;
+        fs::write(work.path().join(name), bytes).unwrap();
+        let with_damage = contents(work.path());
+        let result = rebuild_member(work.path(), 0, n, missing, &options, &mut go_on);
+        // The file to blame is named: every file has a checksum here.
+        let named = match &result {
+            Err(RedundancyError::MemberDamaged { path, .. }) => path.ends_with(name),
+            Err(RedundancyError::Header { origin, .. }) => origin.ends_with(name.as_str()),
+            _ => false,
+        };
+        prop_assert!(named, "{}: {:?}", name, result);
+        prop_assert!(contents(work.path()) == with_damage, "nothing was changed");
+    }
+}

@@ -1,0 +1,191 @@
+//! Host lists answer as `scr_glob_hosts` and `scr_hostlist` did, but where those lost names or their padding.
+
+// Helpers of tests report as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+
+use holdfast_core::hostlist::{HostlistError, compress, expand, intersect, nth, subtract};
+use holdfast_core::ids::NodeName;
+use holdfast_testkit::fixtures;
+use proptest::prelude::*;
+
+fn names(text: &str) -> Vec<NodeName> {
+    text.split_whitespace().map(NodeName::from).collect()
+}
+
+fn spaced(names: &[NodeName]) -> String {
+    names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// What we answer better than the original, and why.
+const BETTER: &[(&str, &str)] = &[
+    // Padding: the original kept it on the first number of a range only.
+    ("-n 2 -h node[08-11]", "node09"),
+    ("-h node[001-003,010]", "node[001-003,010]"),
+    ("-n 2 -h node[001-003,010]", "node002"),
+    ("-m node[001-003,010]:node002", "node[001,003,010]"),
+    ("-m node[1-3]:node[001-002]", "node[1-3]"),
+    ("-i node[001-003]:node2", ""),
+    // The original saw the first list of several only.
+    ("-h atlas[1,2],zeus[3]", "atlas[1-2],zeus[3]"),
+    ("-h atlas1,atlas2", "atlas[1-2]"),
+    ("-c -h atlas1,atlas2", "2"),
+    // It cut names at what is not a letter or a digit.
+    ("-h rack1-node[1-4]", "rack1-node[1-4]"),
+    ("-h node[1-2].cluster", "node[1-2].cluster"),
+    ("-h node1-ib", "node1-ib"),
+    // It answered `[]`, or the other list, where there was nothing to work on.
+    ("-h", ""),
+    ("-h localhost", "localhost"),
+    ("-i :atlas1", ""),
+];
+
+/// What `scr_glob_hosts` with these arguments is to print, by our functions.
+fn glob_hosts(arguments: &str) -> Result<String, HostlistError> {
+    let words: Vec<&str> = arguments.split_whitespace().collect();
+    let after = |options: &[&str]| {
+        words.iter().position(|word| options.contains(word)).map(|at| words.get(at + 1).copied().unwrap_or(""))
+    };
+    let hosts = if let Some((left, right)) = after(&["-m"]).and_then(|lists| lists.split_once(':')) {
+        subtract(&expand(left)?, &expand(right)?)
+    } else if let Some((left, right)) = after(&["-i"]).and_then(|lists| lists.split_once(':')) {
+        intersect(&expand(left)?, &expand(right)?)
+    } else {
+        expand(after(&["-h"]).unwrap_or(""))?
+    };
+    if words.contains(&"-c") {
+        Ok(hosts.len().to_string())
+    } else if let Some(index) = after(&["-n", "--nth"]) {
+        Ok(nth(&hosts, index.parse().unwrap())?.to_string())
+    } else {
+        Ok(compress(&hosts))
+    }
+}
+
+#[test]
+fn every_case_of_scr_glob_hosts_is_answered_alike_or_better() {
+    let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_glob_hosts.txt")).unwrap();
+    let (mut alike, mut better) = (0, 0);
+    for case in cases.split("$ scr_glob_hosts ").skip(1) {
+        let (arguments, output) = case.split_once('\n').unwrap();
+        let arguments = arguments.trim_end();
+        if output.contains("Usage:") {
+            continue;
+        }
+        let (output, code) = output.trim_end().rsplit_once("rc=").unwrap();
+        let answer = glob_hosts(arguments);
+        if let Some((_, expected)) = BETTER.iter().find(|(case, _)| *case == arguments) {
+            assert_eq!(answer.as_deref(), Ok(*expected), "{arguments}");
+            better += 1;
+        } else if code == "0" {
+            let printed = output.lines().rfind(|line| !line.contains("isn't numeric")).unwrap_or("");
+            assert_eq!(answer.as_deref(), Ok(printed), "{arguments}");
+            alike += 1;
+        } else {
+            let error = answer.unwrap_err().to_string();
+            assert!(output.to_lowercase().contains(error.split(" for ").next().unwrap()), "{error}");
+            alike += 1;
+        }
+    }
+    assert_eq!(better, BETTER.len());
+    assert!(alike >= 25, "{alike}");
+}
+
+#[test]
+fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
+    let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_hostlist.txt")).unwrap();
+    for case in cases.lines() {
+        let (call, answer) = case.split_once(" = ").unwrap();
+        let (function, arguments) = call.trim_end_matches(')').split_once('(').unwrap();
+        let lists = || {
+            let (left, right) = arguments.split_once(';').unwrap();
+            (names(left), names(right))
+        };
+        match (function, arguments) {
+            // Better: names with different texts are two lists, not an undefined value.
+            ("compress", "atlas1 zeus2") => assert_eq!(compress(&names(arguments)), "atlas[1],zeus[2]"),
+            ("compress", _) => assert_eq!(compress(&names(arguments)), answer.trim_matches('"'), "{case}"),
+            // Better: the padding of the whole range is kept.
+            ("expand", "\"node[08-11]\"") => assert_eq!(spaced(&expand("node[08-11]").unwrap()), "node08 node09 node10 node11"),
+            ("expand", list) => assert_eq!(spaced(&expand(list.trim_matches('"')).unwrap()), answer, "{case}"),
+            ("diff", _) => assert_eq!(spaced(&subtract(&lists().0, &lists().1)), answer, "{case}"),
+            ("intersect", _) => assert_eq!(spaced(&intersect(&lists().0, &lists().1)), answer, "{case}"),
+            _ => panic!("{case}"),
+        }
+    }
+}
+
+#[test]
+fn a_list_of_billions_is_an_error_and_not_an_exhausted_memory() {
+    for list in
+        ["node[1-4000000000]", "a[1-999999],b[1-999999]", "r[1-99999]n[1-99999]", "a[1-600000,1-600000]", "n[0-999999999999999999]"]
+    {
+        assert!(matches!(expand(list), Err(HostlistError::TooMany { .. })), "{list}");
+    }
+}
+
+#[test]
+fn misspelt_lists_are_errors_that_show_the_place() {
+    for list in ["node[1-4", "node1-4]", "node[[1]]", "node[1]]"] {
+        assert!(matches!(expand(list), Err(HostlistError::Brackets { .. })), "{list}");
+    }
+    for list in ["node[]", "node[a]", "node[1-]", "node[-1]", "node[1-2-3]", "node[1,,2]", "node[1-9999999999999999999999]", "n[+1]"] {
+        assert!(matches!(expand(list), Err(HostlistError::Range { .. })), "{list}");
+    }
+    assert!(matches!(expand("node1 node2"), Err(HostlistError::Character { found: ' ', .. })));
+    assert!(matches!(expand("../node1"), Err(HostlistError::Character { found: '/', .. })));
+}
+
+#[test]
+fn racks_and_nodes_combine_and_padding_grows_over() {
+    assert_eq!(spaced(&expand("r[1-2]n[08-09].x").unwrap()), "r1n08.x r1n09.x r2n08.x r2n09.x");
+    assert_eq!(spaced(&expand("n[098-101]").unwrap()), "n098 n099 n100 n101");
+    assert_eq!(compress(&names("n098 n099 n100 n101 n9 n10")), "n[9-10,098-101]");
+    assert_eq!(compress(&names("10.0.0.1 login node1.a node2.a node2.b")), "10.0.0.1,login,node[1-2].a,node[2].b");
+    assert_eq!(spaced(&expand(" a1 , ,b2, ").unwrap()), "a1 b2");
+}
+
+fn host() -> impl Strategy<Value = String> {
+    prop_oneof![
+        ("[a-c]{1,2}", "0{0,2}", 0_u32..25).prop_map(|(text, zeros, number)| format!("{text}{zeros}{number}")),
+        ("[a-c]{1,2}", 0_u32..5).prop_map(|(text, number)| format!("{text}{number}.site")),
+        "[a-z]{1,3}-[0-9]{1,2}-[a-z]",
+        "[0-9]{1,25}",
+        "[a-z]{1,3}[0-9]{15,25}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_compressed_expands_to_the_same_names(hosts in proptest::collection::vec(host(), 0..40)) {
+        let hosts: Vec<NodeName> = hosts.into_iter().map(NodeName::new).collect();
+        let mut again = expand(&compress(&hosts)).unwrap();
+        let mut expected = hosts.clone();
+        again.sort();
+        expected.sort();
+        prop_assert_eq!(again, expected);
+    }
+
+    #[test]
+    fn difference_and_intersection_part_a_list(left in proptest::collection::vec(host(), 0..20), right in proptest::collection::vec(host(), 0..20)) {
+        let [left, right] = [left, right].map(|list| list.into_iter().map(NodeName::new).collect::<Vec<_>>());
+        let mut parts = subtract(&left, &right);
+        prop_assert!(parts.iter().all(|name| !right.contains(name)));
+        parts.extend(intersect(&left, &right));
+        parts.sort();
+        let mut whole = left;
+        whole.sort();
+        whole.dedup();
+        prop_assert_eq!(parts, whole);
+    }
+
+    #[test]
+    fn no_text_makes_expand_panic(list in "[a-c0-9,\\-\\[\\] ]{0,30}") {
+        if let Ok(hosts) = expand(&list) {
+            for index in [i64::MIN, -1, 0, 1, i64::MAX] {
+                let _ = nth(&hosts, index);
+            }
+        }
+    }
+}

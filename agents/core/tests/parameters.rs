@@ -1,0 +1,319 @@
+//! SCR_* parameters: files are read as the original's library read them, and resolved in its order.
+
+// Helpers of tests report as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::time::Duration;
+
+use holdfast_core::kvtree::print;
+use holdfast_core::params::conf::{ConfError, Entry, FileOwner, parse, read, tree};
+use holdfast_core::params::source::{Origin, Place, Sources};
+use holdfast_core::params::{CopyType, ParamError, Parameters, Runs, Warning, WarningKind};
+use holdfast_core::redundancy::Scheme;
+use holdfast_testkit::fixtures;
+use proptest::prelude::*;
+
+fn environment(text: &str) -> Sources {
+    let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+    Sources::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
+}
+
+fn user(text: &str) -> Vec<Entry> {
+    parse(text.as_bytes(), "user.conf", FileOwner::User).unwrap()
+}
+
+fn system(text: &str) -> Vec<Entry> {
+    parse(text.as_bytes(), "scr.conf", FileOwner::System).unwrap()
+}
+
+fn resolved(sources: &Sources) -> Parameters {
+    Parameters::resolve(sources).unwrap()
+}
+
+fn line(file: &str, line: usize) -> Place {
+    Place { file: file.to_owned(), line }
+}
+
+// The text format.
+
+#[test]
+fn configuration_files_give_the_trees_of_the_original_s_library() {
+    let directory = fixtures("scr").join("t-config-files");
+    let mut compared = 0;
+    for name in ["basic", "descriptors", "duplicates", "empty", "several-on-a-line", "crlf"] {
+        let entries = read(&directory.join(format!("{name}.conf")), FileOwner::User).unwrap();
+        let expected = fs::read_to_string(directory.join(format!("{name}.library.txt"))).unwrap();
+        // Better than the library, and as the scripts did: a carriage return is not part of the value.
+        let expected = if name == "crlf" { expected.replace('\r', "") } else { expected };
+        assert_eq!(format!("{}return=success\nrc=0\n", print::text(&tree(&entries))), expected, "{name}");
+        compared += 1;
+    }
+    assert_eq!(compared, 6);
+}
+
+#[test]
+fn lines_that_the_original_s_parsers_guessed_at_are_refused_by_number() {
+    // The library complained about line 1 of each and went on with half of it; the scripts ended, or took a blank for `=`.
+    let directory = fixtures("scr").join("t-config-files");
+    for (name, what) in [
+        ("missing-equals", "found \"5\" where the `=` of SCR_FLUSH belongs"),
+        ("missing-value", "SCR_FLUSH has no value"),
+        ("value-with-equals", "a `=` without a key"),
+        ("value-with-space", "b has no `=` and no value"),
+    ] {
+        let path = directory.join(format!("{name}.conf"));
+        let error = read(&path, FileOwner::User).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("{name}.conf:1: {what}")), "{text}");
+        let library = fs::read_to_string(directory.join(format!("{name}.library.txt"))).unwrap();
+        assert!(library.contains(&format!("{name}.conf:1\n")));
+    }
+}
+
+#[test]
+fn files_that_are_no_text_or_not_there_are_errors_that_name_them() {
+    let line = |bytes: &[u8]| parse(bytes, "x.conf", FileOwner::User).unwrap_err().to_string();
+    assert!(line(b"A=1\nB=\xff\n").starts_with("x.conf:2: not UTF-8"));
+    assert!(line(b"A=\0\n").starts_with("x.conf:1: contains a NUL"));
+    assert!(line(b"=1").contains("without a key"));
+    let directory = tempfile::tempdir().unwrap();
+    let missing = read(&directory.path().join("missing.conf"), FileOwner::System).unwrap_err();
+    assert!(matches!(missing, ConfError::Read { .. }) && missing.to_string().contains("missing.conf"));
+    let large = directory.path().join("large.conf");
+    fs::write(&large, vec![b'#'; (1 << 20) + 1]).unwrap();
+    assert!(matches!(read(&large, FileOwner::System), Err(ConfError::TooLarge { .. })));
+}
+
+// The order.
+
+#[test]
+fn environment_beats_user_file_beats_spec_beats_system_file_beats_default() {
+    let spec = |value: &str| vec![Entry::new("scr_flush", value, Origin::Spec("job.yaml:7".to_owned()))];
+    let all = environment("SCR_FLUSH=1")
+        .with_user_file(user("SCR_DEBUG=0\nSCR_FLUSH=2"))
+        .with_spec(spec("3"))
+        .with_system_file(system("SCR_FLUSH=4"));
+    let flush = |sources: &Sources| resolved(sources).flush;
+    assert_eq!((flush(&all).value, flush(&all).origin), (1, Origin::Environment));
+    let without = environment("").with_user_file(user("\nSCR_FLUSH=2")).with_spec(spec("3"));
+    assert_eq!((flush(&without).value, flush(&without).origin), (2, Origin::UserFile(line("user.conf", 2))));
+    let without = environment("").with_spec(spec("3")).with_system_file(system("SCR_FLUSH=4"));
+    assert_eq!((flush(&without).value, flush(&without).origin.to_string()), (3, "job spec job.yaml:7".to_owned()));
+    let without = environment("").with_system_file(system("SCR_FLUSH=4"));
+    assert_eq!((flush(&without).value, flush(&without).origin), (4, Origin::SystemFile(line("scr.conf", 1))));
+    assert_eq!((flush(&environment("")).value, flush(&environment("")).origin), (10, Origin::Default));
+}
+
+#[test]
+fn defaults_are_those_of_the_original() {
+    let parameters = resolved(&environment(""));
+    assert!(parameters.enable.value && parameters.distribute.value && parameters.fetch.value && parameters.crc_on_flush.value);
+    assert!(!parameters.flush_async.value && !parameters.crc_on_copy.value && !parameters.global_restart.value);
+    assert_eq!((parameters.control_base.value.as_str(), parameters.cache_base.value.as_str()), ("/tmp", "/tmp"));
+    assert_eq!((parameters.fetch_width.value, parameters.flush_width.value), (256, 256));
+    assert_eq!((parameters.message_buffer_bytes.value, parameters.file_buffer_bytes.value), (128 << 10, 1 << 20));
+    assert_eq!(parameters.flush_async_bandwidth.value, 4 * 52_428_800);
+    assert_eq!(parameters.transfer_poll.value, Duration::from_secs(60));
+    assert_eq!((parameters.runs.value, parameters.default_halt_seconds()), (Runs::AtMost(1), None));
+    assert_eq!((parameters.prefix.value.as_ref(), parameters.nodes.value.as_ref()), (None, None));
+    let descriptors = parameters.descriptors();
+    assert_eq!(descriptors.cache.iter().map(|cache| (cache.base.as_str(), cache.size)).collect::<Vec<_>>(), [("/tmp", 2)]);
+    let [only] = descriptors.checkpoint.as_slice() else { panic!("one descriptor") };
+    assert_eq!((only.scheme, only.interval, only.hop_distance, only.set_size, only.enabled), (Scheme::Xor, 1, 1, 8, true));
+    assert!(parameters.warnings().is_empty());
+    // Every parameter is explained, once.
+    let mut names: Vec<&str> = parameters.explain().iter().map(|line| line.name).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() == all && all >= 38, "{all}");
+}
+
+#[test]
+fn the_control_base_is_the_site_s_alone() {
+    let spec = vec![Entry::new("SCR_CNTL_BASE", "/spec", Origin::Spec("job.yaml:3".to_owned()))];
+    let sources = environment("SCR_CNTL_BASE=/x")
+        .with_user_file(user("SCR_CNTL_BASE=/z"))
+        .with_spec(spec)
+        .with_system_file(system("SCR_CNTL_BASE=/ram"));
+    let parameters = resolved(&sources);
+    assert_eq!(parameters.control_base.value, "/ram");
+    let kinds: Vec<WarningKind> = parameters.warnings().iter().map(|warning| warning.kind).collect();
+    assert_eq!(kinds, [WarningKind::SystemFileOnly; 3]);
+    let text = parameters.warnings()[1].to_string();
+    assert_eq!(text, "SCR_CNTL_BASE (user file user.conf:1) is ignored: only the system file may set it");
+}
+
+#[test]
+fn directories_are_those_that_scr_cntl_dir_printed() {
+    // t-command-output/scr_cntl_dir.txt, in its order.
+    let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_cntl_dir.txt")).unwrap();
+    let job = "USER=user1 SLURM_JOBID=1145655";
+    let plain = resolved(&environment(job));
+    let site = system("SCR_CNTL_BASE=/ram\nSCR_CACHE_BASE=/ssd");
+    let with_site = resolved(&environment(job).with_system_file(site.clone()));
+    let refused = format!("{job} SCR_CNTL_BASE=/x SCR_CACHE_BASE=/y");
+    let with_environment = resolved(&environment(&refused).with_system_file(site.clone()));
+    let own = user("SCR_CNTL_BASE=/z\nCACHEDESC=0 BASE=/u0 SIZE=3");
+    let with_user = resolved(&environment(&refused).with_user_file(own).with_system_file(site));
+    for (parameters, control, cache) in [
+        (plain, "/tmp/user1/scr.1145655", "/tmp/user1/scr.1145655"),
+        (with_site, "/ram/user1/scr.1145655", "/ssd/user1/scr.1145655"),
+        (with_environment, "/ram/user1/scr.1145655", "/y/user1/scr.1145655"),
+        (with_user, "/ram/user1/scr.1145655", "/u0/user1/scr.1145655"),
+    ] {
+        assert_eq!(parameters.control_directory().unwrap(), control);
+        assert_eq!(parameters.cache_directories().unwrap(), [cache]);
+        assert!(cases.contains(&format!("{control}\n")) && cases.contains(&format!("{cache}\n")));
+    }
+    // `INVALID` there: here it is said what is missing.
+    let error = resolved(&environment("USER=user1")).control_directory().unwrap_err();
+    assert!(error.to_string().starts_with("SCR_JOB_ID is not set"), "{error}");
+    assert!(resolved(&environment("SCR_JOB_ID=7")).control_directory().unwrap_err().to_string().contains("SCR_USER_NAME"));
+    // Better than the scripts, as the library: a CACHEDESC of the system file counts.
+    let caches = system("CACHEDESC=0 BASE=/sys0 SIZE=1\nCACHEDESC=1 BASE=/sys1 SIZE=1");
+    let parameters = resolved(&environment(job).with_system_file(caches));
+    assert_eq!(parameters.cache_directories().unwrap(), ["/sys0/user1/scr.1145655", "/sys1/user1/scr.1145655"]);
+}
+
+#[test]
+fn own_variables_beat_those_of_the_system_and_of_slurm() {
+    let parameters = resolved(&environment(
+        "USER=login SCR_USER_NAME=user1 SLURM_JOBID=1 SCR_JOB_ID=2 SLURM_NODELIST=a[1-2] SCR_NODELIST=b[08-09] SCR_EXCLUDE_NODES=",
+    ));
+    assert_eq!(parameters.control_directory().unwrap(), "/tmp/user1/scr.2");
+    let names: Vec<String> = parameters.nodes.value.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["b08", "b09"]);
+    assert_eq!(parameters.exclude_nodes.value, None, "an empty variable is not set");
+    // They are variables of the environment, not parameters that a file could set.
+    assert_eq!(resolved(&environment("").with_user_file(user("USER=x"))).user.value, None);
+}
+
+#[test]
+fn runs_come_from_the_environment_only() {
+    let runs = |text: &str| resolved(&environment(text)).runs.value;
+    assert_eq!(runs("SCR_RUNS=3 SCR_RETRIES=9"), Runs::AtMost(3));
+    assert_eq!(runs("SCR_RETRIES=9"), Runs::AtMost(10));
+    assert_eq!([runs("SCR_RUNS=-1"), runs("SCR_RETRIES=-1")], [Runs::NoLimit; 2]);
+    assert_eq!(runs("SCR_RUNS=0"), Runs::AtMost(0));
+    let parameters = resolved(&environment("").with_user_file(user("SCR_RUNS=5")));
+    assert_eq!(parameters.runs.value, Runs::AtMost(1));
+    assert_eq!(parameters.warnings()[0].kind, WarningKind::EnvironmentOnly);
+}
+
+// Mistakes.
+
+#[test]
+fn a_bad_value_is_named_with_its_place_and_what_is_expected() {
+    let error = |text: &str| Parameters::resolve(&environment("").with_user_file(user(text))).unwrap_err().to_string();
+    assert_eq!(
+        error("SCR_DEBUG=1\nSCR_FLUSH=often"),
+        "SCR_FLUSH is \"often\" (user file user.conf:2), expected is a whole number, 0 or more"
+    );
+    for text in [
+        "SCR_ENABLE=yes",
+        "SCR_CACHE_BASE=tmp",
+        "SCR_CACHE_BASE=/tmp/../etc",
+        "SCR_USER_NAME=../root",
+        "SCR_JOB_ID=a/b",
+        "SCR_MPI_BUF_SIZE=0",
+        "SCR_FILE_BUF_SIZE=1MiB?",
+        "SCR_CHECKPOINT_OVERHEAD=-1",
+        "SCR_HOP_DISTANCE=0",
+        "SCR_EXCLUDE_NODES=node[1-",
+        "SCR_EXCLUDE_NODES=node[1-4000000000]",
+        "SCR_FLUSH=99999999999",
+        "SCR_SET_SIZE=1",
+        "CNTLDIR=tmp BYTES=1",
+        "CACHEDIR=/tmp BYTES=many",
+        "CACHEDESC=1 BASE=/tmp SIZE=1",
+        "CACHEDESC=0 BASE=/tmp SIZE=few",
+        "SCR_COPY_TYPE=FILE",
+        "SCR_COPY_TYPE=FILE\nCKPTDESC=0 INTERVAL=0",
+        "SCR_COPY_TYPE=FILE\nCKPTDESC=0 TYPE=RAID",
+        "SCR_COPY_TYPE=FILE\nCKPTDESC=0 SET_SIZE=1",
+        "SCR_COPY_TYPE=FILE\nCKPTDESC=0\nCKPTDESC=2",
+        "SCR_COPY_TYPE=FILE\nCKPTDESC=x",
+    ] {
+        assert!(Parameters::resolve(&environment("").with_user_file(user(text))).is_err(), "{text}");
+    }
+    let error = error("SCR_COPY_TYPE=FILE\n\nCKPTDESC=0 INTERVAL=0");
+    assert_eq!(error, "INTERVAL of CKPTDESC=0 is \"0\" (user file user.conf:3), expected is a whole number, 1 or more");
+    let environment = Parameters::resolve(&environment("SCR_FLUSH=ten")).unwrap_err();
+    assert!(matches!(environment, ParamError::Value { origin: Origin::Environment, .. }));
+}
+
+#[test]
+fn what_has_no_effect_is_a_warning() {
+    let text = "SCR_FLUSH=1\nSCR_FLUSH=2\nSCR_FLUHS=3 X=1\nSCR_DB_HOST=db\nCACHEDESC=0 BASE=/ssd SIZE=1 COLOUR=red\nSCR_DEBUG=1 Y=2";
+    let parameters = resolved(&environment("").with_user_file(user(text)));
+    assert_eq!(parameters.flush.value, 2, "the last line counts");
+    let found: Vec<(&str, WarningKind)> =
+        parameters.warnings().iter().map(|Warning { name, kind, .. }| (name.as_str(), *kind)).collect();
+    assert_eq!(
+        found,
+        [
+            ("SCR_FLUSH", WarningKind::SetAgain),
+            ("SCR_FLUHS", WarningKind::Unknown),
+            ("Y", WarningKind::Unknown),
+            ("COLOUR", WarningKind::Unknown),
+            // It stores below /tmp, and only /ssd keeps any.
+            ("checkpoint descriptor 0", WarningKind::NoCache),
+        ]
+    );
+}
+
+// Descriptors.
+
+#[test]
+fn the_descriptors_of_the_fixture_are_the_ones_that_it_asks_for() {
+    let path = fixtures("scr").join("t-config-files/descriptors.conf");
+    let parameters = resolved(&environment("").with_user_file(read(&path, FileOwner::User).unwrap()));
+    assert_eq!(parameters.copy_type.value, CopyType::File);
+    let descriptors = parameters.descriptors();
+    let caches: Vec<(&str, u32)> = descriptors.cache.iter().map(|cache| (cache.base.as_str(), cache.size)).collect();
+    assert_eq!(caches, [("/ssd", 3), ("/tmp", 1)]);
+    let asked: Vec<_> = descriptors
+        .checkpoint
+        .iter()
+        .map(|asked| (asked.index, asked.interval, asked.base.as_str(), asked.scheme, asked.hop_distance, asked.set_size))
+        .collect();
+    assert_eq!(asked, [(0, 1, "/tmp", Scheme::Xor, 1, 8), (1, 2, "/ssd", Scheme::Partner, 1, 8)]);
+    assert_eq!((descriptors.cache_size("/ssd"), descriptors.cache_size("/other")), (3, 0));
+    assert!(parameters.warnings().is_empty());
+}
+
+#[test]
+fn a_table_comes_from_one_source_whole() {
+    let sources = environment("SCR_COPY_TYPE=partner")
+        .with_user_file(user("CACHEDESC=0 BASE=/user SIZE=1"))
+        .with_system_file(system("CACHEDESC=0 BASE=/a SIZE=2\nCACHEDESC=1 BASE=/b SIZE=2\nCNTLDIR=/ram BYTES=100mb\nCNTLDIR=/tmp"));
+    let parameters = resolved(&sources);
+    assert_eq!(parameters.descriptors().cache.len(), 1);
+    assert_eq!(parameters.descriptors().checkpoint[0].scheme, Scheme::Partner);
+    let checks: Vec<_> = parameters.control_checks.iter().map(|check| (check.directory.as_str(), check.bytes)).collect();
+    assert_eq!(checks, [("/ram", Some(100 << 20)), ("/tmp", None)]);
+}
+
+#[test]
+fn descriptors_inherit_what_they_do_not_say() {
+    let text = "SCR_COPY_TYPE=FILE\nSCR_SET_SIZE=4\nSCR_HOP_DISTANCE=2\nSCR_CACHE_BASE=/ssd\nCKPTDESC=1 ENABLED=0 SET_SIZE=2\nCKPTDESC=0";
+    let parameters = resolved(&environment("").with_user_file(user(text)));
+    let asked: Vec<_> = parameters
+        .descriptors()
+        .checkpoint
+        .iter()
+        .map(|asked| (asked.index, asked.enabled, asked.base.as_str(), asked.set_size, asked.hop_distance))
+        .collect();
+    assert_eq!(asked, [(0, true, "/ssd", 4, 2), (1, false, "/ssd", 2, 2)]);
+}
+
+proptest! {
+    #[test]
+    fn no_file_makes_the_reader_or_the_resolver_panic(bytes in "([A-Z_]{0,6}|SCR_FLUSH|SCR_COPY_TYPE|FILE|CKPTDESC|CACHEDESC|BASE|SIZE|[0-9]{1,20}|[= #\n\r\t/é-])*") {
+        if let Ok(entries) = parse(bytes.as_bytes(), "x", FileOwner::User) {
+            let _ = Parameters::resolve(&Sources::default().with_user_file(entries));
+        }
+    }
+}
