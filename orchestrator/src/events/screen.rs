@@ -75,6 +75,11 @@ impl Screen {
         Screen { style, live }
     }
 
+    /// True if there is a live view to keep up to date.
+    pub fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
     /// Shows an event, if it is one for people.
     pub fn event(&self, entry: &Entry) {
         if let Some(line) = entry.line() {

@@ -72,6 +72,11 @@ impl Follower {
         Ok(Look::Events(events))
     }
 
+    /// True after [`StepEvent::Done`].
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
     fn read(&mut self) -> io::Result<Vec<StepEvent>> {
         let file = match &mut self.file {
             Some(file) => file,
