@@ -59,7 +59,9 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
         io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "move away what stands in the file's place",
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "move away what stands in the file's place"
+        }
         _ => "check the file system's health",
     }
 }
@@ -99,8 +101,12 @@ pub fn replace_with<R>(
 pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
     let directory = parent(path)?;
     let (temporary, ()) = write_temporary(directory, path, |out| out.write_all(bytes))?;
-    // A hard link is the rename that refuses to replace.
-    match fs::hard_link(&temporary.0, path) {
+    // A hard link is the rename that refuses to replace; where there are none, the system may have such a rename.
+    let made = fs::hard_link(&temporary.0, path).or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Err(error),
+        _ => rename_to_free(&temporary.0, path).map_err(|_| error),
+    });
+    match made {
         Ok(()) => {
             drop(temporary);
             sync_directory(directory)?;
@@ -193,6 +199,11 @@ fn parent(path: &Path) -> Result<&Path, DurableError> {
     }
 }
 
+fn rename_to_free(from: &Path, to: &Path) -> rustix::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+}
+
 /// Removes its file when dropped, unless it was renamed away.
 struct Temporary(PathBuf);
 
@@ -251,10 +262,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn names(directory: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(directory)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -326,6 +335,17 @@ mod tests {
         assert_eq!(names(directory.path()), ["halt.scrinfo"]);
         assert!(remove(&path).unwrap());
         assert!(!remove(&path).unwrap());
+    }
+
+    #[test]
+    fn a_rename_to_a_free_name_refuses_a_taken_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::write(&from, "from").unwrap();
+        rename_to_free(&from, &to).unwrap();
+        fs::write(&from, "again").unwrap();
+        assert_eq!(rename_to_free(&from, &to), Err(rustix::io::Errno::EXIST));
+        assert_eq!(fs::read(&to).unwrap(), b"from");
     }
 
     #[test]

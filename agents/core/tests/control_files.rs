@@ -8,13 +8,13 @@
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod originals;
 
-use chrono::Utc;
+use std::fs;
+use std::path::Path;
+
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 use holdfast_core::control::flush::{FlushFile, Location};
-use holdfast_core::control::halt::{HaltFile, HaltReason, reason};
 use holdfast_core::control::meta::{FileKind, Meta, format_crc, parse_crc};
 use holdfast_core::control::nodes;
 use holdfast_core::control::transfer::{Command, State, Transfer, TransferFile};
@@ -22,23 +22,9 @@ use holdfast_core::ids::{CheckpointId, NodeName, Rank};
 use holdfast_core::kvtree::file::{encode, read};
 use holdfast_core::kvtree::{Tree, print};
 use holdfast_testkit::{files_below, fixtures, scratch_copy};
+use originals::{JOB, bytes, node, scr};
 
-const JOB: &str = "user1/scr.1145655";
-/// When the fixtures asked `scr_retries_halt`: 2026-11-20 10:26:03.
-const ASKED: i64 = 1_795_170_363;
-
-fn scr(path: &str) -> PathBuf {
-    fixtures("scr").join(path)
-}
-
-fn node(state: &str, node: u32) -> PathBuf {
-    scr(state).join("tree").join(format!("node{node}")).join(JOB)
-}
-
-fn bytes(path: &Path) -> Vec<u8> {
-    fs::read(path).unwrap()
-}
-
+/// Checks that a tree is written with the bytes of an original file; on a difference the texts say more.
 fn same_bytes(tree: &Tree, path: &Path) {
     let original = bytes(path);
     assert_eq!(print::text(tree), print::text(&read(path).unwrap()), "{}", path.display());
@@ -244,8 +230,12 @@ fn the_operations_of_a_xor_run_give_the_filemaps_of_its_nodes() {
 
 #[test]
 fn the_operations_of_a_partner_run_give_the_filemaps_of_its_nodes() {
-    let files: [&[&str]; 4] =
-        [&["rank_0.ckpt"], &["rank_1.ckpt", "rank_1.extra"], &["rank_2.ckpt", "rank_2.b", "rank_2.c"], &["rank_3.ckpt"]];
+    let files: [&[&str]; 4] = [
+        &["rank_0.ckpt"],
+        &["rank_1.ckpt", "rank_1.extra"],
+        &["rank_2.ckpt", "rank_2.b", "rank_2.c"],
+        &["rank_3.ckpt"],
+    ];
     let described = |rank: u32| {
         let group = Group { scheme: "PARTNER", groups: 1, id: 0, size: 4, rank, hop: 1, set: 8 };
         descriptor(&format!("/tmp/scr-fixture/node{rank}"), &group)
@@ -293,7 +283,9 @@ fn the_master_filemap_lists_the_filemaps_of_a_node() {
 fn every_filemap_is_read_and_answers_for_its_ranks() {
     let mut maps = 0;
     for path in files_below(&fixtures("scr")) {
-        if !path.file_name().unwrap().to_str().unwrap().starts_with("filemap_") || path.extension().unwrap() != "scrinfo" {
+        if !path.file_name().unwrap().to_str().unwrap().starts_with("filemap_")
+            || path.extension().unwrap() != "scrinfo"
+        {
             continue;
         }
         let map = Filemap::read(&path).unwrap();
@@ -428,158 +420,6 @@ fn every_nodes_file_has_the_original_s_bytes() {
     }
     assert!(files > 50);
     assert!(nodes::from_tree(&Tree::new()).is_err());
-}
-
-// Halt files.
-
-fn time(text: &str) -> i64 {
-    chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S").unwrap().and_utc().timestamp()
-}
-
-/// Does what a line of `scr_halt` does, in its order: checkpoints, before, after, seconds.
-fn scr_halt(halt: &mut HaltFile, line: &str) {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let after = |option: &str| words.iter().position(|word| *word == option).map(|at| words[at + 1]);
-    if let Some(count) = after("-c") {
-        halt.set_checkpoints_left(count.parse().unwrap());
-    }
-    if let Some(at) = after("-b") {
-        halt.set_exit_before(time(at));
-    }
-    if let Some(at) = after("-a") {
-        halt.set_exit_after(time(at));
-    }
-    if let Some(seconds) = after("-s") {
-        halt.set_halt_seconds(seconds.parse().unwrap());
-    }
-    if words.len() == 1 || words.contains(&"-i") {
-        halt.set_reason(reason::JOB_HALTED);
-    }
-    if line.contains("--unset") {
-        assert!(halt.unset_checkpoints_left() && halt.unset_exit_before() && halt.unset_exit_after());
-        assert!(halt.unset_halt_seconds() && halt.unset_reason());
-    }
-}
-
-#[test]
-fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
-    let mut cases = 0;
-    for entry in fs::read_dir(scr("h-control-files/halt")).unwrap() {
-        let case = entry.unwrap().path();
-        let (file, commands) = (case.join("halt.scrinfo"), case.join("command.txt"));
-        if !commands.exists() || !file.exists() {
-            continue;
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let ours = directory.path().join("halt.scrinfo");
-        for line in fs::read_to_string(commands).unwrap().lines().filter(|line| !line.ends_with("-l")) {
-            HaltFile::update(&ours, |halt| scr_halt(halt, line)).unwrap();
-        }
-        assert_eq!(bytes(&ours), bytes(&file), "{}", case.display());
-
-        let halt = HaltFile::read(&file).unwrap().unwrap();
-        let reasons = halt.check(ASKED, None, None);
-        let said = fs::read_to_string(case.join("scr_retries_halt.out")).unwrap();
-        let mut expected: Vec<&str> = said.lines().collect();
-        let code = expected.pop().unwrap();
-        assert_eq!(code, if reasons.is_empty() { "rc=1" } else { "rc=0" }, "{}", case.display());
-        // The fixtures were asked within two seconds of each other: the second is cut out.
-        let without_now = |text: &str| text.replace("10:26:01", "now").replace("10:26:02", "now").replace("10:26:03", "now");
-        let messages: Vec<String> = reasons
-            .iter()
-            .map(|reason| without_now(&format!("scr_retries_halt: HALT RUN: {}", reason.message(ASKED, &Utc))))
-            .collect();
-        assert_eq!(messages, expected.iter().map(|line| without_now(line)).collect::<Vec<_>>());
-        cases += 1;
-    }
-    assert!(cases >= 13, "{cases}");
-}
-
-#[test]
-fn a_damaged_halt_file_is_an_error_and_not_leave_to_go_on() {
-    // The original said "continue" to both.
-    for case in ["zero-byte", "corrupt"] {
-        let error = HaltFile::read(&scr("h-control-files/halt").join(case).join("halt.scrinfo")).unwrap_err();
-        assert!(error.to_string().contains("halt.scrinfo"), "{error}");
-    }
-    assert_eq!(HaltFile::read(Path::new("/nonexistent/halt.scrinfo")).unwrap(), None);
-    let mut tree = Tree::new();
-    tree.put("ExitBefore", "tomorrow");
-    assert!(HaltFile::from_tree(tree).is_err());
-}
-
-#[test]
-fn a_run_that_may_take_two_checkpoints_leaves_the_library_s_halt_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("halt.scrinfo");
-    HaltFile::update(&path, |halt| halt.set_checkpoints_left(2)).unwrap();
-    let settle = |after_checkpoint| HaltFile::settle(&path, ASKED, None, None, after_checkpoint).unwrap();
-    assert_eq!(settle(false), []);
-    assert_eq!(settle(true), []);
-    assert_eq!(settle(true), [HaltReason::NoCheckpointsLeft]);
-    assert_eq!(bytes(&path), bytes(&node("h-control-files/library-halts-after-2", 0).join("halt.scrinfo")));
-    // The next run stops when it starts, for the recorded reason.
-    let reasons = settle(false);
-    assert_eq!(reasons[0], HaltReason::Recorded(reason::NO_CHECKPOINTS_LEFT.to_owned()));
-    assert_eq!(bytes(&path), bytes(&node("h-control-files/library-halts-after-2-second-run", 0).join("halt.scrinfo")));
-}
-
-#[test]
-fn every_run_leaves_a_halt_file_with_the_default_seconds_if_it_has_some() {
-    let directory = tempfile::tempdir().unwrap();
-    let (plain, timed) = (directory.path().join("plain.scrinfo"), directory.path().join("timed.scrinfo"));
-    assert_eq!(HaltFile::settle(&plain, ASKED, None, None, false).unwrap(), []);
-    assert_eq!(bytes(&plain), bytes(&node("a-xor4/killed-after-flush", 0).join("halt.scrinfo")));
-    let reasons = HaltFile::settle(&timed, ASKED, Some(1200), Some(1200), false).unwrap();
-    assert_eq!(reasons, [HaltReason::TimeLimit { remaining: 1200, halt_seconds: 1200 }]);
-    let halt = HaltFile::read(&timed).unwrap().unwrap();
-    assert_eq!((halt.halt_seconds(), halt.reason()), (Some(1200), Some(reason::TIME_LIMIT)));
-}
-
-#[test]
-fn a_counter_at_zero_stays_there_and_a_negative_one_is_no_limit() {
-    let mut halt = HaltFile::new();
-    halt.set_checkpoints_left(0);
-    halt.decrement();
-    assert_eq!(halt.check(0, None, None), [HaltReason::NoCheckpointsLeft]);
-    halt.set_checkpoints_left(-1);
-    halt.decrement();
-    assert_eq!((halt.checkpoints_left(), halt.check(0, None, None).len()), (Some(-1), 0));
-}
-
-#[test]
-fn conditions_hold_from_their_very_second_and_are_listed_in_the_library_s_order() {
-    let mut halt = HaltFile::new();
-    halt.set_exit_before(1000);
-    assert!(halt.check(999, None, None).is_empty());
-    assert_eq!(halt.check(1000, None, None), [HaltReason::ExitBefore { time: 1000 }]);
-    assert_eq!(halt.check(900, None, Some(100)), [HaltReason::ExitBefore { time: 900 }]);
-    halt.set_halt_seconds(50);
-    assert!(halt.check(900, None, Some(100)).is_empty(), "the file's HaltSeconds come first");
-    assert!(halt.check(0, Some(51), None).is_empty());
-    assert_eq!(halt.check(0, Some(50), None)[0].as_str(), reason::TIME_LIMIT);
-    halt.set_exit_after(2000);
-    halt.set_checkpoints_left(0);
-    halt.set_reason(reason::FINALIZE_CALLED);
-    let names: Vec<String> = halt.check(5000, Some(0), None).iter().map(|reason| reason.as_str().to_owned()).collect();
-    let expected = ["TIME_LIMIT", "SCR_FINALIZE_CALLED", "NO_CHECKPOINTS_LEFT", "EXIT_BEFORE_TIME", "EXIT_AFTER_TIME"];
-    assert_eq!(names, expected);
-    assert!(halt.check(5000, None, None)[0].is_finished());
-    halt.set_reason("");
-    assert_eq!(halt.reason(), None);
-    halt.set_exit_before(i64::MIN);
-    halt.set_halt_seconds(i64::MAX);
-    assert!(!halt.check(0, None, None).is_empty(), "no overflow");
-}
-
-#[test]
-fn removing_a_halt_file_lets_the_run_go_on() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("halt.scrinfo");
-    HaltFile::update(&path, |halt| halt.set_checkpoints_left(7)).unwrap();
-    assert!(HaltFile::remove(&path).unwrap());
-    assert!(!HaltFile::remove(&path).unwrap());
-    assert_eq!(HaltFile::read(&path).unwrap(), None);
 }
 
 // Transfer files.

@@ -337,6 +337,9 @@ pub struct Holding {
     pub rank: Rank,
     /// Ranks of the run that wrote it, from the meta files; 0 if there is none.
     pub ranks: u32,
+    /// How many files are expected, once its redundancy was made; `None` before, and where only a descriptor is stored.
+    #[serde(default)]
+    pub expected: Option<u32>,
     /// True if every expected file is there with the right size and a meta file that says complete.
     pub complete: bool,
     /// What is wrong, if it is not.

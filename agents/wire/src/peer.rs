@@ -89,8 +89,18 @@ pub enum ToLeader {
         /// The order.
         order: u64,
         /// Its result.
-        result: Result<OrderResult, String>,
+        result: Result<OrderResult, OrderError>,
     },
+}
+
+/// Why an order was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct OrderError {
+    /// What was being done, to which file or node, and what went wrong.
+    pub message: String,
+    /// A peer was lost on the way (its agent may be back soon): trying again makes sense.
+    pub lost_peer: bool,
 }
 
 /// From the leader to a member.
@@ -103,6 +113,11 @@ pub enum ToMember {
         order: u64,
         /// What to do.
         what: Order,
+    },
+    /// Stop working on this order: another member failed. Answer it all the same.
+    Cancel {
+        /// Its number.
+        order: u64,
     },
     /// A collective ended.
     Results {
@@ -152,20 +167,36 @@ pub enum Order {
         groups: Vec<GroupWork>,
         /// Compute CRCs of redundancy files.
         crc: bool,
+        /// PARTNER: only these ranks' files are copied (again).
+        only: Option<Vec<Rank>>,
     },
     /// The dataset is complete: set the expected counts, note it in the flush file.
     Commit {
         /// The dataset.
         checkpoint: CheckpointId,
     },
+    /// Delete what is left here of these ranks' files of a dataset.
+    Discard {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// The ranks.
+        ranks: Vec<Rank>,
+    },
     /// Send and receive files of ranks that live elsewhere now.
     Transfer {
         /// The dataset.
         checkpoint: CheckpointId,
         /// Ranks whose files go to another node.
-        outgoing: Vec<(Rank, NodeName)>,
+        outgoing: Vec<Outgoing>,
         /// Ranks whose files come here.
         incoming: Vec<Member>,
+    },
+    /// Record the local ranks' descriptors for a dataset that was found in cache.
+    Adopt {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Each local rank's descriptor.
+        members: Vec<Member>,
     },
     /// Rebuild lost members; survivors send, the new home of the lost one receives.
     Rebuild {
@@ -210,6 +241,17 @@ pub enum Order {
     },
 }
 
+/// A rank whose files are sent to where it lives now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outgoing {
+    /// The rank.
+    pub rank: Rank,
+    /// Where it lives.
+    pub to: NodeName,
+    /// The files stay here too: they are the partner copy that is wanted here.
+    pub keep: bool,
+}
+
 /// A rank and its redundancy descriptor for a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
@@ -234,6 +276,30 @@ pub struct GroupWork {
     pub right: u32,
     /// Bytes of a chunk.
     pub chunk: u64,
+}
+
+impl GroupWork {
+    /// The local member.
+    pub fn own(&self) -> Option<&(Rank, NodeName)> {
+        self.members.get(self.member as usize)
+    }
+
+    /// The member to the right.
+    pub fn right(&self) -> Option<&(Rank, NodeName)> {
+        self.members.get(self.right as usize)
+    }
+
+    /// Index of the member to the left: the one whose right neighbour this is.
+    pub fn left_index(&self) -> u32 {
+        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX).max(1);
+        let hop = (u64::from(self.right) + u64::from(members) - u64::from(self.member)) % u64::from(members);
+        u32::try_from((u64::from(self.member) + u64::from(members) - hop) % u64::from(members)).unwrap_or(0)
+    }
+
+    /// The member to the left.
+    pub fn left(&self) -> Option<&(Rank, NodeName)> {
+        self.members.get(self.left_index() as usize)
+    }
 }
 
 /// One group that lost a member.

@@ -15,5 +15,6 @@ Examples:
 pub struct AgentArgs {}
 
 pub(super) fn run(_args: AgentArgs, _style: Style) -> Result<u8, Failure> {
-    Err(Failure::new(exit::INTERNAL, "`agent` is not wired"))
+    let result = holdfast_agent::daemon::run(std::io::stdin().lock(), std::io::stdout());
+    result.map(|()| exit::FINISHED).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))
 }

@@ -17,9 +17,7 @@ impl Machine {
     pub(super) fn start_all_agents(&mut self, now: Duration, out: &mut Vec<Action>) {
         for position in 0..self.state.nodes.len() {
             self.state.nodes[position].status = Status::Starting(Starting::first(now));
-            out.push(Action::StartAgent {
-                node: self.name(position as u32),
-            });
+            out.push(Action::StartAgent { node: self.name(position as u32) });
             self.watch(position as u32);
         }
     }
@@ -70,11 +68,7 @@ impl Machine {
                 // It came back from the dead: it is not used again, but what may still run there has to end.
                 let reason = "the node is down".to_owned();
                 let generation = self.generation();
-                return out.push(Action::KillRanks {
-                    generation,
-                    to: vec![name.clone()],
-                    reason,
-                });
+                return out.push(Action::KillRanks { generation, to: vec![name.clone()], reason });
             }
             Status::Healthy { .. } if known == Some(address) => {
                 self.heard(now, position);
@@ -84,59 +78,34 @@ impl Machine {
         }
         self.set_status(position, Status::Healthy { heard: now });
         self.state.nodes[position as usize].address = Some(address);
-        self.record(
-            LogEvent::AgentReady {
-                node: name.clone(),
-                again: known.is_some(),
-            },
-            out,
-        );
+        self.record(LogEvent::AgentReady { node: name.clone(), again: known.is_some() }, out);
         let current = self.generation();
         let newer = adopted.is_some_and(|adopted| adopted > self.state.generation);
-        self.state.generation = self
-            .state
-            .generation
-            .max(adopted.unwrap_or(Generation::NONE));
+        self.state.generation = self.state.generation.max(adopted.unwrap_or(Generation::NONE));
         match &self.state.phase {
             // Its ranks would be refused there: the number is taken.
             Phase::Preparing { .. } if newer => self.state.phase = Phase::Gathering,
             Phase::Preparing { waiting } => {
                 if waiting.contains(&position) {
                     let placement = self.placed();
-                    out.push(Action::Prepare {
-                        generation: current,
-                        placement,
-                        to: vec![name.clone()],
-                    });
+                    out.push(Action::Prepare { generation: current, placement, to: vec![name.clone()] });
                 }
                 self.tell_peers(position, current, None, out);
             }
             Phase::Running => {
                 if adopted != Some(current) {
                     let placement = self.placed();
-                    out.push(Action::Prepare {
-                        generation: current,
-                        placement,
-                        to: vec![name.clone()],
-                    });
+                    out.push(Action::Prepare { generation: current, placement, to: vec![name.clone()] });
                 }
                 self.tell_peers(position, current, adopted, out);
             }
-            Phase::Ending {
-                unkilled, unheard, ..
-            } => {
+            Phase::Ending { unkilled, unheard, .. } => {
                 if unkilled.contains(&position) {
                     let reason = "the generation is over".to_owned();
-                    out.push(Action::KillRanks {
-                        generation: current,
-                        to: vec![name.clone()],
-                        reason,
-                    });
+                    out.push(Action::KillRanks { generation: current, to: vec![name.clone()], reason });
                 }
                 if unheard.contains(&position) {
-                    out.push(Action::PollNow {
-                        to: vec![name.clone()],
-                    });
+                    out.push(Action::PollNow { to: vec![name.clone()] });
                 }
             }
             _ => {}
@@ -145,35 +114,18 @@ impl Machine {
     }
 
     /// Tells the others where a restarted agent listens, and it, if it went on from what is on its disk, where they do.
-    fn tell_peers(
-        &self,
-        position: u32,
-        generation: Generation,
-        adopted: Option<Generation>,
-        out: &mut Vec<Action>,
-    ) {
+    fn tell_peers(&self, position: u32, generation: Generation, adopted: Option<Generation>, out: &mut Vec<Action>) {
         let name = self.name(position);
         let Some(address) = self.state.nodes[position as usize].address else {
             return;
         };
         let to = self.names_of(self.healthy_nodes().filter(|other| *other != position));
         if !to.is_empty() {
-            out.push(Action::UpdatePeers {
-                generation,
-                addresses: BTreeMap::from([(name.clone(), address)]),
-                to,
-            });
+            out.push(Action::UpdatePeers { generation, addresses: BTreeMap::from([(name.clone(), address)]), to });
         }
         if adopted == Some(generation) {
-            let addresses = self
-                .agents()
-                .map(|(name, address)| (name.clone(), address))
-                .collect();
-            out.push(Action::UpdatePeers {
-                generation,
-                addresses,
-                to: vec![name],
-            });
+            let addresses = self.agents().map(|(name, address)| (name.clone(), address)).collect();
+            out.push(Action::UpdatePeers { generation, addresses, to: vec![name] });
         }
     }
 
@@ -197,13 +149,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn agent_lost(
-        &mut self,
-        now: Duration,
-        name: &NodeName,
-        reason: String,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn agent_lost(&mut self, now: Duration, name: &NodeName, reason: String, out: &mut Vec<Action>) {
         if let Some(position) = self.position(name) {
             self.lose(now, position, reason, out);
         }
@@ -217,26 +163,12 @@ impl Machine {
         };
         if node.restarts >= self.config.agent_restarts {
             let restarts = node.restarts;
-            return self.set_down(
-                now,
-                position,
-                DownReason::AgentUnstable { restarts, reason },
-                out,
-            );
+            return self.set_down(now, position, DownReason::AgentUnstable { restarts, reason }, out);
         }
         node.restarts += 1;
         let name = self.name(position);
-        self.record(
-            LogEvent::AgentLost {
-                node: name.clone(),
-                reason: reason.clone(),
-            },
-            out,
-        );
-        self.set_status(
-            position,
-            Status::Starting(Starting::again(now, Lost { heard, reason })),
-        );
+        self.record(LogEvent::AgentLost { node: name.clone(), reason: reason.clone() }, out);
+        self.set_status(position, Status::Starting(Starting::again(now, Lost { heard, reason })));
         if let Phase::Preparing { waiting } = &mut self.state.phase {
             waiting.insert(position);
         }
@@ -269,36 +201,18 @@ impl Machine {
         self.settle_doubt(now, position, sent, out);
     }
 
-    pub(super) fn node_down(
-        &mut self,
-        now: Duration,
-        name: &NodeName,
-        reason: DownReason,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn node_down(&mut self, now: Duration, name: &NodeName, reason: DownReason, out: &mut Vec<Action>) {
         if let Some(position) = self.position(name) {
             self.set_down(now, position, reason, out);
         }
     }
 
-    pub(super) fn health_fault(
-        &mut self,
-        now: Duration,
-        name: &NodeName,
-        fault: String,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn health_fault(&mut self, now: Duration, name: &NodeName, fault: String, out: &mut Vec<Action>) {
         self.node_down(now, name, DownReason::Health { fault }, out);
     }
 
     /// The verdict, for the rest of the allocation.
-    pub(super) fn set_down(
-        &mut self,
-        now: Duration,
-        position: u32,
-        reason: DownReason,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn set_down(&mut self, now: Duration, position: u32, reason: DownReason, out: &mut Vec<Action>) {
         let agent_left = match self.state.nodes[position as usize].status {
             Status::Down { .. } => return,
             Status::Healthy { .. } => true,
@@ -307,34 +221,16 @@ impl Machine {
         let name = self.name(position);
         let seen = format!("{name} is down: {reason}");
         let homes = (0u32..).zip(&self.state.homes);
-        let ranks = homes
-            .filter(|(_, home)| **home == position)
-            .map(|(rank, _)| Rank(rank))
-            .collect();
-        self.record(
-            LogEvent::NodeDown {
-                node: name.clone(),
-                reason: reason.clone(),
-                ranks,
-            },
-            out,
-        );
-        self.set_status(
-            position,
-            Status::Down {
-                verdict: Verdict { reason, at: now },
-                agent_left,
-            },
-        );
+        let ranks = homes.filter(|(_, home)| **home == position).map(|(rank, _)| Rank(rank)).collect();
+        self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
+        self.set_status(position, Status::Down { verdict: Verdict { reason, at: now }, agent_left });
         let used = self.used[position as usize];
         match &mut self.state.phase {
             Phase::Preparing { .. } if used => self.state.phase = Phase::Gathering,
             Phase::Preparing { waiting } => {
                 waiting.remove(&position);
             }
-            Phase::Ending {
-                unkilled, unheard, ..
-            } => {
+            Phase::Ending { unkilled, unheard, .. } => {
                 unkilled.remove(&position);
                 unheard.remove(&position);
                 if let Some(run) = self.state.run.as_mut().filter(|_| used) {
@@ -345,11 +241,7 @@ impl Machine {
                 if let Some(run) = self.state.run.as_mut() {
                     if agent_left {
                         let generation = run.generation;
-                        out.push(Action::KillRanks {
-                            generation,
-                            to: vec![name.clone()],
-                            reason: seen.clone(),
-                        });
+                        out.push(Action::KillRanks { generation, to: vec![name.clone()], reason: seen.clone() });
                     }
                     run.down.insert(name);
                 }
@@ -378,15 +270,11 @@ impl Machine {
                     self.lose(now, position, reason, out);
                 }
                 Some(Due::Retry) => {
-                    if let Status::Starting(starting) =
-                        &mut self.state.nodes[position as usize].status
-                    {
+                    if let Status::Starting(starting) = &mut self.state.nodes[position as usize].status {
                         starting.retry = None;
                         starting.asked = now;
                     }
-                    out.push(Action::StartAgent {
-                        node: self.name(position),
-                    });
+                    out.push(Action::StartAgent { node: self.name(position) });
                 }
                 Some(Due::Down(reason)) => self.set_down(now, position, reason, out),
                 None => {}

@@ -40,11 +40,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub fn new(
-        generation: Generation,
-        launched: Duration,
-        newest_before: Option<CheckpointId>,
-    ) -> Self {
+    pub fn new(generation: Generation, launched: Duration, newest_before: Option<CheckpointId>) -> Self {
         Run {
             generation,
             launched,
@@ -78,8 +74,8 @@ impl Run {
 
     /// True if all ranks ended and none of them badly.
     fn ended_well(&self, config: &Config) -> bool {
-        let unseen = self.step_ended == Some(RankEnd::Unknown)
-            || self.ended.values().any(|end| *end == RankEnd::Unknown);
+        let unseen =
+            self.step_ended == Some(RankEnd::Unknown) || self.ended.values().any(|end| *end == RankEnd::Unknown);
         self.failure.is_none() && self.all_ended(config) && (!unseen || self.expects_end())
     }
 
@@ -92,18 +88,14 @@ impl Run {
                 return EndCause::Finalized;
             }
             if let Some(reason) = &self.halting {
-                return EndCause::Halted {
-                    reason: reason.clone(),
-                };
+                return EndCause::Halted { reason: reason.clone() };
             }
             if !self.joined {
                 return EndCause::ExitedWell;
             }
         }
         if let Some(name) = &self.signal {
-            return EndCause::Halted {
-                reason: name.clone(),
-            };
+            return EndCause::Halted { reason: name.clone() };
         }
         if self.time_limit {
             return EndCause::TimeLimit;
@@ -112,9 +104,7 @@ impl Run {
             // All ranks called finalize before the node failed: nothing is left to do.
             return match self.finalized {
                 true => EndCause::Finalized,
-                false => EndCause::NodeFailure {
-                    nodes: self.down.iter().cloned().collect(),
-                },
+                false => EndCause::NodeFailure { nodes: self.down.iter().cloned().collect() },
             };
         }
         if self.ended_well(config) {
@@ -124,9 +114,7 @@ impl Run {
             };
         }
         if let Some(reason) = &self.launch_failed {
-            return EndCause::LaunchFailed {
-                reason: reason.clone(),
-            };
+            return EndCause::LaunchFailed { reason: reason.clone() };
         }
         if let Some((rank, end)) = self.failure {
             return EndCause::Application { rank, end };
@@ -137,20 +125,11 @@ impl Run {
         if let Some(reason) = &self.step_lost {
             return match self.finalized {
                 true => EndCause::Finalized,
-                false => EndCause::StepLost {
-                    reason: reason.clone(),
-                },
+                false => EndCause::StepLost { reason: reason.clone() },
             };
         }
-        let rank = self
-            .ended
-            .iter()
-            .find(|(_, end)| **end == RankEnd::Unknown)
-            .map(|(rank, _)| *rank);
-        EndCause::Application {
-            rank,
-            end: RankEnd::Unknown,
-        }
+        let rank = self.ended.iter().find(|(_, end)| **end == RankEnd::Unknown).map(|(rank, _)| *rank);
+        EndCause::Application { rank, end: RankEnd::Unknown }
     }
 }
 
@@ -159,11 +138,7 @@ impl Config {
     pub(super) fn meaning(&self, end: RankEnd) -> ExitAction {
         match end {
             RankEnd::Code(0) => ExitAction::Finished,
-            RankEnd::Code(code) => self
-                .exit_codes
-                .get(&code)
-                .copied()
-                .unwrap_or(ExitAction::Relaunch),
+            RankEnd::Code(code) => self.exit_codes.get(&code).copied().unwrap_or(ExitAction::Relaunch),
             RankEnd::Signal(_) | RankEnd::Unknown => ExitAction::Relaunch,
         }
     }

@@ -111,10 +111,7 @@ impl Config {
 
     /// The moment after which nothing is launched, on the scale of `now`.
     pub fn launch_until(&self) -> Option<Duration> {
-        Some(
-            self.end()?
-                .saturating_sub(self.before_end.max(self.drain_reserve)),
-        )
+        Some(self.end()?.saturating_sub(self.before_end.max(self.drain_reserve)))
     }
 
     /// The moment when the ranks are killed to leave time for the drain, on the scale of `now`.

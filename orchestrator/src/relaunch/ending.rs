@@ -18,10 +18,7 @@ use super::snapshot::{Before, Phase};
 impl Machine {
     /// The run under way, if it is of this generation.
     fn run_of(&mut self, generation: Generation) -> Option<&mut Run> {
-        self.state
-            .run
-            .as_mut()
-            .filter(|run| run.generation == generation)
+        self.state.run.as_mut().filter(|run| run.generation == generation)
     }
 
     /// Notes a fact about the run.
@@ -69,26 +66,14 @@ impl Machine {
         }
     }
 
-    pub(super) fn step_lost(
-        &mut self,
-        now: Duration,
-        generation: Generation,
-        reason: String,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn step_lost(&mut self, now: Duration, generation: Generation, reason: String, out: &mut Vec<Action>) {
         if let Some(run) = self.going(generation) {
             run.step_lost = Some(reason.clone());
             self.end_run(now, format!("the step cannot be followed: {reason}"), out);
         }
     }
 
-    pub(super) fn hang(
-        &mut self,
-        now: Duration,
-        generation: Generation,
-        what: String,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn hang(&mut self, now: Duration, generation: Generation, what: String, out: &mut Vec<Action>) {
         if let Some(run) = self.going(generation) {
             run.hang = Some(what.clone());
             self.end_run(now, format!("the application hangs: {what}"), out);
@@ -123,28 +108,15 @@ impl Machine {
         if doubtful {
             run.doubt = Some(now);
         }
-        if self
-            .state
-            .run
-            .as_ref()
-            .is_some_and(|run| run.all_ended(&self.config))
-        {
+        if self.state.run.as_ref().is_some_and(|run| run.all_ended(&self.config)) {
             self.end_run(now, "all ranks ended".to_owned(), out);
         } else if doubtful && let Some(leader) = self.leader() {
-            out.push(Action::PollNow {
-                to: vec![self.name(leader)],
-            });
+            out.push(Action::PollNow { to: vec![self.name(leader)] });
         }
     }
 
     /// The leader answered: was the rank that nobody saw go supposed to?
-    pub(super) fn settle_doubt(
-        &mut self,
-        now: Duration,
-        position: u32,
-        sent: Duration,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn settle_doubt(&mut self, now: Duration, position: u32, sent: Duration, out: &mut Vec<Action>) {
         if self.state.phase != Phase::Running || self.leader() != Some(position) {
             return;
         }
@@ -159,13 +131,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn step_ended(
-        &mut self,
-        now: Duration,
-        generation: Generation,
-        end: RankEnd,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn step_ended(&mut self, now: Duration, generation: Generation, end: RankEnd, out: &mut Vec<Action>) {
         let well = self.config.meaning(end) == ExitAction::Finished;
         let Some(run) = self.going(generation) else {
             return;
@@ -183,29 +149,13 @@ impl Machine {
         let Some(run) = &self.state.run else { return };
         let generation = run.generation;
         let step_is_over = run.step_ended.is_some() || run.launch_failed.is_some();
-        self.record(
-            LogEvent::GenerationEnding {
-                generation,
-                seen: seen.clone(),
-            },
-            out,
-        );
+        self.record(LogEvent::GenerationEnding { generation, seen: seen.clone() }, out);
         let nodes = (0u32..).zip(&self.used).zip(&self.state.nodes);
-        let left = nodes
-            .filter(|((_, used), node)| **used && !node.is_down())
-            .map(|((position, _), _)| position);
+        let left = nodes.filter(|((_, used), node)| **used && !node.is_down()).map(|((position, _), _)| position);
         let left: std::collections::BTreeSet<u32> = left.collect();
-        let to = self.names_of(
-            left.iter()
-                .copied()
-                .filter(|at| self.state.nodes[*at as usize].is_healthy()),
-        );
+        let to = self.names_of(left.iter().copied().filter(|at| self.state.nodes[*at as usize].is_healthy()));
         if !to.is_empty() {
-            out.push(Action::KillRanks {
-                generation,
-                to: to.clone(),
-                reason: seen,
-            });
+            out.push(Action::KillRanks { generation, to: to.clone(), reason: seen });
         }
         if !step_is_over {
             out.push(Action::CancelStep { generation });
@@ -213,11 +163,7 @@ impl Machine {
         if !to.is_empty() {
             out.push(Action::PollNow { to });
         }
-        self.state.phase = Phase::Ending {
-            since: now,
-            unkilled: left.clone(),
-            unheard: left,
-        };
+        self.state.phase = Phase::Ending { since: now, unkilled: left.clone(), unheard: left };
         self.advance(now, out);
     }
 
@@ -253,10 +199,7 @@ impl Machine {
             false => self.state.without_progress.saturating_add(1),
         };
         if let Some(past) = self.state.history.last_mut() {
-            past.ended = Some(Verdict {
-                reason: cause.clone(),
-                at: now,
-            });
+            past.ended = Some(Verdict { reason: cause.clone(), at: now });
             past.newest = newest;
         }
         let ended = LogEvent::GenerationEnded {
@@ -273,9 +216,7 @@ impl Machine {
                 self.advance(now, out);
             }
             None => {
-                self.state.phase = Phase::AskingHalt {
-                    before: Before::Settling,
-                };
+                self.state.phase = Phase::AskingHalt { before: Before::Settling };
                 out.push(Action::AskHalt);
             }
         }
@@ -283,13 +224,7 @@ impl Machine {
 
     pub(super) fn signalled(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
         let at_once = self.state.signal.is_some();
-        self.record(
-            LogEvent::Signal {
-                name: name.clone(),
-                at_once,
-            },
-            out,
-        );
+        self.record(LogEvent::Signal { name: name.clone(), at_once }, out);
         if at_once {
             return self.end_at_once(now, name, out);
         }
@@ -309,30 +244,18 @@ impl Machine {
     fn end_at_once(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
         if let Some(generation) = self.state.run.as_ref().map(|run| run.generation) {
             let to = self.names_of(self.healthy_nodes().filter(|at| self.used[*at as usize]));
-            out.push(Action::KillRanks {
-                generation,
-                to,
-                reason: format!("{name}, the second signal"),
-            });
+            out.push(Action::KillRanks { generation, to, reason: format!("{name}, the second signal") });
             out.push(Action::CancelStep { generation });
         }
         if self.state.stop.is_none() {
-            self.state.stop = Some(Verdict {
-                reason: StopReason::Signal { name },
-                at: now,
-            });
+            self.state.stop = Some(Verdict { reason: StopReason::Signal { name }, at: now });
         }
         self.finish(None, out);
     }
 
     /// The loop is over; the drain comes next.
     pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
-        self.record(
-            LogEvent::Stopping {
-                reason: reason.clone(),
-            },
-            out,
-        );
+        self.record(LogEvent::Stopping { reason: reason.clone() }, out);
         self.state.stop = Some(Verdict { reason, at: now });
         self.state.phase = Phase::Stopping;
         self.advance(now, out);
@@ -344,27 +267,15 @@ impl Machine {
             return self.finish(None, out);
         }
         let stop = stop.reason.clone();
-        let (healthy, down) = (0u32..)
-            .zip(&self.state.nodes)
-            .partition::<Vec<_>, _>(|(_, node)| node.is_healthy());
-        let names =
-            |nodes: Vec<(u32, _)>| self.names_of(nodes.into_iter().map(|(position, _)| position));
-        out.push(Action::Drain {
-            stop,
-            healthy: names(healthy),
-            down: names(down),
-        });
+        let (healthy, down) = (0u32..).zip(&self.state.nodes).partition::<Vec<_>, _>(|(_, node)| node.is_healthy());
+        let names = |nodes: Vec<(u32, _)>| self.names_of(nodes.into_iter().map(|(position, _)| position));
+        out.push(Action::Drain { stop, healthy: names(healthy), down: names(down) });
         self.state.phase = Phase::Draining;
     }
 
     pub(super) fn drained(&mut self, _now: Duration, result: DrainResult, out: &mut Vec<Action>) {
         if self.state.phase == Phase::Draining {
-            self.record(
-                LogEvent::Drained {
-                    result: result.clone(),
-                },
-                out,
-            );
+            self.record(LogEvent::Drained { result: result.clone() }, out);
             self.finish(Some(result), out);
         }
     }
@@ -392,15 +303,7 @@ impl Machine {
     /// Ends every agent that may be alive, on nodes that failed a health test too.
     pub(super) fn end_agents(&self, out: &mut Vec<Action>) {
         let nodes = (0u32..).zip(&self.state.nodes);
-        let left = nodes.filter(|(_, node)| {
-            !matches!(
-                node.status,
-                Status::Down {
-                    agent_left: false,
-                    ..
-                }
-            )
-        });
+        let left = nodes.filter(|(_, node)| !matches!(node.status, Status::Down { agent_left: false, .. }));
         let to = self.names_of(left.map(|(position, _)| position));
         if !to.is_empty() {
             out.push(Action::StopAgents { to });

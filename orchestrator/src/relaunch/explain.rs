@@ -69,12 +69,7 @@ pub enum Condition {
 impl Machine {
     /// What the loop decided so far, and why.
     pub fn explain(&self) -> Explanation {
-        let nodes = self
-            .state
-            .names
-            .iter()
-            .zip(&self.state.nodes)
-            .zip(&self.used);
+        let nodes = self.state.names.iter().zip(&self.state.nodes).zip(&self.used);
         let nodes = nodes.map(|((name, node), used)| NodeExplanation {
             node: name.clone(),
             used: *used,

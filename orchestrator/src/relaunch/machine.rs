@@ -50,21 +50,10 @@ impl Machine {
     }
 
     fn with(config: Config, state: Snapshot) -> Self {
-        let positions = (0..)
-            .zip(&state.names)
-            .map(|(position, name)| (name.clone(), position))
-            .collect();
+        let positions = (0..).zip(&state.names).map(|(position, name)| (name.clone(), position)).collect();
         let starting = state.nodes.iter().filter(|node| node.is_starting()).count() as u32;
         let healthy = state.nodes.iter().filter(|node| node.is_healthy()).count() as u32;
-        let mut machine = Machine {
-            used: Vec::new(),
-            config,
-            positions,
-            starting,
-            healthy,
-            state,
-            revision: 0,
-        };
+        let mut machine = Machine { used: Vec::new(), config, positions, starting, healthy, state, revision: 0 };
         machine.note_homes();
         machine
     }
@@ -102,58 +91,29 @@ impl Machine {
 
     fn dispatch(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::AgentReady {
-                node,
-                address,
-                adopted,
-            } => self.agent_ready(now, &node, address, adopted, out),
-            Event::AgentStartFailed {
-                node,
-                reason,
-                node_gone,
-            } => {
+            Event::AgentReady { node, address, adopted } => self.agent_ready(now, &node, address, adopted, out),
+            Event::AgentStartFailed { node, reason, node_gone } => {
                 self.agent_start_failed(now, &node, reason, node_gone, out);
             }
             Event::AgentLost { node, reason } => self.agent_lost(now, &node, reason, out),
-            Event::PollAnswered { node, sent, fault } => {
-                self.poll_answered(now, &node, sent, fault, out)
-            }
+            Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
             Event::HaltAnswered { met } => self.halt_answered(now, met, out),
             Event::HaltSet { reason } => self.halt_set(now, reason, out),
             Event::HaltCleared => self.halt_cleared(out),
-            Event::RunPrepared { node, generation } => {
-                self.run_prepared(now, &node, generation, out)
-            }
-            Event::RunRefused {
-                node,
-                generation,
-                reason,
-            } => self.run_refused(now, &node, generation, reason, out),
-            Event::RanksKilled { node, generation } => {
-                self.ranks_killed(now, &node, generation, out)
-            }
+            Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
+            Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
+            Event::RanksKilled { node, generation } => self.ranks_killed(now, &node, generation, out),
             Event::StepStarted { generation } => self.on_run(generation, |run| run.started = true),
-            Event::LaunchFailed { generation, reason } => {
-                self.launch_failed(now, generation, reason, out)
-            }
-            Event::RankExited {
-                generation,
-                rank,
-                end,
-            } => self.rank_exited(now, generation, rank, end, out),
+            Event::LaunchFailed { generation, reason } => self.launch_failed(now, generation, reason, out),
+            Event::RankExited { generation, rank, end } => self.rank_exited(now, generation, rank, end, out),
             Event::StepEnded { generation, end } => self.step_ended(now, generation, end, out),
             Event::StepLost { generation, reason } => self.step_lost(now, generation, reason, out),
             Event::Hang { generation, what } => self.hang(now, generation, what, out),
             Event::Restarted { generation, from } => self.restarted(generation, from),
-            Event::CheckpointComplete {
-                generation,
-                checkpoint,
-            } => self.checkpoint_complete(generation, checkpoint),
-            Event::Halting { generation, reason } => {
-                self.on_run(generation, |run| run.halting = Some(reason))
-            }
+            Event::CheckpointComplete { generation, checkpoint } => self.checkpoint_complete(generation, checkpoint),
+            Event::Halting { generation, reason } => self.on_run(generation, |run| run.halting = Some(reason)),
             Event::Finalized { generation } => self.on_run(generation, |run| run.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
@@ -171,14 +131,8 @@ impl Machine {
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match &self.state.phase {
             Phase::Fresh | Phase::Finished => return None,
-            Phase::Gathering | Phase::AskingHalt { .. } | Phase::Preparing { .. } => {
-                self.config.launch_until()
-            }
-            Phase::Settling { until } => Some(
-                self.config
-                    .launch_until()
-                    .map_or(*until, |limit| limit.min(*until)),
-            ),
+            Phase::Gathering | Phase::AskingHalt { .. } | Phase::Preparing { .. } => self.config.launch_until(),
+            Phase::Settling { until } => Some(self.config.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => self.config.run_until(),
             Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
         };
@@ -208,18 +162,13 @@ impl Machine {
 
     /// The generation that is prepared, under way, or was last.
     pub fn generation(&self) -> Generation {
-        self.state
-            .run
-            .as_ref()
-            .map_or(self.state.generation, |run| run.generation)
+        self.state.run.as_ref().map_or(self.state.generation, |run| run.generation)
     }
 
     /// The nodes whose agents are up, and where they listen. After a take-over: where to poll them.
     pub fn agents(&self) -> impl Iterator<Item = (&NodeName, std::net::SocketAddr)> {
         let nodes = self.state.names.iter().zip(&self.state.nodes);
-        nodes
-            .filter(|(_, node)| node.is_healthy())
-            .filter_map(|(name, node)| Some((name, node.address?)))
+        nodes.filter(|(_, node)| node.is_healthy()).filter_map(|(name, node)| Some((name, node.address?)))
     }
 
     /// Who runs where in the generation that is prepared or under way.
@@ -239,18 +188,12 @@ impl Machine {
     }
 
     pub(super) fn names_of(&self, positions: impl IntoIterator<Item = u32>) -> Vec<NodeName> {
-        positions
-            .into_iter()
-            .map(|position| self.name(position))
-            .collect()
+        positions.into_iter().map(|position| self.name(position)).collect()
     }
 
     /// The positions of the nodes whose agents are up.
     pub(super) fn healthy_nodes(&self) -> impl Iterator<Item = u32> {
-        (0u32..)
-            .zip(&self.state.nodes)
-            .filter(|(_, node)| node.is_healthy())
-            .map(|(position, _)| position)
+        (0u32..).zip(&self.state.nodes).filter(|(_, node)| node.is_healthy()).map(|(position, _)| position)
     }
 
     /// The first node with ranks.
@@ -271,24 +214,16 @@ impl Machine {
             ranks[*home as usize].push(Rank(rank));
         }
         let nodes = self.state.nodes.iter().zip(&self.config.nodes).zip(ranks);
-        let nodes =
-            nodes
-                .filter(|((node, _), _)| !node.is_down())
-                .filter_map(|((node, known), ranks)| {
-                    Some(RunNode {
-                        name: known.name.clone(),
-                        address: node.address?,
-                        failure_domain: known.failure_domain.clone(),
-                        ranks,
-                    })
-                });
-        let leader = self
-            .leader()
-            .map_or_else(|| NodeName::new(""), |leader| self.name(leader));
-        Arc::new(Placement {
-            nodes: nodes.collect(),
-            leader,
-        })
+        let nodes = nodes.filter(|((node, _), _)| !node.is_down()).filter_map(|((node, known), ranks)| {
+            Some(RunNode {
+                name: known.name.clone(),
+                address: node.address?,
+                failure_domain: known.failure_domain.clone(),
+                ranks,
+            })
+        });
+        let leader = self.leader().map_or_else(|| NodeName::new(""), |leader| self.name(leader));
+        Arc::new(Placement { nodes: nodes.collect(), leader })
     }
 
     pub(super) fn record(&self, event: LogEvent, out: &mut Vec<Action>) {
@@ -300,15 +235,11 @@ impl Machine {
         match &self.state.phase {
             Phase::Gathering => self.gather(now, out),
             Phase::Preparing { waiting } if waiting.is_empty() => self.launch(now, out),
-            Phase::Ending {
-                unkilled, unheard, ..
-            } if unkilled.is_empty() && unheard.is_empty() => {
+            Phase::Ending { unkilled, unheard, .. } if unkilled.is_empty() && unheard.is_empty() => {
                 self.conclude(now, out);
             }
             // Before the first launch nobody waits for agents that are slow to come: there is nothing of ours on their nodes.
-            Phase::Stopping if self.starting == 0 || self.state.launches == 0 => {
-                self.drain(now, out)
-            }
+            Phase::Stopping if self.starting == 0 || self.state.launches == 0 => self.drain(now, out),
             _ => {}
         }
     }

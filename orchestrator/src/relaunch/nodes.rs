@@ -71,20 +71,11 @@ pub(super) enum Due {
 
 impl Starting {
     pub fn first(now: Duration) -> Self {
-        Starting {
-            asked: now,
-            failures: 0,
-            retry: None,
-            failure: None,
-            lost: None,
-        }
+        Starting { asked: now, failures: 0, retry: None, failure: None, lost: None }
     }
 
     pub fn again(now: Duration, lost: Lost) -> Self {
-        Starting {
-            lost: Some(lost),
-            ..Starting::first(now)
-        }
+        Starting { lost: Some(lost), ..Starting::first(now) }
     }
 
     /// When the wait for the agent ends: a first start has its own limit; a restart has until the silence is long enough, and
@@ -92,37 +83,32 @@ impl Starting {
     fn limit(&self, config: &Config) -> Duration {
         match &self.lost {
             None => self.asked.saturating_add(config.start_within),
-            Some(lost) => lost
-                .heard
-                .saturating_add(config.down_after)
-                .max(self.asked.saturating_add(config.restart_within)),
+            Some(lost) => {
+                lost.heard.saturating_add(config.down_after).max(self.asked.saturating_add(config.restart_within))
+            }
         }
     }
 
     fn verdict(&self, config: &Config) -> DownReason {
         match &self.lost {
             None => DownReason::AgentNotStarted {
-                reason: self.failure.clone().unwrap_or_else(|| {
-                    format!("it did not report within {:?}", config.start_within)
-                }),
+                reason: self
+                    .failure
+                    .clone()
+                    .unwrap_or_else(|| format!("it did not report within {:?}", config.start_within)),
             },
             Some(lost) => DownReason::AgentSilent {
                 reason: lost.reason.clone(),
-                restart: self.failure.clone().unwrap_or_else(|| {
-                    format!("it did not report within {:?}", config.restart_within)
-                }),
+                restart: self
+                    .failure
+                    .clone()
+                    .unwrap_or_else(|| format!("it did not report within {:?}", config.restart_within)),
             },
         }
     }
 
     /// A start failed: try again later, or give the node up.
-    pub fn failed(
-        &mut self,
-        now: Duration,
-        reason: String,
-        node_gone: bool,
-        config: &Config,
-    ) -> Option<DownReason> {
+    pub fn failed(&mut self, now: Duration, reason: String, node_gone: bool, config: &Config) -> Option<DownReason> {
         self.failures += 1;
         self.failure = Some(reason);
         let exhausted = match &self.lost {
@@ -143,11 +129,7 @@ impl Starting {
 
 impl Node {
     pub fn new() -> Self {
-        Node {
-            status: Status::Starting(Starting::first(Duration::ZERO)),
-            restarts: 0,
-            address: None,
-        }
+        Node { status: Status::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
     }
 
     pub fn is_healthy(&self) -> bool {
@@ -167,9 +149,7 @@ impl Node {
         match &self.status {
             Status::Down { .. } => None,
             Status::Healthy { heard } => Some(heard.saturating_add(config.down_after)),
-            Status::Starting(starting) => {
-                Some(starting.retry.unwrap_or_else(|| starting.limit(config)))
-            }
+            Status::Starting(starting) => Some(starting.retry.unwrap_or_else(|| starting.limit(config))),
         }
     }
 

@@ -68,20 +68,12 @@ impl Outcome {
                 EndCause::LaunchFailed { .. } => exit::UNAVAILABLE,
                 _ => exit::NOT_FINISHED,
             },
-            StopReason::NoProgress {
-                last: EndCause::LaunchFailed { .. },
-                ..
-            } => exit::UNAVAILABLE,
+            StopReason::NoProgress { last: EndCause::LaunchFailed { .. }, .. } => exit::UNAVAILABLE,
             StopReason::NoProgress { .. } => exit::NO_PROGRESS,
-            StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => {
-                exit::APPLICATION_ERROR
-            }
+            StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => exit::APPLICATION_ERROR,
             StopReason::NoAgents { .. } => exit::UNAVAILABLE,
         };
-        let lost = matches!(
-            self.drain,
-            Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. })
-        );
+        let lost = matches!(self.drain, Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }));
         match code {
             exit::FINISHED | exit::NOT_FINISHED if lost => exit::DAMAGED_DATA,
             code => code,
@@ -96,16 +88,10 @@ impl fmt::Display for Outcome {
             None => Ok(()),
             Some(DrainResult::Nothing) => f.write_str("; nothing was to be drained"),
             Some(DrainResult::Complete { checkpoint }) => {
-                write!(
-                    f,
-                    "; checkpoint {checkpoint} is complete in the prefix directory"
-                )
+                write!(f, "; checkpoint {checkpoint} is complete in the prefix directory")
             }
             Some(DrainResult::Incomplete { checkpoint, reason }) => {
-                write!(
-                    f,
-                    "; checkpoint {checkpoint} could not be completed in the prefix directory: {reason}"
-                )
+                write!(f, "; checkpoint {checkpoint} could not be completed in the prefix directory: {reason}")
             }
             Some(DrainResult::Failed { reason }) => write!(f, "; the drain failed: {reason}"),
         }

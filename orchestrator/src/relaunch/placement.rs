@@ -55,25 +55,16 @@ pub(super) struct Demand {
 /// The ranks of a lost node stay together and go to the first spare in allocation order. When the spares are used up, they
 /// are spread, one by one, over the nodes with the fewest ranks.
 pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<Homes> {
-    let usable_nodes = || {
-        (0u32..)
-            .zip(usable)
-            .filter(|(_, yes)| **yes)
-            .map(|(node, _)| node)
-    };
+    let usable_nodes = || (0u32..).zip(usable).filter(|(_, yes)| **yes).map(|(node, _)| node);
     usable_nodes().next()?;
     let mut homes: Vec<Option<u32>> = vec![None; demand.ranks as usize];
     let mut lost: Vec<Vec<usize>> = Vec::new();
     let mut load = vec![0u32; usable.len()];
     if before.is_empty() {
         let all: Vec<usize> = (0..homes.len()).collect();
-        lost.extend(
-            all.chunks(demand.ranks_per_node.max(1) as usize)
-                .map(<[usize]>::to_vec),
-        );
+        lost.extend(all.chunks(demand.ranks_per_node.max(1) as usize).map(<[usize]>::to_vec));
     } else {
-        let mut by_node: std::collections::BTreeMap<u32, Vec<usize>> =
-            std::collections::BTreeMap::new();
+        let mut by_node: std::collections::BTreeMap<u32, Vec<usize>> = std::collections::BTreeMap::new();
         for (rank, &node) in before.iter().enumerate().take(homes.len()) {
             if usable.get(node as usize).copied().unwrap_or(false) {
                 homes[rank] = Some(node);
@@ -86,11 +77,7 @@ pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<
     }
     let used = load.iter().filter(|ranks| **ranks > 0).count();
     let free = (demand.nodes.max(1) as usize).saturating_sub(used);
-    let mut spares = usable_nodes()
-        .filter(|node| load[*node as usize] == 0)
-        .take(free)
-        .collect::<Vec<_>>()
-        .into_iter();
+    let mut spares = usable_nodes().filter(|node| load[*node as usize] == 0).take(free).collect::<Vec<_>>().into_iter();
     let mut homeless = Vec::new();
     for block in lost {
         match spares.next() {
@@ -101,10 +88,8 @@ pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<
             None => homeless.extend(block),
         }
     }
-    let mut lightest: BTreeSet<(u32, u32)> = usable_nodes()
-        .filter(|node| load[*node as usize] > 0)
-        .map(|node| (load[node as usize], node))
-        .collect();
+    let mut lightest: BTreeSet<(u32, u32)> =
+        usable_nodes().filter(|node| load[*node as usize] > 0).map(|node| (load[node as usize], node)).collect();
     for rank in homeless {
         let (ranks, node) = lightest.pop_first()?;
         homes[rank] = Some(node);
@@ -117,11 +102,7 @@ pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<
 mod tests {
     use super::*;
 
-    const DEMAND: Demand = Demand {
-        ranks: 4,
-        ranks_per_node: 1,
-        nodes: 4,
-    };
+    const DEMAND: Demand = Demand { ranks: 4, ranks_per_node: 1, nodes: 4 };
 
     #[test]
     fn the_first_run_takes_the_first_healthy_nodes_in_allocation_order() {
@@ -131,58 +112,27 @@ mod tests {
 
     #[test]
     fn the_last_node_may_have_fewer_ranks() {
-        let demand = Demand {
-            ranks: 7,
-            ranks_per_node: 3,
-            nodes: 3,
-        };
-        assert_eq!(
-            place(&demand, &[], &[true; 4]),
-            Some(vec![0, 0, 0, 1, 1, 1, 2])
-        );
+        let demand = Demand { ranks: 7, ranks_per_node: 3, nodes: 3 };
+        assert_eq!(place(&demand, &[], &[true; 4]), Some(vec![0, 0, 0, 1, 1, 1, 2]));
     }
 
     #[test]
     fn survivors_keep_their_ranks_and_the_first_spare_takes_the_lost_ones_together() {
-        let demand = Demand {
-            ranks: 6,
-            ranks_per_node: 2,
-            nodes: 3,
-        };
+        let demand = Demand { ranks: 6, ranks_per_node: 2, nodes: 3 };
         let usable = [true, false, true, false, true, true];
-        assert_eq!(
-            place(&demand, &[0, 0, 1, 1, 2, 2], &usable),
-            Some(vec![0, 0, 4, 4, 2, 2])
-        );
+        assert_eq!(place(&demand, &[0, 0, 1, 1, 2, 2], &usable), Some(vec![0, 0, 4, 4, 2, 2]));
     }
 
     #[test]
     fn a_spare_before_the_first_used_node_is_taken_first() {
-        assert_eq!(
-            place(
-                &DEMAND,
-                &[1, 2, 3, 4],
-                &[true, true, false, true, true, true]
-            ),
-            Some(vec![1, 0, 3, 4])
-        );
+        assert_eq!(place(&DEMAND, &[1, 2, 3, 4], &[true, true, false, true, true, true]), Some(vec![1, 0, 3, 4]));
     }
 
     #[test]
     fn without_spares_lost_ranks_are_spread_over_the_least_loaded_nodes() {
-        let demand = Demand {
-            ranks: 6,
-            ranks_per_node: 2,
-            nodes: 3,
-        };
-        assert_eq!(
-            place(&demand, &[0, 0, 1, 1, 2, 2], &[true, false, true]),
-            Some(vec![0, 0, 0, 2, 2, 2])
-        );
-        assert_eq!(
-            place(&demand, &[], &[true, false, true]),
-            Some(vec![0, 0, 2, 2, 0, 2])
-        );
+        let demand = Demand { ranks: 6, ranks_per_node: 2, nodes: 3 };
+        assert_eq!(place(&demand, &[0, 0, 1, 1, 2, 2], &[true, false, true]), Some(vec![0, 0, 0, 2, 2, 2]));
+        assert_eq!(place(&demand, &[], &[true, false, true]), Some(vec![0, 0, 2, 2, 0, 2]));
     }
 
     #[test]

@@ -18,23 +18,15 @@ pub(super) fn stop_after(
     match cause {
         cause if cause.is_finished() => return Some(StopReason::Finished),
         EndCause::Halted { reason } if run.signal.is_none() => {
-            return Some(StopReason::Halted {
-                reason: reason.clone(),
-            });
+            return Some(StopReason::Halted { reason: reason.clone() });
         }
         EndCause::TimeLimit => return Some(StopReason::TimeLimit),
         EndCause::Application { rank, end } if config.meaning(*end) == ExitAction::Stop => {
-            return Some(StopReason::ApplicationError {
-                rank: *rank,
-                end: *end,
-            });
+            return Some(StopReason::ApplicationError { rank: *rank, end: *end });
         }
         // It told us that it is done; it would only tell us again.
         EndCause::Application { rank, end } if run.finalized => {
-            return Some(StopReason::FailedAfterFinalize {
-                rank: *rank,
-                end: *end,
-            });
+            return Some(StopReason::FailedAfterFinalize { rank: *rank, end: *end });
         }
         _ => {}
     }
@@ -42,9 +34,7 @@ pub(super) fn stop_after(
         return Some(StopReason::Signal { name: name.clone() });
     }
     if let Some(reason) = state.halt.as_ref().or(run.halting.as_ref()) {
-        return Some(StopReason::Halted {
-            reason: reason.clone(),
-        });
+        return Some(StopReason::Halted { reason: reason.clone() });
     }
     if config.launch_until().is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
@@ -57,10 +47,7 @@ pub(super) fn stop_after(
         });
     }
     if state.launches > config.attempts {
-        return Some(StopReason::AttemptsUsed {
-            attempts: config.attempts,
-            last: cause.clone(),
-        });
+        return Some(StopReason::AttemptsUsed { attempts: config.attempts, last: cause.clone() });
     }
     None
 }

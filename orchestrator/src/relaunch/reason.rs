@@ -140,39 +140,26 @@ impl fmt::Display for EndCause {
         match self {
             EndCause::Finalized => f.write_str("the application is finished"),
             EndCause::ExitedWell => f.write_str("all ranks ended well"),
-            EndCause::WithoutFinalize => {
-                f.write_str("all ranks ended with exit code 0 without calling finalize")
-            }
+            EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
             EndCause::Halted { reason } => write!(f, "halted: {reason}"),
             EndCause::NodeFailure { nodes } => {
-                f.write_str(if nodes.len() == 1 {
-                    "node failure:"
-                } else {
-                    "failure of nodes:"
-                })?;
-                nodes
-                    .iter()
-                    .take(8)
-                    .try_for_each(|node| write!(f, " {node}"))?;
+                f.write_str(if nodes.len() == 1 { "node failure:" } else { "failure of nodes:" })?;
+                nodes.iter().take(8).try_for_each(|node| write!(f, " {node}"))?;
                 match nodes.len() {
                     0..=8 => Ok(()),
                     more => write!(f, " and {} more", more - 8),
                 }
             }
-            EndCause::Application {
-                rank: Some(rank),
-                end,
-            } => write!(f, "rank {rank} failed with {end}"),
+            EndCause::Application { rank: Some(rank), end } => write!(f, "rank {rank} failed with {end}"),
             EndCause::Application { rank: None, end } => {
                 write!(f, "the application failed with {end}")
             }
             EndCause::Hang { what } => write!(f, "the application hangs: {what}"),
             EndCause::TimeLimit => f.write_str("the allocation is about to end"),
             EndCause::LaunchFailed { reason } => write!(f, "the launch failed: {reason}"),
-            EndCause::StepLost { reason } => write!(
-                f,
-                "the ranks of an earlier orchestrator cannot be followed: {reason}"
-            ),
+            EndCause::StepLost { reason } => {
+                write!(f, "the ranks of an earlier orchestrator cannot be followed: {reason}")
+            }
         }
     }
 }
@@ -258,54 +245,26 @@ impl fmt::Display for StopReason {
                 write!(f, "{node}, the node that the orchestrator runs on, is down")
             }
             StopReason::AttemptsUsed { attempts, last } => {
-                write!(
-                    f,
-                    "all {attempts} relaunches (relaunch.attempts) are used; last: {last}"
-                )
+                write!(f, "all {attempts} relaunches (relaunch.attempts) are used; last: {last}")
             }
-            StopReason::NoProgress {
-                generations,
-                checkpoint,
-                last,
-            } => {
-                write!(
-                    f,
-                    "{generations} generations in a row (relaunch.no_progress_limit) ended without "
-                )?;
+            StopReason::NoProgress { generations, checkpoint, last } => {
+                write!(f, "{generations} generations in a row (relaunch.no_progress_limit) ended without ")?;
                 match checkpoint {
                     Some(id) => write!(f, "a checkpoint newer than {id}; last: {last}"),
                     None => write!(f, "any complete checkpoint; last: {last}"),
                 }
             }
-            StopReason::ApplicationError {
-                rank: Some(rank),
-                end,
-            } => {
-                write!(
-                    f,
-                    "rank {rank} failed with {end}, which relaunch.on_exit_code says not to retry"
-                )
+            StopReason::ApplicationError { rank: Some(rank), end } => {
+                write!(f, "rank {rank} failed with {end}, which relaunch.on_exit_code says not to retry")
             }
             StopReason::ApplicationError { rank: None, end } => {
-                write!(
-                    f,
-                    "the application failed with {end}, which relaunch.on_exit_code says not to retry"
-                )
+                write!(f, "the application failed with {end}, which relaunch.on_exit_code says not to retry")
             }
-            StopReason::FailedAfterFinalize {
-                rank: Some(rank),
-                end,
-            } => {
-                write!(
-                    f,
-                    "rank {rank} failed with {end} after the application had called finalize"
-                )
+            StopReason::FailedAfterFinalize { rank: Some(rank), end } => {
+                write!(f, "rank {rank} failed with {end} after the application had called finalize")
             }
             StopReason::FailedAfterFinalize { rank: None, end } => {
-                write!(
-                    f,
-                    "the application failed with {end} after it had called finalize"
-                )
+                write!(f, "the application failed with {end} after it had called finalize")
             }
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")

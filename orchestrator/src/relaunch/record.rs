@@ -114,9 +114,6 @@ pub enum LogEvent {
 impl LogEvent {
     /// The line for the end.
     pub fn finished(outcome: &Outcome) -> Self {
-        LogEvent::Finished {
-            exit_code: outcome.exit_code(),
-            message: outcome.to_string(),
-        }
+        LogEvent::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() }
     }
 }

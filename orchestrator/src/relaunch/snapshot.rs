@@ -131,31 +131,17 @@ impl Snapshot {
     /// Refuses what does not fit the configuration: the file may be of another job, or damaged.
     pub(super) fn check(&self, config: &Config) -> Result<(), RestoreError> {
         if self.version != Self::VERSION {
-            return Err(RestoreError::Version {
-                found: self.version,
-                known: Self::VERSION,
-            });
+            return Err(RestoreError::Version { found: self.version, known: Self::VERSION });
         }
-        let mismatch = |what: &str| {
-            Err(RestoreError::Mismatch {
-                what: what.to_owned(),
-            })
-        };
-        if !self
-            .names
-            .iter()
-            .eq(config.nodes.iter().map(|node| &node.name))
-            || self.nodes.len() != self.names.len()
-        {
+        let mismatch = |what: &str| Err(RestoreError::Mismatch { what: what.to_owned() });
+        if !self.names.iter().eq(config.nodes.iter().map(|node| &node.name)) || self.nodes.len() != self.names.len() {
             return mismatch("it is about other nodes");
         }
         let count = self.nodes.len() as u32;
         let fits = |set: &BTreeSet<u32>| set.last().is_none_or(|last| *last < count);
         let positions = match &self.phase {
             Phase::Preparing { waiting } => fits(waiting),
-            Phase::Ending {
-                unkilled, unheard, ..
-            } => fits(unkilled) && fits(unheard),
+            Phase::Ending { unkilled, unheard, .. } => fits(unkilled) && fits(unheard),
             _ => true,
         };
         if !positions || self.homes.iter().any(|home| *home >= count) {
@@ -164,10 +150,7 @@ impl Snapshot {
         if !self.homes.is_empty() && self.homes.len() != config.ranks as usize {
             return mismatch("it is about another number of ranks");
         }
-        let placed = matches!(
-            self.phase,
-            Phase::Preparing { .. } | Phase::Running | Phase::Ending { .. }
-        );
+        let placed = matches!(self.phase, Phase::Preparing { .. } | Phase::Running | Phase::Ending { .. });
         let runs = matches!(self.phase, Phase::Running | Phase::Ending { .. });
         if placed && self.homes.is_empty() || runs && self.run.is_none() {
             return mismatch("it says that a generation is under way, but not which");
@@ -190,9 +173,7 @@ pub enum RestoreError {
         known: u32,
     },
     /// It is of another allocation or another run.
-    #[error(
-        "the state of the earlier orchestrator does not fit this job: {what}; remove it and run again"
-    )]
+    #[error("the state of the earlier orchestrator does not fit this job: {what}; remove it and run again")]
     Mismatch {
         /// What differs.
         what: String,

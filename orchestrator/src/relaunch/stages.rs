@@ -25,22 +25,14 @@ impl Machine {
             return Some(StopReason::Signal { name: name.clone() });
         }
         if let Some(reason) = &self.state.halt {
-            return Some(StopReason::Halted {
-                reason: reason.clone(),
-            });
+            return Some(StopReason::Halted { reason: reason.clone() });
         }
         if self.config.launch_until().is_some_and(|limit| now >= limit) {
             return Some(StopReason::TimeLimit);
         }
-        let own = self
-            .config
-            .own_node
-            .as_ref()
-            .and_then(|node| self.position(node));
+        let own = self.config.own_node.as_ref().and_then(|node| self.position(node));
         if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
-            return Some(StopReason::OwnNodeDown {
-                node: self.name(own),
-            });
+            return Some(StopReason::OwnNodeDown { node: self.name(own) });
         }
         let left = self.starting + self.healthy;
         if left >= self.needed() {
@@ -59,10 +51,7 @@ impl Machine {
                 reason: first.unwrap_or_else(|| "the allocation has no nodes".into()),
             });
         }
-        Some(StopReason::TooFewNodes {
-            healthy: left,
-            needed: self.needed(),
-        })
+        Some(StopReason::TooFewNodes { healthy: left, needed: self.needed() })
     }
 
     /// All agents settled? Then the halt files come next.
@@ -70,19 +59,12 @@ impl Machine {
         if let Some(reason) = self.obstacle(now) {
             self.stop(now, reason, out);
         } else if self.starting == 0 {
-            self.state.phase = Phase::AskingHalt {
-                before: Before::Launching,
-            };
+            self.state.phase = Phase::AskingHalt { before: Before::Launching };
             out.push(Action::AskHalt);
         }
     }
 
-    pub(super) fn halt_answered(
-        &mut self,
-        now: Duration,
-        met: Option<String>,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn halt_answered(&mut self, now: Duration, met: Option<String>, out: &mut Vec<Action>) {
         let Phase::AskingHalt { before } = self.state.phase else {
             return;
         };
@@ -91,9 +73,7 @@ impl Machine {
         }
         match before {
             Before::Settling => {
-                self.state.phase = Phase::Settling {
-                    until: now.saturating_add(self.config.settle),
-                };
+                self.state.phase = Phase::Settling { until: now.saturating_add(self.config.settle) };
             }
             // Nodes may have gone down since they were counted.
             Before::Launching => match self.obstacle(now) {
@@ -106,12 +86,7 @@ impl Machine {
 
     pub(super) fn halt_set(&mut self, now: Duration, reason: String, out: &mut Vec<Action>) {
         if self.state.halt.as_ref() != Some(&reason) {
-            self.record(
-                LogEvent::HaltSet {
-                    reason: reason.clone(),
-                },
-                out,
-            );
+            self.record(LogEvent::HaltSet { reason: reason.clone() }, out);
         }
         self.state.halt = Some(reason.clone());
         if self.before_launch() {
@@ -129,10 +104,7 @@ impl Machine {
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
         use Phase::{AskingHalt, Gathering, Preparing, Settling};
-        matches!(
-            self.state.phase,
-            Gathering | AskingHalt { .. } | Settling { .. } | Preparing { .. }
-        )
+        matches!(self.state.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing { .. })
     }
 
     fn prepare(&mut self, now: Duration, out: &mut Vec<Action>) {
@@ -141,52 +113,24 @@ impl Machine {
             ranks_per_node: self.config.ranks_per_node,
             nodes: self.config.nodes_needed,
         };
-        let usable: Vec<bool> = self
-            .state
-            .nodes
-            .iter()
-            .map(|node| node.is_healthy())
-            .collect();
+        let usable: Vec<bool> = self.state.nodes.iter().map(|node| node.is_healthy()).collect();
         let Some(homes) = place(&demand, &self.state.homes, &usable) else {
-            let reason = StopReason::TooFewNodes {
-                healthy: self.healthy,
-                needed: self.needed(),
-            };
+            let reason = StopReason::TooFewNodes { healthy: self.healthy, needed: self.needed() };
             return self.stop(now, reason, out);
         };
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);
-        let moved = before
-            .filter(|((old, new), _)| old != new)
-            .map(|(_, rank)| holdfast_wire::Rank(rank))
-            .collect();
+        let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| holdfast_wire::Rank(rank)).collect();
         self.state.homes = homes;
         self.note_homes();
         self.state.generation = self.state.generation.next();
         let generation = self.state.generation;
-        let used: Vec<u32> = (0u32..)
-            .zip(&self.used)
-            .filter(|(_, used)| **used)
-            .map(|(position, _)| position)
-            .collect();
+        let used: Vec<u32> =
+            (0u32..).zip(&self.used).filter(|(_, used)| **used).map(|(position, _)| position).collect();
         let spares = self.healthy - used.len() as u32;
-        self.record(
-            LogEvent::GenerationPlaced {
-                generation,
-                nodes: self.names_of(used),
-                spares,
-                moved,
-            },
-            out,
-        );
-        self.state.phase = Phase::Preparing {
-            waiting: self.healthy_nodes().collect(),
-        };
+        self.record(LogEvent::GenerationPlaced { generation, nodes: self.names_of(used), spares, moved }, out);
+        self.state.phase = Phase::Preparing { waiting: self.healthy_nodes().collect() };
         let to = self.names_of(self.healthy_nodes());
-        out.push(Action::Prepare {
-            generation,
-            placement: self.placed(),
-            to,
-        });
+        out.push(Action::Prepare { generation, placement: self.placed(), to });
     }
 
     pub(super) fn run_prepared(
@@ -224,10 +168,7 @@ impl Machine {
     }
 
     fn is_over(&self) -> bool {
-        matches!(
-            self.state.phase,
-            Phase::Stopping | Phase::Draining | Phase::Finished
-        )
+        matches!(self.state.phase, Phase::Stopping | Phase::Draining | Phase::Finished)
     }
 
     pub(super) fn launch(&mut self, now: Duration, out: &mut Vec<Action>) {
@@ -238,24 +179,10 @@ impl Machine {
         let relaunches = self.state.launches;
         self.state.launches += 1;
         self.state.run = Some(Run::new(generation, now, self.state.newest));
-        self.state.history.push(PastGeneration {
-            generation,
-            launched: now,
-            ended: None,
-            newest: None,
-        });
+        self.state.history.push(PastGeneration { generation, launched: now, ended: None, newest: None });
         self.state.phase = Phase::Running;
-        self.record(
-            LogEvent::GenerationLaunched {
-                generation,
-                relaunches,
-            },
-            out,
-        );
-        out.push(Action::Launch {
-            generation,
-            placement: self.placed(),
-        });
+        self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
+        out.push(Action::Launch { generation, placement: self.placed() });
     }
 
     /// What the clock alone brings about.
@@ -278,72 +205,44 @@ impl Machine {
 
     /// Asks again for everything that was under way when an earlier orchestrator died.
     pub(super) fn take_over(&mut self, now: Duration, out: &mut Vec<Action>) {
-        self.record(
-            LogEvent::TookOver {
-                generation: self.generation(),
-            },
-            out,
-        );
+        self.record(LogEvent::TookOver { generation: self.generation() }, out);
         // The first signal to this process is a first one again.
         self.state.signal = None;
         for position in 0..self.state.nodes.len() as u32 {
             if let Status::Starting(starting) = &mut self.state.nodes[position as usize].status {
-                *starting = Starting {
-                    lost: starting.lost.take(),
-                    ..Starting::first(now)
-                };
+                *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };
                 if let Some(lost) = &mut starting.lost {
                     lost.heard = now;
                 }
-                out.push(Action::StartAgent {
-                    node: self.name(position),
-                });
+                out.push(Action::StartAgent { node: self.name(position) });
             }
             self.heard(now, position);
         }
         self.state.next_check = Some(now);
         let generation = self.generation();
         match &self.state.phase {
-            Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => {
-                self.advance(now, out)
-            }
+            Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => self.advance(now, out),
             Phase::AskingHalt { .. } => out.push(Action::AskHalt),
             Phase::Preparing { .. } => {
-                let waiting = (0..self.state.nodes.len() as u32)
-                    .filter(|at| !self.state.nodes[*at as usize].is_down());
-                self.state.phase = Phase::Preparing {
-                    waiting: waiting.collect(),
-                };
+                let waiting = (0..self.state.nodes.len() as u32).filter(|at| !self.state.nodes[*at as usize].is_down());
+                self.state.phase = Phase::Preparing { waiting: waiting.collect() };
                 let to = self.names_of(self.healthy_nodes());
-                out.push(Action::Prepare {
-                    generation,
-                    placement: self.placed(),
-                    to,
-                });
+                out.push(Action::Prepare { generation, placement: self.placed(), to });
                 self.advance(now, out);
             }
             Phase::Running if self.state.run.as_ref().is_some_and(|run| run.started) => {
-                out.push(Action::FollowStep {
-                    generation,
-                    placement: self.placed(),
-                });
+                out.push(Action::FollowStep { generation, placement: self.placed() });
             }
             Phase::Running => {
                 let reason = "it is not known whether it was launched".to_owned();
                 self.step_lost(now, generation, reason, out);
             }
-            Phase::Ending {
-                unkilled, unheard, ..
-            } => {
+            Phase::Ending { unkilled, unheard, .. } => {
                 let up = |position: &&u32| self.state.nodes[**position as usize].is_healthy();
                 let to = self.names_of(unkilled.iter().filter(up).copied());
                 let unheard = self.names_of(unheard.iter().filter(up).copied());
                 let reason = "the generation is over".to_owned();
-                out.push(Action::KillRanks {
-                    generation,
-                    to,
-                    reason,
-                });
+                out.push(Action::KillRanks { generation, to, reason });
                 out.push(Action::CancelStep { generation });
                 out.push(Action::PollNow { to: unheard });
                 self.advance(now, out);

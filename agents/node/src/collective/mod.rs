@@ -1,45 +1,75 @@
-//! Calls of all ranks, gathered at the leader and carried out by orders to every agent.
+//! Calls that all ranks make together.
+//!
+//! Ranks → their agent → the leader (the agent of the run's first node) → back. The leader carries a call out by
+//! *orders* to every agent, each of which can be repeated, and keeps its last results on disk; a rank repeats a call that was
+//! not answered, with its number. So any agent, the leader included, may die alone at any instant and go on when it is
+//! started again.
+//!
+//! * [`run`]: the run in force, and taking it on;
+//! * [`member`]: this node's ranks' calls, and the link to the leader;
+//! * [`leader`]: gathering, deciding, ordering;
+//! * [`memory`]: what must survive the agent's process.
 
+pub mod leader;
+pub mod member;
+pub mod memory;
+pub mod run;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_wire::agent::{PeersUpdate, RunAccepted};
-use holdfast_wire::run::RunPlan;
+use holdfast_wire::agent::PeersUpdate;
+use holdfast_wire::rank::{Call, CallError, Reply};
+use holdfast_wire::run::{RehearsalPoint, RunPlan};
+use holdfast_wire::{Generation, Rank};
+
+pub use leader::serve_link;
+pub use run::{Collectives, Run, RunError, adopt, begin_run};
 
 use crate::agent::Agent;
+use crate::orders::rank_directory;
+use crate::paths::base_name;
+use crate::rehearsal;
 
-/// The run and its collectives.
-#[derive(Debug, Default)]
-pub struct Collectives {}
+/// Agents of the run listen elsewhere now.
+pub fn update_peers(agent: &Arc<Agent>, update: PeersUpdate) {
+    agent.collectives.update_addresses(update);
+}
 
-impl Collectives {
-    /// The run in force.
-    pub fn plan(&self) -> Option<Arc<RunPlan>> {
-        None
+/// Carries out a collective call of one rank; returns when all ranks have made it.
+pub async fn call(
+    agent: &Arc<Agent>,
+    plan: &Arc<RunPlan>,
+    rank: Rank,
+    seq: u64,
+    call: Call,
+) -> Result<Reply, CallError> {
+    let over = || CallError { message: format!("generation {} is over", plan.generation) };
+    let run = agent.collectives.run().filter(|run| run.plan.generation == plan.generation).ok_or_else(over)?;
+    let waiting = run.calls.make(&run, rank, seq, call);
+    waiting.await.map_err(|_| over())?
+}
+
+/// Where a rank writes (inside a checkpoint) or reads (before the first) the file of this name. Blocks.
+pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, String> {
+    let name = base_name(name).map_err(|error| error.to_string())?;
+    let run = agent.collectives.run().ok_or("no run was prepared")?;
+    let memory = run.memory.read();
+    if let Some(checkpoint) = memory.open {
+        let path = agent.store.add_file(checkpoint, rank, rank, name).map_err(|error| error.to_string())?;
+        rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
+        return Ok(path);
+    }
+    let checkpoint = memory.restart.ok_or("there is no checkpoint to read from: route files after start_checkpoint")?;
+    let directory = rank_directory(agent, checkpoint, rank).map_err(|error| error.to_string())?;
+    let path = directory.join(name);
+    match std::fs::File::open(&path) {
+        Ok(_) => Ok(path),
+        Err(error) => Err(format!("rank {rank} has no file {name} in checkpoint {checkpoint}: {error}")),
     }
 }
 
-/// Why a run could not be taken on.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// A newer generation is in force.
-    #[error("generation {asked} is over: this agent serves generation {serving}")]
-    Old {
-        /// What was asked for.
-        asked: holdfast_wire::Generation,
-        /// What is in force.
-        serving: holdfast_wire::Generation,
-    },
-}
-
-/// Takes on a generation: kills older ranks, records the plan, connects to the leader.
-pub async fn begin_run(_agent: &Arc<Agent>, _plan: RunPlan) -> Result<RunAccepted, RunError> {
-    Err(RunError::Old { asked: holdfast_wire::Generation::NONE, serving: holdfast_wire::Generation::NONE })
-}
-
-/// Agents of the run listen elsewhere now.
-pub fn update_peers(_agent: &Arc<Agent>, _update: PeersUpdate) {}
-
-/// Takes the run up again that the control directory knows of, after the agent was restarted.
-pub async fn adopt(_agent: &Arc<Agent>) -> Option<holdfast_wire::Generation> {
-    None
+/// The generation that this agent serves, 0 before the first.
+pub fn serving(agent: &Agent) -> Generation {
+    agent.collectives.plan().map_or(Generation::NONE, |plan| plan.generation)
 }

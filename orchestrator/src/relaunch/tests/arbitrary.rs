@@ -19,92 +19,42 @@ fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Event {
         _ => address(&node, dice.below(2) as u16),
     };
     let current = machine.generation();
-    let generation = if dice.percent(85) {
-        current
-    } else {
-        Generation(dice.below(5))
-    };
+    let generation = if dice.percent(85) { current } else { Generation(dice.below(5)) };
     let rank = Rank(dice.below(5) as u32);
     let reason = String::from("because");
-    let end = [
-        RankEnd::SUCCESS,
-        RankEnd::SUCCESS,
-        RankEnd::Code(3),
-        RankEnd::Signal(9),
-        RankEnd::Unknown,
-    ];
+    let end = [RankEnd::SUCCESS, RankEnd::SUCCESS, RankEnd::Code(3), RankEnd::Signal(9), RankEnd::Unknown];
     let end = end[dice.below(5) as usize];
     match dice.below(60) {
-        0..=11 => Event::AgentReady {
-            node,
-            address: at,
-            adopted: dice.percent(50).then_some(generation),
-        },
-        12 => Event::AgentStartFailed {
-            node,
-            reason,
-            node_gone: dice.percent(30),
-        },
+        0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
+        12 => Event::AgentStartFailed { node, reason, node_gone: dice.percent(30) },
         13 => Event::AgentLost { node, reason },
-        14..=21 => Event::PollAnswered {
-            node,
-            sent: now,
-            fault: dice.percent(2).then_some(reason),
-        },
-        22 if dice.percent(20) => Event::NodeDown {
-            node,
-            reason: DownReason::Excluded,
-        },
-        23 if dice.percent(20) => Event::HealthFault {
-            node,
-            fault: reason,
-        },
-        24..=27 => Event::HaltAnswered {
-            met: dice.percent(3).then_some(reason),
-        },
+        14..=21 => Event::PollAnswered { node, sent: now, fault: dice.percent(2).then_some(reason) },
+        22 if dice.percent(20) => Event::NodeDown { node, reason: DownReason::Excluded },
+        23 if dice.percent(20) => Event::HealthFault { node, fault: reason },
+        24..=27 => Event::HaltAnswered { met: dice.percent(3).then_some(reason) },
         28 if dice.percent(10) => Event::HaltSet { reason },
         29 => Event::HaltCleared,
         30..=38 => Event::RunPrepared { node, generation },
-        39 if dice.percent(10) => Event::RunRefused {
-            node,
-            generation,
-            reason,
-        },
+        39 if dice.percent(10) => Event::RunRefused { node, generation, reason },
         40..=47 => Event::RanksKilled { node, generation },
         48 => Event::StepStarted { generation },
         49 if dice.percent(30) => Event::LaunchFailed { generation, reason },
-        50 | 51 => Event::RankExited {
-            generation,
-            rank,
-            end,
-        },
+        50 | 51 => Event::RankExited { generation, rank, end },
         52 => Event::StepEnded { generation, end },
         53 if dice.percent(30) => Event::StepLost { generation, reason },
-        54 => Event::Restarted {
-            generation,
-            from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
-        },
-        55 => Event::CheckpointComplete {
-            generation,
-            checkpoint: CheckpointId(dice.below(9)),
-        },
+        54 => Event::Restarted { generation, from: dice.percent(50).then_some(CheckpointId(dice.below(9))) },
+        55 => Event::CheckpointComplete { generation, checkpoint: CheckpointId(dice.below(9)) },
         56 if dice.percent(20) => Event::Finalized { generation },
         57 if dice.percent(20) => Event::Halting { generation, reason },
         58 if dice.percent(10) => Event::Signal { name: reason },
-        59 => Event::Drained {
-            result: DrainResult::Nothing,
-        },
+        59 => Event::Drained { result: DrainResult::Nothing },
         _ => Event::Tick,
     }
 }
 
 fn restored(machine: &Machine) -> Machine {
     let text = serde_json::to_string(&machine.snapshot()).unwrap();
-    Machine::restore(
-        machine.config().clone(),
-        serde_json::from_str(&text).unwrap(),
-    )
-    .unwrap()
+    Machine::restore(machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap()
 }
 
 proptest! {

@@ -2,11 +2,12 @@
 //! watches every action of the machine.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
+use super::oracle::Oracle;
 use super::world::{address, config, ms, name};
 use crate::relaunch::explain::Condition;
 use crate::relaunch::*;
@@ -48,21 +49,23 @@ pub struct Weather {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Life {
+pub(super) enum Life {
     Alive,
     /// Neither answers nor fails.
     Frozen,
     Dead,
 }
 
-struct Truth {
-    life: Life,
+pub(super) struct Truth {
+    pub(super) life: Life,
     agent: bool,
     starts: u16,
     /// The generation whose plan its agent has.
     plan: Option<Generation>,
+    /// The newest generation that its agent was told to kill.
+    killed: Option<Generation>,
     /// The generation of ranks that live here.
-    ranks: Option<Generation>,
+    pub(super) ranks: Option<Generation>,
 }
 
 /// What comes about later.
@@ -81,33 +84,20 @@ enum Later {
 }
 
 pub struct Simulation {
-    machine: Machine,
+    pub(super) machine: Machine,
     dice: Dice,
-    weather: Weather,
+    pub(super) weather: Weather,
     now: Duration,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
     later: HashMap<u64, Later>,
     sequence: u64,
     incarnation: u32,
-    nodes: BTreeMap<NodeName, Truth>,
+    pub(super) nodes: BTreeMap<NodeName, Truth>,
     /// What the run under way has said, to be said again to a successor.
     said: Vec<Event>,
     checkpoint: u64,
     misfortunes: u64,
-    oracle: Oracle,
-}
-
-/// What must hold.
-#[derive(Default)]
-struct Oracle {
-    down: BTreeSet<NodeName>,
-    launched: Option<Generation>,
-    launches: u32,
-    homes: BTreeMap<Rank, NodeName>,
-    drained: bool,
-    signals: u32,
-    finished: Option<Outcome>,
-    without_progress: u32,
+    pub(super) oracle: Oracle,
 }
 
 impl Simulation {
@@ -117,11 +107,7 @@ impl Simulation {
         settings.min_nodes = weather.min_nodes;
         settings.attempts = dice.below(12) as u32;
         settings.no_progress_limit = 1 + dice.below(5) as u32;
-        settings.settle = if dice.percent(30) {
-            ms(dice.below(3000))
-        } else {
-            Duration::ZERO
-        };
+        settings.settle = if dice.percent(30) { ms(dice.below(3000)) } else { Duration::ZERO };
         settings.start_within = ms(5000);
         settings.agent_restarts = 4;
         if dice.percent(30) {
@@ -132,13 +118,7 @@ impl Simulation {
             settings.before_end = ms(dice.below(20_000));
             settings.drain_reserve = ms(dice.below(10_000));
         }
-        let truth = || Truth {
-            life: Life::Alive,
-            agent: false,
-            starts: 0,
-            plan: None,
-            ranks: None,
-        };
+        let truth = || Truth { life: Life::Alive, agent: false, starts: 0, plan: None, killed: None, ranks: None };
         Simulation {
             machine: Machine::new(settings),
             dice,
@@ -147,9 +127,7 @@ impl Simulation {
             later: HashMap::new(),
             sequence: 0,
             incarnation: 0,
-            nodes: (0..weather.nodes)
-                .map(|node| (name(node), truth()))
-                .collect(),
+            nodes: (0..weather.nodes).map(|node| (name(node), truth())).collect(),
             weather,
             said: Vec::new(),
             checkpoint: 0,
@@ -180,25 +158,16 @@ impl Simulation {
             {
                 self.now = self.now.max(timer);
                 self.happens(Event::Tick);
-                assert!(
-                    self.machine.deadline().is_none_or(|next| next > self.now),
-                    "a timer that never goes off"
-                );
+                assert!(self.machine.deadline().is_none_or(|next| next > self.now), "a timer that never goes off");
                 continue;
             }
-            let Some(Reverse((at, key))) = self.queue.pop() else {
-                panic!("nothing will ever happen")
-            };
+            let Some(Reverse((at, key))) = self.queue.pop() else { panic!("nothing will ever happen") };
             self.now = self.now.max(at);
             if let Some(later) = self.later.remove(&key) {
                 self.come_about(later);
             }
         }
-        assert_eq!(
-            self.machine.handle(self.now, Event::Tick),
-            [],
-            "nothing after the end"
-        );
+        assert_eq!(self.machine.handle(self.now, Event::Tick), [], "nothing after the end");
         self.oracle.finished.unwrap()
     }
 
@@ -219,10 +188,7 @@ impl Simulation {
 
     fn happens(&mut self, event: Event) {
         let actions = self.machine.handle(self.now, event);
-        if self.weather.takeovers
-            && !actions.is_empty()
-            && self.dice.below(150) == 0
-            && self.oracle.finished.is_none()
+        if self.weather.takeovers && !actions.is_empty() && self.dice.below(150) == 0 && self.oracle.finished.is_none()
         {
             return self.orchestrator_dies(actions);
         }
@@ -253,9 +219,7 @@ impl Simulation {
 
     fn come_about(&mut self, later: Later) {
         match later {
-            Later::Tell(incarnation, event) if incarnation == self.incarnation => {
-                self.happens(event)
-            }
+            Later::Tell(incarnation, event) if incarnation == self.incarnation => self.happens(event),
             Later::Tell(..) => {}
             Later::StartAgent(node) => self.start_agent(node),
             Later::Prepare(node, generation) => {
@@ -266,11 +230,7 @@ impl Simulation {
                         truth.plan = Some(generation);
                         self.tell(Event::RunPrepared { node, generation });
                     } else {
-                        self.tell(Event::RunRefused {
-                            node,
-                            generation,
-                            reason: "older".into(),
-                        });
+                        self.tell(Event::RunRefused { node, generation, reason: "older".into() });
                     }
                 }
             }
@@ -278,16 +238,13 @@ impl Simulation {
                 let truth = self.nodes.get_mut(&node).unwrap();
                 if truth.life == Life::Alive && truth.agent {
                     truth.ranks = truth.ranks.filter(|ranks| *ranks > generation);
+                    truth.killed = truth.killed.max(Some(generation));
                     self.tell(Event::RanksKilled { node, generation });
                 }
             }
             Later::PollNow(node) => self.poll(node),
             Later::Polls => {
-                let agents: Vec<NodeName> = self
-                    .machine
-                    .agents()
-                    .map(|(node, _)| node.clone())
-                    .collect();
+                let agents: Vec<NodeName> = self.machine.agents().map(|(node, _)| node.clone()).collect();
                 agents.into_iter().for_each(|node| self.poll(node));
                 self.after(ms(250), Later::Polls);
             }
@@ -302,21 +259,13 @@ impl Simulation {
         let gone = self.dice.percent(70);
         let truth = self.nodes.get_mut(&node).unwrap();
         match truth.life {
-            Life::Dead => self.tell(Event::AgentStartFailed {
-                node,
-                reason: "unreachable".into(),
-                node_gone: gone,
-            }),
+            Life::Dead => self.tell(Event::AgentStartFailed { node, reason: "unreachable".into(), node_gone: gone }),
             Life::Frozen => {}
             Life::Alive => {
                 truth.agent = true;
                 truth.starts += 1;
                 let adopted = truth.plan.filter(|_| adopts);
-                let event = Event::AgentReady {
-                    address: address(&node, truth.starts),
-                    node,
-                    adopted,
-                };
+                let event = Event::AgentReady { address: address(&node, truth.starts), node, adopted };
                 self.tell(event);
             }
         }
@@ -326,31 +275,21 @@ impl Simulation {
         let lost = self.dice.percent(3);
         let truth = &self.nodes[&node];
         if truth.life == Life::Alive && truth.agent && !lost {
-            self.tell(Event::PollAnswered {
-                node,
-                sent: self.now,
-                fault: None,
-            });
+            self.tell(Event::PollAnswered { node, sent: self.now, fault: None });
         } else if truth.life != Life::Frozen && !lost {
-            self.tell(Event::AgentLost {
-                node,
-                reason: "connection closed".into(),
-            });
+            self.tell(Event::AgentLost { node, reason: "connection closed".into() });
         }
     }
 
     fn launch(&mut self, generation: Generation, nodes: Vec<NodeName>) {
         self.said.clear();
         if self.dice.percent(2) {
-            return self.tell(Event::LaunchFailed {
-                generation,
-                reason: "no launcher".into(),
-            });
+            return self.tell(Event::LaunchFailed { generation, reason: "no launcher".into() });
         }
         for node in nodes {
             let truth = self.nodes.get_mut(&node).unwrap();
             // An agent that was told to kill this generation refuses its ranks; one that knows a newer plan, too.
-            if truth.life != Life::Dead && truth.plan == Some(generation) {
+            if truth.life != Life::Dead && truth.plan == Some(generation) && truth.killed < Some(generation) {
                 truth.ranks = Some(generation);
             }
         }
@@ -369,78 +308,39 @@ impl Simulation {
             return;
         }
         let homes = self.oracle.homes.clone();
-        let well = |node: &NodeName| {
-            self.nodes[node].life == Life::Alive && self.nodes[node].ranks == Some(generation)
-        };
+        let well = |node: &NodeName| self.nodes[node].life == Life::Alive && self.nodes[node].ranks == Some(generation);
         if homes.values().any(|node| !well(node)) {
             // A neighbour notices that somebody is gone.
-            if let Some((rank, _)) = homes
-                .iter()
-                .find(|(_, node)| well(node))
-                .map(|(rank, node)| (*rank, node.clone()))
+            if let Some((rank, _)) = homes.iter().find(|(_, node)| well(node)).map(|(rank, node)| (*rank, node.clone()))
             {
-                self.tell(Event::RankExited {
-                    generation,
-                    rank,
-                    end: RankEnd::Code(1),
-                });
+                self.tell(Event::RankExited { generation, rank, end: RankEnd::Code(1) });
             } else {
-                self.tell(Event::StepEnded {
-                    generation,
-                    end: RankEnd::Signal(9),
-                });
+                self.tell(Event::StepEnded { generation, end: RankEnd::Signal(9) });
             }
             return self.after(ms(500), Later::Step(generation, step));
         }
         let rank = Rank(self.dice.below(homes.len() as u64) as u32);
         match self.dice.below(40) {
             0 => {
-                return self.tell(Event::RankExited {
-                    generation,
-                    rank,
-                    end: RankEnd::Signal(11),
-                });
+                return self.tell(Event::RankExited { generation, rank, end: RankEnd::Signal(11) });
             }
-            1 => self.tell(Event::Hang {
-                generation,
-                what: "no output".into(),
-            }),
-            2 => self.say(Event::Halting {
-                generation,
-                reason: "EXIT_AFTER_TIME".into(),
-            }),
+            1 => self.tell(Event::Hang { generation, what: "no output".into() }),
+            2 => self.say(Event::Halting { generation, reason: "EXIT_AFTER_TIME".into() }),
             3..=5 => {
                 self.say(Event::Finalized { generation });
-                let end = if self.dice.percent(90) {
-                    RankEnd::SUCCESS
-                } else {
-                    RankEnd::Code(2)
-                };
+                let end = if self.dice.percent(90) { RankEnd::SUCCESS } else { RankEnd::Code(2) };
                 for rank in homes.keys() {
-                    self.say(Event::RankExited {
-                        generation,
-                        rank: *rank,
-                        end,
-                    });
+                    self.say(Event::RankExited { generation, rank: *rank, end });
                 }
                 return self.say(Event::StepEnded { generation, end });
             }
             6 => {
-                return self.say(Event::StepEnded {
-                    generation,
-                    end: RankEnd::SUCCESS,
-                });
+                return self.say(Event::StepEnded { generation, end: RankEnd::SUCCESS });
             }
-            _ if step == 0 => self.say(Event::Restarted {
-                generation,
-                from: None,
-            }),
+            _ if step == 0 => self.say(Event::Restarted { generation, from: None }),
             7..=20 => {
                 self.checkpoint += 1;
-                self.say(Event::CheckpointComplete {
-                    generation,
-                    checkpoint: CheckpointId(self.checkpoint),
-                });
+                self.say(Event::CheckpointComplete { generation, checkpoint: CheckpointId(self.checkpoint) });
             }
             _ => {}
         }
@@ -461,46 +361,26 @@ impl Simulation {
                 truth.life = Life::Dead;
                 (truth.agent, truth.ranks) = (false, None);
                 if what < 25 {
-                    self.tell(Event::AgentLost {
-                        node,
-                        reason: "connection closed".into(),
-                    });
+                    self.tell(Event::AgentLost { node, reason: "connection closed".into() });
                 }
             }
             35..=54 => {
                 truth.agent = false;
-                self.tell(Event::AgentLost {
-                    node,
-                    reason: "killed".into(),
-                });
+                self.tell(Event::AgentLost { node, reason: "killed".into() });
             }
             55..=64 if truth.life == Life::Alive => truth.life = Life::Frozen,
             65..=72 if truth.life == Life::Frozen => truth.life = Life::Alive,
-            65..=72 => self.tell(Event::HealthFault {
-                node,
-                fault: "disk full".into(),
-            }),
-            73..=77 => self.tell(Event::NodeDown {
-                node,
-                reason: DownReason::ResourceManager {
-                    state: "drained".into(),
-                },
-            }),
-            78..=80 => self.tell(Event::HaltSet {
-                reason: "JOB_HALTED".into(),
-            }),
+            65..=72 => self.tell(Event::HealthFault { node, fault: "disk full".into() }),
+            73..=77 => {
+                self.tell(Event::NodeDown { node, reason: DownReason::ResourceManager { state: "drained".into() } })
+            }
+            78..=80 => self.tell(Event::HaltSet { reason: "JOB_HALTED".into() }),
             81..=83 => self.tell(Event::HaltCleared),
-            84..=86 => self.tell(Event::Signal {
-                name: "SIGTERM".into(),
-            }),
+            84..=86 => self.tell(Event::Signal { name: "SIGTERM".into() }),
             87..=95 => {
                 let generation = self.machine.generation();
                 let rank = Rank(self.dice.below(u64::from(self.machine.config().ranks)) as u32);
-                self.tell(Event::RankExited {
-                    generation,
-                    rank,
-                    end: RankEnd::Code(1),
-                });
+                self.tell(Event::RankExited { generation, rank, end: RankEnd::Code(1) });
             }
             // Something of long ago, or of nobody.
             _ => self.tell(Event::AgentReady {
@@ -521,134 +401,24 @@ impl Simulation {
                     self.tell(Event::HaltAnswered { met });
                 }
                 Action::Prepare { generation, to, .. } => {
-                    to.into_iter()
-                        .for_each(|node| self.soon(Later::Prepare(node, generation)));
+                    to.into_iter().for_each(|node| self.soon(Later::Prepare(node, generation)));
                 }
                 Action::KillRanks { generation, to, .. } => {
-                    to.into_iter()
-                        .for_each(|node| self.soon(Later::Kill(node, generation)));
+                    to.into_iter().for_each(|node| self.soon(Later::Kill(node, generation)));
                 }
-                Action::PollNow { to } => to
-                    .into_iter()
-                    .for_each(|node| self.soon(Later::PollNow(node))),
-                Action::Launch {
-                    generation,
-                    placement,
-                } => {
-                    self.soon(Later::Launch(
-                        generation,
-                        placement.used().map(|node| node.name.clone()).collect(),
-                    ));
+                Action::PollNow { to } => to.into_iter().for_each(|node| self.soon(Later::PollNow(node))),
+                Action::Launch { generation, placement } => {
+                    self.soon(Later::Launch(generation, placement.used().map(|node| node.name.clone()).collect()));
                 }
                 Action::FollowStep { generation, .. } => {
                     if self.dice.percent(20) {
-                        self.tell(Event::StepLost {
-                            generation,
-                            reason: "no launcher".into(),
-                        });
+                        self.tell(Event::StepLost { generation, reason: "no launcher".into() });
                     }
-                    self.said
-                        .clone()
-                        .into_iter()
-                        .for_each(|event| self.tell(event));
+                    self.said.clone().into_iter().for_each(|event| self.tell(event));
                 }
-                Action::Drain { .. } => self.tell(Event::Drained {
-                    result: DrainResult::Nothing,
-                }),
+                Action::Drain { .. } => self.tell(Event::Drained { result: DrainResult::Nothing }),
                 _ => {}
             }
-        }
-    }
-
-    /// The oracle.
-    fn watch(&mut self, action: &Action) {
-        let oracle = &mut self.oracle;
-        assert!(
-            oracle.finished.is_none(),
-            "nothing after the end: {action:?}"
-        );
-        let up = |oracle: &Oracle, node: &NodeName| {
-            assert!(!oracle.down.contains(node), "{node} is down: {action:?}")
-        };
-        match action {
-            Action::Record(LogEvent::NodeDown { node, .. }) => {
-                assert!(oracle.down.insert(node.clone()), "down once")
-            }
-            Action::Record(LogEvent::Signal { .. }) => oracle.signals += 1,
-            Action::Record(LogEvent::GenerationEnded {
-                without_progress, ..
-            }) => {
-                oracle.without_progress = *without_progress;
-            }
-            Action::StartAgent { node } => up(oracle, node),
-            Action::Prepare { to, placement, .. } => {
-                to.iter().for_each(|node| up(oracle, node));
-                placement.used().for_each(|node| up(oracle, &node.name));
-            }
-            Action::Launch {
-                generation,
-                placement,
-            } => {
-                let config = self.machine.config();
-                placement
-                    .nodes
-                    .iter()
-                    .for_each(|node| up(oracle, &node.name));
-                assert!(
-                    oracle.launched.is_none_or(|before| before < *generation),
-                    "numbers rise"
-                );
-                oracle.launched = Some(*generation);
-                oracle.launches += 1;
-                assert!(oracle.launches <= config.attempts + 1, "attempts");
-                assert!(
-                    oracle.without_progress < config.no_progress_limit,
-                    "progress"
-                );
-                assert!(placement.used().count() <= self.weather.needed as usize);
-                assert!(placement.nodes.len() >= self.weather.min_nodes as usize);
-                let mut homes = BTreeMap::new();
-                for node in &placement.nodes {
-                    for rank in &node.ranks {
-                        assert_eq!(
-                            homes.insert(*rank, node.name.clone()),
-                            None,
-                            "a rank has one home"
-                        );
-                    }
-                    let living = self.nodes[&node.name]
-                        .ranks
-                        .filter(|_| self.nodes[&node.name].life == Life::Alive);
-                    assert_eq!(
-                        living, None,
-                        "{}: ranks of an older generation live",
-                        node.name
-                    );
-                }
-                assert_eq!(homes.len(), config.ranks as usize, "every rank has a home");
-                for (rank, home) in &oracle.homes {
-                    assert!(
-                        homes[rank] == *home || oracle.down.contains(home),
-                        "survivors keep their ranks"
-                    );
-                }
-                assert_eq!(placement.leader, placement.used().next().unwrap().name);
-                oracle.homes = homes;
-            }
-            Action::Drain { healthy, down, .. } => {
-                healthy.iter().for_each(|node| up(oracle, node));
-                assert!(down.iter().all(|node| !healthy.contains(node)));
-            }
-            Action::Record(LogEvent::Drained { .. }) => oracle.drained = true,
-            Action::Finish(outcome) => {
-                let nobody = self.machine.agents().next().is_none();
-                assert!(
-                    oracle.drained || oracle.signals >= 2 || nobody || self.weather.takeovers,
-                    "drained before the end"
-                );
-                oracle.finished = Some(outcome.clone());
-            }
-            _ => {}
         }
     }
 }

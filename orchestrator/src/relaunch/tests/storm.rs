@@ -28,16 +28,10 @@ fn storms(seeds: std::ops::Range<u64>, takeovers: bool) -> BTreeMap<u8, u32> {
 #[test]
 fn in_no_storm_a_down_node_is_used_a_generation_overlaps_another_or_the_loop_does_not_end() {
     let codes = storms(0..7_000, false);
-    for code in [
-        crate::exit::FINISHED,
-        crate::exit::NOT_FINISHED,
-        crate::exit::NO_PROGRESS,
-        crate::exit::APPLICATION_ERROR,
-    ] {
-        assert!(
-            codes.get(&code).copied().unwrap_or(0) > 50,
-            "the storms reach every kind of end: {codes:?}"
-        );
+    for code in
+        [crate::exit::FINISHED, crate::exit::NOT_FINISHED, crate::exit::NO_PROGRESS, crate::exit::APPLICATION_ERROR]
+    {
+        assert!(codes.get(&code).copied().unwrap_or(0) > 50, "the storms reach every kind of end: {codes:?}");
     }
 }
 

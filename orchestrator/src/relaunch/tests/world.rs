@@ -22,10 +22,7 @@ pub fn address(node: &NodeName, start: u16) -> SocketAddr {
 }
 
 pub fn config(nodes: usize, needed: u32) -> Config {
-    let node = |position| AllocatedNode {
-        name: name(position),
-        failure_domain: format!("n{position}"),
-    };
+    let node = |position| AllocatedNode { name: name(position), failure_domain: format!("n{position}") };
     Config::new((0..nodes).map(node).collect(), needed, 1)
 }
 
@@ -56,9 +53,7 @@ impl World {
             dead: BTreeSet::new(),
             mute: BTreeSet::new(),
             halt: None,
-            drain: DrainResult::Complete {
-                checkpoint: CheckpointId(1),
-            },
+            drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
             starts: BTreeMap::new(),
         }
     }
@@ -98,18 +93,10 @@ impl World {
         let end = self.now + time;
         while self.now < end && !self.machine.is_finished() {
             self.now = (self.now + ms(50)).min(end);
-            let agents: Vec<NodeName> = self
-                .machine
-                .agents()
-                .map(|(node, _)| node.clone())
-                .collect();
+            let agents: Vec<NodeName> = self.machine.agents().map(|(node, _)| node.clone()).collect();
             for node in agents {
                 if self.answers(&node) {
-                    self.happens(Event::PollAnswered {
-                        node,
-                        sent: self.now,
-                        fault: None,
-                    });
+                    self.happens(Event::PollAnswered { node, sent: self.now, fault: None });
                 }
             }
             self.happens(Event::Tick);
@@ -119,10 +106,7 @@ impl World {
     /// The node dies: its agent's connection breaks.
     pub fn dies(&mut self, node: usize) {
         self.dead.insert(name(node));
-        self.happens(Event::AgentLost {
-            node: name(node),
-            reason: "connection closed".into(),
-        });
+        self.happens(Event::AgentLost { node: name(node), reason: "connection closed".into() });
     }
 
     pub fn answers(&self, node: &NodeName) -> bool {
@@ -139,56 +123,31 @@ impl World {
     }
 
     fn answer(&mut self, action: Action) -> Vec<Event> {
-        let living = |to: Vec<NodeName>| {
-            to.into_iter()
-                .filter(|node| self.answers(node))
-                .collect::<Vec<_>>()
-        };
+        let living = |to: Vec<NodeName>| to.into_iter().filter(|node| self.answers(node)).collect::<Vec<_>>();
         match action {
             Action::StartAgent { node } if self.dead.contains(&node) => {
-                vec![Event::AgentStartFailed {
-                    node,
-                    reason: "no such node".into(),
-                    node_gone: true,
-                }]
+                vec![Event::AgentStartFailed { node, reason: "no such node".into(), node_gone: true }]
             }
             Action::StartAgent { node } if self.mute.contains(&node) => vec![],
             Action::StartAgent { node } => {
                 let start = self.starts.entry(node.clone()).or_default();
                 *start += 1;
                 let adopted = (*start > 1).then(|| self.machine.generation());
-                vec![Event::AgentReady {
-                    address: address(&node, *start),
-                    node,
-                    adopted,
-                }]
+                vec![Event::AgentReady { address: address(&node, *start), node, adopted }]
             }
-            Action::AskHalt => vec![Event::HaltAnswered {
-                met: self.halt.clone(),
-            }],
-            Action::Prepare { generation, to, .. } => living(to)
-                .into_iter()
-                .map(|node| Event::RunPrepared { node, generation })
-                .collect(),
+            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone() }],
+            Action::Prepare { generation, to, .. } => {
+                living(to).into_iter().map(|node| Event::RunPrepared { node, generation }).collect()
+            }
             Action::Launch { generation, .. } => vec![Event::StepStarted { generation }],
             Action::PollNow { to } => {
                 let sent = self.now;
-                living(to)
-                    .into_iter()
-                    .map(|node| Event::PollAnswered {
-                        node,
-                        sent,
-                        fault: None,
-                    })
-                    .collect()
+                living(to).into_iter().map(|node| Event::PollAnswered { node, sent, fault: None }).collect()
             }
-            Action::KillRanks { generation, to, .. } => living(to)
-                .into_iter()
-                .map(|node| Event::RanksKilled { node, generation })
-                .collect(),
-            Action::Drain { .. } => vec![Event::Drained {
-                result: self.drain.clone(),
-            }],
+            Action::KillRanks { generation, to, .. } => {
+                living(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
+            }
+            Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone() }],
             _ => vec![],
         }
     }
@@ -201,49 +160,28 @@ impl World {
     pub fn ranks_end_well(&mut self) {
         let generation = self.generation();
         for rank in 0..self.machine.config().ranks {
-            self.happens(Event::RankExited {
-                generation,
-                rank: Rank(rank),
-                end: RankEnd::SUCCESS,
-            });
+            self.happens(Event::RankExited { generation, rank: Rank(rank), end: RankEnd::SUCCESS });
         }
     }
 
     pub fn rank_ends(&mut self, rank: u32, end: RankEnd) {
-        self.happens(Event::RankExited {
-            generation: self.generation(),
-            rank: Rank(rank),
-            end,
-        });
+        self.happens(Event::RankExited { generation: self.generation(), rank: Rank(rank), end });
     }
 
     pub fn joined(&mut self, from: Option<u64>) {
-        self.happens(Event::Restarted {
-            generation: self.generation(),
-            from: from.map(CheckpointId),
-        });
+        self.happens(Event::Restarted { generation: self.generation(), from: from.map(CheckpointId) });
     }
 
     pub fn checkpoint(&mut self, id: u64) {
-        self.happens(Event::CheckpointComplete {
-            generation: self.generation(),
-            checkpoint: CheckpointId(id),
-        });
+        self.happens(Event::CheckpointComplete { generation: self.generation(), checkpoint: CheckpointId(id) });
     }
 
     /// Each launch: its generation, and the nodes with their ranks.
     pub fn launches(&self) -> Vec<(Generation, Homes)> {
         let launch = |action: &Action| match action {
-            Action::Launch {
-                generation,
-                placement,
-            } => Some((
-                *generation,
-                placement
-                    .used()
-                    .map(|node| (node.name.clone(), node.ranks.clone()))
-                    .collect(),
-            )),
+            Action::Launch { generation, placement } => {
+                Some((*generation, placement.used().map(|node| (node.name.clone(), node.ranks.clone())).collect()))
+            }
             _ => None,
         };
         self.asked.iter().filter_map(launch).collect()
@@ -283,8 +221,6 @@ impl World {
     }
 
     pub fn drained(&self) -> bool {
-        self.asked
-            .iter()
-            .any(|action| matches!(action, Action::Drain { .. }))
+        self.asked.iter().any(|action| matches!(action, Action::Drain { .. }))
     }
 }

@@ -1,0 +1,318 @@
+//! The client against an agent that plays from a script: a real socket, the real messages.
+
+// Helpers of tests fail as tests do; clippy knows only functions marked as tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scripted_agent;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use holdfast_client::{CheckpointId, Client, ClientError, LARGEST_CONTRIBUTION, Rank, RestartOutcome, RestartSource};
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::rank::{Call, CallError, Reply, ToRank};
+use scripted_agent::{Act, ScriptedAgent, fresh, loaded};
+
+fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
+    let builder = Client::builder().surroundings(agent.surroundings(1, 3)).exit_on_halt(false);
+    builder.reconnect(Duration::from_secs(20)).init()
+}
+
+#[test]
+fn a_program_from_init_to_finalize_says_what_the_manual_says_with_collectives_numbered() {
+    let started = Reply::Started { checkpoint: CheckpointId(5), directory: PathBuf::from("/cache/checkpoint.5") };
+    let gathered = Reply::Gathered(vec![Base64(b"a".to_vec()), Base64(Vec::new()), Base64(vec![0, 255])]);
+    let completed = Reply::Completed { checkpoint: CheckpointId(5), kept: true, halt: None };
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::Need, Reply::Flag(true)),
+        Act::Answer(3, Call::Start, started),
+        Act::Answer(3, Call::Route { name: "out/a.ckpt".into() }, Reply::Path("/cache/checkpoint.5/a.ckpt".into())),
+        Act::Answer(4, Call::Complete { valid: true }, completed),
+        Act::Answer(5, Call::ShouldExit, Reply::Flag(false)),
+        Act::Answer(6, Call::Allgather { data: Base64(b"x".to_vec()) }, gathered),
+        Act::Answer(7, Call::Finalize, Reply::Done),
+    ]);
+    let mut client = client(&agent).unwrap();
+    assert_eq!((client.rank(), client.ranks(), client.enabled()), (Rank(1), 3, true));
+    assert_eq!(client.node().unwrap().as_str(), "node7");
+    assert_eq!(client.have_restart(), None);
+    assert!(client.need_checkpoint().unwrap());
+    assert_eq!(client.start_checkpoint().unwrap(), CheckpointId(5));
+    assert_eq!(client.route_file("out/a.ckpt").unwrap(), PathBuf::from("/cache/checkpoint.5/a.ckpt"));
+    let completed = client.complete_checkpoint(true).unwrap();
+    assert_eq!((completed.checkpoint, completed.kept, completed.halt), (CheckpointId(5), true, None));
+    assert!(!client.should_exit().unwrap());
+    assert_eq!(client.allgather(b"x").unwrap(), [b"a".to_vec(), Vec::new(), vec![0, 255]]);
+    client.finalize().unwrap();
+    agent.finished();
+}
+
+#[test]
+fn a_restart_that_a_rank_cannot_read_is_followed_by_older_ones_until_one_is_accepted() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, loaded(9)),
+        Act::Answer(1, Call::Route { name: "r1.ckpt".into() }, Reply::Path("/c/r1.ckpt".into())),
+        Act::Answer(2, Call::CompleteRestart { valid: true }, loaded(6)),
+        Act::Answer(3, Call::CompleteRestart { valid: true }, Reply::Done),
+        Act::Answer(4, Call::Need, Reply::Flag(false)),
+    ]);
+    let mut client = client(&agent).unwrap();
+    assert_eq!(client.have_restart(), Some(CheckpointId(9)));
+    assert_eq!(client.restart().source, RestartSource::Rebuilt);
+    assert_eq!(client.restart().files, ["r1.ckpt"]);
+    assert_eq!(client.start_restart().unwrap(), CheckpointId(9));
+    assert_eq!(client.route_file("r1.ckpt").unwrap(), PathBuf::from("/c/r1.ckpt"));
+    // Valid here, but not on another rank.
+    assert_eq!(client.complete_restart(true).unwrap(), RestartOutcome::Older(CheckpointId(6)));
+    assert_eq!(client.have_restart(), Some(CheckpointId(6)));
+    assert_eq!(client.start_restart().unwrap(), CheckpointId(6));
+    assert!(client.complete_restart(true).unwrap().accepted());
+    assert_eq!(client.have_restart(), None);
+    assert!(matches!(client.start_restart(), Err(ClientError::NoRestart)));
+    assert!(!client.need_checkpoint().unwrap());
+    agent.finished();
+}
+
+#[test]
+fn when_no_older_checkpoint_is_left_the_program_starts_afresh() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, loaded(2)),
+        Act::Answer(2, Call::CompleteRestart { valid: false }, fresh()),
+    ]);
+    let mut client = client(&agent).unwrap();
+    client.start_restart().unwrap();
+    assert_eq!(client.complete_restart(false).unwrap(), RestartOutcome::Nothing);
+    assert_eq!(client.have_restart(), None);
+    agent.finished();
+}
+
+#[test]
+fn calls_in_the_wrong_order_are_errors_that_the_agent_never_sees() {
+    let started = |id| Reply::Started { checkpoint: CheckpointId(id), directory: PathBuf::from("/c") };
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, loaded(1)),
+        // Another process, after the first one.
+        Act::Answer(1, Call::Init, loaded(1)),
+        Act::Answer(2, Call::Start, started(2)),
+        Act::Fail(3, Call::Complete { valid: false }, "no space"),
+        Act::Answer(4, Call::Start, started(3)),
+    ]);
+    let mut client = client(&agent).unwrap();
+    assert!(matches!(client.complete_checkpoint(true), Err(ClientError::Outside { .. })));
+    assert!(matches!(client.complete_restart(true), Err(ClientError::Outside { .. })));
+    client.start_restart().unwrap();
+    assert!(matches!(client.start_checkpoint(), Err(ClientError::Inside { checkpoint: CheckpointId(1), .. })));
+    assert!(matches!(client.start_restart(), Err(ClientError::Inside { .. })));
+    drop(client);
+
+    let mut client = self::client(&agent).unwrap();
+    client.start_checkpoint().unwrap();
+    assert_eq!(client.have_restart(), None, "restart files may be gone once a checkpoint began");
+    assert!(matches!(client.start_checkpoint(), Err(ClientError::Inside { checkpoint: CheckpointId(2), .. })));
+    assert!(matches!(client.start_restart(), Err(ClientError::Inside { .. })));
+    for name in ["", "..", "a/..", "/", "a/", "nul\0"] {
+        assert!(matches!(client.route_file(name), Err(ClientError::BadName { .. })), "{name:?}");
+    }
+    let failed = client.complete_checkpoint(false).unwrap_err();
+    assert!(
+        matches!(&failed, ClientError::Failed { call: "complete_checkpoint", source } if source.message == "no space")
+    );
+    assert_eq!(client.start_checkpoint().unwrap(), CheckpointId(3), "the checkpoint that failed is over");
+    agent.finished();
+}
+
+#[test]
+fn a_call_whose_agent_dies_is_repeated_with_its_number_at_the_next_one() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::Need, Reply::Flag(false)),
+        Act::Die(3, Call::Need),
+        // The next agent dies while it answers.
+        Act::DieInFrame(3, Call::Need),
+        Act::Answer(3, Call::Need, Reply::Flag(true)),
+        Act::Die(3, Call::Route { name: "f".into() }),
+        Act::Answer(3, Call::Route { name: "f".into() }, Reply::Path("/c/f".into())),
+        Act::Answer(4, Call::Finalize, Reply::Done),
+    ]);
+    let mut client = client(&agent).unwrap();
+    assert!(!client.need_checkpoint().unwrap());
+    assert!(client.need_checkpoint().unwrap());
+    assert_eq!(client.route_file("f").unwrap(), PathBuf::from("/c/f"));
+    client.finalize().unwrap();
+    assert_eq!(agent.finished(), 4, "hellos: one for each agent");
+}
+
+#[test]
+fn an_agent_that_does_not_come_back_is_an_error_that_names_its_socket_and_the_call_may_be_repeated() {
+    let agent = ScriptedAgent::start(vec![Act::Answer(1, Call::Init, fresh())]);
+    let builder = Client::builder().surroundings(agent.surroundings(0, 1));
+    let mut client = builder.reconnect(Duration::from_millis(30)).init().unwrap();
+    let directory = agent.end();
+    let error = client.need_checkpoint().unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { call: "need_checkpoint", .. }), "{error}");
+    assert!(error.to_string().contains("agent.sock"), "{error}");
+    let agent = ScriptedAgent::start_in(directory, vec![Act::Answer(2, Call::Need, Reply::Flag(true))]);
+    assert!(client.need_checkpoint().unwrap());
+    agent.finished();
+}
+
+#[test]
+fn a_refusal_is_an_error_in_the_agent_s_words() {
+    let reason = "this rank speaks version 1, the agent version 2: install the same Holdfast on all nodes";
+    let agent = ScriptedAgent::start(vec![Act::Refuse(reason)]);
+    match client(&agent) {
+        Err(error @ ClientError::Refused { .. }) => {
+            assert!(error.to_string().contains(reason), "{error}")
+        }
+        other => panic!("{other:?}"),
+    }
+    agent.finished();
+}
+
+#[test]
+fn a_rank_left_over_from_an_older_run_is_refused_when_it_reconnects() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Die(2, Call::Need),
+        Act::Refuse("generation 1 is over, generation 2 runs: end this process"),
+    ]);
+    let error = client(&agent).unwrap().need_checkpoint().unwrap_err();
+    assert!(matches!(&error, ClientError::Refused { reason, .. } if reason.contains("generation 1 is over")));
+    agent.finished();
+}
+
+#[test]
+fn answers_that_do_not_fit_are_errors() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::Need, Reply::Done),
+        Act::Answer(3, Call::Allgather { data: Base64(Vec::new()) }, Reply::Gathered(vec![Base64(Vec::new())])),
+        Act::Say(4, Call::Need, ToRank::Reply { seq: 3, result: Ok(Reply::Flag(true)) }),
+    ]);
+    let mut client = client(&agent).unwrap();
+    assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })));
+    assert!(matches!(client.allgather(b""), Err(ClientError::Unexpected { .. })), "1 part for 3 ranks");
+    assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })), "an answer to another call");
+    agent.finished();
+
+    let agent = ScriptedAgent::start(vec![Act::Garbage(1, Call::Init)]);
+    assert!(matches!(self::client(&agent), Err(ClientError::Garbled { .. })));
+    agent.finished();
+}
+
+#[test]
+fn a_contribution_over_the_limit_never_leaves_the_process() {
+    let most = vec![7; LARGEST_CONTRIBUTION];
+    let answer = Reply::Gathered(vec![Base64(most.clone()), Base64(most.clone()), Base64(most.clone())]);
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::Allgather { data: Base64(most.clone()) }, answer),
+    ]);
+    let mut client = client(&agent).unwrap();
+    let error = client.allgather(&vec![7; LARGEST_CONTRIBUTION + 1]).unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { size } if size == LARGEST_CONTRIBUTION + 1));
+    assert_eq!(client.allgather(&most).unwrap()[2], most);
+    agent.finished();
+}
+
+#[test]
+fn a_failed_call_counts_and_the_next_one_works() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Fail(2, Call::Start, "the cache is full"),
+        Act::Answer(3, Call::Need, Reply::Flag(false)),
+    ]);
+    let mut client = client(&agent).unwrap();
+    let error = client.start_checkpoint().unwrap_err();
+    assert_eq!(error.to_string(), "start_checkpoint: the cache is full");
+    assert!(matches!(error, ClientError::Failed { source: CallError { .. }, .. }));
+    assert!(!client.need_checkpoint().unwrap());
+    agent.finished();
+}
+
+fn halting_script() -> Vec<Act> {
+    let started = Reply::Started { checkpoint: CheckpointId(1), directory: PathBuf::from("/c") };
+    let completed = Reply::Completed { checkpoint: CheckpointId(1), kept: true, halt: Some("JOB_HALTED".into()) };
+    vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::Start, started),
+        Act::Answer(3, Call::Complete { valid: true }, completed),
+    ]
+}
+
+#[test]
+fn a_halt_is_returned_to_a_program_that_asked_for_it() {
+    let agent = ScriptedAgent::start(halting_script());
+    let mut client = client(&agent).unwrap();
+    client.start_checkpoint().unwrap();
+    assert_eq!(client.complete_checkpoint(true).unwrap().halt.as_deref(), Some("JOB_HALTED"));
+    agent.finished();
+}
+
+/// What the next two tests run as a process of its own; does nothing by itself.
+#[test]
+fn program_that_expects_to_be_halted() {
+    if std::env::var_os("HOLDFAST_SOCKET").is_none() {
+        return;
+    }
+    let mut client = Client::init().unwrap();
+    client.start_checkpoint().unwrap();
+    client.complete_checkpoint(true).unwrap();
+    panic!("complete_checkpoint returned");
+}
+
+fn exit_code_of_the_program(agent: &ScriptedAgent) -> Option<i32> {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "program_that_expects_to_be_halted"]).env_remove("SCR_ENABLE");
+    program.envs(agent.environment(1, 3)).output().unwrap().status.code()
+}
+
+#[test]
+fn a_halt_after_a_checkpoint_ends_the_process_with_0() {
+    let agent = ScriptedAgent::start(halting_script());
+    assert_eq!(exit_code_of_the_program(&agent), Some(0));
+    agent.finished();
+}
+
+#[test]
+fn a_halt_that_holds_already_at_init_ends_the_process_with_0() {
+    let Reply::Restart(mut restart) = fresh() else { unreachable!() };
+    restart.halt = Some("TIME_LIMIT".into());
+    let agent = ScriptedAgent::start(vec![Act::Answer(1, Call::Init, Reply::Restart(restart))]);
+    assert_eq!(exit_code_of_the_program(&agent), Some(0));
+    agent.finished();
+}
+
+#[test]
+fn switched_off_every_call_is_harmless_and_routes_are_the_names_given() {
+    let off = |rank, ranks| {
+        let surroundings = holdfast_client::Surroundings {
+            rank: Rank(rank),
+            ranks,
+            node: None,
+            agent: None,
+            reconnect: Duration::ZERO,
+        };
+        Client::builder().surroundings(surroundings).init().unwrap()
+    };
+    let mut alone = off(0, 1);
+    assert!(!alone.enabled());
+    assert_eq!(alone.have_restart(), None);
+    assert!(!alone.need_checkpoint().unwrap() && !alone.should_exit().unwrap());
+    assert_eq!(alone.start_checkpoint().unwrap(), CheckpointId(1));
+    assert_eq!(alone.route_file("out/state.7").unwrap(), PathBuf::from("out/state.7"));
+    assert!(alone.complete_checkpoint(true).unwrap().kept);
+    assert_eq!(alone.start_checkpoint().unwrap(), CheckpointId(2));
+    assert!(!alone.complete_checkpoint(false).unwrap().kept);
+    assert_eq!(alone.allgather(b"me").unwrap(), [b"me".to_vec()]);
+    alone.finalize().unwrap();
+    assert!(matches!(off(1, 2).allgather(b"me"), Err(ClientError::Disabled { .. })));
+}
+
+#[test]
+fn a_client_may_move_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Client>();
+}

@@ -1,0 +1,171 @@
+//! An agent that expects calls in the order of a script and answers from it, one rank at a time.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use holdfast_client::{AgentAddress, Rank, RestartSource, Surroundings};
+use holdfast_wire::rank::{Call, CallError, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::{CheckpointId, Generation, NodeName, VERSION, environment, frame, socket};
+use tempfile::TempDir;
+
+/// One step of the script.
+pub enum Act {
+    /// Expect the call, answer.
+    Answer(u64, Call, Reply),
+    /// Expect the call, answer that it failed.
+    Fail(u64, Call, &'static str),
+    /// Expect the call, answer with any message.
+    Say(u64, Call, ToRank),
+    /// Expect the call, close the connection.
+    Die(u64, Call),
+    /// Expect the call, close the connection within the answer.
+    DieInFrame(u64, Call),
+    /// Expect the call, answer with bytes that mean nothing.
+    Garbage(u64, Call),
+    /// Refuse the next hello.
+    Refuse(&'static str),
+}
+
+pub struct ScriptedAgent {
+    directory: Arc<TempDir>,
+    stop: Arc<AtomicBool>,
+    connection: Arc<Mutex<Option<UnixStream>>>,
+    thread: JoinHandle<(usize, usize)>,
+}
+
+impl ScriptedAgent {
+    pub fn start(script: Vec<Act>) -> Self {
+        Self::start_in(Arc::new(tempfile::tempdir().unwrap()), script)
+    }
+
+    pub fn start_in(directory: Arc<TempDir>, script: Vec<Act>) -> Self {
+        let listener = socket::listen(&directory.path().join("agent.sock")).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let connection = Arc::new(Mutex::new(None));
+        let (stopping, current) = (Arc::clone(&stop), Arc::clone(&connection));
+        let thread = std::thread::spawn(move || {
+            let mut script = script.into_iter().peekable();
+            let mut hellos = 0;
+            loop {
+                let (stream, _) = listener.accept().unwrap();
+                if stopping.load(Ordering::SeqCst) {
+                    return (hellos, script.count());
+                }
+                *current.lock().unwrap() = Some(stream.try_clone().unwrap());
+                hellos += 1;
+                serve(stream, &mut script);
+                // The clone would hold the connection open.
+                *current.lock().unwrap() = None;
+            }
+        });
+        ScriptedAgent { directory, stop, connection, thread }
+    }
+
+    pub fn surroundings(&self, rank: u32, ranks: u32) -> Surroundings {
+        let agent = AgentAddress {
+            job: "heat.1".to_owned(),
+            generation: Generation(4),
+            socket: self.directory.path().join("agent.sock"),
+        };
+        Surroundings { rank: Rank(rank), ranks, node: None, agent: Some(agent), reconnect: Duration::from_secs(20) }
+    }
+
+    pub fn environment(&self, rank: u32, ranks: u32) -> Vec<(&'static str, String)> {
+        vec![
+            (environment::JOB, "heat.1".to_owned()),
+            (environment::GENERATION, "4".to_owned()),
+            (environment::SOCKET, self.socket().to_str().unwrap().to_owned()),
+            (environment::RANK, rank.to_string()),
+            (environment::RANKS, ranks.to_string()),
+        ]
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("agent.sock")
+    }
+
+    /// Ends the agent; checks that the whole script was played; returns how often a rank said hello.
+    pub fn finished(self) -> usize {
+        let (hellos, left) = self.stop().1;
+        assert_eq!(left, 0, "acts of the script that were not played");
+        hellos
+    }
+
+    /// Ends the agent, with its connections; the directory stays.
+    pub fn end(self) -> Arc<TempDir> {
+        self.stop().0
+    }
+
+    fn stop(self) -> (Arc<TempDir>, (usize, usize)) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(stream) = self.connection.lock().unwrap().take() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        drop(socket::connect(&self.socket()));
+        (self.directory, self.thread.join().unwrap())
+    }
+}
+
+fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<Item = Act>>) {
+    let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream) else { panic!("the first message is hello") };
+    assert_eq!((hello.version, hello.job.as_str(), hello.generation), (VERSION, "heat.1", Generation(4)));
+    if let Some(Act::Refuse(reason)) = script.next_if(|act| matches!(act, Act::Refuse(_))) {
+        frame::send(&mut stream, &ToRank::Refused { reason: reason.to_owned() }).unwrap();
+        return;
+    }
+    frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }).unwrap();
+    while let Ok(message) = frame::receive::<ToAgent>(&mut stream) {
+        let ToAgent::Call { seq, call } = message else { panic!("hello comes once") };
+        let expect = |number, expected| assert_eq!((seq, &call), (number, &expected));
+        match script.next().expect("no call is expected any more") {
+            Act::Answer(number, expected, reply) => {
+                expect(number, expected);
+                frame::send(&mut stream, &ToRank::Reply { seq, result: Ok(reply) }).unwrap();
+            }
+            Act::Fail(number, expected, message) => {
+                expect(number, expected);
+                let result = Err(CallError { message: message.to_owned() });
+                frame::send(&mut stream, &ToRank::Reply { seq, result }).unwrap();
+            }
+            Act::Say(number, expected, message) => {
+                expect(number, expected);
+                frame::send(&mut stream, &message).unwrap();
+            }
+            Act::Die(number, expected) => return expect(number, expected),
+            Act::DieInFrame(number, expected) => {
+                expect(number, expected);
+                return stream.write_all(&[0, 0, 0, 50, b'{']).unwrap();
+            }
+            Act::Garbage(number, expected) => {
+                expect(number, expected);
+                stream.write_all(b"\0\0\0\x04nope").unwrap();
+            }
+            Act::Refuse(_) => panic!("{call:?} came where a hello was expected"),
+        }
+    }
+}
+
+pub fn fresh() -> Reply {
+    Reply::Restart(Restart {
+        checkpoint: None,
+        source: RestartSource::Fresh,
+        directory: None,
+        files: Vec::new(),
+        halt: None,
+    })
+}
+
+pub fn loaded(checkpoint: u64) -> Reply {
+    Reply::Restart(Restart {
+        checkpoint: Some(CheckpointId(checkpoint)),
+        source: RestartSource::Rebuilt,
+        directory: Some(PathBuf::from("/c")),
+        files: vec!["r1.ckpt".to_owned()],
+        halt: None,
+    })
+}

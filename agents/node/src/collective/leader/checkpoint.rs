@@ -1,0 +1,215 @@
+//! Need, start, complete (`SCR manual §11.5`, `§11.6`, `§11.8`).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use holdfast_core::control::halt::reason;
+use holdfast_core::control::need::{Need, NeedPolicy};
+use holdfast_core::redundancy::Descriptor;
+use holdfast_wire::agent::{AgentEvent, HaltChange, Locations};
+use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::rank::{CallError, Reply};
+use holdfast_wire::{CheckpointId, Rank, run};
+
+use super::Work;
+use super::restart::named;
+use crate::events::lock;
+
+/// When a checkpoint is due, and what the last ones cost.
+#[derive(Debug)]
+pub(super) struct Pace {
+    begun: Instant,
+    policy: NeedPolicy,
+    need: Need,
+    /// When the open checkpoint was started.
+    started: Option<Duration>,
+}
+
+impl Pace {
+    /// Time counts from here.
+    pub(super) fn new(settings: run::Need) -> Self {
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let policy = NeedPolicy {
+            interval: number(settings.interval),
+            seconds: number(settings.seconds),
+            overhead: settings.overhead,
+        };
+        Pace { begun: Instant::now(), policy, need: Need::new(policy, Duration::ZERO), started: None }
+    }
+}
+
+impl Work {
+    /// Computing begins.
+    pub(super) fn pace_begins(&self) {
+        let mut pace = lock(&self.leader.need);
+        pace.need = Need::new(pace.policy, pace.begun.elapsed());
+    }
+
+    /// Is a checkpoint due?
+    pub(super) async fn need(&self) -> Result<Reply, CallError> {
+        let halt = self.halt_condition().await?.is_some();
+        let mut pace = lock(&self.leader.need);
+        let now = pace.begun.elapsed();
+        Ok(Reply::Flag(pace.need.ask(now, halt).is_some()))
+    }
+
+    /// Begins a checkpoint: makes room for it, records who protects it, makes its directories.
+    pub(super) async fn start(&self) -> Result<Reply, CallError> {
+        let checkpoint = self.memory(|memory| {
+            memory.restart = None;
+            // A leader that was restarted in the middle of this call goes on with the same id.
+            *memory.open.get_or_insert(memory.last.next())
+        });
+        let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
+            return Err(CallError {
+                message: format!("no redundancy descriptor is due for checkpoint {checkpoint}: add one with `every: 1`"),
+            });
+        };
+        let base = descriptors.first().map(|descriptor| descriptor.base.clone()).unwrap_or_default();
+        let keep = self.leader.plan.settings.caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
+        let in_base = self.in_base(&base).await?;
+        let surplus = (in_base.len() + 1).saturating_sub(keep as usize);
+        let delete: Vec<CheckpointId> = in_base.into_iter().filter(|id| *id != checkpoint).take(surplus).collect();
+        for id in &delete {
+            // What is on its way to the prefix directory is not deleted under its feet.
+            self.leader.flushing.wait_for(*id).await;
+        }
+        {
+            let mut pace = lock(&self.leader.need);
+            pace.started = Some(pace.begun.elapsed());
+        }
+        let orders = self.leader.layout.by_node(&descriptors).into_iter();
+        let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
+        self.order(orders.collect()).await?;
+        if !delete.is_empty() {
+            // Spares may still hold files of it, from a run in which they were not spare.
+            let order = Order::Delete { checkpoints: delete, all_but: None };
+            self.order(self.leader.everywhere(&order)).await?;
+        }
+        self.event(AgentEvent::CheckpointStarted { generation: self.leader.generation(), checkpoint });
+        Ok(Reply::Started { checkpoint, directory: std::path::PathBuf::new() })
+    }
+
+    /// Checkpoints in a cache base, oldest first, as the leader's own node knows them: all nodes hold the same ids.
+    async fn in_base(&self, base: &str) -> Result<Vec<CheckpointId>, CallError> {
+        let base = base.to_owned();
+        self.blocking(move |agent| Ok(agent.store.in_base(&base))).await
+    }
+
+    /// Ends a checkpoint.
+    pub(super) async fn complete(&self, invalid: &[Rank]) -> Result<Reply, CallError> {
+        let Some(checkpoint) = self.memory(|memory| memory.open) else {
+            return Err(CallError { message: "complete_checkpoint without start_checkpoint".to_owned() });
+        };
+        let begun = Instant::now();
+        let protected = if invalid.is_empty() {
+            self.seal_and_protect(checkpoint, begun).await
+        } else {
+            Err(CallError { message: format!("{} could not write their files", named(invalid)) })
+        };
+        self.memory(|memory| {
+            memory.open = None;
+            memory.last = checkpoint;
+        });
+        if let Err(error) = protected {
+            let reason = error.message;
+            self.event(AgentEvent::CheckpointFailed { generation: self.leader.generation(), checkpoint, reason });
+            self.delete(checkpoint).await?;
+            return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
+        }
+        self.memory(|memory| memory.complete = Some(checkpoint));
+        {
+            let mut pace = lock(&self.leader.need);
+            let end = pace.begun.elapsed();
+            let started = pace.started.take().unwrap_or(end);
+            pace.need.checkpoint_taken(started, end);
+        }
+        let halt = self.after_checkpoint().await?;
+        if let Some(reason) = &halt {
+            self.event(AgentEvent::Halting { generation: self.leader.generation(), reason: reason.clone() });
+            self.flush_if_needed(checkpoint).await;
+        } else if self.flush_is_due(checkpoint) {
+            if self.leader.plan.settings.flush.asynchronous {
+                self.flush_in_background(checkpoint).await?;
+            } else {
+                self.flush_if_needed(checkpoint).await;
+            }
+        }
+        Ok(Reply::Completed { checkpoint, kept: true, halt })
+    }
+
+    async fn seal_and_protect(&self, checkpoint: CheckpointId, begun: Instant) -> Result<(), CallError> {
+        let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
+            return Err(CallError { message: format!("no redundancy descriptor is due for checkpoint {checkpoint}") });
+        };
+        let bytes = self.protect(checkpoint, &descriptors).await?;
+        self.order(self.leader.where_ranks_are(&Order::Commit { checkpoint })).await?;
+        self.note(checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
+        self.event(AgentEvent::CheckpointComplete {
+            generation: self.leader.generation(),
+            checkpoint,
+            scheme: descriptors.first().map(|descriptor| descriptor.scheme.to_string()).unwrap_or_default(),
+            bytes,
+            millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+        Ok(())
+    }
+
+    /// Meta files, then redundancy. Returns the bytes of all ranks' files.
+    pub(super) async fn protect(&self, checkpoint: CheckpointId, descriptors: &[Descriptor]) -> Result<u64, CallError> {
+        let crc = self.leader.plan.settings.crc_on_copy;
+        let seal = Order::Seal { checkpoint, ranks: self.leader.plan.ranks(), crc };
+        let sealed = self.order(self.leader.where_ranks_are(&seal)).await?;
+        let mut bytes: BTreeMap<Rank, u64> = BTreeMap::new();
+        for result in sealed.into_values() {
+            if let OrderResult::Sealed(ranks) = result {
+                bytes.extend(ranks);
+            }
+        }
+        let work = self.leader.layout.work(descriptors, &bytes);
+        if !work.is_empty() {
+            self.event(AgentEvent::EncodeStarted { generation: self.leader.generation(), checkpoint });
+            let orders = work.into_iter().map(|(node, groups)| (node, Order::Encode { checkpoint, groups, crc, only: None }));
+            self.order(orders.collect()).await?;
+        }
+        Ok(bytes.values().sum())
+    }
+
+    /// Counts the checkpoint, and looks at the halt conditions.
+    async fn after_checkpoint(&self) -> Result<Option<String>, CallError> {
+        let state = self.halt(|halt, moment| halt.decrement(moment)).await?;
+        let met = state.met.clone();
+        self.spread_halt(state).await?;
+        Ok(met)
+    }
+
+    /// Sets up the halt file for the run; says if the run is to end at once.
+    pub(super) async fn prepare_halt(&self) -> Result<Option<String>, CallError> {
+        let seconds = i64::try_from(self.leader.plan.settings.halt_seconds).unwrap_or(i64::MAX);
+        let state = self.halt(move |halt, moment| {
+            let known = halt.state(moment);
+            if seconds > 0 && known.seconds.is_none() {
+                return halt.change(&HaltChange { seconds: Some(seconds), ..HaltChange::default() }, moment);
+            }
+            Ok(known)
+        });
+        let state = state.await?;
+        let met = state.met.clone();
+        self.spread_halt(state).await?;
+        Ok(met)
+    }
+
+    /// The application is done: the reason is recorded first, so that no other run is started, then the newest
+    /// checkpoint is brought to the prefix directory.
+    pub(super) async fn finalize(&self) -> Result<Reply, CallError> {
+        let state = self.halt(|halt, moment| halt.set_reason(reason::FINALIZE_CALLED, moment)).await?;
+        self.spread_halt(state).await?;
+        self.leader.flushing.wait().await;
+        let newest = self.memory(|memory| memory.complete);
+        if let Some(checkpoint) = newest {
+            self.flush_if_needed(checkpoint).await;
+        }
+        self.event(AgentEvent::Finalized { generation: self.leader.generation() });
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,227 @@
+//! Orders out, answers in, and members that come and go meanwhile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdfast_wire::NodeName;
+use holdfast_wire::peer::{Order, OrderError, OrderResult, ToMember};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::events::lock;
+
+/// How often an order is tried when a peer was lost on the way, and the first pause, which doubles: in all long enough
+/// for an agent that died alone to be started again.
+const TRIES: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(50);
+
+type Answer = Result<OrderResult, OrderError>;
+
+/// Who can be reached, and what has been ordered.
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    next: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    links: HashMap<NodeName, (u64, mpsc::UnboundedSender<ToMember>)>,
+    orders: BTreeMap<u64, HashMap<NodeName, Pending>>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    what: Order,
+    cancelled: bool,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Dispatch {
+    /// Numbers begin at random, so that a leader that was restarted does not use those of its predecessor.
+    pub(super) fn new(instance: u64) -> Self {
+        Dispatch { next: AtomicU64::new(instance >> 1), state: Mutex::default() }
+    }
+
+    /// A member can be reached: it gets what it has not answered yet.
+    pub(super) fn link_up(&self, node: &NodeName, link: mpsc::UnboundedSender<ToMember>) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        for (order, pending) in &state.orders {
+            if let Some(pending) = pending.get(node) {
+                let _ = link.send(ToMember::Order { order: *order, what: pending.what.clone() });
+                if pending.cancelled {
+                    let _ = link.send(ToMember::Cancel { order: *order });
+                }
+            }
+        }
+        state.links.insert(node.clone(), (number, link));
+        number
+    }
+
+    /// A member's link broke; a newer one stays.
+    pub(super) fn link_down(&self, node: &NodeName, link: u64) {
+        let mut state = lock(&self.state);
+        if state.links.get(node).is_some_and(|(number, _)| *number == link) {
+            state.links.remove(node);
+        }
+    }
+
+    /// Sends to a member, if it can be reached now.
+    pub(super) fn send(&self, node: &NodeName, message: ToMember) {
+        if let Some((_, link)) = lock(&self.state).links.get(node) {
+            let _ = link.send(message);
+        }
+    }
+
+    /// A member answers an order.
+    pub(super) fn done(&self, node: &NodeName, order: u64, answer: Answer) {
+        let mut state = lock(&self.state);
+        let Some(pending) = state.orders.get_mut(&order) else { return };
+        let Some(of_node) = pending.remove(node) else { return };
+        if answer.is_err() {
+            // The others may be waiting for this one in a ring: let them go.
+            for pending in pending.values_mut() {
+                pending.cancelled = true;
+            }
+            let others: Vec<NodeName> = pending.keys().cloned().collect();
+            for other in others {
+                if let Some((_, link)) = state.links.get(&other) {
+                    let _ = link.send(ToMember::Cancel { order });
+                }
+            }
+        }
+        let _ = of_node.answer.send(answer);
+    }
+
+    /// Has orders carried out, one by each node. If a peer was lost on the way, all of it is tried again: the agent that
+    /// died alone is back soon, and a node that is lost ends the whole run. Otherwise the first real error is returned
+    /// when all have answered.
+    pub(super) async fn order(&self, orders: BTreeMap<NodeName, Order>) -> Result<BTreeMap<NodeName, OrderResult>, OrderError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.once(&orders).await {
+                Err(error) if error.lost_peer && tries < TRIES => {
+                    tracing::info!(%error, tries, "an order is tried again");
+                    tokio::time::sleep(PAUSE * 2u32.pow(tries - 1)).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn once(&self, orders: &BTreeMap<NodeName, Order>) -> Result<BTreeMap<NodeName, OrderResult>, OrderError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut answers = Vec::with_capacity(orders.len());
+        {
+            let mut state = lock(&self.state);
+            let mut pending = HashMap::with_capacity(orders.len());
+            for (node, what) in orders {
+                let (answer, receiver) = oneshot::channel();
+                answers.push((node.clone(), receiver));
+                pending.insert(node.clone(), Pending { what: what.clone(), cancelled: false, answer });
+            }
+            state.orders.insert(number, pending);
+            for (node, what) in orders {
+                if let Some((_, link)) = state.links.get(node) {
+                    let _ = link.send(ToMember::Order { order: number, what: what.clone() });
+                }
+            }
+        }
+        let mut results = BTreeMap::new();
+        let mut worst: Option<OrderError> = None;
+        for (node, answer) in answers {
+            match answer.await {
+                Ok(Ok(result)) => {
+                    results.insert(node, result);
+                }
+                Ok(Err(error)) => {
+                    let error = OrderError { message: format!("node {node}: {}", error.message), ..error };
+                    // What went wrong on a disk explains more than who then lost whom.
+                    if worst.as_ref().is_none_or(|known| known.lost_peer && !error.lost_peer) {
+                        worst = Some(error);
+                    }
+                }
+                Err(_) => {
+                    worst.get_or_insert(OrderError { message: format!("node {node} never answered"), lost_peer: true });
+                }
+            }
+        }
+        lock(&self.state).orders.remove(&number);
+        worst.map_or(Ok(results), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn names(nodes: &[&str]) -> BTreeMap<NodeName, Order> {
+        nodes.iter().map(|node| (NodeName::from(*node), Order::Inventory)).collect()
+    }
+
+    async fn next_order(link: &mut mpsc::UnboundedReceiver<ToMember>) -> u64 {
+        match link.recv().await.unwrap() {
+            ToMember::Order { order, .. } => order,
+            other => panic!("an order was expected, not {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_that_was_away_gets_its_order_when_it_is_back() {
+        let dispatch = Arc::new(Dispatch::new(0));
+        let ordering = tokio::spawn({
+            let dispatch = dispatch.clone();
+            async move { dispatch.order(names(&["a"])).await }
+        });
+        tokio::task::yield_now().await;
+        let (link, mut member) = mpsc::unbounded_channel();
+        dispatch.link_up(&"a".into(), link);
+        let order = next_order(&mut member).await;
+        dispatch.done(&"a".into(), order, Ok(OrderResult::Done));
+        assert_eq!(ordering.await.unwrap().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn when_one_fails_the_others_are_let_go_and_all_is_tried_again_under_a_new_number() {
+        let dispatch = Arc::new(Dispatch::new(0));
+        let (link_a, mut a) = mpsc::unbounded_channel();
+        let (link_b, mut b) = mpsc::unbounded_channel();
+        dispatch.link_up(&"a".into(), link_a);
+        dispatch.link_up(&"b".into(), link_b);
+        let ordering = tokio::spawn({
+            let dispatch = dispatch.clone();
+            async move { dispatch.order(names(&["a", "b"])).await }
+        });
+        let first = next_order(&mut a).await;
+        assert_eq!(next_order(&mut b).await, first);
+        let lost = OrderError { message: "the ring broke".into(), lost_peer: true };
+        dispatch.done(&"a".into(), first, Err(lost.clone()));
+        assert!(matches!(b.recv().await, Some(ToMember::Cancel { order }) if order == first));
+        dispatch.done(&"b".into(), first, Err(lost));
+        let second = next_order(&mut a).await;
+        assert_ne!(first, second);
+        dispatch.done(&"a".into(), second, Ok(OrderResult::Done));
+        let second = next_order(&mut b).await;
+        dispatch.done(&"b".into(), second, Ok(OrderResult::Done));
+        assert!(ordering.await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_reported_and_not_tried_again() {
+        let dispatch = Arc::new(Dispatch::new(0));
+        let (link, mut member) = mpsc::unbounded_channel();
+        dispatch.link_up(&"a".into(), link);
+        let ordering = tokio::spawn({
+            let dispatch = dispatch.clone();
+            async move { dispatch.order(names(&["a"])).await }
+        });
+        let order = next_order(&mut member).await;
+        dispatch.done(&"a".into(), order, Err(OrderError { message: "no space left".into(), lost_peer: false }));
+        let error = ordering.await.unwrap().unwrap_err();
+        assert_eq!(error.message, "node a: no space left");
+    }
+}

@@ -1,0 +1,109 @@
+//! Reading a checkpoint back from the prefix directory (`SCR manual §11.4.7`).
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+use holdfast_core::prefix::fetch::{self, Candidate};
+use holdfast_core::prefix::{DirectoryName, Prefix, Summary, summary};
+use holdfast_wire::agent::Locations;
+use holdfast_wire::peer::{FetchRank, Order};
+use holdfast_wire::rank::{CallError, RestartSource};
+use holdfast_wire::{CheckpointId, NodeName};
+
+use super::Work;
+use super::restart::Found;
+
+impl Work {
+    /// The fetch loop: the current link first, then the index, until one works.
+    pub(super) async fn restart_from_prefix(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
+        let mut tried: HashSet<DirectoryName> = HashSet::new();
+        loop {
+            let path = self.leader.plan.settings.prefix.clone();
+            let already = tried.clone();
+            let next = self
+                .blocking(move |_| {
+                    if !path.exists() {
+                        return Ok(None);
+                    }
+                    let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
+                    let candidates = fetch::candidates(&prefix).map_err(|error| error.to_string())?;
+                    let newer = |candidate: &Candidate| limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
+                    Ok(candidates.into_iter().find(|candidate| !already.contains(&candidate.directory) && !newer(candidate)))
+                })
+                .await?;
+            let Some(candidate) = next else { return Ok(None) };
+            tried.insert(candidate.directory.clone());
+            let id = candidate.id.unwrap_or(CheckpointId::NONE);
+            match self.fetch(&candidate).await {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) => {
+                    self.fetch_attempt_failed(id, format!("{}: {}", candidate.directory, error.message));
+                    self.fetch_failed(candidate.directory.to_string()).await?;
+                    self.delete(id).await?;
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self, candidate: &Candidate) -> Result<Found, CallError> {
+        let path = self.leader.plan.settings.prefix.clone();
+        let (ranks, directory) = (self.leader.plan.ranks(), candidate.directory.clone());
+        let (summary, real): (Summary, PathBuf) = self
+            .blocking(move |_| {
+                let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
+                fetch::begin(&prefix, &directory, now()).map_err(|error| error.to_string())?;
+                let real = prefix.checkpoint_path(&directory);
+                let summary = summary::read(&real).map_err(|error| error.to_string())?;
+                summary.accept(ranks).map_err(|refusal| refusal.to_string())?;
+                Ok((summary, real))
+            })
+            .await?;
+        let checkpoint = summary.id;
+        let descriptors = self.leader.layout.descriptors(checkpoint).ok_or_else(|| CallError {
+            message: format!("no redundancy descriptor is due for checkpoint {checkpoint}"),
+        })?;
+        let mut orders: BTreeMap<NodeName, Order> = BTreeMap::new();
+        for (node, members) in self.leader.layout.by_node(&descriptors) {
+            let ranks = members.into_iter().map(|member| {
+                let files = summary.to_fetch(member.rank);
+                let files = files.map(|file| (file.name.clone(), file.size.unwrap_or(0), file.crc)).collect();
+                FetchRank { member, files }
+            });
+            let ranks = ranks.collect();
+            orders.insert(node, Order::Fetch { checkpoint, directory: real.clone(), ranks, total_ranks: summary.ranks });
+        }
+        self.order(orders).await?;
+        self.protect(checkpoint, &descriptors).await?;
+        self.order(self.leader.where_ranks_are(&Order::Commit { checkpoint })).await?;
+        self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
+        let (path, directory) = (self.leader.plan.settings.prefix.clone(), candidate.directory.clone());
+        self.blocking(move |_| {
+            let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
+            fetch::succeeded(&prefix, &directory).map_err(|error| error.to_string())
+        })
+        .await?;
+        Ok(Found {
+            checkpoint,
+            source: RestartSource::Fetched,
+            rebuilt: Vec::new(),
+            moved: Vec::new(),
+            fetched: Some(candidate.directory.to_string()),
+        })
+    }
+
+    /// The index remembers that this directory could not be used.
+    pub(super) async fn fetch_failed(&self, directory: String) -> Result<(), CallError> {
+        let path = self.leader.plan.settings.prefix.clone();
+        self.blocking(move |_| {
+            let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
+            let directory = DirectoryName::given(&directory).map_err(|error| error.to_string())?;
+            fetch::failed(&prefix, &directory, now()).map_err(|error| error.to_string())
+        })
+        .await
+    }
+}
+
+/// Local time, as SCR writes it into names and the index.
+pub(super) fn now() -> chrono::NaiveDateTime {
+    chrono::Local::now().naive_local()
+}

@@ -1,0 +1,159 @@
+//! Cache to prefix directory, by the running job: at once, or while the ranks go on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
+use holdfast_core::prefix::{Prefix, Summary, index, summary};
+use holdfast_wire::agent::{AgentEvent, Locations};
+use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::rank::CallError;
+use holdfast_wire::{CheckpointId, Rank};
+use tokio::sync::Mutex;
+
+use super::Work;
+use super::fetch::now;
+
+/// The flush that goes on beside the ranks.
+#[derive(Debug, Default)]
+pub(super) struct Background {
+    /// Held by the flush while it works; holds the dataset that it works on.
+    working: Mutex<()>,
+    current: std::sync::Mutex<Option<CheckpointId>>,
+}
+
+impl Background {
+    /// Returns when nothing is under way.
+    pub(super) async fn wait(&self) {
+        drop(self.working.lock().await);
+    }
+
+    /// Returns when this dataset is not under way.
+    pub(super) async fn wait_for(&self, checkpoint: CheckpointId) {
+        if *crate::events::lock(&self.current) == Some(checkpoint) {
+            self.wait().await;
+        }
+    }
+}
+
+impl Work {
+    /// True if the settings ask for a flush of this id.
+    pub(super) fn flush_is_due(&self, checkpoint: CheckpointId) -> bool {
+        let every = self.leader.plan.settings.flush.every;
+        every > 0 && checkpoint.0.is_multiple_of(every)
+    }
+
+    /// Flushes, unless that is switched off or the dataset is there already. A failure is reported; the checkpoint is
+    /// still in cache, and the drain will try again.
+    pub(super) async fn flush_if_needed(&self, checkpoint: CheckpointId) {
+        if self.leader.plan.settings.flush.every == 0 {
+            return;
+        }
+        self.leader.flushing.wait().await;
+        let there = self.blocking(move |agent| {
+            let locations = agent.store.locations().map_err(|error| error.to_string())?;
+            Ok(locations.get(&checkpoint).is_some_and(|at| at.pfs))
+        });
+        if !there.await.unwrap_or(false) {
+            self.flush(checkpoint, 0).await;
+        }
+    }
+
+    /// Begins to flush, and lets the ranks go on.
+    pub(super) async fn flush_in_background(&self, checkpoint: CheckpointId) -> Result<(), CallError> {
+        self.leader.flushing.wait().await;
+        self.note(checkpoint, Locations { cache: true, pfs: false, flushing: true }).await?;
+        let bandwidth = self.leader.plan.settings.flush.bandwidth;
+        let work = Work { agent: self.agent.clone(), leader: self.leader.clone() };
+        let leader: Arc<_> = self.leader.clone();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let _working = leader.flushing.working.lock().await;
+            *crate::events::lock(&leader.flushing.current) = Some(checkpoint);
+            let _ = begun.send(());
+            work.flush(checkpoint, bandwidth).await;
+            *crate::events::lock(&leader.flushing.current) = None;
+        });
+        // From here on `wait` waits for it.
+        let _ = has_begun.await;
+        Ok(())
+    }
+
+    async fn flush(&self, checkpoint: CheckpointId, bandwidth: u64) {
+        let begun = Instant::now();
+        let generation = self.leader.generation();
+        let event = match self.try_flush(checkpoint, bandwidth).await {
+            Ok(directory) => {
+                let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                AgentEvent::Flushed { generation, checkpoint, directory, millis }
+            }
+            Err(error) => {
+                let _ = self.note(checkpoint, Locations { cache: true, pfs: false, flushing: false }).await;
+                AgentEvent::FlushFailed { generation, checkpoint, reason: error.message }
+            }
+        };
+        self.event(event);
+    }
+
+    /// Into the index before anything is copied, complete after the summary is there: the order of the original, so that
+    /// a kill at any instant leaves an entry that says what is true.
+    async fn try_flush(&self, checkpoint: CheckpointId, bandwidth: u64) -> Result<String, CallError> {
+        let path = self.leader.plan.settings.prefix.clone();
+        let (prefix, directory) = self
+            .blocking(move |agent| {
+                let text = |error: &dyn std::fmt::Display| error.to_string();
+                holdfast_core::durable::create_directory(&path, 0o755).map_err(|error| text(&error))?;
+                let prefix = Prefix::open(path).map_err(|error| text(&error))?;
+                let directory = prefix
+                    .create_checkpoint_directory(now(), &agent.start.job_id, checkpoint)
+                    .map_err(|error| text(&error))?;
+                index::update(&prefix, |index| index.add(checkpoint, &directory, now())).map_err(|error| text(&error))?;
+                Ok((prefix, directory))
+            })
+            .await?;
+        let order = Order::Flush {
+            checkpoint,
+            directory: prefix.checkpoint_path(&directory),
+            bandwidth,
+            crc: self.leader.plan.settings.crc_on_flush,
+        };
+        let flushed = self.order(self.leader.where_ranks_are(&order)).await;
+        let (ranks, agent_directory) = (self.leader.plan.ranks(), directory.clone());
+        let flushed = match flushed {
+            Ok(flushed) => flushed,
+            Err(error) => {
+                let directory = directory.clone();
+                self.blocking(move |_| {
+                    index::update(&prefix, |index| index.set_complete(&directory, false)).map_err(|error| error.to_string())
+                })
+                .await?;
+                return Err(error);
+            }
+        };
+        self.blocking(move |_| {
+            let text = |error: &dyn std::fmt::Display| error.to_string();
+            let summary = summary_of(checkpoint, ranks, flushed.into_values());
+            summary::write(&prefix.checkpoint_path(&agent_directory), &summary).map_err(|error| text(&error))?;
+            index::update(&prefix, |index| index.set_complete(&agent_directory, true)).map_err(|error| text(&error))?;
+            prefix.set_current(&agent_directory).map_err(|error| text(&error))
+        })
+        .await?;
+        self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
+        Ok(directory.to_string())
+    }
+}
+
+fn summary_of(id: CheckpointId, ranks: u32, results: impl Iterator<Item = OrderResult>) -> Summary {
+    let mut by_rank: BTreeMap<Rank, RankFiles> = (0..ranks).map(|rank| (Rank(rank), RankFiles::default())).collect();
+    for result in results {
+        let OrderResult::Flushed(files) = result else { continue };
+        for (rank, files) in files {
+            by_rank.entry(rank).or_default().files = files
+                .into_iter()
+                .map(|(name, size, crc)| SummaryFile { name, size: Some(size), crc, fetch: true, failed: false })
+                .collect();
+        }
+    }
+    Summary { id, ranks, complete: true, by_rank }
+}

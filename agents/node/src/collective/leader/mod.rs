@@ -1,0 +1,255 @@
+//! The leader: gathers each collective from all ranks, decides, and has it carried out by orders.
+//!
+//! * [`gather`]: which calls have come in, and when a collective is complete (pure);
+//! * [`dispatch`]: orders out, answers in, members that come and go;
+//! * [`restart`]: init, and falling back when a checkpoint cannot be read;
+//! * [`checkpoint`]: need, start, complete;
+//! * [`flush`]: cache to prefix;
+//! * [`layout`]: groups and descriptors of the run.
+
+mod checkpoint;
+mod dispatch;
+mod fetch;
+mod flush;
+mod gather;
+mod layout;
+mod restart;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use holdfast_wire::agent::HaltState;
+use holdfast_wire::peer::{Order, ToLeader, ToMember};
+use holdfast_wire::rank::{Call, CallError, Reply};
+use holdfast_wire::run::RunPlan;
+use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+use tokio_rustls::server::TlsStream;
+
+use self::dispatch::Dispatch;
+use self::flush::Background;
+use self::gather::Gather;
+use self::layout::Layout;
+use super::member::carry;
+use super::memory::LeaderMemory;
+use crate::agent::Agent;
+use crate::events::lock;
+use crate::halt::{HaltError, HaltKeeper, Moment};
+
+/// The leader of one generation.
+#[derive(Debug)]
+pub struct Leader {
+    plan: Arc<RunPlan>,
+    layout: Layout,
+    gather: Mutex<Gather>,
+    news: Notify,
+    dispatch: Dispatch,
+    /// What must survive this process; changed only between collectives.
+    memory: Mutex<LeaderMemory>,
+    /// When a checkpoint is due; begins anew with the process, as it may.
+    need: Mutex<checkpoint::Pace>,
+    flushing: Background,
+}
+
+impl Leader {
+    /// Forms the groups of the run; fails if the plan does not allow any.
+    pub(super) fn new(agent: &Agent, plan: Arc<RunPlan>) -> Result<Leader, String> {
+        let layout = Layout::new(&agent.paths, &plan)?;
+        let memory = LeaderMemory::open(&agent.paths.control(), plan.generation);
+        Ok(Leader {
+            gather: Mutex::new(Gather::new(plan.ranks(), memory.seq)),
+            news: Notify::new(),
+            dispatch: Dispatch::new(agent.instance),
+            need: Mutex::new(checkpoint::Pace::new(plan.settings.need)),
+            flushing: Background::default(),
+            memory: Mutex::new(memory),
+            layout,
+            plan,
+        })
+    }
+
+    /// A member's link is there; returns a number to end it with.
+    pub(super) fn link_up(&self, node: &NodeName, to_member: mpsc::UnboundedSender<ToMember>) -> u64 {
+        self.dispatch.link_up(node, to_member)
+    }
+
+    /// A member's link broke.
+    pub(super) fn link_down(&self, node: &NodeName, link: u64) {
+        self.dispatch.link_down(node, link);
+    }
+
+    /// A member says something.
+    pub(super) fn hear(&self, node: &NodeName, message: ToLeader) {
+        match message {
+            ToLeader::Done { order, result } => self.dispatch.done(node, order, result),
+            ToLeader::Calls { seq, calls } => {
+                let ended = {
+                    let mut gather = lock(&self.gather);
+                    calls.into_iter().filter_map(|(rank, call)| gather.hear(seq, rank, call).then_some(rank)).collect::<Vec<_>>()
+                };
+                if !ended.is_empty() {
+                    // The collective is over, and its results were lost on the way: here they are again.
+                    let outcome = lock(&self.memory).outcome.clone();
+                    let replies = ended.into_iter().map(|rank| (rank, outcome.clone())).collect();
+                    self.dispatch.send(node, ToMember::Results { seq, replies });
+                }
+                self.news.notify_one();
+            }
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        self.plan.generation
+    }
+
+    /// All nodes of the run, spares included.
+    fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.plan.nodes.iter().map(|node| &node.name)
+    }
+
+    /// The nodes that have ranks.
+    fn busy_nodes(&self) -> impl Iterator<Item = (&NodeName, &[Rank])> {
+        self.plan.nodes.iter().filter(|node| !node.ranks.is_empty()).map(|node| (&node.name, node.ranks.as_slice()))
+    }
+
+    /// The same order for every node.
+    fn everywhere(&self, order: &Order) -> BTreeMap<NodeName, Order> {
+        self.nodes().map(|node| (node.clone(), order.clone())).collect()
+    }
+
+    /// The same order for every node that has ranks.
+    fn where_ranks_are(&self, order: &Order) -> BTreeMap<NodeName, Order> {
+        self.busy_nodes().map(|(node, _)| (node.clone(), order.clone())).collect()
+    }
+}
+
+/// Serves a member's link until it breaks.
+pub async fn serve_link(agent: &Arc<Agent>, node: NodeName, generation: Generation, stream: TlsStream<TcpStream>) {
+    let run = agent.collectives.run().filter(|run| run.plan.generation == generation);
+    let Some(leader) = run.and_then(|run| run.leader.clone()) else {
+        tracing::warn!(%node, %generation, "a member took this agent for the leader");
+        return;
+    };
+    let (to_member, mut from_member) = carry::<_, ToMember, ToLeader>(stream);
+    let link = leader.link_up(&node, to_member);
+    while let Some(message) = from_member.recv().await {
+        leader.hear(&node, message);
+    }
+    leader.link_down(&node, link);
+}
+
+/// Carries out one collective after the other, for the whole run.
+pub async fn lead(agent: Arc<Agent>, leader: Arc<Leader>) {
+    loop {
+        let ready = lock(&leader.gather).next();
+        let Some((seq, calls)) = ready else {
+            leader.news.notified().await;
+            continue;
+        };
+        let work = Work { agent: agent.clone(), leader: leader.clone() };
+        let outcome = match gather::agree(&calls) {
+            Ok(call) => work.carry_out(call, calls).await,
+            Err(message) => Err(CallError { message }),
+        };
+        let saved = {
+            let mut memory = lock(&leader.memory);
+            memory.seq = seq;
+            memory.outcome = outcome.clone();
+            memory.save(&agent.paths.control())
+        };
+        if let Err(error) = saved {
+            // The run can go on; only a restart of this very agent would now repeat the collective.
+            tracing::warn!(%error, "the results of a collective could not be kept on disk");
+        }
+        lock(&leader.gather).ended(seq);
+        for (node, ranks) in leader.busy_nodes() {
+            let replies = ranks.iter().map(|rank| (*rank, outcome.clone())).collect();
+            leader.dispatch.send(node, ToMember::Results { seq, replies });
+        }
+    }
+}
+
+/// One collective being carried out: what all its steps need.
+struct Work {
+    agent: Arc<Agent>,
+    leader: Arc<Leader>,
+}
+
+impl Work {
+    async fn carry_out(&self, call: Call, calls: BTreeMap<Rank, Call>) -> Result<Reply, CallError> {
+        match call {
+            Call::Init => self.init().await,
+            Call::Need => self.need().await,
+            Call::Start => self.start().await,
+            Call::Complete { .. } => {
+                let invalid = gather::ranks_where(&calls, |call| matches!(call, Call::Complete { valid: false }));
+                self.complete(&invalid).await
+            }
+            Call::CompleteRestart { .. } => {
+                let invalid = gather::ranks_where(&calls, |call| matches!(call, Call::CompleteRestart { valid: false }));
+                self.complete_restart(&invalid).await
+            }
+            Call::ShouldExit => Ok(Reply::Flag(self.halt_condition().await?.is_some())),
+            Call::Allgather { .. } => {
+                let data = calls.into_values().filter_map(|call| match call {
+                    Call::Allgather { data } => Some(data),
+                    _ => None,
+                });
+                Ok(Reply::Gathered(data.collect()))
+            }
+            Call::Finalize => self.finalize().await,
+            Call::Route { .. } => Err(CallError { message: "route_file is not collective".to_owned() }),
+        }
+    }
+
+    /// The halt condition that holds now, if any.
+    async fn halt_condition(&self) -> Result<Option<String>, CallError> {
+        Ok(self.halt(|halt, moment| Ok(halt.state(moment))).await?.met)
+    }
+
+    /// Does something with the halt file, on a thread that may block.
+    async fn halt(
+        &self,
+        work: impl FnOnce(&HaltKeeper, &Moment) -> Result<HaltState, HaltError> + Send + 'static,
+    ) -> Result<HaltState, CallError> {
+        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
+        self.blocking(move |agent| work(&agent.halt, &moment).map_err(|error| error.to_string())).await
+    }
+
+    /// Work on files, on a thread that may block.
+    async fn blocking<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Agent>) -> Result<R, String> + Send + 'static,
+    ) -> Result<R, CallError> {
+        let agent = self.agent.clone();
+        let result = tokio::task::spawn_blocking(move || work(&agent)).await;
+        result.unwrap_or_else(|error| Err(format!("the leader failed: {error}"))).map_err(|message| CallError { message })
+    }
+
+    /// The same halt conditions on every node, so that they outlive the leader's.
+    async fn spread_halt(&self, state: HaltState) -> Result<(), CallError> {
+        self.order(self.leader.everywhere(&Order::Halt { state })).await.map(drop)
+    }
+
+    async fn delete(&self, checkpoint: CheckpointId) -> Result<(), CallError> {
+        let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
+        self.order(self.leader.everywhere(&order)).await.map(drop)
+    }
+
+    /// Orders, with one answer for all that went wrong.
+    async fn order(
+        &self,
+        orders: BTreeMap<NodeName, Order>,
+    ) -> Result<BTreeMap<NodeName, holdfast_wire::peer::OrderResult>, CallError> {
+        self.leader.dispatch.order(orders).await.map_err(|error| CallError { message: error.message })
+    }
+
+    fn memory<R>(&self, change: impl FnOnce(&mut LeaderMemory) -> R) -> R {
+        change(&mut lock(&self.leader.memory))
+    }
+
+    fn event(&self, event: holdfast_wire::agent::AgentEvent) {
+        self.agent.events.add(event);
+    }
+}

@@ -1,0 +1,251 @@
+//! This node's part in the collectives: its ranks' calls, and the link to the leader.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_wire::frame::{FrameError, receive_async, send_async};
+use holdfast_wire::peer::{OrderError, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
+use holdfast_wire::rank::{Call, CallError, Reply};
+use holdfast_wire::{ALPN_PEER, Rank, VERSION, trust};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_rustls::TlsConnector;
+
+use super::run::Run;
+use crate::agent::Agent;
+use crate::events::lock;
+use crate::orders::{self, rank_directory};
+
+/// First and longest pause before the leader is tried again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+const CONNECT: Duration = Duration::from_secs(5);
+
+type Answer = Result<Reply, CallError>;
+
+/// Calls of this node's ranks that are not answered yet, by number.
+#[derive(Debug, Default)]
+pub struct Calls {
+    waiting: Mutex<BTreeMap<u64, BTreeMap<Rank, Waiting>>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    call: Call,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Calls {
+    /// Notes a rank's call, and tells the leader when all ranks of this node have made it.
+    pub fn make(&self, run: &Run, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Answer> {
+        let (answer, receiver) = oneshot::channel();
+        let mut waiting = lock(&self.waiting);
+        let of_seq = waiting.entry(seq).or_default();
+        of_seq.insert(rank, Waiting { call: call.clone(), answer });
+        let message = if run.adopted {
+            // The others may have had their answer from the agent before: each is passed on as it comes.
+            Some(ToLeader::Calls { seq, calls: vec![(rank, call)] })
+        } else {
+            let local = run.plan.nodes.iter().find(|node| node.ranks.contains(&rank)).map_or(0, |node| node.ranks.len());
+            (of_seq.len() == local).then(|| all(seq, of_seq))
+        };
+        drop(waiting);
+        if let Some(message) = message {
+            // The receiver lives as long as the run; after that nobody waits for the answer either.
+            let _ = run.to_leader.send(message);
+        }
+        receiver
+    }
+
+    /// All calls that the leader may not have heard of, after a new link to it.
+    fn repeat(&self) -> Vec<ToLeader> {
+        lock(&self.waiting).iter().map(|(seq, calls)| all(*seq, calls)).collect()
+    }
+
+    fn take(&self, seq: u64, rank: Rank) -> Option<oneshot::Sender<Answer>> {
+        let mut waiting = lock(&self.waiting);
+        let of_seq = waiting.get_mut(&seq)?;
+        let taken = of_seq.remove(&rank);
+        if of_seq.is_empty() {
+            waiting.remove(&seq);
+        }
+        taken.map(|waiting| waiting.answer)
+    }
+
+    /// Nobody will answer any more.
+    pub fn abandon(&self) {
+        lock(&self.waiting).clear();
+    }
+}
+
+fn all(seq: u64, calls: &BTreeMap<Rank, Waiting>) -> ToLeader {
+    ToLeader::Calls { seq, calls: calls.iter().map(|(rank, waiting)| (*rank, waiting.call.clone())).collect() }
+}
+
+/// Keeps the link to the leader for the whole run.
+pub async fn keep_link(agent: Arc<Agent>, run: Arc<Run>, mut from_ranks: mpsc::UnboundedReceiver<ToLeader>) {
+    let mut pause = PAUSE.0;
+    loop {
+        let (to_leader, from_leader) = match connect(&agent, &run).await {
+            Ok(link) => link,
+            Err(error) => {
+                tracing::debug!(leader = %run.plan.leader, error, "no link to the leader yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE.1);
+                continue;
+            }
+        };
+        pause = PAUSE.0;
+        follow(&agent, &run, to_leader, from_leader, &mut from_ranks).await;
+        tracing::info!(leader = %run.plan.leader, "the link to the leader broke");
+    }
+}
+
+async fn follow(
+    agent: &Arc<Agent>,
+    run: &Arc<Run>,
+    to_leader: mpsc::UnboundedSender<ToLeader>,
+    mut from_leader: mpsc::UnboundedReceiver<ToMember>,
+    from_ranks: &mut mpsc::UnboundedReceiver<ToLeader>,
+) {
+    for message in run.calls.repeat() {
+        if to_leader.send(message).is_err() {
+            return;
+        }
+    }
+    loop {
+        tokio::select! {
+            message = from_leader.recv() => match message {
+                Some(message) => attend(agent, run, &to_leader, message),
+                None => return,
+            },
+            message = from_ranks.recv() => match message {
+                Some(message) => if to_leader.send(message).is_err() { return },
+                None => return,
+            },
+        }
+    }
+}
+
+fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<ToLeader>, message: ToMember) {
+    match message {
+        ToMember::Order { order, what } => {
+            let (agent, run, to_leader) = (agent.clone(), run.clone(), to_leader.clone());
+            tokio::spawn(async move {
+                let work = {
+                    let agent = agent.clone();
+                    tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what))
+                };
+                let result = work.await.unwrap_or_else(|error| {
+                    Err(OrderError { message: format!("the agent of {} failed: {error}", agent.start.node), lost_peer: false })
+                });
+                let _ = to_leader.send(ToLeader::Done { order, result });
+            });
+        }
+        ToMember::Cancel { order } => agent.streams.cancel(order),
+        ToMember::Results { seq, replies } => {
+            for (rank, reply) in replies {
+                if let Some(answer) = run.calls.take(seq, rank) {
+                    let _ = answer.send(localise(agent, rank, reply));
+                }
+            }
+        }
+    }
+}
+
+/// Adds what only this node knows: where the files are.
+fn localise(agent: &Agent, rank: Rank, reply: Answer) -> Answer {
+    let trouble = |error: crate::store::StoreError| CallError { message: error.to_string() };
+    match reply? {
+        Reply::Restart(mut restart) => {
+            if let Some(checkpoint) = restart.checkpoint {
+                restart.directory = Some(rank_directory(agent, checkpoint, rank).map_err(trouble)?);
+                // The filemap lists the newest first, and our own redundancy file among them.
+                let mut files = agent.store.files(checkpoint, rank);
+                files.retain(|name| XorName::parse(name).is_none());
+                files.reverse();
+                restart.files = files;
+            }
+            Ok(Reply::Restart(restart))
+        }
+        Reply::Started { checkpoint, .. } => {
+            let directory = rank_directory(agent, checkpoint, rank).map_err(trouble)?;
+            Ok(Reply::Started { checkpoint, directory })
+        }
+        other => Ok(other),
+    }
+}
+
+type Link = (mpsc::UnboundedSender<ToLeader>, mpsc::UnboundedReceiver<ToMember>);
+
+/// Connects to the leader; on the leader's own node without a network.
+async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, String> {
+    let node = &agent.start.node;
+    if let Some(leader) = &run.leader {
+        let (to_member, from_leader) = mpsc::unbounded_channel();
+        let (to_leader, mut from_member) = mpsc::unbounded_channel();
+        let link = leader.link_up(node, to_member);
+        let (leader, node) = (leader.clone(), node.clone());
+        tokio::spawn(async move {
+            while let Some(message) = from_member.recv().await {
+                leader.hear(&node, message);
+            }
+            leader.link_down(&node, link);
+        });
+        return Ok((to_leader, from_leader));
+    }
+    let address = agent.collectives.address(&run.plan.leader).ok_or("its address is not known")?;
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let socket = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
+    let socket = socket.map_err(|_| "it does not answer".to_owned())?.map_err(|error| text(&error))?;
+    socket.set_nodelay(true).map_err(|error| text(&error))?;
+    let config = trust::client_config(&agent.start.trust, &[ALPN_PEER]).map_err(|error| text(&error))?;
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect(trust::server_name(), socket)
+        .await
+        .map_err(|error| text(&error))?;
+    let hello = PeerHello {
+        version: VERSION,
+        token: agent.start.trust.token.clone(),
+        job: agent.start.job_id.clone(),
+        generation: run.plan.generation,
+        node: node.clone(),
+        purpose: Purpose::Link,
+    };
+    send_async(&mut stream, &hello).await.map_err(|error| text(&error))?;
+    match receive_async(&mut stream).await.map_err(|error: FrameError| text(&error))? {
+        PeerWelcome::Welcome => {}
+        PeerWelcome::Refused(reason) => return Err(reason),
+    }
+    Ok(carry(stream))
+}
+
+/// Makes a pair of channels of a connection; both end with it.
+pub(super) fn carry<S, Out, In>(stream: S) -> (mpsc::UnboundedSender<Out>, mpsc::UnboundedReceiver<In>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+    Out: serde::Serialize + Send + Sync + 'static,
+    In: serde::de::DeserializeOwned + Send + 'static,
+{
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let (out_sender, mut out_receiver) = mpsc::unbounded_channel::<Out>();
+    let (in_sender, in_receiver) = mpsc::unbounded_channel();
+    let reading = tokio::spawn(async move {
+        while let Ok(message) = receive_async(&mut reader).await {
+            if in_sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    tokio::spawn(async move {
+        while let Some(message) = out_receiver.recv().await {
+            if send_async(&mut writer, &message).await.is_err() {
+                break;
+            }
+        }
+        // Nobody sends any more: the link is given up, and the other end is to notice.
+        reading.abort();
+    });
+    (out_sender, in_receiver)
+}

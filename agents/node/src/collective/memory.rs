@@ -1,0 +1,201 @@
+//! What an agent must not forget when it dies alone: two small files in the control directory.
+//!
+//! They have to survive the process, not the node (a node that is lost takes its control directory along), so they are
+//! replaced by rename but not synced: a collective must not wait for a disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use holdfast_wire::rank::{CallError, Reply};
+use holdfast_wire::run::RunPlan;
+use holdfast_wire::{CheckpointId, Generation};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::events::lock;
+
+/// The run that was taken on.
+const RUN: &str = "holdfast.run";
+/// What this node knows of the checkpoints of the run.
+const MEMBER: &str = "holdfast.member";
+/// The leader's results.
+const LEADER: &str = "holdfast.leader";
+
+/// A damaged state file would be ours to explain; none of them is ever this large.
+const LARGEST: u64 = 256 << 20;
+
+/// What a node knows of the run's checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// The run that this is about.
+    pub generation: Generation,
+    /// The checkpoint between start and complete.
+    pub open: Option<CheckpointId>,
+    /// The checkpoint that the run restarts from, until the first start.
+    pub restart: Option<CheckpointId>,
+}
+
+impl Memory {
+    /// At the beginning of a run.
+    pub fn fresh(generation: Generation) -> Self {
+        Memory { generation, open: None, restart: None }
+    }
+}
+
+/// [`Memory`], kept on disk.
+#[derive(Debug)]
+pub struct Remembered {
+    path: PathBuf,
+    memory: Mutex<Memory>,
+}
+
+impl Remembered {
+    /// What is on disk about this generation, or a fresh start.
+    pub fn open(control: &Path, generation: Generation) -> Self {
+        let path = control.join(MEMBER);
+        let known = read::<Memory>(&path).filter(|memory| memory.generation == generation);
+        Remembered { path, memory: Mutex::new(known.unwrap_or(Memory::fresh(generation))) }
+    }
+
+    /// A copy of it.
+    pub fn read(&self) -> Memory {
+        *lock(&self.memory)
+    }
+
+    /// Changes it, on disk first.
+    pub fn change(&self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
+        let mut memory = lock(&self.memory);
+        let mut changed = *memory;
+        change(&mut changed);
+        if changed != *memory {
+            write(&self.path, &changed)?;
+            *memory = changed;
+        }
+        Ok(())
+    }
+}
+
+/// What the leader must not forget: enough to answer the last collective again, and to go on with the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeaderMemory {
+    /// The run.
+    pub generation: Generation,
+    /// The last collective that ended.
+    pub seq: u64,
+    /// Its results.
+    pub outcome: Outcome,
+    /// The newest checkpoint id that was given out.
+    pub last: CheckpointId,
+    /// The checkpoint between start and complete.
+    pub open: Option<CheckpointId>,
+    /// The newest checkpoint that is complete in cache.
+    pub complete: Option<CheckpointId>,
+    /// What the run restarted from, until the ranks confirm that they could read it.
+    pub restart: Option<Restarted>,
+}
+
+/// What was restarted from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarted {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Its directory below the prefix, if it was fetched.
+    pub fetched: Option<String>,
+}
+
+impl LeaderMemory {
+    /// At the beginning of a run.
+    pub fn fresh(generation: Generation) -> Self {
+        LeaderMemory {
+            generation,
+            seq: 0,
+            outcome: Ok(Reply::Done),
+            last: CheckpointId::NONE,
+            open: None,
+            complete: None,
+            restart: None,
+        }
+    }
+
+    /// What is on disk about this generation, or a fresh start.
+    pub fn open(control: &Path, generation: Generation) -> Self {
+        read::<LeaderMemory>(&control.join(LEADER))
+            .filter(|memory| memory.generation == generation)
+            .unwrap_or_else(|| LeaderMemory::fresh(generation))
+    }
+
+    /// Puts it on disk.
+    pub fn save(&self, control: &Path) -> io::Result<()> {
+        write(&control.join(LEADER), self)
+    }
+}
+
+/// What a collective gives back: every rank gets the same, and its agent adds what is local (paths, file names).
+pub type Outcome = Result<Reply, CallError>;
+
+/// The plan of the run that an earlier agent on this node had taken on.
+pub fn read_plan(control: &Path) -> Option<RunPlan> {
+    read(&control.join(RUN))
+}
+
+/// Remembers the plan.
+pub fn write_plan(control: &Path, plan: &RunPlan) -> io::Result<()> {
+    write(&control.join(RUN), plan)
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    if !metadata.is_file() || metadata.len() > LARGEST {
+        tracing::warn!(path = %path.display(), "this is not a state file of ours; it is ignored");
+        return None;
+    }
+    let parsed = fs::read(path).map_err(|error| error.to_string()).and_then(|bytes| {
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+    });
+    match parsed {
+        Ok(value) => Some(value),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), error, "the state file cannot be read; it is ignored");
+            None
+        }
+    }
+}
+
+fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, serde_json::to_vec(value).map_err(io::Error::other)?)?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_is_there_for_the_next_agent_of_the_same_generation_only() {
+        let control = tempfile::tempdir().unwrap();
+        let remembered = Remembered::open(control.path(), Generation(2));
+        remembered.change(|memory| memory.open = Some(CheckpointId(7))).unwrap();
+        assert_eq!(Remembered::open(control.path(), Generation(2)).read().open, Some(CheckpointId(7)));
+        assert_eq!(Remembered::open(control.path(), Generation(3)).read().open, None);
+    }
+
+    #[test]
+    fn a_damaged_state_file_is_a_fresh_start() {
+        let control = tempfile::tempdir().unwrap();
+        fs::write(control.path().join(LEADER), b"{\"generation\":1,").unwrap();
+        assert_eq!(LeaderMemory::open(control.path(), Generation(1)), LeaderMemory::fresh(Generation(1)));
+    }
+
+    #[test]
+    fn the_leader_s_last_results_survive() {
+        let control = tempfile::tempdir().unwrap();
+        let mut memory = LeaderMemory::fresh(Generation(1));
+        memory.seq = 4;
+        memory.outcome = Ok(Reply::Flag(true));
+        memory.save(control.path()).unwrap();
+        assert_eq!(LeaderMemory::open(control.path(), Generation(1)), memory);
+    }
+}

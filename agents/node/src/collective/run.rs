@@ -1,0 +1,222 @@
+//! The run in force, and taking one on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use holdfast_wire::agent::{PeersUpdate, RunAccepted};
+use holdfast_wire::peer::ToLeader;
+use holdfast_wire::run::RunPlan;
+use holdfast_wire::{Generation, NodeName, Rank};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use super::leader::{self, Leader};
+use super::member::{self, Calls};
+use super::memory::{self, Remembered};
+use crate::agent::Agent;
+use crate::events::lock;
+use crate::ranks;
+use crate::store::StoreError;
+
+/// The run and its collectives.
+#[derive(Debug)]
+pub struct Collectives {
+    run: watch::Sender<Option<Arc<Run>>>,
+    addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
+}
+
+impl Default for Collectives {
+    fn default() -> Self {
+        Collectives { run: watch::Sender::new(None), addresses: Mutex::default() }
+    }
+}
+
+/// One generation, as this agent takes part in it.
+#[derive(Debug)]
+pub struct Run {
+    /// Who runs where, and the settings.
+    pub plan: Arc<RunPlan>,
+    /// This agent was restarted in the middle of it: ranks may be at different calls, so nothing waits for the others.
+    pub adopted: bool,
+    /// Calls of this node's ranks that are not answered yet.
+    pub calls: Calls,
+    /// What is said to the leader goes in here.
+    pub to_leader: mpsc::UnboundedSender<ToLeader>,
+    /// What this node knows of the run's checkpoints.
+    pub memory: Remembered,
+    /// If this is the run's first node.
+    pub leader: Option<Arc<Leader>>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl Run {
+    /// The ranks on this node.
+    pub fn local_ranks(&self, node: &NodeName) -> &[Rank] {
+        self.plan.node(node).map_or(&[], |node| &node.ranks)
+    }
+
+    /// Ends the run's tasks.
+    fn end(&self) {
+        for task in lock(&self.tasks).drain(..) {
+            task.abort();
+        }
+        self.calls.abandon();
+    }
+}
+
+impl Collectives {
+    /// The run in force.
+    pub fn run(&self) -> Option<Arc<Run>> {
+        self.run.borrow().clone()
+    }
+
+    /// Its plan.
+    pub fn plan(&self) -> Option<Arc<RunPlan>> {
+        self.run.borrow().as_ref().map(|run| run.plan.clone())
+    }
+
+    /// Where the agent of this node listens.
+    pub fn address(&self, node: &NodeName) -> Option<SocketAddr> {
+        lock(&self.addresses).get(node).copied()
+    }
+
+    /// Waits until this agent serves `generation` or a newer one; returns which.
+    pub async fn reached(&self, generation: Generation) -> Generation {
+        let mut run = self.run.subscribe();
+        let reached = run
+            .wait_for(|run| run.as_ref().is_some_and(|run| run.plan.generation >= generation))
+            .await
+            .ok()
+            .and_then(|run| run.as_ref().map(|run| run.plan.generation));
+        reached.unwrap_or(Generation::NONE)
+    }
+
+    /// Takes over new addresses of the run's agents.
+    pub fn update_addresses(&self, update: PeersUpdate) {
+        lock(&self.addresses).extend(update.addresses);
+    }
+}
+
+/// Why a run could not be taken on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A newer generation is in force.
+    #[error("generation {asked} is over: this agent serves generation {serving}")]
+    Old {
+        /// What was asked for.
+        asked: Generation,
+        /// What is in force.
+        serving: Generation,
+    },
+    /// The plan does not fit together.
+    #[error("the plan of generation {generation} cannot be used: {why}")]
+    Unusable {
+        /// Of which run.
+        generation: Generation,
+        /// What is wrong.
+        why: String,
+    },
+    /// The state could not be put on disk.
+    #[error("the run could not be recorded in {directory}: {source}; is the file system full or read-only?")]
+    Record {
+        /// The control directory.
+        directory: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The filemaps could not be set up.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Takes on a generation: kills older ranks, cuts older streams, records the plan, sets up the filemaps, connects to the
+/// leader. The same plan again changes nothing.
+pub async fn begin_run(agent: &Arc<Agent>, plan: RunPlan) -> Result<RunAccepted, RunError> {
+    let accepted = RunAccepted { socket: agent.paths.socket() };
+    if let Some(serving) = agent.collectives.plan() {
+        if serving.generation > plan.generation {
+            return Err(RunError::Old { asked: plan.generation, serving: serving.generation });
+        }
+        if *serving == plan {
+            return Ok(accepted);
+        }
+    }
+    let before = Generation(plan.generation.0.saturating_sub(1));
+    let reason = format!("generation {} begins", plan.generation);
+    ranks::kill(agent, &holdfast_wire::agent::KillRequest { generation: before, reason }).await;
+    agent.ranks.fence(plan.generation);
+    agent.streams.fence(plan.generation);
+    if let Some(old) = agent.collectives.run() {
+        old.end();
+    }
+    let plan = Arc::new(plan);
+    let prepared = {
+        let (agent, plan) = (agent.clone(), plan.clone());
+        tokio::task::spawn_blocking(move || prepare(&agent, &plan)).await
+    };
+    prepared.unwrap_or_else(|error| {
+        Err(RunError::Unusable { generation: plan.generation, why: format!("the agent failed: {error}") })
+    })?;
+    start(agent, plan, false)?;
+    Ok(accepted)
+}
+
+fn prepare(agent: &Agent, plan: &RunPlan) -> Result<(), RunError> {
+    let local = plan.node(&agent.start.node).map_or(&[][..], |node| &node.ranks);
+    let bases: Vec<String> = plan.settings.caches.iter().map(|cache| cache.base.clone()).collect();
+    agent.store.begin_run(local, &bases)?;
+    let nodes = plan.nodes.iter().filter(|node| !node.ranks.is_empty()).count();
+    agent.store.write_nodes(u32::try_from(nodes).unwrap_or(u32::MAX))?;
+    let control = agent.paths.control();
+    memory::write_plan(&control, plan)
+        .map_err(|source| RunError::Record { directory: control.display().to_string(), source })
+}
+
+/// Takes up the run again that the control directory knows of, after the agent was restarted.
+pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
+    let plan = Arc::new(memory::read_plan(&agent.paths.control())?);
+    // Not a node of that run any more, or a control directory of somebody else's run: nothing to adopt.
+    plan.node(&agent.start.node)?;
+    let generation = plan.generation;
+    // The filemaps are as the earlier agent left them; this only tells whose they are.
+    let prepared = {
+        let (agent, plan) = (agent.clone(), plan.clone());
+        tokio::task::spawn_blocking(move || prepare(&agent, &plan)).await
+    };
+    let prepared = prepared.unwrap_or_else(|error| Err(RunError::Unusable { generation, why: error.to_string() }));
+    match prepared.and_then(|()| start(agent, plan, true)) {
+        Ok(()) => Some(generation),
+        Err(error) => {
+            tracing::warn!(%generation, %error, "the run in the control directory could not be taken up");
+            None
+        }
+    }
+}
+
+fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, adopted: bool) -> Result<(), RunError> {
+    let unusable = |why: String| RunError::Unusable { generation: plan.generation, why };
+    lock(&agent.collectives.addresses).extend(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
+    let (to_leader, from_ranks) = mpsc::unbounded_channel();
+    let leader = if plan.leader == agent.start.node {
+        Some(Arc::new(Leader::new(agent, plan.clone()).map_err(unusable)?))
+    } else {
+        None
+    };
+    let run = Arc::new(Run {
+        calls: Calls::default(),
+        adopted,
+        to_leader,
+        memory: Remembered::open(&agent.paths.control(), plan.generation),
+        leader: leader.clone(),
+        tasks: Mutex::default(),
+        plan,
+    });
+    let mut tasks = vec![tokio::spawn(member::keep_link(agent.clone(), run.clone(), from_ranks)).abort_handle()];
+    if let Some(leader) = leader {
+        tasks.push(tokio::spawn(leader::lead(agent.clone(), leader)).abort_handle());
+    }
+    *lock(&run.tasks) = tasks;
+    agent.collectives.run.send_replace(Some(run));
+    Ok(())
+}

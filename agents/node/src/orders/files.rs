@@ -1,0 +1,150 @@
+//! The files of one rank on one connection: a greeting that names them, their bytes, one after the other, and an
+//! acknowledgement when the receiver has them all.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use holdfast_core::control::meta::Meta;
+use holdfast_core::kvtree::file as hash_file;
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::peer::Member;
+use holdfast_wire::{CheckpointId, NodeName, Rank, frame};
+use serde::{Deserialize, Serialize};
+
+use super::copying::buffer;
+use super::{Result, Trouble, Work, rank_directory};
+use crate::convert;
+use crate::events::Working;
+use crate::paths::base_name;
+use crate::stream::{Incoming, Outgoing};
+
+/// What comes.
+#[derive(Debug, Serialize, Deserialize)]
+struct Greeting {
+    /// The rank that owns the files, and its descriptor.
+    owner: Member,
+    /// Each file's meta data, as a hash file, in the order in which the receiver is to add them.
+    files: Vec<Base64>,
+}
+
+/// One byte back: everything arrived and is on disk.
+const RECEIVED: u8 = 0x06;
+
+/// How the receiver keeps the files.
+pub(super) enum Keep<'a> {
+    /// They are a rank's that lives here now.
+    Own,
+    /// They are copies for a neighbour: in the slot of this local rank, marked with the node of their owner.
+    Copy {
+        /// The local rank.
+        slot: Rank,
+        /// The owner's node.
+        owner: &'a NodeName,
+    },
+}
+
+impl Work<'_> {
+    /// Sends all files of a rank, redundancy files included, and waits until the receiver has them.
+    pub(super) fn send_files(&self, stream: &mut Outgoing, checkpoint: CheckpointId, owner: &Member, working: &Working) -> Result<()> {
+        let directory = rank_directory(self.agent, checkpoint, owner.rank)?;
+        let mut metas = Vec::new();
+        // The filemap lists the newest first; the receiver adds them in the order in which they were made.
+        for name in self.agent.store.files(checkpoint, owner.rank).into_iter().rev() {
+            let meta = Meta::read(&directory.join(&name)).map_err(|error| Trouble::Other(error.to_string()))?;
+            metas.push(meta);
+        }
+        let files = metas.iter().map(|meta| Base64(hash_file::encode(&meta.to_tree()))).collect();
+        frame::send(stream, &Greeting { owner: owner.clone(), files })?;
+        let mut buffer = buffer(self.run.plan.settings.copy_bytes);
+        for meta in &metas {
+            send_file(stream, &directory.join(&meta.file), meta.size, &mut buffer, working)?;
+        }
+        stream.flush().map_err(Trouble::file("send files of", &directory))?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer).map_err(|error| Trouble::Frame(error.into()))?;
+        if answer[0] == RECEIVED { Ok(()) } else { Err(Trouble::Other("the receiver could not keep the files".into())) }
+    }
+
+    /// Receives all files of a rank, each entry on disk before its file.
+    pub(super) fn receive_files(&self, stream: &mut Incoming, checkpoint: CheckpointId, rank: Rank, keep: &Keep<'_>) -> Result<()> {
+        let greeting: Greeting = frame::receive(stream)?;
+        if greeting.owner.rank != rank {
+            return Err(Trouble::Other(format!("files of rank {} came where those of rank {rank} are due", greeting.owner.rank)));
+        }
+        let metas = greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
+        let total: u64 = metas.iter().map(|meta| meta.size).sum();
+        let working = self.agent.progress.begin("transfer", checkpoint, total);
+        let store = &self.agent.store;
+        let descriptor = convert::from_wire(&greeting.owner.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
+        let slot = match keep {
+            Keep::Own => rank,
+            Keep::Copy { slot, .. } => *slot,
+        };
+        store.delete_rank(checkpoint, rank)?;
+        let tree = if slot == rank { descriptor.to_tree() } else { descriptor.to_neighbour_tree() };
+        store.set_descriptor(checkpoint, slot, rank, &tree)?;
+        store.make_directory(checkpoint, &tree)?;
+        if let Keep::Copy { owner, .. } = keep {
+            store.set_partner(checkpoint, slot, rank, owner)?;
+        }
+        store.set_expected(checkpoint, slot, rank, u32::try_from(metas.len()).unwrap_or(u32::MAX))?;
+        let mut buffer = buffer(self.run.plan.settings.copy_bytes);
+        for meta in &metas {
+            let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
+            receive_file(stream, &path, meta, &mut buffer, &working)?;
+            meta.write(&path).map_err(|error| Trouble::Other(error.to_string()))?;
+        }
+        stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(|error| Trouble::Frame(error.into()))
+    }
+}
+
+fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> {
+    let wrong = |why: String| Trouble::Other(format!("a peer announced a file with impossible meta data: {why}"));
+    let (tree, _) = hash_file::decode(packed).map_err(|error| wrong(error.to_string()))?;
+    let meta = Meta::from_tree(&tree).map_err(|error| wrong(error.to_string()))?;
+    base_name(&meta.file).ok().filter(|name| *name == meta.file).ok_or_else(|| wrong(format!("file name {:?}", meta.file)))?;
+    if meta.checkpoint != checkpoint || meta.rank != rank {
+        return Err(wrong(format!("{} is of checkpoint {} and rank {}", meta.file, meta.checkpoint, meta.rank)));
+    }
+    Ok(meta)
+}
+
+fn send_file(stream: &mut Outgoing, path: &Path, size: u64, buffer: &mut [u8], working: &Working) -> Result<()> {
+    let mut file = File::open(path).map_err(Trouble::file("open", path))?;
+    let mut left = size;
+    while left > 0 {
+        let want = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let read = file.read(&mut buffer[..want]).map_err(Trouble::file("read", path))?;
+        if read == 0 {
+            return Err(Trouble::Other(format!("{} is shorter than its meta data says", path.display())));
+        }
+        stream.write_all(&buffer[..read]).map_err(|error| Trouble::Frame(error.into()))?;
+        working.advance(read as u64);
+        left -= read as u64;
+    }
+    Ok(())
+}
+
+fn receive_file(stream: &mut Incoming, path: &Path, meta: &Meta, buffer: &mut [u8], working: &Working) -> Result<()> {
+    let mut file = File::create(path).map_err(Trouble::file("create", path))?;
+    let mut crc = crc32fast::Hasher::new();
+    let mut left = meta.size;
+    while left > 0 {
+        let want = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        stream.read_exact(&mut buffer[..want]).map_err(|error| Trouble::Frame(error.into()))?;
+        crc.update(&buffer[..want]);
+        file.write_all(&buffer[..want]).map_err(Trouble::file("write", path))?;
+        working.advance(want as u64);
+        left -= want as u64;
+    }
+    file.sync_all().map_err(Trouble::file("bring to disk", path))?;
+    let found = crc.finalize();
+    match meta.crc {
+        Some(expected) if expected != found => Err(Trouble::Other(format!(
+            "{}: its CRC32 is {found:#010x} instead of {expected:#010x}: it was damaged in cache",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}

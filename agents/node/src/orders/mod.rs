@@ -1,0 +1,235 @@
+//! The steps that a leader can order. Each can be repeated: an agent that was restarted gets its order again.
+//!
+//! * [`seal`]: check the ranks' files, write their meta files;
+//! * [`encode`]: make redundancy, around a ring (XOR) or as copies (PARTNER);
+//! * [`rebuild`]: a lost member, along a chain;
+//! * [`transfer`]: the files of a rank to where it lives now;
+//! * [`fetch`] and [`flush`]: from and to the prefix directory.
+
+mod copying;
+mod encode;
+mod fetch;
+mod files;
+mod flush;
+mod pieces;
+mod rebuild;
+mod seal;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use holdfast_core::redundancy::RedundancyError;
+use holdfast_wire::agent::{HaltState, Locations};
+use holdfast_wire::frame::FrameError;
+use holdfast_wire::peer::{Member, Order, OrderError, OrderResult};
+use holdfast_wire::{CheckpointId, Rank};
+
+use crate::agent::Agent;
+use crate::collective::Run;
+use crate::convert;
+use crate::halt::Moment;
+use crate::store::StoreError;
+use crate::stream::StreamError;
+
+/// Carries out one order. Blocks.
+pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> Result<OrderResult, OrderError> {
+    let work = Work { agent, run, order };
+    let result = match what {
+        Order::Inventory => Ok(OrderResult::Inventory(crate::inventory::inventory(agent))),
+        Order::Delete { checkpoints, all_but } => work.delete(&checkpoints, all_but),
+        Order::Prepare { checkpoint, delete, members } => work.prepare(checkpoint, &delete, &members),
+        Order::Seal { checkpoint, ranks, crc } => work.seal(checkpoint, ranks, crc),
+        Order::Encode { checkpoint, groups, crc, only } => work.encode(checkpoint, &groups, crc, only.as_deref()),
+        Order::Commit { checkpoint } => work.commit(checkpoint),
+        Order::Discard { checkpoint, ranks } => work.discard(checkpoint, &ranks),
+        Order::Transfer { checkpoint, outgoing, incoming } => work.transfer(checkpoint, &outgoing, &incoming),
+        Order::Adopt { checkpoint, members } => work.adopt(checkpoint, &members),
+        Order::Rebuild { checkpoint, groups } => work.rebuild(checkpoint, &groups),
+        Order::Fetch { checkpoint, directory, ranks, total_ranks } => {
+            work.fetch(checkpoint, &directory, &ranks, total_ranks)
+        }
+        Order::Flush { checkpoint, directory, bandwidth, crc } => work.flush(checkpoint, &directory, bandwidth, crc),
+        Order::Note { checkpoint, locations } => work.note(checkpoint, locations),
+        Order::Halt { state } => work.take_over_halt(&state),
+    };
+    agent.streams.settled(order);
+    result.map_err(|trouble| OrderError { lost_peer: trouble.lost_peer(), message: trouble.to_string() })
+}
+
+/// The directory of a rank's files of a checkpoint on this node.
+pub fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
+    let descriptor = agent.store.descriptor(checkpoint, rank).unwrap_or_default();
+    agent.store.directory(checkpoint, &descriptor).map(|(_, real)| real)
+}
+
+/// Why an order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    /// The filemaps.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A peer.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// What a peer said.
+    #[error("a peer was lost: {0}")]
+    Frame(#[from] FrameError),
+    /// The redundancy itself.
+    #[error(transparent)]
+    Redundancy(#[from] RedundancyError),
+    /// A file.
+    #[error("{doing} {path}: {source}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Trouble {
+    /// True if a peer was lost on the way, so that trying again makes sense.
+    fn lost_peer(&self) -> bool {
+        match self {
+            Trouble::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) => false,
+            Trouble::Stream(_) | Trouble::Frame(_) => true,
+            Trouble::Redundancy(error) => error.is_lost_link(),
+            Trouble::Store(_) | Trouble::File { .. } | Trouble::Other(_) => false,
+        }
+    }
+
+    fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Trouble {
+        let path = path.into();
+        move |source| Trouble::File { doing, path, source }
+    }
+}
+
+type Result<T, E = Trouble> = std::result::Result<T, E>;
+
+/// One order being carried out.
+struct Work<'a> {
+    agent: &'a Arc<Agent>,
+    run: &'a Arc<Run>,
+    order: u64,
+}
+
+impl Work<'_> {
+    /// The ranks on this node.
+    fn local(&self) -> &[Rank] {
+        self.run.local_ranks(&self.agent.start.node)
+    }
+
+    fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<OrderResult> {
+        let store = &self.agent.store;
+        let others = all_but.map(|keep| store.checkpoints().into_iter().filter(|id| *id != keep).collect::<Vec<_>>());
+        for id in checkpoints.iter().copied().chain(others.into_iter().flatten()) {
+            store.delete(id)?;
+            store.forget_location(id)?;
+            self.remember(|memory| {
+                memory.open = memory.open.filter(|open| *open != id);
+                memory.restart = memory.restart.filter(|restart| *restart != id);
+            })?;
+        }
+        Ok(OrderResult::Done)
+    }
+
+    fn prepare(&self, checkpoint: CheckpointId, delete: &[CheckpointId], members: &[Member]) -> Result<OrderResult> {
+        self.delete(delete, None)?;
+        for member in members {
+            let descriptor = self.descriptor(member)?;
+            // The entry first: a directory that nobody knows of would never be deleted.
+            self.agent.store.set_descriptor(checkpoint, member.rank, member.rank, &descriptor)?;
+            self.agent.store.make_directory(checkpoint, &descriptor)?;
+        }
+        self.remember(|memory| {
+            memory.open = Some(checkpoint);
+            memory.restart = None;
+        })?;
+        Ok(OrderResult::Done)
+    }
+
+    fn commit(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
+        for rank in self.local() {
+            let files = self.agent.store.files(checkpoint, *rank).len();
+            self.agent.store.set_expected(checkpoint, *rank, *rank, u32::try_from(files).unwrap_or(u32::MAX))?;
+        }
+        self.remember(|memory| memory.open = memory.open.filter(|open| *open != checkpoint))?;
+        self.remember_restart(checkpoint)?;
+        Ok(OrderResult::Done)
+    }
+
+    fn adopt(&self, checkpoint: CheckpointId, members: &[Member]) -> Result<OrderResult> {
+        for member in members {
+            self.agent.store.move_rank_to_slot(member.rank, member.rank)?;
+            let descriptor = self.descriptor(member)?;
+            let known = self.agent.store.descriptor(checkpoint, member.rank);
+            // Writing what is there already would only change the order of its elements.
+            if !known.is_some_and(|known| known.same_content(&descriptor)) {
+                self.agent.store.set_descriptor(checkpoint, member.rank, member.rank, &descriptor)?;
+            }
+            self.agent.store.make_directory(checkpoint, &descriptor)?;
+        }
+        self.remember_restart(checkpoint)?;
+        Ok(OrderResult::Done)
+    }
+
+    fn discard(&self, checkpoint: CheckpointId, ranks: &[Rank]) -> Result<OrderResult> {
+        for rank in ranks {
+            self.agent.store.delete_rank(checkpoint, *rank)?;
+        }
+        Ok(OrderResult::Done)
+    }
+
+    fn note(&self, checkpoint: CheckpointId, locations: Locations) -> Result<OrderResult> {
+        self.agent.store.note(checkpoint, locations)?;
+        Ok(OrderResult::Done)
+    }
+
+    fn take_over_halt(&self, state: &HaltState) -> Result<OrderResult> {
+        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.run.plan.settings);
+        self.agent.halt.take_over(state, &moment).map_err(|error| Trouble::Other(error.to_string()))?;
+        Ok(OrderResult::Done)
+    }
+
+    fn descriptor(&self, member: &Member) -> Result<holdfast_core::kvtree::Tree> {
+        convert::to_tree(&member.descriptor).map_err(|error| Trouble::Other(format!("rank {}: {error}", member.rank)))
+    }
+
+    /// Between init and the first start, routed files are looked for in this checkpoint.
+    fn remember_restart(&self, checkpoint: CheckpointId) -> Result<()> {
+        self.remember(|memory| {
+            if memory.open.is_none() {
+                memory.restart = Some(checkpoint);
+            }
+        })
+    }
+
+    fn remember(&self, change: impl FnOnce(&mut crate::collective::memory::Memory)) -> Result<()> {
+        self.run.memory.change(change).map_err(Trouble::file("record the run's checkpoints in", self.agent.paths.control()))
+    }
+
+    /// Does the same for several things at once, each on a thread of its own; the first error wins when all are done.
+    fn in_parallel<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+        let work = &work;
+        let results: Vec<Result<R>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
+            let joined = threads.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Trouble::Other("a thread of the agent failed".to_owned())))
+            });
+            joined.collect()
+        });
+        results.into_iter().collect()
+    }
+
+    /// The files of local ranks, as answer.
+    fn routed(&self, checkpoint: CheckpointId) -> BTreeMap<Rank, Vec<String>> {
+        self.local().iter().map(|rank| (*rank, self.agent.store.files(checkpoint, *rank))).collect()
+    }
+}

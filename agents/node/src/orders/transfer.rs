@@ -1,0 +1,63 @@
+//! Files of ranks that live on another node now.
+
+use std::time::Duration;
+
+use holdfast_core::control::meta::Meta;
+use holdfast_wire::CheckpointId;
+use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
+
+use super::files::Keep;
+use super::{Result, Trouble, Work, rank_directory};
+use crate::convert::{from_tree, to_wire};
+use crate::stream;
+
+/// How long the sender may take to come: its agent may have to be restarted first.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Work<'_> {
+    pub(super) fn transfer(&self, checkpoint: CheckpointId, outgoing: &[Outgoing], incoming: &[Member]) -> Result<OrderResult> {
+        enum Step<'a> {
+            Send(&'a Outgoing),
+            Receive(&'a Member),
+        }
+        let steps: Vec<Step<'_>> =
+            outgoing.iter().map(Step::Send).chain(incoming.iter().map(Step::Receive)).collect();
+        self.in_parallel(&steps, |step| match step {
+            Step::Send(step) => self.send_away(checkpoint, step),
+            Step::Receive(member) => self.receive_home(checkpoint, member),
+        })?;
+        Ok(OrderResult::Done)
+    }
+
+    fn send_away(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
+        let store = &self.agent.store;
+        let descriptor = store.descriptor(checkpoint, step.rank).unwrap_or_default();
+        let descriptor = from_tree(&descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
+        let owner = Member { rank: step.rank, descriptor: to_wire(&descriptor) };
+        let total = self.bytes_of(checkpoint, step)?;
+        let working = self.agent.progress.begin("transfer", checkpoint, total);
+        let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
+        let mut stream = stream::connect(self.agent, self.run.plan.generation, &step.to, purpose)?;
+        self.send_files(&mut stream, checkpoint, &owner, &working)?;
+        if !step.keep {
+            store.delete_rank(checkpoint, step.rank)?;
+        }
+        Ok(())
+    }
+
+    fn receive_home(&self, checkpoint: CheckpointId, member: &Member) -> Result<()> {
+        // An order that is repeated after this rank arrived, and its source deleted its own.
+        if self.agent.store.partner(checkpoint, member.rank).is_none() && self.agent.store.has(checkpoint, member.rank) {
+            return Ok(());
+        }
+        let purpose = Purpose::Files(FilesKey { order: self.order, rank: member.rank });
+        let mut stream = self.agent.streams.claim(self.run.plan.generation, &purpose, PATIENCE)?;
+        self.receive_files(&mut stream, checkpoint, member.rank, &Keep::Own)
+    }
+
+    fn bytes_of(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<u64> {
+        let directory = rank_directory(self.agent, checkpoint, step.rank)?;
+        let names = self.agent.store.files(checkpoint, step.rank);
+        Ok(names.iter().filter_map(|name| Meta::read(&directory.join(name)).ok()).map(|meta| meta.size).sum())
+    }
+}

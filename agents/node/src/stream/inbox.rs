@@ -1,0 +1,148 @@
+//! Streams that have arrived and wait for the thread whose order they belong to.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use holdfast_wire::Generation;
+use holdfast_wire::peer::Purpose;
+
+use super::{Incoming, StreamError};
+use crate::events::lock;
+
+/// Connections to and from peers.
+#[derive(Debug, Default)]
+pub struct Streams {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The oldest generation that still counts.
+    generation: Option<Generation>,
+    waiting: HashMap<String, (Generation, Incoming)>,
+    /// Every open bulk connection, to be cut when its run or its order is over.
+    open: Vec<Open>,
+    /// Orders that were given up, newest last.
+    cancelled: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+struct Open {
+    generation: Generation,
+    order: Option<u64>,
+    socket: TcpStream,
+}
+
+/// How many cancelled orders are remembered: those that may still be waited for.
+const CANCELLED: usize = 64;
+
+impl Streams {
+    /// Takes in a stream from a peer.
+    pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: Incoming) {
+        let mut state = lock(&self.state);
+        if Some(generation) < state.generation {
+            return;
+        }
+        if let Some(socket) = incoming.socket() {
+            state.open.push(Open { generation, order: order_of(&purpose), socket });
+        }
+        state.waiting.insert(key(generation, &purpose), (generation, incoming));
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    /// Waits for the stream of this purpose. Blocks.
+    pub fn claim(&self, generation: Generation, purpose: &Purpose, patience: Duration) -> Result<Incoming, StreamError> {
+        let key = key(generation, purpose);
+        let until = Instant::now() + patience;
+        let mut state = lock(&self.state);
+        loop {
+            if Some(generation) < state.generation {
+                return Err(StreamError::Over(generation));
+            }
+            if order_of(purpose).is_some_and(|order| state.cancelled.contains(&order)) {
+                return Err(StreamError::Cancelled);
+            }
+            if let Some((_, incoming)) = state.waiting.remove(&key) {
+                return Ok(incoming);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(StreamError::NobodyCame { what: format!("{purpose:?}"), seconds: patience.as_secs() });
+            }
+            (state, _) = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Remembers a stream to a peer, so that it can be cut.
+    pub(super) fn remember(&self, generation: Generation, purpose: &Purpose, socket: TcpStream) -> Result<(), StreamError> {
+        let mut state = lock(&self.state);
+        if Some(generation) < state.generation {
+            return Err(StreamError::Over(generation));
+        }
+        let order = order_of(purpose);
+        if order.is_some_and(|order| state.cancelled.contains(&order)) {
+            return Err(StreamError::Cancelled);
+        }
+        // Forget what both sides have closed, so that the list stays as long as what is open.
+        state.open.retain(|open| open.socket.peer_addr().is_ok());
+        state.open.push(Open { generation, order, socket });
+        Ok(())
+    }
+
+    /// Everything before `generation` is over: its streams are cut, and the threads on them see an error.
+    pub fn fence(&self, generation: Generation) {
+        let mut state = lock(&self.state);
+        state.generation = state.generation.max(Some(generation));
+        state.waiting.retain(|_, (of, _)| *of >= generation);
+        cut(&mut state.open, |open| open.generation < generation);
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    /// The order was given up: its streams are cut, and nobody waits for it any more.
+    pub fn cancel(&self, order: u64) {
+        let mut state = lock(&self.state);
+        if state.cancelled.len() == CANCELLED {
+            state.cancelled.pop_front();
+        }
+        state.cancelled.push_back(order);
+        cut(&mut state.open, |open| open.order == Some(order));
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    /// A transfer on this socket ended well: nothing is left to cut.
+    pub fn settled(&self, order: u64) {
+        lock(&self.state).open.retain(|open| open.order != Some(order));
+    }
+}
+
+fn cut(open: &mut Vec<Open>, over: impl Fn(&Open) -> bool) {
+    open.retain(|open| {
+        let over = over(open);
+        if over {
+            let _ = open.socket.shutdown(Shutdown::Both);
+        }
+        !over
+    });
+}
+
+fn order_of(purpose: &Purpose) -> Option<u64> {
+    match purpose {
+        Purpose::Link => None,
+        Purpose::Ring(ring) => Some(ring.order),
+        Purpose::Files(files) => Some(files.order),
+    }
+}
+
+fn key(generation: Generation, purpose: &Purpose) -> String {
+    match purpose {
+        Purpose::Link => format!("{generation}/link"),
+        Purpose::Ring(ring) => format!("{generation}/ring/{}/{}/{}", ring.order, ring.group_id, ring.to_member),
+        Purpose::Files(files) => format!("{generation}/files/{}/{}", files.order, files.rank),
+    }
+}

@@ -1,0 +1,162 @@
+//! The command line of the heat application.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::geometry::Size;
+use crate::spec::quantity::parse_duration;
+
+/// Compute a 2-D heat equation on several ranks, with checkpoints.
+///
+/// One slab of rows a rank; rank 0 prints the checksum of the final field, which is the same however many ranks
+/// computed it and whatever failed on the way. To be started by `holdfast run`, or alone with SCR_ENABLE=0.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = "Examples:
+  holdfast run -- holdfast example heat --steps 400
+  holdfast run -- holdfast example heat --input start.heat --output end.heat --checkpoint-every 10
+  SCR_ENABLE=0 holdfast example heat --steps 100 --step-delay 0
+
+The options from --exit-at on rehearse failures.")]
+pub struct HeatArgs {
+    /// Steps to compute.
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    pub steps: u64,
+
+    /// Columns and rows of the field [default: 256x256, or as the input file has them].
+    #[arg(long, value_name = "WxH")]
+    pub size: Option<Size>,
+
+    /// Read the initial field from this file (made by `holdfast example heat-init`, or an earlier --output); without
+    /// it, the field that heat-init writes is computed in memory.
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+
+    /// Write the final field to this file; one that exists is replaced at the end.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Take a checkpoint every N steps.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub checkpoint_every: u64,
+
+    /// Take a checkpoint whenever the API says that one is due (SCR_CHECKPOINT_INTERVAL, _SECONDS, _OVERHEAD).
+    #[arg(long, conflicts_with_all = ["checkpoint_every", "never_checkpoint"])]
+    pub need: bool,
+
+    /// Take no checkpoint.
+    #[arg(long, conflicts_with = "checkpoint_every")]
+    pub never_checkpoint: bool,
+
+    /// Spread each rank's checkpoint over K files.
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub files_per_rank: u32,
+
+    /// Wait this long in each step, as if the field were larger.
+    #[arg(long, value_name = "DURATION", default_value = "40ms", value_parser = duration)]
+    pub step_delay: Duration,
+
+    /// The address of this node at which the neighbours connect [default: that of its host name; 127.0.0.1 on virtual
+    /// nodes].
+    #[arg(long, value_name = "IP")]
+    pub address: Option<IpAddr>,
+
+    /// End with an error at this step, every time.
+    #[arg(long, value_name = "STEP")]
+    pub exit_at: Option<u64>,
+
+    /// The exit code of that error.
+    #[arg(long, value_name = "CODE", default_value_t = 1, requires = "exit_at")]
+    pub exit_code: u8,
+
+    /// Only this rank ends with an error [default: all].
+    #[arg(long, value_name = "RANK", requires = "exit_at")]
+    pub exit_rank: Option<u32>,
+
+    /// End with code 0 but without telling Holdfast that the work is done.
+    #[arg(long)]
+    pub no_finalize: bool,
+
+    /// Wait at this step, for ever or until the file of --until exists.
+    #[arg(long, value_name = "STEP")]
+    pub hold_at: Option<u64>,
+
+    /// Go on from --hold-at when this file exists.
+    #[arg(long, value_name = "FILE", requires = "hold_at")]
+    pub until: Option<PathBuf>,
+}
+
+/// Write the initial field of the heat application to a file.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = "Example:
+  holdfast example heat-init --size 1024x512 start.heat")]
+pub struct HeatInitArgs {
+    /// Columns and rows of the field.
+    #[arg(long, value_name = "WxH", default_value_t = Size::DEFAULT)]
+    pub size: Size,
+
+    /// The file to write; one that exists is replaced.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| "expected a duration such as 40ms, 1.5s, or 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        heat: HeatArgs,
+    }
+
+    fn parse(line: &str) -> Result<HeatArgs, clap::Error> {
+        Line::try_parse_from(format!("heat {line}").split_whitespace()).map(|line| line.heat)
+    }
+
+    #[test]
+    fn the_definition_is_consistent_and_everything_has_a_default() {
+        <Line as clap::CommandFactory>::command().debug_assert();
+        let plain = parse("").unwrap();
+        assert_eq!((plain.steps, plain.checkpoint_every, plain.files_per_rank), (400, 20, 1));
+        assert_eq!(plain.step_delay, Duration::from_millis(40));
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let args = parse(
+            "--steps 7 --size 30x40 --input a --output b --checkpoint-every 3 --files-per-rank 2 --step-delay 1.5s \
+             --address 10.0.0.7 --exit-at 5 --exit-code 3 --exit-rank 1 --no-finalize --hold-at 4 --until c",
+        )
+        .unwrap();
+        assert_eq!(args.size, Some(Size { width: 30, height: 40 }));
+        assert_eq!((args.exit_at, args.exit_code, args.exit_rank), (Some(5), 3, Some(1)));
+        assert_eq!(args.step_delay, Duration::from_millis(1500));
+        assert!(parse("--need --step-delay 0").unwrap().need);
+    }
+
+    #[test]
+    fn values_without_meaning_are_refused() {
+        for line in [
+            "--size 30",
+            "--size 2x30",
+            "--size 0x0",
+            "--checkpoint-every 0",
+            "--files-per-rank 0",
+            "--step-delay 40",
+            "--need --never-checkpoint",
+            "--need --checkpoint-every 2",
+            "--exit-code 3",
+            "--until x",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The initial field, and files that hold a whole field.
+//!
+//! A field file is a header of 48 bytes and the rows, numbers little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..8 | `HEATFLD\0` |
+//! | 8..12 | version, 1 |
+//! | 12..16 | CRC32 of the rows |
+//! | 16..24, 24..32 | columns, rows |
+//! | 32..40 | steps computed |
+//! | 40..44 | 0 |
+//! | 44..48 | CRC32 of bytes 0..44 |
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use super::geometry::Size;
+use super::slab::Slab;
+use crate::example::ExampleError;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 48;
+const MAGIC: &[u8; 8] = b"HEATFLD\0";
+const VERSION: u32 = 1;
+
+/// What a field file says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Columns and rows.
+    pub size: Size,
+    /// Steps computed; 0 for an initial field.
+    pub step: u64,
+    /// CRC32 of the rows' bytes.
+    pub crc: u32,
+}
+
+impl Header {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[16..24].copy_from_slice(&(self.size.width as u64).to_le_bytes());
+        bytes[24..32].copy_from_slice(&(self.size.height as u64).to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.step.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..44]);
+        bytes[44..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header; the error says what is wrong with it.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
+        if &bytes[..8] != MAGIC {
+            return Err("it is not a field file".to_owned());
+        }
+        let version = word(bytes, 8);
+        if version != VERSION {
+            return Err(format!("it is of version {version}, this program reads version {VERSION}"));
+        }
+        if crc32fast::hash(&bytes[..44]) != word(bytes, 44) {
+            return Err("its header is damaged (wrong CRC)".to_owned());
+        }
+        let (width, height) = (long(bytes, 16), long(bytes, 24));
+        let size = Size::new(width, height).ok_or_else(|| format!("{width} x {height} is not a possible size"))?;
+        Ok(Header { size, step: long(bytes, 32), crc: word(bytes, 12) })
+    }
+
+    fn file_bytes(&self) -> u64 {
+        (self.size.row_bytes() as u64) * (self.size.height as u64) + HEADER_BYTES as u64
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let mut long = [0; 8];
+    long.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(long)
+}
+
+/// The initial field from row `first` on: a hot disc in an uneven surrounding. Only integers and one division by a
+/// power of two, so that every machine computes the same bits.
+pub fn fill_initial(size: Size, first: usize, cells: &mut [f64]) {
+    let radius = (size.width.min(size.height) / 2) as i64;
+    for (index, cell) in cells.iter_mut().enumerate() {
+        let (x, y) = (index % size.width, first + index / size.width);
+        let (dx, dy) = (2 * x as i64 - size.width as i64, 2 * y as i64 - size.height as i64);
+        // Finalizer of SplitMix64: neighbouring inputs, unrelated outputs.
+        let mut bits = ((y * size.width + x) as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        let noise = (bits >> 11) as f64 / (1_u64 << 53) as f64;
+        let disc = if dx * dx + dy * dy < radius * radius { 100.0 } else { 0.0 };
+        *cell = disc + 10.0 * noise;
+    }
+}
+
+/// The cells' bytes as they lie in files.
+pub fn to_bytes(cells: &[f64]) -> Vec<u8> {
+    cells.iter().flat_map(|cell| cell.to_le_bytes()).collect()
+}
+
+/// Sets cells from bytes of the same number.
+pub fn from_bytes(bytes: &[u8], cells: &mut [f64]) {
+    for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
+        *cell = f64::from_le_bytes(*bytes);
+    }
+}
+
+/// CRC32 of the cells' bytes.
+pub fn checksum(cells: &[f64]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    // In pieces: a slab may be most of the memory there is.
+    for piece in cells.chunks(8192) {
+        crc.update(&to_bytes(piece));
+    }
+    crc.finalize()
+}
+
+/// Writes the initial field to a file, replacing one that exists.
+pub fn write_initial(path: &Path, size: Size) -> Result<(), ExampleError> {
+    let mut row = vec![0.0; size.width];
+    let mut crc = crc32fast::Hasher::new();
+    for y in 0..size.height {
+        fill_initial(size, y, &mut row);
+        crc.update(&to_bytes(&row));
+    }
+    let header = Header { size, step: 0, crc: crc.finalize() };
+    holdfast_core::durable::replace_with(path, |file| -> io::Result<()> {
+        file.write_all(&header.encode())?;
+        for y in 0..size.height {
+            fill_initial(size, y, &mut row);
+            file.write_all(&to_bytes(&row))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Opens a field file and reads its header; the file has the length that the header says.
+pub fn open(path: &Path) -> Result<(File, Header), ExampleError> {
+    let input = |problem| ExampleError::Input { path: path.to_owned(), problem };
+    let mut file = File::open(path).map_err(ExampleError::file("opening the initial field", path))?;
+    let mut bytes = [0; HEADER_BYTES];
+    file.read_exact(&mut bytes).map_err(|error| input(format!("its header could not be read ({error})")))?;
+    let header = Header::decode(&bytes).map_err(input)?;
+    let length = file.metadata().map_err(ExampleError::file("looking at", path))?.len();
+    if length != header.file_bytes() {
+        return Err(input(format!("it has {length} bytes, {} belong to {}", header.file_bytes(), header.size)));
+    }
+    Ok((file, header))
+}
+
+/// Reads the slab's rows from an open field file.
+pub fn read_rows(file: &File, path: &Path, slab: &mut Slab) -> Result<(), ExampleError> {
+    let row_bytes = slab.size().row_bytes();
+    let mut offset = (HEADER_BYTES + slab.rows().start * row_bytes) as u64;
+    let mut bytes = vec![0; row_bytes];
+    let width = slab.size().width;
+    for row in slab.cells_mut().chunks_mut(width) {
+        file.read_exact_at(&mut bytes, offset).map_err(ExampleError::file("reading the initial field", path))?;
+        from_bytes(&bytes, row);
+        offset += row_bytes as u64;
+    }
+    Ok(())
+}
+
+/// Writes the slab's rows at their place in an open field file.
+pub fn write_rows(file: &File, slab: &Slab) -> io::Result<()> {
+    let row_bytes = slab.size().row_bytes();
+    let mut offset = (HEADER_BYTES + slab.rows().start * row_bytes) as u64;
+    for row in slab.cells().chunks(slab.size().width) {
+        file.write_all_at(&to_bytes(row), offset)?;
+        offset += row_bytes as u64;
+    }
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_file_gives_each_rank_its_rows() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("start.heat");
+        let size = Size { width: 9, height: 12 };
+        write_initial(&path, size).unwrap();
+        let (file, header) = open(&path).unwrap();
+        assert_eq!((header.size, header.step), (size, 0));
+        for rows in [0..12, 0..1, 5..9, 11..12] {
+            let mut slab = Slab::new(size, rows.clone());
+            read_rows(&file, &path, &mut slab).unwrap();
+            let mut expected = vec![0.0; rows.len() * 9];
+            fill_initial(size, rows.start, &mut expected);
+            assert_eq!(slab.cells(), expected);
+        }
+        let mut whole = vec![0.0; 108];
+        fill_initial(size, 0, &mut whole);
+        assert_eq!(header.crc, checksum(&whole));
+    }
+
+    #[test]
+    fn the_initial_field_never_changes() {
+        let size = Size { width: 64, height: 48 };
+        let mut cells = vec![0.0; 64 * 48];
+        fill_initial(size, 0, &mut cells);
+        // Computed once by another program from the description above.
+        assert_eq!(checksum(&cells), 0x7b9b0264);
+    }
+
+    #[test]
+    fn a_damaged_header_or_length_is_refused_and_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("start.heat");
+        write_initial(&path, Size { width: 4, height: 4 }).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..HEADER_BYTES {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x20;
+            std::fs::write(&path, bytes).unwrap();
+            let error = open(&path).unwrap_err();
+            assert!(error.to_string().contains("start.heat"), "byte {at}: {error}");
+        }
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert!(open(&path).is_err(), "{length} bytes");
+        }
+    }
+}

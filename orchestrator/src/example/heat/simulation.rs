@@ -1,0 +1,316 @@
+//! From init to finalize.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdfast_client::{Client, ClientError, Rank, RestartOutcome, Surroundings};
+
+use super::args::{HeatArgs, HeatInitArgs};
+use super::checkpoint::{self, Owner};
+use super::field::{self, Header};
+use super::geometry::Size;
+use super::neighbours::{Neighbours, own_address};
+use super::slab::Slab;
+use crate::example::ExampleError;
+
+/// How often `--until` looks for its file.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// `holdfast example heat`: takes part in the run that the environment describes. When it fails, the process should
+/// end with [`ExampleError::exit_code`].
+pub fn run(args: &HeatArgs) -> Result<(), ExampleError> {
+    let surroundings = Surroundings::from_environment().map_err(ClientError::from)?;
+    run_in(args, surroundings, &mut io::stdout())
+}
+
+/// `holdfast example heat-init`.
+pub fn run_init(args: &HeatInitArgs) -> Result<(), ExampleError> {
+    field::write_initial(&args.file, args.size)
+}
+
+/// The application, in given surroundings; rank 0 reports to `report`.
+pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Write) -> Result<(), ExampleError> {
+    let virtual_node = surroundings.node.clone();
+    // Ends by itself on a halt, to say so; without this the client would end the process.
+    let mut client = Client::builder().surroundings(surroundings).exit_on_halt(false).init()?;
+    let address =
+        if client.ranks() > 1 { Some(own_address(client.rank(), args.address, virtual_node.as_ref())?) } else { None };
+    let (mut slab, origin) = initial(args, &mut client)?;
+    let mut neighbours = match address {
+        Some(address) => Some(Neighbours::meet(&mut client, address)?),
+        None => None,
+    };
+    let mut simulation = Simulation {
+        args,
+        owner: Owner { rank: client.rank(), ranks: client.ranks(), origin },
+        client: &mut client,
+        report,
+    };
+    if let Some(reason) = simulation.client.restart().halt.clone() {
+        simulation.say(format_args!("halted before the first step: {reason}"));
+        return Ok(());
+    }
+    simulation.restart(&mut slab)?;
+    while slab.step() < args.steps {
+        simulation.rehearse(&slab)?;
+        if let Some(neighbours) = &mut neighbours {
+            neighbours.exchange(&mut slab)?;
+        }
+        slab.advance();
+        if !args.step_delay.is_zero() {
+            std::thread::sleep(args.step_delay);
+        }
+        if simulation.due(slab.step())?
+            && let Some(reason) = simulation.checkpoint(&slab)?
+        {
+            simulation.say(format_args!("halted at step {}: {reason}", slab.step()));
+            return Ok(());
+        }
+    }
+    simulation.rehearse(&slab)?;
+    simulation.finish(&slab)?;
+    if !args.no_finalize {
+        client.finalize()?;
+    }
+    Ok(())
+}
+
+struct Simulation<'a> {
+    args: &'a HeatArgs,
+    owner: Owner,
+    client: &'a mut Client,
+    report: &'a mut dyn Write,
+}
+
+impl Simulation<'_> {
+    /// A line from rank 0. That nobody reads it is no reason to fail.
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        if self.client.rank() == Rank(0) {
+            let _ = writeln!(self.report, "heat: {line}").and_then(|()| self.report.flush());
+        }
+    }
+
+    /// Goes on from the newest checkpoint that all ranks can read; leaves the slab as it is if there is none.
+    fn restart(&mut self, slab: &mut Slab) -> Result<(), ExampleError> {
+        while self.client.have_restart().is_some() {
+            let checkpoint = self.client.start_restart()?;
+            let mut loaded = slab.clone();
+            let valid = match self.load(&mut loaded)? {
+                Ok(()) => true,
+                Err(problem) => {
+                    let rank = self.client.rank();
+                    eprintln!("heat: rank {rank} cannot restart from checkpoint {checkpoint}: {problem}");
+                    false
+                }
+            };
+            match self.client.complete_restart(valid)? {
+                RestartOutcome::Accepted => {
+                    *slab = loaded;
+                    let step = slab.step();
+                    self.say(format_args!("restarted from checkpoint {checkpoint} at step {step}"));
+                    return Ok(());
+                }
+                RestartOutcome::Older(older) => {
+                    self.say(format_args!("checkpoint {checkpoint} cannot be used, trying {older}"));
+                }
+                RestartOutcome::Nothing => self.say(format_args!("checkpoint {checkpoint} cannot be used")),
+            }
+        }
+        let (size, ranks) = (slab.size(), self.client.ranks());
+        self.say(format_args!("started afresh, {size} on {ranks} ranks"));
+        Ok(())
+    }
+
+    /// The outer error ends the program, the inner one only rules this checkpoint out.
+    fn load(&mut self, slab: &mut Slab) -> Result<Result<(), String>, ExampleError> {
+        let mut paths = Vec::new();
+        for name in self.client.restart().files.clone() {
+            match self.client.route_file(name) {
+                Ok(path) => paths.push(path),
+                Err(error @ (ClientError::Failed { .. } | ClientError::BadName { .. })) => {
+                    return Ok(Err(error.to_string()));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(checkpoint::read(&paths, self.owner, slab).map_err(|damage| damage.to_string()))
+    }
+
+    fn due(&mut self, step: u64) -> Result<bool, ExampleError> {
+        // Switched off, the files would end up in the current directory and never be read.
+        if self.args.never_checkpoint || !self.client.enabled() {
+            Ok(false)
+        } else if self.args.need {
+            Ok(self.client.need_checkpoint()?)
+        } else {
+            Ok(step.is_multiple_of(self.args.checkpoint_every))
+        }
+    }
+
+    /// Takes a checkpoint. One that fails is reported, and the work goes on: an older one is still there. Returns the
+    /// reason if the run is to end here.
+    fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, ExampleError> {
+        let step = slab.step();
+        let checkpoint = match self.client.start_checkpoint() {
+            Ok(checkpoint) => checkpoint,
+            Err(error @ ClientError::Failed { .. }) => {
+                self.say(format_args!("no checkpoint at step {step}: {error}"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let files = self.args.files_per_rank;
+        let mut written = Ok(());
+        let shares = checkpoint::shares(slab.rows().len(), files);
+        for (name, share) in checkpoint::names(self.owner.rank, files).into_iter().zip(shares) {
+            let path = match self.client.route_file(&name) {
+                Ok(path) => path,
+                Err(ClientError::Failed { source, .. }) => {
+                    written = Err(source.to_string());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if let Err(error) = checkpoint::write(&path, self.owner, slab, share) {
+                written = Err(format!("{}: {error}", path.display()));
+                break;
+            }
+        }
+        if let Err(problem) = &written {
+            eprintln!("heat: rank {} cannot write checkpoint {checkpoint}: {problem}", self.owner.rank);
+        }
+        match self.client.complete_checkpoint(written.is_ok()) {
+            Ok(completed) => {
+                let fate = if completed.kept { "" } else { " was dropped" };
+                self.say(format_args!("checkpoint {checkpoint} at step {step}{fate}"));
+                Ok(completed.halt)
+            }
+            Err(error @ ClientError::Failed { .. }) => {
+                self.say(format_args!("checkpoint {checkpoint} at step {step} failed: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the options from `--exit-at` on ask for.
+    fn rehearse(&mut self, slab: &Slab) -> Result<(), ExampleError> {
+        let (step, rank) = (slab.step(), self.client.rank());
+        if self.args.hold_at == Some(step) {
+            self.say(format_args!("holding at step {step}"));
+            while !self.args.until.as_ref().is_some_and(|file| file.exists()) {
+                std::thread::sleep(LOOK_PAUSE);
+            }
+        }
+        let concerned = self.args.exit_rank.is_none_or(|only| only == rank.0);
+        // Also when a restart came in later: it is to fail every time.
+        if concerned && self.args.exit_at.is_some_and(|at| step >= at) {
+            return Err(ExampleError::Rehearsed { rank, step, code: self.args.exit_code });
+        }
+        Ok(())
+    }
+
+    /// Writes the field and tells its checksum.
+    fn finish(&mut self, slab: &Slab) -> Result<(), ExampleError> {
+        let crc = whole_checksum(self.client, slab)?;
+        let header = Header { size: slab.size(), step: slab.step(), crc };
+        if let Some(path) = &self.args.output {
+            write_output(self.client, path, header, slab)?;
+        }
+        self.say(format_args!("finished step {}, checksum {crc:#010x}", header.step));
+        Ok(())
+    }
+}
+
+/// The slab as it is at step 0, and the checksum of the whole field; all ranks together.
+fn initial(args: &HeatArgs, client: &mut Client) -> Result<(Slab, u32), ExampleError> {
+    let Some(path) = &args.input else {
+        let size = args.size.unwrap_or(Size::DEFAULT);
+        let mut slab = Slab::new(size, size.rows_of(client.rank(), client.ranks())?);
+        field::fill_initial(size, slab.rows().start, slab.cells_mut());
+        let crc = whole_checksum(client, &slab)?;
+        return Ok((slab, crc));
+    };
+    let input = |problem| ExampleError::Input { path: path.clone(), problem };
+    let (file, header) = field::open(path)?;
+    if let Some(size) = args.size.filter(|size| *size != header.size) {
+        return Err(input(format!("it has {}, --size says {size}", header.size)));
+    }
+    let mut slab = Slab::new(header.size, header.size.rows_of(client.rank(), client.ranks())?);
+    field::read_rows(&file, path, &mut slab)?;
+    slab.set_step(header.step);
+    // No rank has read all of it, together they have.
+    let crc = whole_checksum(client, &slab)?;
+    if crc != header.crc {
+        return Err(input(format!("its rows are damaged (CRC {crc:#010x}, {:#010x} was written)", header.crc)));
+    }
+    Ok((slab, crc))
+}
+
+/// CRC32 of all ranks' cells, as if they were one file.
+fn whole_checksum(client: &mut Client, slab: &Slab) -> Result<u32, ExampleError> {
+    let bytes = std::mem::size_of_val(slab.cells()) as u64;
+    let mut own = field::checksum(slab.cells()).to_le_bytes().to_vec();
+    own.extend_from_slice(&bytes.to_le_bytes());
+    let mut whole = crc32fast::Hasher::new();
+    for (other, part) in client.allgather(&own)?.iter().enumerate() {
+        let parsed = part.split_first_chunk::<4>().and_then(|(crc, rest)| Some((crc, rest.first_chunk::<8>()?)));
+        let Some((crc, bytes)) = parsed else {
+            return Err(ExampleError::OtherRank { other: Rank(other as u32), doing: "adding up the checksum" });
+        };
+        let part = crc32fast::Hasher::new_with_initial_len(u32::from_le_bytes(*crc), u64::from_le_bytes(*bytes));
+        whole.combine(&part);
+    }
+    Ok(whole.finalize())
+}
+
+/// Every rank writes its rows into one file beside `path`, which then takes its place. All ranks together: each step
+/// waits for the last one of all.
+fn write_output(client: &mut Client, path: &Path, header: Header, slab: &Slab) -> Result<(), ExampleError> {
+    let partial = partial_path(path);
+    let first = client.rank() == Rank(0);
+    let created = if first { create_partial(&partial) } else { Ok(()) };
+    agree(client, "creating the output", created.map_err(ExampleError::file("creating", &partial)))?;
+    let written = OpenOptions::new().write(true).open(&partial).and_then(|file| field::write_rows(&file, slab));
+    agree(client, "writing the output", written.map_err(ExampleError::file("writing", &partial)))?;
+    let placed = if first { place(&partial, path, header) } else { Ok(()) };
+    agree(client, "putting the output in its place", placed.map_err(ExampleError::file("replacing", path)))
+}
+
+fn partial_path(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".partial");
+    path.with_file_name(name)
+}
+
+/// A new file, so that a rank of an older run that still writes does not write into this one.
+fn create_partial(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).open(path).map(drop)
+}
+
+fn place(partial: &Path, path: &Path, header: Header) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    let file = OpenOptions::new().write(true).open(partial)?;
+    file.write_all_at(&header.encode(), 0)?;
+    file.sync_all()?;
+    std::fs::rename(partial, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+/// An error of one rank is an error on all, so that nobody waits for one that has ended.
+fn agree(client: &mut Client, doing: &'static str, own: Result<(), ExampleError>) -> Result<(), ExampleError> {
+    let all = client.allgather(&[u8::from(own.is_ok())])?;
+    own?;
+    match all.iter().position(|part| part != &[1]) {
+        None => Ok(()),
+        Some(other) => Err(ExampleError::OtherRank { other: Rank(other as u32), doing }),
+    }
+}
