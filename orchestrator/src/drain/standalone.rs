@@ -466,7 +466,9 @@ impl Crew {
         stops.await;
         let (pids, local): (Vec<u32>, _) = (self.pids.values().copied().collect(), Arc::clone(&self.local));
         let ended = tokio::task::spawn_blocking(move || {
-            pids.iter().for_each(|pid| drop(process::wait_gone(*pid, STOP_WITHIN)));
+            for pid in &pids {
+                process::wait_gone(*pid, STOP_WITHIN);
+            }
             local.nodes().iter().for_each(|node| local.kill_agent(node));
         });
         let _ = ended.await;

@@ -205,6 +205,8 @@ impl Driver {
         let parts = &mut self.parts;
         self.written_revision = Some(parts.machine.revision());
         parts.state.snapshot = Some(parts.machine.snapshot());
+        parts.state.explanation = serde_json::to_value(parts.machine.explain()).unwrap_or_default();
+        parts.state.protected = self.newest.is_some_and(|newest| newest.1);
         parts.state.orchestrator = std::process::id();
         let written = tokio::task::block_in_place(|| parts.state.write(&parts.prefix));
         if let Err(error) = written {

@@ -54,6 +54,10 @@ pub struct JobState {
     pub copy_bytes: usize,
     /// The relaunch loop's memory.
     pub snapshot: Option<Snapshot>,
+    /// What the loop decided so far, and why, for whoever looks from outside.
+    pub explanation: serde_json::Value,
+    /// The newest checkpoint in cache survives the loss of a node.
+    pub protected: bool,
     /// When the application was launched first, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
 }
@@ -167,6 +171,8 @@ impl JobState {
             crc: true,
             copy_bytes: 1 << 20,
             snapshot: None,
+            explanation: serde_json::Value::Null,
+            protected: false,
             first_launch_ms: None,
         }
     }
