@@ -31,7 +31,12 @@ pub struct Surroundings {
 }
 
 /// Runs one command on one node: what went wrong, if anything.
-async fn run_on(node: NodeName, command: Vec<String>, surroundings: Surroundings, within: Option<Duration>) -> Result<(), String> {
+async fn run_on(
+    node: NodeName,
+    command: Vec<String>,
+    surroundings: Surroundings,
+    within: Option<Duration>,
+) -> Result<(), String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     let run = async {
         let mut child = Command::new(program)
