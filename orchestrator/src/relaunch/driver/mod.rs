@@ -90,6 +90,8 @@ struct Driver {
     restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     newest: Option<(CheckpointId, bool)>,
     first_launch: Option<Duration>,
+    /// The generation whose ranks are being killed.
+    ending: Option<Generation>,
     outcome: Option<Outcome>,
     written_revision: Option<u64>,
     effects: Sender<Effect>,
@@ -139,6 +141,7 @@ impl Driver {
             restarted_from: BTreeMap::new(),
             newest: None,
             first_launch: parts.state.first_launch_ms.map(Duration::from_millis),
+            ending: None,
             outcome: None,
             written_revision: None,
             effects,

@@ -149,7 +149,9 @@ impl Driver {
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
-                    self.tell(Entry::Own(OwnEvent::RankFailed { generation, rank, end }));
+                    let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
+                    // That ranks die of being killed is no news for people.
+                    if self.ending == Some(generation) { self.parts.journal.write(&entry) } else { self.tell(entry) }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }
