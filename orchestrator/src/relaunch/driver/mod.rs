@@ -87,7 +87,6 @@ struct Driver {
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
     told_down: BTreeSet<NodeName>,
-    restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     newest: Option<(CheckpointId, bool)>,
     first_launch: Option<Duration>,
     /// The generation whose ranks are being killed.
@@ -138,7 +137,6 @@ impl Driver {
             drain: None,
             drained: None,
             told_down: BTreeSet::new(),
-            restarted_from: BTreeMap::new(),
             newest: None,
             first_launch: parts.state.first_launch_ms.map(Duration::from_millis),
             ending: None,

@@ -59,7 +59,12 @@ impl Driver {
                 if self.agents.get(&node).is_none_or(|agent| agent.start != start) {
                     return;
                 }
-                let PollReply { health, events, progress, .. } = *reply;
+                let PollReply { instance, health, events, progress } = *reply;
+                if let Some(record) = self.parts.state.running.get_mut(&node) {
+                    let before = if record.seen.0 == instance { record.seen.1 } else { 0 };
+                    let number = events.iter().map(|event| event.number).max().unwrap_or(before);
+                    record.seen = (instance, number);
+                }
                 self.parts.screen.progress(&node, &progress);
                 for event in events {
                     self.agent_event(&node, event.event).await;
@@ -87,7 +92,7 @@ impl Driver {
         self.tell(Entry::Agent { node: node.clone(), event: event.clone() });
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.restarted_from.insert(generation, checkpoint);
+                self.parts.state.restarted_from.insert(generation, checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
