@@ -107,7 +107,7 @@ fn holding(holding: &Holding) -> inventory::Holding {
         rank: holding.rank,
         complete: holding.complete,
         files,
-        expected: holding.complete.then_some(files),
+        expected: holding.expected,
         ranks: (holding.ranks > 0).then_some(holding.ranks),
         copy_of: holding.partner_of.clone(),
         descriptor: holding.descriptor.as_ref().and_then(descriptor_of),
@@ -155,6 +155,7 @@ mod tests {
             rank: Rank(rank),
             ranks: 4,
             complete: true,
+            expected: Some(1),
             fault: None,
             partner_of: None,
             descriptor: Some(DescriptorFields {
@@ -217,7 +218,9 @@ mod tests {
     #[test]
     fn a_dataset_that_was_never_complete_is_passed_over_and_is_no_loss() {
         let mut nodes = nodes(&[3, 4], &[3]);
-        nodes.iter_mut().for_each(|node| drop(node.flush.remove(&CheckpointId(4))));
+        for node in &mut nodes {
+            node.flush.remove(&CheckpointId(4));
+        }
         let plan = plan(&nodes, None);
         assert!(plan.candidates.is_empty() && plan.remnant.is_none());
         assert_eq!(plan.skipped[0].0, CheckpointId(4));

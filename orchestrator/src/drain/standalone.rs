@@ -501,6 +501,7 @@ impl Keeper {
                 address,
                 interval: POLL_EVERY,
                 patience: PATIENCE,
+                seen: None,
             };
             let _poller = Poller::spawn(self.client.clone(), target, self.clock, polls);
             while let Some(PollNews::Answered { reply, .. }) = ear.recv().await {

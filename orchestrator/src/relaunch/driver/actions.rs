@@ -58,6 +58,9 @@ impl Driver {
             let (allocation, node) = (Arc::clone(&self.parts.allocation), node.clone());
             tokio::task::spawn_blocking(move || allocation.kill_agent(&node));
         }
+        if let LogEvent::GenerationEnding { generation, .. } | LogEvent::GenerationEnded { generation, .. } = &event {
+            self.ending = Some(*generation);
+        }
         self.tell(Entry::Machine(event));
     }
 

@@ -378,7 +378,7 @@ impl Driver {
         let explanation = parts.machine.explain();
         let generations = explanation.generations.iter().map(|past| GenerationReport {
             generation: past.generation,
-            from: self.restarted_from.get(&past.generation).copied().flatten(),
+            from: parts.state.restarted_from.get(&past.generation).copied().flatten(),
             ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
             newest: past.newest,
         });
