@@ -83,7 +83,7 @@ impl Driver {
                         let reason = format!("{address} is the agent of {} now", reply.health.node);
                         Effect::Event(Event::AgentLost { node, reason })
                     }
-                    Err(error) => Effect::Event(Event::AgentLost { node, reason: error.to_string() }),
+                    Err(error) => Effect::Event(Event::AgentLost { node, reason: error.seen() }),
                 };
                 let _ = effects.send(effect);
             });
