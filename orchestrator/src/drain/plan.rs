@@ -65,10 +65,12 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
 
 fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<String>) -> Candidate {
     let of_it = |inventory: &Inventory| {
-        let mut held = inventory.holdings.iter().filter(|holding| holding.checkpoint == id && !holding.files.is_empty());
+        let mut held =
+            inventory.holdings.iter().filter(|holding| holding.checkpoint == id && !holding.files.is_empty());
         held.next().is_some()
     };
-    let holders = inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
+    let holders =
+        inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
     let mut holdings = inventories.iter().flat_map(|inventory| &inventory.holdings);
     let partner_copies = holdings.any(|holding| holding.checkpoint == id && holding.partner_of.is_some());
     Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect() }
@@ -176,7 +178,8 @@ mod tests {
 
     /// Four nodes with one rank each, holding these datasets; `flushed` are on the prefix.
     fn nodes(ids: &[u64], flushed: &[u64]) -> Vec<Inventory> {
-        let locations = |id: &u64| (CheckpointId(*id), Locations { cache: true, pfs: flushed.contains(id), flushing: false });
+        let locations =
+            |id: &u64| (CheckpointId(*id), Locations { cache: true, pfs: flushed.contains(id), flushing: false });
         (0..4)
             .map(|rank| Inventory {
                 node: Some(NodeName::new(format!("node{rank}"))),

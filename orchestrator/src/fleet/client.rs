@@ -76,7 +76,11 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn kill(&self, address: SocketAddr, request: &agent::KillRequest) -> Result<agent::KillReply, RequestError> {
+    pub async fn kill(
+        &self,
+        address: SocketAddr,
+        request: &agent::KillRequest,
+    ) -> Result<agent::KillReply, RequestError> {
         self.post(address, agent::KILL, request, SHORT).await
     }
 
@@ -109,7 +113,11 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn set_halt(&self, address: SocketAddr, change: &agent::HaltChange) -> Result<agent::HaltState, RequestError> {
+    pub async fn set_halt(
+        &self,
+        address: SocketAddr,
+        change: &agent::HaltChange,
+    ) -> Result<agent::HaltState, RequestError> {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
@@ -209,8 +217,7 @@ impl AgentClient {
             };
             return Err(RequestError::Refused { address, path, status: status.as_u16(), message });
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
+        serde_json::from_slice(&body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
     }
 }
 

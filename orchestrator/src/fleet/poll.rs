@@ -65,12 +65,7 @@ pub struct Poller {
 
 impl Poller {
     /// Polls until the agent is lost.
-    pub fn spawn(
-        client: AgentClient,
-        target: PollTarget,
-        clock: Clock,
-        news: mpsc::UnboundedSender<PollNews>,
-    ) -> Self {
+    pub fn spawn(client: AgentClient, target: PollTarget, clock: Clock, news: mpsc::UnboundedSender<PollNews>) -> Self {
         let now = Arc::new(Notify::new());
         let asked = Arc::clone(&now);
         let task = tokio::spawn(async move { poll(client, target, clock, news, asked).await });
@@ -190,10 +185,8 @@ mod tests {
             newest: None,
             agent_memory: 0,
         };
-        let event = |number: &u64| NumberedEvent {
-            number: *number,
-            event: AgentEvent::Notice { message: number.to_string() },
-        };
+        let event =
+            |number: &u64| NumberedEvent { number: *number, event: AgentEvent::Notice { message: number.to_string() } };
         PollReply { instance, health, events: numbers.iter().map(event).collect(), progress: vec![] }
     }
 

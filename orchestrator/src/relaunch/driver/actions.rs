@@ -121,7 +121,8 @@ impl Driver {
             let (client, effects, plan) = (client.clone(), effects.clone(), Arc::clone(&plan));
             async move {
                 let settings = settings::for_node(&plan.settings, &node);
-                let plan = if settings == plan.settings { plan } else { Arc::new(RunPlan { settings, ..(*plan).clone() }) };
+                let plan =
+                    if settings == plan.settings { plan } else { Arc::new(RunPlan { settings, ..(*plan).clone() }) };
                 let effect = match client.run(address, plan).await {
                     Ok(accepted) => Effect::Prepared { node, generation, socket: accepted.socket },
                     Err(error) if error.is_refusal() => {
@@ -182,7 +183,8 @@ impl Driver {
     ) -> Result<RunningStep, LaunchError> {
         let ranks: Vec<Rank> = placement.used().flat_map(|node| node.ranks.iter().copied()).collect();
         let job_id = self.parts.allocation.job_id();
-        RunningStep::follow(generation, job_id, directory, ranks, child, self.steps.clone()).map_err(LaunchError::Supervisor)
+        RunningStep::follow(generation, job_id, directory, ranks, child, self.steps.clone())
+            .map_err(LaunchError::Supervisor)
     }
 
     fn follow_step(&mut self, generation: Generation, placement: &Placement) {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
+use super::Driver;
 use super::agents::Started;
 use super::running_step::StepNews;
-use super::Driver;
 use crate::allocation::Observation;
 use crate::drain::DrainReport;
 use crate::events::{Entry, OwnEvent};
@@ -77,13 +77,15 @@ impl Driver {
 
     /// What is wrong with a node according to its own report.
     fn fault_of(&self, health: &Health) -> Option<String> {
-        let directory = health.directories.iter().find_map(|directory| {
-            directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path))
-        });
+        let directory = health
+            .directories
+            .iter()
+            .find_map(|directory| directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path)));
         let memory = || {
             let needed = self.parts.spec.health.min_memory?;
             let available = health.memory_available;
-            (available < needed).then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
+            (available < needed)
+                .then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
         };
         directory.or_else(memory)
     }

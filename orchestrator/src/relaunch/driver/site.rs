@@ -12,6 +12,7 @@ use tokio::process::Command;
 
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::fan_out;
+use crate::launch::program;
 use crate::spec::{CommandNodes, SiteCommand};
 
 /// Kept of what a failing command prints.
@@ -31,8 +32,15 @@ pub struct Surroundings {
 }
 
 /// Runs one command on one node: what went wrong, if anything.
-async fn run_on(node: NodeName, command: Vec<String>, surroundings: Surroundings, within: Option<Duration>) -> Result<(), String> {
+async fn run_on(
+    node: NodeName,
+    command: Vec<String>,
+    surroundings: Surroundings,
+    within: Option<Duration>,
+) -> Result<(), String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    let program = program::find(program, &surroundings.directory, std::env::var_os("PATH").as_deref())
+        .map_err(|error| error.to_string())?;
     let run = async {
         let mut child = Command::new(program)
             .args(arguments)

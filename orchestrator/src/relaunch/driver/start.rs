@@ -91,9 +91,13 @@ impl RunError {
     /// The exit code: see [`crate::exit`].
     pub fn exit_code(&self) -> u8 {
         match self {
-            RunError::Launch(LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. })
+            RunError::Launch(
+                LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. },
+            )
             | RunError::TooFewNodes { .. }
-            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. }) => exit::CONFIGURATION,
+            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. }) => {
+                exit::CONFIGURATION
+            }
             RunError::Undrained(_) => exit::DAMAGED_DATA,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
@@ -116,7 +120,8 @@ struct Prepared {
 fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
     let variable = |name: &str| env::var(name).ok();
     spec.allocation.manager.resolve(variable).map_err(|manager| AllocationError::UnknownManager { manager })?;
-    let working_directory = site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
+    let working_directory =
+        site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
         return Err(LaunchError::NoDirectory { path: working_directory }.into());
     }
@@ -179,7 +184,9 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let mut last = None;
     for (number, (step, prepared)) in spec.steps.iter().zip(prepared).enumerate() {
         let prefix = make_prefix(&step.prefix)?;
-        let done = several && JobState::read(&prefix)?.is_some_and(|state| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. }));
+        let done = several
+            && JobState::read(&prefix)?
+                .is_some_and(|state| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. }));
         if done {
             tracing::info!(step = step.name, "finished in an earlier run");
             continue;
@@ -394,7 +401,8 @@ impl Driver {
             let directory = prefix.current().ok().flatten()?;
             Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
         });
-        let last = explanation.generations.last().map(|past| state::generation_directory(&parts.prefix, past.generation));
+        let last =
+            explanation.generations.last().map(|past| state::generation_directory(&parts.prefix, past.generation));
         RunReport {
             job: parts.spec.job.clone(),
             job_id: parts.allocation.job_id().to_owned(),
