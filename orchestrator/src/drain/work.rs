@@ -256,7 +256,7 @@ async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &Path, 
                 buffer_bytes: order.buffer_bytes,
             };
             let answer = tokio::select! {
-                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.to_string()),
+                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.seen()),
                 () = order.roster.gone(&copy.node, address) => Err("its agent was lost during the copy".to_owned()),
             };
             (copy, Some(address), answer)

@@ -66,6 +66,30 @@ impl Driver {
         });
     }
 
+    /// After a take-over: asks the agents of the earlier orchestrator, all at once. Those that the machine wants started
+    /// anyway are asked then.
+    pub(super) fn adopt_agents(&mut self) {
+        for node in std::mem::take(&mut self.adoptable) {
+            let Some(AgentRecord { address, pid, .. }) = self.parts.state.running.get(&node).copied() else { continue };
+            let (client, effects) = (self.parts.client.clone(), self.effects.clone());
+            tokio::spawn(async move {
+                let question = PollRequest { after: 0, wait_ms: 0 };
+                let effect = match client.poll(address, &question, ADOPT_WITHIN).await {
+                    Ok(reply) if reply.health.node == node => {
+                        let adopted = Some(reply.health.generation).filter(|it| *it > Generation::NONE);
+                        Effect::Started { node, started: Started::Up { address, pid, adopted } }
+                    }
+                    Ok(reply) => {
+                        let reason = format!("{address} is the agent of {} now", reply.health.node);
+                        Effect::Event(Event::AgentLost { node, reason })
+                    }
+                    Err(error) => Effect::Event(Event::AgentLost { node, reason: error.seen() }),
+                };
+                let _ = effects.send(effect);
+            });
+        }
+    }
+
     /// The end of [`Driver::start_agent`].
     pub(super) async fn agent_started(&mut self, node: NodeName, started: Started) {
         match started {

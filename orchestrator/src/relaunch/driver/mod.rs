@@ -160,6 +160,7 @@ impl Driver {
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
+        self.adopt_agents();
         while self.outcome.is_none() {
             self.show();
             let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));

@@ -45,6 +45,8 @@ impl Driver {
             Effect::HaltSet => self.parts.state.halt_set = true,
             Effect::Drained(report) => {
                 let result = report.result.clone();
+                // On disk with the machine's state, before the agents are told to remove anything.
+                self.parts.state.keeps_data = report.retry_may_help;
                 self.drained = Some(*report);
                 self.drain = None;
                 self.feed(Event::Drained { result }).await;

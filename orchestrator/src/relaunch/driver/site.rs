@@ -65,7 +65,10 @@ async fn run_on(
             return Ok(());
         }
         let text = String::from_utf8_lossy(&text);
-        Err(format!("{status}: {}", text.lines().last().unwrap_or_default()))
+        Err(match text.lines().last() {
+            Some(said) => format!("{status}, and it said: {said}"),
+            None => status.to_string(),
+        })
     };
     match within {
         None => run.await,
