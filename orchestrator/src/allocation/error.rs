@@ -75,7 +75,9 @@ pub enum AgentStartError {
         log: PathBuf,
     },
     /// Another version of Holdfast.
-    #[error("the agent of node {node} speaks version {found}, and this is version {ours}; install one version on all nodes")]
+    #[error(
+        "the agent of node {node} speaks version {found}, and this is version {ours}; install one version on all nodes"
+    )]
     Version {
         /// The node.
         node: NodeName,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::chaos::Schedule;
-use super::{Allocation, AllocationError, AgentStartError, Observation, Pending, RunningAgent, Strike, process};
+use super::{AgentStartError, Allocation, AllocationError, Observation, Pending, RunningAgent, Strike, process};
 use crate::spec::Chaos;
 
 /// How long an agent may take to say that it is up; a busy machine is slow, a broken one never answers.
@@ -304,7 +304,12 @@ impl Allocation for Local {
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
         let gone = |node: &&NodeName| !self.root(node).is_dir();
-        self.record.nodes.iter().filter(gone).map(|node| (node.clone(), "its root directory is gone".to_owned())).collect()
+        self.record
+            .nodes
+            .iter()
+            .filter(gone)
+            .map(|node| (node.clone(), "its root directory is gone".to_owned()))
+            .collect()
     }
 
     fn end(&self) -> Option<SystemTime> {
@@ -369,7 +374,8 @@ impl Allocation for Local {
 /// The numbers of the failures that have struck, as [`Local::note_struck`] left them.
 fn struck_in(workspace: &Path) -> BTreeSet<usize> {
     let Ok(entries) = fs::read_dir(workspace) else { return BTreeSet::new() };
-    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_prefix("struck-")?.parse().ok();
+    let number =
+        |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_prefix("struck-")?.parse().ok();
     entries.filter_map(number).collect()
 }
 
@@ -390,7 +396,11 @@ fn make_directory(path: &Path) -> Result<(), AllocationError> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, AllocationError> {
-    path.canonicalize().map_err(directory_error("find", path, "name the directory that holds one root directory a node"))
+    path.canonicalize().map_err(directory_error(
+        "find",
+        path,
+        "name the directory that holds one root directory a node",
+    ))
 }
 
 fn directory_error<'a>(

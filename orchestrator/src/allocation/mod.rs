@@ -19,7 +19,7 @@ use holdfast_core::ids::NodeName;
 use holdfast_wire::run::{AgentReady, AgentStart};
 
 pub use chaos::{Observation, Strike};
-pub use error::{AllocationError, AgentStartError};
+pub use error::{AgentStartError, AllocationError};
 
 /// The answer of a manager that takes its time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -42,9 +42,12 @@ impl Contact {
 
     /// That nobody is there.
     pub(super) fn nobody(&self) -> Failure {
-        Failure::new(exit::UNAVAILABLE, format!("no agent of job {} answers: it is not running", self.state.agents.job_id))
-            .at(self.prefix.display())
-            .remedy("`holdfast run` starts it, `holdfast drain` saves what it left")
+        Failure::new(
+            exit::UNAVAILABLE,
+            format!("no agent of job {} answers: it is not running", self.state.agents.job_id),
+        )
+        .at(self.prefix.display())
+        .remedy("`holdfast run` starts it, `holdfast drain` saves what it left")
     }
 
     /// Changes or only reads the halt conditions, on all agents: which node's file counts depends on the run.

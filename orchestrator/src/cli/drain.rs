@@ -137,7 +137,9 @@ impl Drained {
 
     fn checkpoint(&self) -> Option<CheckpointId> {
         match self.0.as_ref().map(|report| &report.result) {
-            Some(DrainResult::Complete { checkpoint } | DrainResult::Incomplete { checkpoint, .. }) => Some(*checkpoint),
+            Some(DrainResult::Complete { checkpoint } | DrainResult::Incomplete { checkpoint, .. }) => {
+                Some(*checkpoint)
+            }
             _ => None,
         }
     }
@@ -203,9 +205,11 @@ impl Report for Previewed {
 
     fn json(&self) -> Value {
         let plan = self.0.as_ref().map(|preview| &preview.plan);
-        let candidates = plan.map(|plan| plan.candidates.iter().map(|candidate| candidate.checkpoint).collect::<Vec<_>>());
+        let candidates =
+            plan.map(|plan| plan.candidates.iter().map(|candidate| candidate.checkpoint).collect::<Vec<_>>());
         let skipped = plan.map(|plan| {
-            let skipped = |(checkpoint, reason): &(CheckpointId, String)| json!({"checkpoint": checkpoint, "reason": reason});
+            let skipped =
+                |(checkpoint, reason): &(CheckpointId, String)| json!({"checkpoint": checkpoint, "reason": reason});
             plan.skipped.iter().map(skipped).collect::<Vec<_>>()
         });
         document(json!({

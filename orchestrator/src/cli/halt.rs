@@ -225,7 +225,11 @@ impl Report for Halting {
                 writeln!(to, "would remove {key}")?;
             }
             let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
-            return conditions(to, "would set ", &HaltState { reason, checkpoints_left, after, before, seconds, met: None });
+            return conditions(
+                to,
+                "would set ",
+                &HaltState { reason, checkpoints_left, after, before, seconds, met: None },
+            );
         }
         if (HaltState { met: None, ..self.state.clone() }) == HaltState::default() {
             return writeln!(to, "no condition is set");

@@ -84,7 +84,8 @@ impl Status {
 
 /// The sentence of a verdict on a node.
 fn reason_text(reason: &Value) -> String {
-    serde_json::from_value::<DownReason>(reason.clone()).map_or_else(|_| reason.to_string(), |reason| reason.to_string())
+    serde_json::from_value::<DownReason>(reason.clone())
+        .map_or_else(|_| reason.to_string(), |reason| reason.to_string())
 }
 
 impl Report for Status {

@@ -143,7 +143,11 @@ impl Completion {
         results.await.into_iter().flatten().collect()
     }
 
-    async fn verify_batch(&self, batch: Vec<VerifyUnit>, agent: Option<(NodeName, SocketAddr)>) -> Vec<(VerifyUnit, Damage)> {
+    async fn verify_batch(
+        &self,
+        batch: Vec<VerifyUnit>,
+        agent: Option<(NodeName, SocketAddr)>,
+    ) -> Vec<(VerifyUnit, Damage)> {
         if let Some((node, address)) = agent {
             let files = batch.iter().map(|unit| unit.name.clone()).collect();
             let request = VerifyRequest { directory: self.path(), files };

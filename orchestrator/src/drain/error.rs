@@ -1,7 +1,7 @@
 //! Why a drain could not be carried out. What is merely lost or damaged is no error but in the report.
 
-use holdfast_core::prefix::PrefixError;
 use holdfast_core::durable::DurableError;
+use holdfast_core::prefix::PrefixError;
 
 /// The drain failed; what was copied stays, and running it again goes on.
 #[derive(Debug, thiserror::Error)]

@@ -65,10 +65,12 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
 
 fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<String>) -> Candidate {
     let of_it = |inventory: &Inventory| {
-        let mut held = inventory.holdings.iter().filter(|holding| holding.checkpoint == id && !holding.files.is_empty());
+        let mut held =
+            inventory.holdings.iter().filter(|holding| holding.checkpoint == id && !holding.files.is_empty());
         held.next().is_some()
     };
-    let holders = inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
+    let holders =
+        inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
     let mut holdings = inventories.iter().flat_map(|inventory| &inventory.holdings);
     let partner_copies = holdings.any(|holding| holding.checkpoint == id && holding.partner_of.is_some());
     Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect() }
@@ -105,7 +107,7 @@ fn holding(holding: &Holding) -> inventory::Holding {
         rank: holding.rank,
         complete: holding.complete,
         files,
-        expected: holding.complete.then_some(files),
+        expected: holding.expected,
         ranks: (holding.ranks > 0).then_some(holding.ranks),
         copy_of: holding.partner_of.clone(),
         descriptor: holding.descriptor.as_ref().and_then(descriptor_of),
@@ -153,6 +155,7 @@ mod tests {
             rank: Rank(rank),
             ranks: 4,
             complete: true,
+            expected: Some(1),
             fault: None,
             partner_of: None,
             descriptor: Some(DescriptorFields {
@@ -175,7 +178,8 @@ mod tests {
 
     /// Four nodes with one rank each, holding these datasets; `flushed` are on the prefix.
     fn nodes(ids: &[u64], flushed: &[u64]) -> Vec<Inventory> {
-        let locations = |id: &u64| (CheckpointId(*id), Locations { cache: true, pfs: flushed.contains(id), flushing: false });
+        let locations =
+            |id: &u64| (CheckpointId(*id), Locations { cache: true, pfs: flushed.contains(id), flushing: false });
         (0..4)
             .map(|rank| Inventory {
                 node: Some(NodeName::new(format!("node{rank}"))),
@@ -214,7 +218,9 @@ mod tests {
     #[test]
     fn a_dataset_that_was_never_complete_is_passed_over_and_is_no_loss() {
         let mut nodes = nodes(&[3, 4], &[3]);
-        nodes.iter_mut().for_each(|node| drop(node.flush.remove(&CheckpointId(4))));
+        for node in &mut nodes {
+            node.flush.remove(&CheckpointId(4));
+        }
         let plan = plan(&nodes, None);
         assert!(plan.candidates.is_empty() && plan.remnant.is_none());
         assert_eq!(plan.skipped[0].0, CheckpointId(4));

@@ -30,7 +30,12 @@ fn path(prefix: &Prefix) -> PathBuf {
 ///
 /// # Errors
 /// [`DrainError::Durable`].
-pub fn begin(prefix: &Prefix, job_id: &str, checkpoint: CheckpointId, directory: &DirectoryName) -> Result<(), DrainError> {
+pub fn begin(
+    prefix: &Prefix,
+    job_id: &str,
+    checkpoint: CheckpointId,
+    directory: &DirectoryName,
+) -> Result<(), DrainError> {
     let note = Note { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(prefix);
     durable::create_directory(path.parent().unwrap_or(Path::new(".")), 0o700)?;
@@ -53,7 +58,11 @@ pub fn end(prefix: &Prefix) -> Result<(), DrainError> {
 ///
 /// # Errors
 /// The index cannot be read.
-pub fn directory_of(prefix: &Prefix, job_id: &str, checkpoint: CheckpointId) -> Result<Option<DirectoryName>, DrainError> {
+pub fn directory_of(
+    prefix: &Prefix,
+    job_id: &str,
+    checkpoint: CheckpointId,
+) -> Result<Option<DirectoryName>, DrainError> {
     if let Some(note) = read_note(&path(prefix))
         && note.job_id == job_id
         && note.checkpoint == checkpoint

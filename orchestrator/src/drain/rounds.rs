@@ -119,22 +119,13 @@ impl Rounds {
             return Vec::new();
         }
         let reachable = |node: &&NodeName| !self.copied.unreachable.contains_key(*node);
-        let known: BTreeSet<&NodeName> = failed
-            .iter()
-            .filter_map(|node| self.holders.get(*node))
-            .flatten()
-            .filter(reachable)
-            .collect();
+        let known: BTreeSet<&NodeName> =
+            failed.iter().filter_map(|node| self.holders.get(*node)).flatten().filter(reachable).collect();
         let askable = if known.is_empty() { self.healthy.iter().filter(reachable).collect() } else { known };
         let on_behalf_of: Vec<NodeName> = failed.into_iter().cloned().collect();
         askable
             .into_iter()
-            .map(|node| Order {
-                node: node.clone(),
-                round: 2,
-                on_behalf_of: on_behalf_of.clone(),
-                partners_only: true,
-            })
+            .map(|node| Order { node: node.clone(), round: 2, on_behalf_of: on_behalf_of.clone(), partners_only: true })
             .collect()
     }
 

@@ -302,7 +302,12 @@ enum CrewNews {
 }
 
 impl Crew {
-    fn new(local: Arc<Local>, template: AgentTemplate, prefix: &Path, style: ScreenStyle) -> Result<Self, StandaloneError> {
+    fn new(
+        local: Arc<Local>,
+        template: AgentTemplate,
+        prefix: &Path,
+        style: ScreenStyle,
+    ) -> Result<Self, StandaloneError> {
         let own = state::directory(prefix);
         let journal = own.is_dir().then(|| Journal::open(&own)).transpose().map_err(StandaloneError::Journal)?;
         let (news, ear) = mpsc::unbounded_channel();
@@ -496,6 +501,7 @@ impl Keeper {
                 address,
                 interval: POLL_EVERY,
                 patience: PATIENCE,
+                seen: None,
             };
             let _poller = Poller::spawn(self.client.clone(), target, self.clock, polls);
             while let Some(PollNews::Answered { reply, .. }) = ear.recv().await {

@@ -204,7 +204,9 @@ fn agent_line(node: &NodeName, event: &AgentEvent) -> Option<String> {
         AgentEvent::Flushed { checkpoint, directory, millis, .. } => {
             format!("checkpoint {checkpoint} flushed to {directory} in {millis} ms")
         }
-        AgentEvent::FlushFailed { checkpoint, reason, .. } => format!("checkpoint {checkpoint} was not flushed: {reason}"),
+        AgentEvent::FlushFailed { checkpoint, reason, .. } => {
+            format!("checkpoint {checkpoint} was not flushed: {reason}")
+        }
         AgentEvent::Halting { reason, .. } => format!("the ranks were told to stop: {reason}"),
         AgentEvent::Finalized { .. } => "the application called finalize".to_owned(),
         AgentEvent::Stranger { peer, reason } => format!("{node}: refused a stranger at {peer}: {reason}"),
@@ -221,10 +223,10 @@ fn own_line(event: &OwnEvent) -> Option<String> {
         OwnEvent::ChaosStruck { node, agent_only: true } => format!("chaos: the agent of {node} is killed"),
         OwnEvent::ChaosStruck { node, agent_only: false } => format!("chaos: {node} dies"),
         OwnEvent::SiteCommand { program, nodes, failure: None } => format!("{program} was run on {}", names(nodes)),
-        OwnEvent::SiteCommand { program, nodes, failure: Some(failure) } => {
-            format!("{program} failed on {}: {failure}", names(nodes))
+        OwnEvent::SiteCommand { program, failure: Some(failure), .. } => format!("{program} failed on {failure}"),
+        OwnEvent::DrainSkipped { checkpoint, reason } => {
+            format!("drain: checkpoint {checkpoint} passed over: {reason}")
         }
-        OwnEvent::DrainSkipped { checkpoint, reason } => format!("drain: checkpoint {checkpoint} passed over: {reason}"),
         OwnEvent::DrainStarted { checkpoint, directory, resumed: false } => {
             format!("drain: copying checkpoint {checkpoint} to {directory}")
         }
@@ -239,7 +241,9 @@ fn own_line(event: &OwnEvent) -> Option<String> {
             let failed = failure.as_ref().map(|reason| format!("; failed: {reason}")).unwrap_or_default();
             format!("drain, round {round}: {node} {done}{failed}")
         }
-        OwnEvent::RebuiltInPrefix { checkpoint, rank } => format!("drain: rank {rank} of checkpoint {checkpoint} rebuilt"),
+        OwnEvent::RebuiltInPrefix { checkpoint, rank } => {
+            format!("drain: rank {rank} of checkpoint {checkpoint} rebuilt")
+        }
         OwnEvent::DamagedInPrefix { file, .. } => format!("drain: not used: {file}"),
         OwnEvent::Indexed { checkpoint, directory, complete: true } => {
             format!("checkpoint {checkpoint} is complete in {directory}, and current")

@@ -76,7 +76,11 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn kill(&self, address: SocketAddr, request: &agent::KillRequest) -> Result<agent::KillReply, RequestError> {
+    pub async fn kill(
+        &self,
+        address: SocketAddr,
+        request: &agent::KillRequest,
+    ) -> Result<agent::KillReply, RequestError> {
         self.post(address, agent::KILL, request, SHORT).await
     }
 
@@ -109,7 +113,11 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn set_halt(&self, address: SocketAddr, change: &agent::HaltChange) -> Result<agent::HaltState, RequestError> {
+    pub async fn set_halt(
+        &self,
+        address: SocketAddr,
+        change: &agent::HaltChange,
+    ) -> Result<agent::HaltState, RequestError> {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
@@ -209,8 +217,7 @@ impl AgentClient {
             };
             return Err(RequestError::Refused { address, path, status: status.as_u16(), message });
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
+        serde_json::from_slice(&body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
     }
 }
 
@@ -219,10 +226,17 @@ fn url(address: SocketAddr, path: &str) -> String {
 }
 
 /// What the system said; the layers above it only say that a request failed.
-fn innermost(error: &dyn std::error::Error) -> String {
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+        // What a killed process leaves; the TLS library would explain at length what a truncation attack is.
+        Some(std::io::ErrorKind::UnexpectedEof) => "the connection was closed".to_owned(),
+        _ => {
+            let text = error.to_string();
+            if text.contains("close_notify") { "the connection was closed".to_owned() } else { text }
+        }
+    }
 }

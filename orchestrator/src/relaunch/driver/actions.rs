@@ -58,6 +58,9 @@ impl Driver {
             let (allocation, node) = (Arc::clone(&self.parts.allocation), node.clone());
             tokio::task::spawn_blocking(move || allocation.kill_agent(&node));
         }
+        if let LogEvent::GenerationEnding { generation, .. } | LogEvent::GenerationEnded { generation, .. } = &event {
+            self.ending = Some(*generation);
+        }
         self.tell(Entry::Machine(event));
     }
 
@@ -118,13 +121,14 @@ impl Driver {
             let (client, effects, plan) = (client.clone(), effects.clone(), Arc::clone(&plan));
             async move {
                 let settings = settings::for_node(&plan.settings, &node);
-                let plan = if settings == plan.settings { plan } else { Arc::new(RunPlan { settings, ..(*plan).clone() }) };
+                let plan =
+                    if settings == plan.settings { plan } else { Arc::new(RunPlan { settings, ..(*plan).clone() }) };
                 let effect = match client.run(address, plan).await {
                     Ok(accepted) => Effect::Prepared { node, generation, socket: accepted.socket },
                     Err(error) if error.is_refusal() => {
                         Effect::Event(Event::RunRefused { node, generation, reason: error.to_string() })
                     }
-                    Err(error) => Effect::Unanswered { node, start, reason: error.to_string() },
+                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
                 };
                 let _ = effects.send(effect);
             }
@@ -179,7 +183,8 @@ impl Driver {
     ) -> Result<RunningStep, LaunchError> {
         let ranks: Vec<Rank> = placement.used().flat_map(|node| node.ranks.iter().copied()).collect();
         let job_id = self.parts.allocation.job_id();
-        RunningStep::follow(generation, job_id, directory, ranks, child, self.steps.clone()).map_err(LaunchError::Supervisor)
+        RunningStep::follow(generation, job_id, directory, ranks, child, self.steps.clone())
+            .map_err(LaunchError::Supervisor)
     }
 
     fn follow_step(&mut self, generation: Generation, placement: &Placement) {
@@ -205,7 +210,7 @@ impl Driver {
             async move {
                 let effect = match client.kill(address, &request).await {
                     Ok(_) => Effect::Event(Event::RanksKilled { node, generation }),
-                    Err(error) => Effect::Unanswered { node, start, reason: error.to_string() },
+                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
                 };
                 let _ = effects.send(effect);
             }
@@ -230,7 +235,7 @@ impl Driver {
                     if error.is_refusal() {
                         tracing::info!(%node, %error, "an agent does not take new addresses");
                     } else {
-                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.to_string() });
+                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.seen() });
                     }
                 }
             }

@@ -66,7 +66,7 @@ impl Driver {
 
     /// The nodes hold what another drain could save.
     pub(super) fn keeps_data(&self) -> bool {
-        self.drained.as_ref().is_some_and(|report| report.retry_may_help)
+        self.parts.state.keeps_data
     }
 
     /// After the loop, however it ended.

@@ -87,9 +87,10 @@ struct Driver {
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
     told_down: BTreeSet<NodeName>,
-    restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     newest: Option<(CheckpointId, bool)>,
     first_launch: Option<Duration>,
+    /// The generation whose ranks are being killed.
+    ending: Option<Generation>,
     outcome: Option<Outcome>,
     written_revision: Option<u64>,
     effects: Sender<Effect>,
@@ -136,9 +137,9 @@ impl Driver {
             drain: None,
             drained: None,
             told_down: BTreeSet::new(),
-            restarted_from: BTreeMap::new(),
             newest: None,
             first_launch: parts.state.first_launch_ms.map(Duration::from_millis),
+            ending: None,
             outcome: None,
             written_revision: None,
             effects,
@@ -159,6 +160,7 @@ impl Driver {
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
+        self.adopt_agents();
         while self.outcome.is_none() {
             self.show();
             let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
+use super::Driver;
 use super::agents::Started;
 use super::running_step::StepNews;
-use super::Driver;
 use crate::allocation::Observation;
 use crate::drain::DrainReport;
 use crate::events::{Entry, OwnEvent};
@@ -45,6 +45,8 @@ impl Driver {
             Effect::HaltSet => self.parts.state.halt_set = true,
             Effect::Drained(report) => {
                 let result = report.result.clone();
+                // On disk with the machine's state, before the agents are told to remove anything.
+                self.parts.state.keeps_data = report.retry_may_help;
                 self.drained = Some(*report);
                 self.drain = None;
                 self.feed(Event::Drained { result }).await;
@@ -59,7 +61,12 @@ impl Driver {
                 if self.agents.get(&node).is_none_or(|agent| agent.start != start) {
                     return;
                 }
-                let PollReply { health, events, progress, .. } = *reply;
+                let PollReply { instance, health, events, progress } = *reply;
+                if let Some(record) = self.parts.state.running.get_mut(&node) {
+                    let before = if record.seen.0 == instance { record.seen.1 } else { 0 };
+                    let number = events.iter().map(|event| event.number).max().unwrap_or(before);
+                    record.seen = (instance, number);
+                }
                 self.parts.screen.progress(&node, &progress);
                 for event in events {
                     self.agent_event(&node, event.event).await;
@@ -72,13 +79,15 @@ impl Driver {
 
     /// What is wrong with a node according to its own report.
     fn fault_of(&self, health: &Health) -> Option<String> {
-        let directory = health.directories.iter().find_map(|directory| {
-            directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path))
-        });
+        let directory = health
+            .directories
+            .iter()
+            .find_map(|directory| directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path)));
         let memory = || {
             let needed = self.parts.spec.health.min_memory?;
             let available = health.memory_available;
-            (available < needed).then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
+            (available < needed)
+                .then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
         };
         directory.or_else(memory)
     }
@@ -87,7 +96,7 @@ impl Driver {
         self.tell(Entry::Agent { node: node.clone(), event: event.clone() });
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.restarted_from.insert(generation, checkpoint);
+                self.parts.state.restarted_from.insert(generation, checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
@@ -149,7 +158,9 @@ impl Driver {
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
-                    self.tell(Entry::Own(OwnEvent::RankFailed { generation, rank, end }));
+                    let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
+                    // That ranks die of being killed is no news for people.
+                    if self.ending == Some(generation) { self.parts.journal.write(&entry) } else { self.tell(entry) }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }

@@ -17,10 +17,8 @@ pub const COPY_BYTES: usize = 1 << 20;
 
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
 pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
-    let nodes = nodes
-        .iter()
-        .map(|name| AllocatedNode { name: name.clone(), failure_domain: name.to_string() })
-        .collect();
+    let nodes =
+        nodes.iter().map(|name| AllocatedNode { name: name.clone(), failure_domain: name.to_string() }).collect();
     let mut config = Config::new(nodes, step.run.nodes, step.run.ranks_per_node);
     config.ranks = step.run.ranks;
     config.min_nodes = spec.relaunch.min_nodes.unwrap_or(step.run.nodes);

@@ -4,6 +4,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Instant, SystemTime};
 
 use chrono::Local as LocalTime;
@@ -90,9 +91,13 @@ impl RunError {
     /// The exit code: see [`crate::exit`].
     pub fn exit_code(&self) -> u8 {
         match self {
-            RunError::Launch(LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. })
+            RunError::Launch(
+                LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. },
+            )
             | RunError::TooFewNodes { .. }
-            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. }) => exit::CONFIGURATION,
+            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. }) => {
+                exit::CONFIGURATION
+            }
             RunError::Undrained(_) => exit::DAMAGED_DATA,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
@@ -115,7 +120,8 @@ struct Prepared {
 fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
     let variable = |name: &str| env::var(name).ok();
     spec.allocation.manager.resolve(variable).map_err(|manager| AllocationError::UnknownManager { manager })?;
-    let working_directory = site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
+    let working_directory =
+        site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
         return Err(LaunchError::NoDirectory { path: working_directory }.into());
     }
@@ -178,7 +184,9 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let mut last = None;
     for (number, (step, prepared)) in spec.steps.iter().zip(prepared).enumerate() {
         let prefix = make_prefix(&step.prefix)?;
-        let done = several && JobState::read(&prefix)?.is_some_and(|state| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. }));
+        let done = several
+            && JobState::read(&prefix)?
+                .is_some_and(|state| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. }));
         if done {
             tracing::info!(step = step.name, "finished in an earlier run");
             continue;
@@ -354,9 +362,14 @@ fn set_old_generations_aside(prefix: &Path) {
     }
 }
 
-/// Unique on this machine, and readable: when, and which process.
-pub(crate) fn new_job_id() -> String {
-    format!("{}-{}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
+/// Unique on this machine, and readable: when, and which process; steps of one second are counted.
+fn new_job_id() -> String {
+    static EARLIER: AtomicU32 = AtomicU32::new(0);
+    let count = match EARLIER.fetch_add(1, Ordering::Relaxed) {
+        0 => String::new(),
+        earlier => format!("-{}", earlier + 1),
+    };
+    format!("{}-{}{count}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
 }
 
 /// The user's name, or number if no name is known.
@@ -371,7 +384,7 @@ impl Driver {
         let explanation = parts.machine.explain();
         let generations = explanation.generations.iter().map(|past| GenerationReport {
             generation: past.generation,
-            from: self.restarted_from.get(&past.generation).copied().flatten(),
+            from: parts.state.restarted_from.get(&past.generation).copied().flatten(),
             ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
             newest: past.newest,
         });
@@ -388,7 +401,8 @@ impl Driver {
             let directory = prefix.current().ok().flatten()?;
             Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
         });
-        let last = explanation.generations.last().map(|past| state::generation_directory(&parts.prefix, past.generation));
+        let last =
+            explanation.generations.last().map(|past| state::generation_directory(&parts.prefix, past.generation));
         RunReport {
             job: parts.spec.job.clone(),
             job_id: parts.allocation.job_id().to_owned(),

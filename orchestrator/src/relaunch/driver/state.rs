@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, DurableError};
-use holdfast_core::ids::{Generation, NodeName};
+use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -56,8 +56,12 @@ pub struct JobState {
     pub snapshot: Option<Snapshot>,
     /// What the loop decided so far, and why, for whoever looks from outside.
     pub explanation: serde_json::Value,
+    /// What each generation started from.
+    pub restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     /// The newest checkpoint in cache survives the loss of a node.
     pub protected: bool,
+    /// The drain ended, and the nodes hold what another one could save.
+    pub keeps_data: bool,
     /// When the application was launched first, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
 }
@@ -89,6 +93,8 @@ pub struct AgentRecord {
     pub address: SocketAddr,
     /// Its process.
     pub pid: u32,
+    /// The events of it that were seen: its instance, and the highest number.
+    pub seen: (u64, u64),
 }
 
 /// The state cannot be used.
@@ -172,7 +178,9 @@ impl JobState {
             copy_bytes: 1 << 20,
             snapshot: None,
             explanation: serde_json::Value::Null,
+            restarted_from: BTreeMap::new(),
             protected: false,
+            keeps_data: false,
             first_launch_ms: None,
         }
     }
