@@ -15,7 +15,8 @@ fn halting(world: &World) -> Job<'_> {
 }
 
 fn finishes_elsewhere(job: &Job<'_>, world: &World) {
-    let next = Job::new(world, 0);
+    let mut next = Job::new(world, 0);
+    next.heat.clone_from(&job.heat);
     next.run(0);
     job.assert_result();
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
@@ -53,7 +54,8 @@ fn a_node_lost_during_the_copy_is_copied_by_its_partner_in_round_2() {
 #[test]
 fn a_node_lost_during_the_copy_of_an_xor_set_is_rebuilt() {
     let world = World::new();
-    let job = halting(&world).chaos("{node: 2, during: copy}");
+    // Several files a rank, so that the copy has a middle.
+    let job = halting(&world).heat("--files-per-rank 6").chaos("{node: 2, during: copy}");
     job.run(75);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 2);
     pfs::assert_current(&world.prefix(), 4);
@@ -101,7 +103,7 @@ fn a_file_that_cannot_be_written_is_an_honest_failure_and_draining_again_complet
 #[test]
 fn run_again_drains_first_what_an_earlier_run_could_not() {
     let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+    let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
     let mut running = job.start();
     let directory = with_a_directory(&mut running, &world);
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
@@ -114,6 +116,20 @@ fn run_again_drains_first_what_an_earlier_run_could_not() {
     job.run(0);
     job.assert_result();
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_gives_way_to_the_older_one_in_cache_and_that_is_said() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    let directory = with_a_directory(&mut running, &world);
+    fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
+    running.signal(Signal::TERM);
+    running.ends_with(75).says(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
+    pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();
 }
 

@@ -46,12 +46,12 @@ fn with_two_checkpoints_left_it_halts_after_two() {
 
 #[test]
 fn after_a_time_that_has_passed_it_halts_at_the_next_checkpoint() {
-    halts_after(5, |job| job, &["--after", &in_an_hour(-1)], "after");
+    halts_after(5, |job| job, &["--after", &in_an_hour(-1)], "ExitAfter");
 }
 
 #[test]
 fn before_a_time_that_is_nearer_than_the_seconds_it_halts_at_the_next_checkpoint() {
-    halts_after(5, |job| job, &["--before", &in_an_hour(1), "--seconds", "2h"], "before");
+    halts_after(5, |job| job, &["--before", &in_an_hour(1), "--seconds", "2h"], "ExitBefore-HaltSeconds");
 }
 
 #[test]

@@ -33,7 +33,7 @@ use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::allocation::Allocation;
@@ -83,6 +83,8 @@ struct Driver {
     adoptable: BTreeSet<NodeName>,
     starts: u64,
     start_permits: Arc<Semaphore>,
+    /// Agents that are being started.
+    starting: JoinSet<()>,
     running: Option<RunningStep>,
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
@@ -133,6 +135,7 @@ impl Driver {
             adoptable: parts.state.running.keys().cloned().collect(),
             starts: 0,
             start_permits: Arc::new(Semaphore::new(STARTS_AT_ONCE)),
+            starting: JoinSet::new(),
             running: None,
             drain: None,
             drained: None,
