@@ -94,6 +94,42 @@ pub fn replace_with<R>(
     Ok(result)
 }
 
+/// A file under a temporary name that is to replace `path`, for writers that several processes take part in: they open
+/// it by its temporary name, and the one that made it commits. Dropped without that, it is removed.
+#[derive(Debug)]
+pub struct Pending {
+    temporary: Temporary,
+    path: PathBuf,
+}
+
+impl Pending {
+    /// Makes the temporary file, mode 0600, open for reading and writing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(path: &Path) -> Result<(Pending, File), DurableError> {
+        let (temporary, file) = with_temporary_name(parent(path)?, path, |temporary| {
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
+        })?;
+        Ok((Pending { temporary, path: path.to_owned() }, file))
+    }
+
+    /// The name it has until it is committed.
+    pub fn temporary_path(&self) -> &Path {
+        &self.temporary.0
+    }
+
+    /// Gives the file its name. Its content must be synchronised before, by all who wrote it.
+    ///
+    /// # Errors
+    /// When it cannot be renamed; the old file is then untouched.
+    pub fn commit(self) -> Result<(), DurableError> {
+        fs::rename(&self.temporary.0, &self.path).map_err(failed("replace", &self.path))?;
+        self.temporary.keep();
+        sync_directory(parent(&self.path)?)
+    }
+}
+
 /// Makes `path` with these bytes only if nothing is there; says whether it was made. Never shows a partial file.
 ///
 /// # Errors
@@ -217,6 +253,7 @@ fn rename_to_free(from: &Path, to: &Path) -> rustix::io::Result<()> {
 }
 
 /// Removes its file when dropped, unless it was renamed away.
+#[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Temporary {

@@ -10,6 +10,7 @@
 //! * [`destination`]: the directory that an extraction writes to, and never outside of it;
 //! * [`error`]: why a file could not be worked on;
 //! * [`fti_ff`]: FTI's file format and the files of its levels 2 and 3;
+//! * [`sion`]: SION containers;
 //! * [`scr_hash`], [`scr_xor`]: the files of SCR itself.
 //!
 //! Every file is untrusted: no number read from one is believed before it was compared with the file's size.
@@ -22,6 +23,7 @@ pub mod fti_ff;
 pub mod input;
 pub mod scr_hash;
 pub mod scr_xor;
+pub mod sion;
 pub mod verdict;
 
 pub use destination::Destination;
@@ -31,7 +33,7 @@ pub use verdict::{Damage, Verdict};
 
 /// The formats, in the order in which they are asked: the surest signs first.
 pub fn all() -> &'static [&'static dyn Format] {
-    &[&scr_hash::ScrHash, &scr_xor::ScrXor, &fti_ff::FtiFf]
+    &[&scr_hash::ScrHash, &scr_xor::ScrXor, &fti_ff::FtiFf, &sion::Sion]
 }
 
 /// One format of checkpoint files.
