@@ -30,6 +30,7 @@ pub struct Container {
     parts: Vec<Part>,
     slots: Vec<Slot>,
     warnings: Vec<Warning>,
+    ranks_are_numbers: bool,
 }
 
 /// The name of a physical file of the set with this name.
@@ -88,7 +89,7 @@ impl Container {
                 }
             }
         }
-        Container { path: path.to_owned(), parts, slots, warnings }
+        Container { path: path.to_owned(), parts, slots, warnings, ranks_are_numbers: false }
     }
 
     /// The name it was opened by.
@@ -104,6 +105,15 @@ impl Container {
     /// What is odd about it.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// Says that the order of the tasks has gaps, so that only their global ranks number them: a part of the set is lost.
+    pub(super) fn number_by_rank(&mut self) {
+        self.ranks_are_numbers = true;
+    }
+
+    pub(super) fn is_numbered_by_rank(&self) -> bool {
+        self.ranks_are_numbers
     }
 
     pub(super) fn warn(&mut self, path: &Path, oddity: Oddity) {

@@ -39,6 +39,15 @@ pub struct Defragmented {
     pub warnings: Vec<Warning>,
 }
 
+impl std::fmt::Display for Defragmented {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for warning in &self.warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        writeln!(out, "{} tasks, {} bytes", self.tasks, self.bytes)
+    }
+}
+
 /// Writes `output` with the streams of `input`. Its name appears when it is complete, so it may be the input's own.
 ///
 /// # Errors

@@ -4,10 +4,12 @@
 //! cannot be combined with `-k`. For several files it shows -1 wherever a chunk is unused, whatever is on disk; so do we.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::container::Container;
-use super::error::SionError;
+use super::error::{SionError, Warning};
 use super::header::{Header, KeyValue};
+use super::recover::recover;
 use super::statistics::{Statistics, percent};
 
 /// The version whose output this is.
@@ -29,19 +31,31 @@ pub struct DumpOptions {
     pub records: bool,
     /// The files of the set and where each rank is (`-m`).
     pub mapping: bool,
+    /// Take what a container that was never closed, or lost its tail, still holds.
+    pub recover: bool,
 }
 
 impl Default for DumpOptions {
     fn default() -> Self {
-        DumpOptions { tasks: true, keys: false, records: false, mapping: true }
+        DumpOptions { tasks: true, keys: false, records: false, mapping: true, recover: false }
     }
 }
 
-/// Writes the description.
+/// Writes the description of the container at `path`; gives what is odd about it, which siondump does not print.
+///
+/// # Errors
+/// When the container cannot be read, a record is damaged (what stands before it is written), or `out` fails.
+pub fn dump(path: &Path, options: &DumpOptions, out: &mut impl Write) -> Result<Vec<Warning>, SionError> {
+    let container = if options.recover { recover(path)? } else { Container::open(path)? };
+    describe(&container, options, out)?;
+    Ok(container.warnings().to_vec())
+}
+
+/// Writes the description of a container that is open.
 ///
 /// # Errors
 /// When a record is damaged (what stands before it is written), or `out` fails.
-pub fn dump(container: &Container, options: &DumpOptions, out: &mut impl Write) -> Result<(), SionError> {
+pub fn describe(container: &Container, options: &DumpOptions, out: &mut impl Write) -> Result<(), SionError> {
     let statistics = Statistics::of(container)?;
     let written = SionError::io("write the description of", container.path());
     let print = |out: &mut dyn Write| -> io::Result<()> {

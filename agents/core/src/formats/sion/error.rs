@@ -277,6 +277,11 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// True when a limit of this reader was passed, so that looking further would only take longer.
+    pub(super) fn is_limit(&self) -> bool {
+        matches!(self, Fault::TooMany { .. })
+    }
+
     /// A stable name of its kind, for programs.
     pub fn kind(&self) -> &'static str {
         match self {

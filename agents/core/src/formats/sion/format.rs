@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::container::Container;
-use super::dump::{DumpOptions, dump};
+use super::dump::{self, DumpOptions};
 use super::error::SionError;
 use super::header::KeyValue;
 use super::part::Part;
@@ -67,14 +67,15 @@ impl Format for Sion {
         let container =
             Container::open(path).or_else(|error| if error.is_damage() { recover(path) } else { Err(error) })?;
         let mut text = Vec::new();
-        let options = DumpOptions { keys: true, ..DumpOptions::default() };
-        if let Err(error) = dump(&container, &options, &mut text) {
+        let small = chunks(&container) <= MOST_CHUNKS_SHOWN;
+        let options = DumpOptions { tasks: small, keys: small, ..DumpOptions::default() };
+        if let Err(error) = dump::describe(&container, &options, &mut text) {
             text.extend_from_slice(format!("{error}\n").as_bytes());
         }
         for warning in container.warnings() {
             text.extend_from_slice(format!("warning: {warning}\n").as_bytes());
         }
-        Ok(Description { text: String::from_utf8_lossy(&text).into_owned(), json: json(&container) })
+        Ok(Description { text: String::from_utf8_lossy(&text).into_owned(), json: json(&container, small) })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
@@ -98,8 +99,18 @@ impl Format for Sion {
     }
 }
 
+/// Chunks shown one by one in a description; a damaged file may claim many more.
+const MOST_CHUNKS_SHOWN: u64 = 1 << 18;
+
+/// The byte counts of a container.
+fn chunks(container: &Container) -> u64 {
+    let tables =
+        container.parts().iter().map(|part| part.table().blocks().saturating_mul(part.header().tasks() as u64));
+    tables.fold(0, u64::saturating_add)
+}
+
 /// A container in the names of its description: head, tables and positions of every file.
-fn json(container: &Container) -> Value {
+fn json(container: &Container, with_chunks: bool) -> Value {
     let tasks: Vec<Value> = (0..container.tasks())
         .map(|task| {
             let (rank, bytes) = (container.global_rank(task).unwrap_or(-1), container.stream_bytes(task).unwrap_or(0));
@@ -108,16 +119,18 @@ fn json(container: &Container) -> Value {
         .collect();
     let warnings: Vec<String> = container.warnings().iter().map(ToString::to_string).collect();
     json!({
-        "files": container.parts().iter().map(part).collect::<Vec<_>>(),
+        "files": container.parts().iter().map(|file| part(file, with_chunks)).collect::<Vec<_>>(),
         "logical_tasks": tasks,
         "keyval": if container.key_value() == KeyValue::Inline { "inline" } else { "none" },
         "warnings": warnings,
     })
 }
 
-fn part(part: &Part) -> Value {
+fn part(part: &Part, with_chunks: bool) -> Value {
     let (header, layout, table) = (part.header(), part.layout(), part.table());
     let tasks = 0..header.tasks();
+    let each = || (0..header.tasks()).map(|task| table.chunk_bytes(task).collect::<Vec<_>>()).collect::<Vec<_>>();
+    let chunk_bytes = with_chunks.then(each);
     let mapping = match part.mapping() {
         Mapping::None => Value::Null,
         Mapping::Entries(entries) => json!(entries),
@@ -146,7 +159,7 @@ fn part(part: &Part) -> Value {
         "globalskip": layout.block_skip(),
         "start_positions": tasks.clone().map(|task| layout.chunk_position(task, 0)).collect::<Vec<_>>(),
         "chunk_counts": tasks.clone().map(|task| table.chunks(task)).collect::<Vec<_>>(),
-        "chunk_bytes_by_task": tasks.map(|task| table.chunk_bytes(task).collect::<Vec<_>>()).collect::<Vec<_>>(),
+        "chunk_bytes_by_task": chunk_bytes,
         "mapping": mapping,
     })
 }

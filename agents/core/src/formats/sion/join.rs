@@ -103,6 +103,12 @@ pub struct Joined {
     pub bytes: u64,
 }
 
+impl std::fmt::Display for Joined {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(out, "{} tasks, {} bytes", self.tasks, self.bytes)
+    }
+}
+
 /// One file, and the record it becomes in a key-value container.
 struct Source<'a> {
     path: &'a Path,

@@ -70,22 +70,15 @@ impl Container {
     pub(super) fn keys_until_damage(&self, task: usize) -> Result<(Vec<KeyedValue>, Option<Fault>), SionError> {
         let mut values: Vec<KeyedValue> = Vec::new();
         let mut known: HashMap<u64, usize> = HashMap::new();
-        let mut pieces = 0_u64;
         for record in self.records(task)? {
             let record = match record {
                 Ok(record) => record,
-                Err(SionError::Damaged { fault, .. }) => return Ok((values, Some(fault))),
+                Err(SionError::Damaged { fault, .. }) if !fault.is_limit() => return Ok((values, Some(fault))),
                 Err(error) => return Err(error),
             };
             let index = *known.entry(record.key).or_insert(values.len());
             if index == values.len() {
                 values.push(KeyedValue { key: record.key, records: 0, bytes: 0, pieces: Vec::new() });
-            }
-            // Only what takes memory counts: a piece here, a key above.
-            pieces += u64::from(record.length > 0);
-            let count = pieces.max(values.len() as u64);
-            if count > MOST_RECORDS {
-                return Ok((values, Some(Fault::TooMany { what: "records in a task", count, limit: MOST_RECORDS })));
             }
             if let Some(value) = values.get_mut(index) {
                 value.records += 1;
@@ -151,6 +144,11 @@ impl Records<'_> {
     fn next_record(&mut self) -> Result<Record, SionError> {
         let left = self.length.saturating_sub(self.offset);
         let (task, record) = (self.task, self.next);
+        // A long hole reads as headers of zeros without end.
+        if record >= MOST_RECORDS {
+            let what = "records in a task";
+            return Err(self.damaged(Fault::TooMany { what, count: record.saturating_add(1), limit: MOST_RECORDS }));
+        }
         if left < HEADER_BYTES {
             return Err(self.damaged(Fault::RecordHeader { task, record, left }));
         }

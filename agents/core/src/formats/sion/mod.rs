@@ -39,7 +39,7 @@ mod tests;
 pub use byte_order::ByteOrder;
 pub use container::{Container, Slot, TaskStream, part_path};
 pub use defrag::{DefragOptions, Defragmented, defrag};
-pub use dump::{DumpOptions, dump};
+pub use dump::{DumpOptions, describe, dump};
 pub use error::{Fault, Oddity, SionError, Warning};
 pub use format::Sion;
 pub use header::{Closed, Header, KeyValue, MAGIC};
@@ -60,5 +60,5 @@ pub use writer::{Attachment, Creation};
 const MOST_TASKS: u64 = 1 << 24;
 /// Most byte counts of one physical file that are accepted: 256 MiB of table.
 const MOST_CHUNKS: u64 = 1 << 25;
-/// Most records or keys of one task that are kept in memory.
+/// Most records of one task that are followed.
 const MOST_RECORDS: u64 = 1 << 24;

@@ -99,9 +99,11 @@ impl OpenedHead {
         let path = self.path.as_path();
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
         let left = self.length.saturating_sub(at);
-        let needed = header.files > 1 && header.file_number.unwrap_or(0) == 0;
+        let needed = header.files > 1 && header.file_number == Some(0);
+        // Format 2 does not say which file of the set this is.
+        let possible = header.files == 1 || header.file_number.is_none_or(|number| number == 0);
         let truncated = |needs| damaged(Fault::Truncated { what: "its mapping", needs, length: self.length });
-        if left < 4 || (header.files > 1 && !needed) {
+        if left < 4 || !possible {
             if needed {
                 return Err(truncated(at.saturating_add(4)));
             }
@@ -137,7 +139,7 @@ impl OpenedHead {
             }
         };
         // A single file has one entry a task, or none; anything else is not a mapping.
-        if !needed && size != 0 && size != self.layout.tasks() as u64 {
+        if header.files == 1 && size != 0 && size != self.layout.tasks() as u64 {
             oddities.push(Oddity::TrailingBytes { bytes: left });
             return Ok(Mapping::None);
         }

@@ -9,6 +9,7 @@
 //! 3. else by taking each chunk to end at its last byte that is not zero. Zeros at the end of what a task wrote into a
 //!    chunk are lost that way, which is why the result carries a warning and recovery happens only when asked for.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -21,6 +22,8 @@ use super::header::KeyValue;
 use super::part::{OpenedHead, Part};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
+/// Missing files that are told one by one.
+const MOST_MISSING_TOLD: usize = 16;
 const WINDOW_BYTES: usize = 1 << 18;
 
 /// Opens a container as [`Container::open`] does and, where that fails for a missing or damaged tail, works the byte
@@ -38,29 +41,56 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
     let files = first.header().files;
     let alone = first.header().file_number.is_some_and(|number| files > 1 && number != 0);
     let (mut parts, mut lost) = (vec![first], Vec::new());
-    for number in if alone { 1..1 } else { 1..files } {
-        let name = part_path(path, number);
-        match recover_part(&name) {
-            Ok(part) if part.header().files == files => parts.push(part),
-            Ok(_) => lost.push((number, "it belongs to another set".to_owned())),
-            Err(error) => {
-                lost.push((number, error.to_string()));
-                // The number of files comes from a damaged file: behind the first that is not there, nothing is looked for.
-                if !name.exists() {
-                    break;
-                }
-            }
+    let present = if alone { BTreeSet::new() } else { numbers_present(path, files)? };
+    for number in &present {
+        match recover_part(&part_path(path, *number)) {
+            Ok(part) if belongs(&part, *number, files) => parts.push(part),
+            Ok(_) => lost.push((*number, "it belongs elsewhere".to_owned())),
+            Err(error) => lost.push((*number, error.to_string())),
         }
     }
+    let missing = if alone { 1..1 } else { 1..files };
+    let missing = missing.filter(|number| !present.contains(number));
+    lost.extend(missing.take(MOST_MISSING_TOLD).map(|number| (number, "it is missing".to_owned())));
     let (slots, by_mapping) = order(&parts);
     let mut container = Container::with_order(path, parts, slots);
+    if !lost.is_empty() {
+        container.number_by_rank();
+    } else if !by_mapping {
+        container.warn(path, Oddity::MappingLost);
+    }
     for (number, reason) in lost {
         container.warn(path, Oddity::PartLost { number, files, reason });
     }
-    if !by_mapping {
-        container.warn(path, Oddity::MappingLost);
-    }
     Ok(container)
+}
+
+/// The numbers of the files of a set that are in its directory. The number of files comes from a damaged file, so it is
+/// the directory that is walked and not the numbers.
+fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut numbers = BTreeSet::new();
+    let reading = || SionError::io("read the directory", directory);
+    for entry in std::fs::read_dir(directory).map_err(reading())? {
+        let entry = entry.map_err(reading())?.file_name().to_string_lossy().into_owned();
+        let digits = entry.strip_prefix(&name).and_then(|rest| rest.strip_prefix('.'));
+        if let Some(number) = digits.filter(|digits| digits.len() >= 6).and_then(|digits| digits.parse().ok())
+            && (1..files).contains(&number)
+        {
+            numbers.insert(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// True if a file says that it is this one of such a set.
+fn belongs(part: &Part, number: u32, files: u32) -> bool {
+    let its = part.header().file_number;
+    part.header().files == files && its.is_none_or(|its| i64::from(its) == i64::from(number))
 }
 
 /// One physical file, with its own tail if that is sound.
@@ -152,13 +182,14 @@ fn bounded(head: &OpenedHead) -> Result<(), SionError> {
 /// Every chunk up to its last byte that is not zero.
 fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     bounded(head)?;
+    let mut scan = Scan::new(&head.file);
     let mut counts = Vec::with_capacity(head.layout.tasks());
     for task in 0..head.layout.tasks() {
         let mut chunks = Vec::new();
         for chunk in 0..chunks_begun(head, task) {
             let begin = head.layout.chunk_position(task, chunk).unwrap_or(head.length);
             let end = begin.saturating_add(head.layout.chunk_size(task)).min(head.length);
-            let used = used_bytes(&head.file, begin, end).map_err(SionError::io("read", &head.path))?;
+            let used = scan.used_bytes(begin, end).map_err(SionError::io("read", &head.path))?;
             chunks.push(used);
         }
         // Behind the last chunk with data nothing was written.
@@ -173,36 +204,59 @@ fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     Ok(counts)
 }
 
-/// Bytes between two positions up to the last that is not zero; holes are stepped over.
-fn used_bytes(file: &File, begin: u64, end: u64) -> io::Result<u64> {
-    use rustix::fs::{SeekFrom, seek};
-    let mut buffer = vec![0_u8; WINDOW_BYTES];
-    let (mut at, mut used) = (begin, 0);
-    while at < end {
-        // File systems that know no holes say that all is data, or that they do not know the call.
-        match seek(file, SeekFrom::Data(at)) {
-            Ok(data) if data > at => {
-                at = data;
-                continue;
-            }
-            Err(rustix::io::Errno::NXIO) => break,
-            _ => {}
-        }
-        let hole = seek(file, SeekFrom::Hole(at)).ok().filter(|hole| *hole > at).unwrap_or(end).min(end);
-        while at < hole {
-            let want = usize::try_from(hole - at).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
-            let window = buffer.get_mut(..want).unwrap_or(&mut []);
-            let read = file.read_at(window, at)?;
-            if read == 0 {
-                return Ok(used);
-            }
-            if let Some(last) = window.iter().take(read).rposition(|byte| *byte != 0) {
-                used = at - begin + last as u64 + 1;
-            }
-            at += read as u64;
-        }
+/// Looks for the last byte that is not zero, stepping over holes. Many chunks in one hole cost one question to the file
+/// system: an empty file of any length must not keep recovery busy.
+struct Scan<'a> {
+    file: &'a File,
+    buffer: Vec<u8>,
+    /// Nothing but a hole from the first position to the second.
+    hole: (u64, u64),
+}
+
+impl<'a> Scan<'a> {
+    fn new(file: &'a File) -> Scan<'a> {
+        Scan { file, buffer: vec![0; WINDOW_BYTES], hole: (0, 0) }
     }
-    Ok(used)
+
+    /// Where data begin at this position or behind it.
+    fn data_from(&mut self, at: u64) -> u64 {
+        use rustix::fs::{SeekFrom, seek};
+        if at < self.hole.0 || at >= self.hole.1 {
+            let data = match seek(self.file, SeekFrom::Data(at)) {
+                Ok(data) => data.max(at),
+                Err(rustix::io::Errno::NXIO) => u64::MAX,
+                // File systems that know no holes: all is data.
+                Err(_) => at,
+            };
+            self.hole = (at, data);
+        }
+        self.hole.1.max(at)
+    }
+
+    /// Bytes between two positions up to the last that is not zero.
+    fn used_bytes(&mut self, begin: u64, end: u64) -> io::Result<u64> {
+        use rustix::fs::{SeekFrom, seek};
+        let (mut at, mut used) = (self.data_from(begin), 0);
+        while at < end {
+            let hole = seek(self.file, SeekFrom::Hole(at)).ok().filter(|hole| *hole > at).unwrap_or(end).min(end);
+            while at < hole {
+                let want = usize::try_from(hole - at).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
+                let window = self.buffer.get_mut(..want).unwrap_or(&mut []);
+                let read = self.file.read_at(window, at)?;
+                if read == 0 {
+                    return Ok(used);
+                }
+                if let Some(last) = window.iter().take(read).rposition(|byte| *byte != 0) {
+                    used = at - begin + last as u64 + 1;
+                }
+                at += read as u64;
+            }
+            if at < end {
+                at = self.data_from(at);
+            }
+        }
+        Ok(used)
+    }
 }
 
 /// Every stream up to where its records end: a header of zeros, or one that does not fit.

@@ -50,6 +50,23 @@ pub struct Split {
     pub damaged: Vec<(usize, Fault)>,
 }
 
+impl std::fmt::Display for Split {
+    /// A line for each file, then what is odd or damaged.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for file in &self.files {
+            writeln!(out, "{} {} bytes", file.name, file.bytes)?;
+        }
+        for warning in &self.warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        for (task, fault) in &self.damaged {
+            writeln!(out, "damaged: task {task}: {fault}")?;
+        }
+        let bytes = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        writeln!(out, "{} files, {bytes} bytes", self.files.len())
+    }
+}
+
 /// Writes the streams of the container at `path` to files named `t_<task>`, or `t_<task>_<key>`.
 ///
 /// # Errors
@@ -83,7 +100,7 @@ pub fn split(
 
 /// The number in the name of each task's file.
 fn numbers(container: &Container, options: &SplitOptions) -> Result<Vec<i64>, SionError> {
-    if !options.by_global_rank {
+    if !options.by_global_rank && !container.is_numbered_by_rank() {
         return Ok((0..container.tasks()).map(|task| i64::try_from(task).unwrap_or(i64::MAX)).collect());
     }
     let ranks = (0..container.tasks()).map(|task| container.global_rank(task)).collect::<Result<Vec<_>, _>>()?;

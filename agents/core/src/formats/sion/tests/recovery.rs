@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::*;
 use super::world::*;
+use crate::formats::Destination;
 
 fn damaged(name: &str) -> PathBuf {
     root().join(format!("damaged/{name}/{name}.sion"))
@@ -131,5 +132,53 @@ fn a_lost_part_leaves_the_tasks_of_the_others() {
 fn what_has_no_usable_head_is_not_recovered() {
     for name in ["zero_length", "bad_magic", "trunc_meta1", "ntasks_huge", "fsblksize_zero"] {
         assert!(recover(&damaged(name)).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn streams_of_a_set_with_a_lost_part_keep_the_numbers_of_their_ranks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("three.sion");
+    let tasks: Vec<_> = (0..6).map(|global_rank| TaskPlan { global_rank, chunk_bytes: 100 }).collect();
+    let plan = Plan::new(&tasks, &PlanOptions::new(Shape::Parallel { files: 3 }, 512, "three.sion")).unwrap();
+    let creation = Creation::new(&path, plan).unwrap();
+    let write = |rank: usize| {
+        let mut writer = creation.task(rank).unwrap();
+        writer.write_whole(&content(rank as i64, 0, 0..100)).unwrap();
+        writer.finish()
+    };
+    let usages: Vec<_> = (0..6).map(write).collect();
+    creation.commit(&usages).unwrap();
+    fs::remove_file(part_path(&path, 1)).unwrap();
+    // A copy of another file in its place is not taken for it.
+    for stranger in [false, true] {
+        if stranger {
+            fs::copy(&path, part_path(&path, 1)).unwrap();
+        }
+        let pieces = directory.path().join(format!("pieces-{stranger}"));
+        let to = Destination::new(&pieces, false).unwrap();
+        assert!(split(&path, &to, &SplitOptions::default(), &mut nothing()).is_err());
+        let options = SplitOptions { recover: true, ..SplitOptions::default() };
+        let files = split(&path, &to, &options, &mut nothing()).unwrap().files;
+        let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["t_00000", "t_00001", "t_00004", "t_00005"]);
+        assert_eq!(fs::read(pieces.join("t_00005")).unwrap(), content(5, 0, 0..100));
+    }
+}
+
+#[test]
+fn an_empty_file_of_any_length_does_not_keep_recovery_busy() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["ser4_fs512", "ser4_fs1", "kv4"] {
+        let copy = unclosed(&first_file(&named(name)), directory.path());
+        let whole = Container::open(&first_file(&named(name))).unwrap();
+        let bytes = Statistics::of(&whole).unwrap().data_bytes;
+        OpenOptions::new().write(true).open(&copy).unwrap().set_len(1 << 24).unwrap();
+        let container = recover(&copy).unwrap();
+        assert!(Statistics::of(&container).unwrap().data_bytes <= bytes, "{name}");
+        // Past what any container has, it is refused before a table is made.
+        OpenOptions::new().write(true).open(&copy).unwrap().set_len(1 << 42).unwrap();
+        let error = recover(&copy).unwrap_err();
+        assert!(error.to_string().contains("more than the"), "{error}");
     }
 }

@@ -78,7 +78,7 @@ pub fn expected_stream(fixture: &Value, task: usize) -> Option<Vec<u8>> {
 
 pub fn text(container: &Container, options: &DumpOptions) -> String {
     let mut out = Vec::new();
-    dump(container, options, &mut out).unwrap();
+    describe(container, options, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
