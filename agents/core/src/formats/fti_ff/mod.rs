@@ -5,7 +5,10 @@
 //! * [`blocks`]: blocks of variable metadata, and the rules that they keep;
 //! * [`checkpoint`]: an open file, its variables readable from any offset by several threads;
 //! * [`verify`], [`describe`], [`extract`]: what the commands do;
+//! * [`containers`], [`writer`]: the document's layout written, and its rules of growing and shrinking;
 //! * [`hashing`]: MD5 over parts of a file, spread over threads;
+//! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and a lost one from the others;
+//! * [`galois`], [`parity`]: the arithmetic of level 3, and its rows over files;
 //! * [`name`]: what the names of the files say.
 
 use std::path::Path;
@@ -14,12 +17,20 @@ use super::{Confidence, Description, Destination, Extracted, Format, FormatsErro
 
 pub mod blocks;
 pub mod checkpoint;
+pub mod containers;
 pub mod describe;
 pub mod extract;
+pub mod galois;
+pub mod group_check;
 pub mod hashing;
 pub mod layout;
 pub mod name;
+pub mod parity;
+pub mod restore;
+pub mod survivors;
+pub mod topology;
 pub mod verify;
+pub mod writer;
 
 /// The format of FTI's checkpoint files.
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 mod damaged;
 mod intact;
+mod restored;
+mod written;
 
 /// The value of a variable as the fixtures' program filled it (see the fixtures' README).
 pub(super) fn content(id: i32, rank: u32, layers: &[(u32, usize, usize)]) -> Vec<u8> {
