@@ -9,6 +9,7 @@ use serde_json::Value;
 
 mod damaged;
 mod intact;
+mod mutated;
 mod restored;
 mod written;
 
