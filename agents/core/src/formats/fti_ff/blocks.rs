@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::layout::{Fields, FileMeta, Layout};
+use crate::formats::verdict::MAX_LISTED;
 use crate::formats::{Damage, FormatsError, Input};
 
 /// So many containers are read of one file; ten thousand variables that grew a hundred times are a tenth of it.
@@ -121,6 +122,21 @@ pub struct Walk {
     pub remarks: Vec<Damage>,
 }
 
+impl Walk {
+    /// Notes a damage; of a file that is damaged all over only the first ones, so that they cannot fill the memory.
+    fn damage(&mut self, damage: Damage) {
+        if self.damages.len() < MAX_LISTED {
+            self.damages.push(damage);
+        }
+    }
+
+    fn remark(&mut self, remark: Damage) {
+        if self.remarks.len() < MAX_LISTED {
+            self.remarks.push(remark);
+        }
+    }
+}
+
 /// The name of a container's place in messages.
 pub fn place(block: usize, variable: usize, entry: &Entry) -> String {
     format!("block {block}, var {variable}, id {}, container {}", entry.id, entry.containerid)
@@ -192,7 +208,7 @@ impl Walker<'_> {
         let data_size = meta.data_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         if data_size > end {
             let what = format!("dataSize is {data_size}, behind the file's metadata at {end}");
-            self.walk.damages.push(Damage::new("structure", "file metadata", what));
+            self.walk.damage(Damage::new("structure", "file metadata", what));
             return Ok(());
         }
         let mut at = data_size;
@@ -212,7 +228,7 @@ impl Walker<'_> {
         }
         if self.data != data_size {
             let what = format!("the containers take {} bytes, dataSize is {data_size}", self.data);
-            self.walk.damages.push(Damage::new("structure", "file metadata", what));
+            self.walk.damage(Damage::new("structure", "file metadata", what));
         }
         Ok(())
     }
@@ -223,7 +239,7 @@ impl Walker<'_> {
 
     fn broken(&mut self, offset: u64, what: String) {
         let place = format!("block {}", self.walk.blocks.len().saturating_sub(1));
-        self.walk.damages.push(Damage::new("structure", place, what).at(offset));
+        self.walk.damage(Damage::new("structure", place, what).at(offset));
     }
 
     /// Head and entries of the block at this offset, or a damage and `None` when they cannot be read on.
@@ -232,7 +248,7 @@ impl Walker<'_> {
         let number = self.walk.blocks.len();
         let mut unreadable = |what: String| {
             let what = format!("metadata unreadable from here on: {what}");
-            self.walk.damages.push(Damage::new("structure", format!("block {number}"), what).at(offset));
+            self.walk.damage(Damage::new("structure", format!("block {number}"), what).at(offset));
         };
         let room = end.saturating_sub(offset);
         if room < head_bytes as u64 {
@@ -270,7 +286,7 @@ impl Walker<'_> {
         for (index, entry) in block.entries.iter().enumerate() {
             let offset = (self.metadata_bytes(index)).saturating_add(block.offset);
             let mut damage = |what: String| {
-                self.walk.damages.push(Damage::new("structure", place(number, index, entry), what).at(offset));
+                self.walk.damage(Damage::new("structure", place(number, index, entry), what).at(offset));
             };
             let container = u64::try_from(entry.containersize).ok().and_then(|size| sum.checked_add(size));
             let Some(next) = container.filter(|next| next.checked_add(first).is_some()) else {
@@ -286,7 +302,7 @@ impl Walker<'_> {
             }
             if entry.hascontent > 1 {
                 let what = format!("hascontent is {}, which is no C bool; taken as true", entry.hascontent);
-                self.walk.remarks.push(Damage::new("bool", place(number, index, entry), what).at(offset));
+                self.walk.remark(Damage::new("bool", place(number, index, entry), what).at(offset));
             }
             sum = next;
         }
@@ -309,7 +325,11 @@ fn variables_are_whole(walk: &mut Walk) {
         for (index, entry) in block.entries.iter().enumerate() {
             let start = Variable { idx: entry.idx, containers: 0, bytes: 0, ended: false };
             let variable = variables.entry(entry.id).or_insert(start);
-            let mut damage = |what: String| damages.push(Damage::new("structure", place(number, index, entry), what));
+            let mut damage = |what: String| {
+                if damages.len() < MAX_LISTED {
+                    damages.push(Damage::new("structure", place(number, index, entry), what));
+                }
+            };
             if entry.containerid != variable.containers {
                 damage(format!("container {} of the variable was due here", variable.containers));
             } else if entry.dptr != variable.bytes {
@@ -326,5 +346,5 @@ fn variables_are_whole(walk: &mut Walk) {
             variable.bytes = variable.bytes.saturating_add(entry.containersize.max(0));
         }
     }
-    walk.damages.append(&mut damages);
+    damages.into_iter().for_each(|damage| walk.damage(damage));
 }

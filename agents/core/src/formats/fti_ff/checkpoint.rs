@@ -61,8 +61,10 @@ pub struct Variable {
 /// The content of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Block and place in the block, for messages.
-    pub place: String,
+    /// Number of its block.
+    pub block: usize,
+    /// Its place in the block.
+    pub index: usize,
     /// Where it is in the file and how long; `None` if the file cannot have that.
     pub range: Option<(u64, u64)>,
     /// The MD5 that it should have.
@@ -99,8 +101,8 @@ impl Checkpoint {
             for (index, entry) in content.entries.iter().enumerate() {
                 let parts = variables.entry(entry.id).or_default();
                 if entry.is_filled() {
-                    let (place, range) = (blocks::place(block, index, entry), entry.range(self.input.size()));
-                    parts.push((entry.containerid, Part { place, range, hash: entry.hash }));
+                    let range = entry.range(self.input.size());
+                    parts.push((entry.containerid, Part { block, index, range, hash: entry.hash }));
                 }
             }
         }
@@ -135,6 +137,12 @@ impl Checkpoint {
         }
         let what = format!("variable {} has {} bytes, not {} more", variable.id, variable.size(), rest.len());
         Err(FormatsError::damaged("read", self.input.path(), what))
+    }
+
+    /// The name of a part's place in messages.
+    pub fn place(&self, part: &Part) -> String {
+        let entry = self.walk.blocks.get(part.block).and_then(|block| block.entries.get(part.index));
+        entry.map_or_else(String::new, |entry| blocks::place(part.block, part.index, entry))
     }
 
     /// The blocks.
@@ -226,7 +234,10 @@ pub fn inspect(input: Input) -> Result<Found, FormatsError> {
     let Some((candidate, meta_sound)) = choose(&input)? else {
         let what = match size {
             0..82 => format!("{size} bytes are fewer than the file metadata of any layout"),
-            _ => "no file metadata of any layout at its start or end: cut short, overwritten, or not FTI-FF".to_owned(),
+            _ => {
+                "no file metadata of any layout at its start or end: cut short, overwritten, or of another mode of FTI"
+                    .to_owned()
+            }
         };
         return Ok(Found::Unreadable(Damage::new("file-metadata", "file", what)));
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
-use super::checkpoint::{Checkpoint, Found, Part, Variable, inspect, parity_has_none};
+use super::checkpoint::{Checkpoint, Found, Variable, inspect, parity_has_none};
 use crate::formats::{Damage, Destination, Extracted, FormatsError, Input, Options, Progress};
 
 /// Extracts all variables whose chunks are there and match their hashes; with `options.recover` also the others, as
@@ -83,13 +83,18 @@ impl OneVariable<'_> {
         let mut bytes = 0_u64;
         for part in &self.variable.parts {
             let Some(range) = part.range else {
-                self.damaged(Damage::new("missing-chunk", part.place.clone(), "not in the file; variable left out"))?;
+                self.damaged(Damage::new(
+                    "missing-chunk",
+                    self.checkpoint.place(part),
+                    "not in the file; variable left out",
+                ))?;
                 continue;
             };
             let hash = self.copy(range, out, step)?;
             bytes = bytes.saturating_add(range.1);
             if hash != part.hash {
-                self.damaged(wrong(part, range.0))?;
+                let what = "the chunk does not match its hash";
+                self.damaged(Damage::new("chunk-hash", self.checkpoint.place(part), what).at(range.0))?;
             }
         }
         Ok(bytes)
@@ -127,8 +132,4 @@ impl OneVariable<'_> {
         self.trouble.get_or_insert(Trouble::Damage(damage));
         if self.recover { Ok(()) } else { Err(io::Error::other("damaged")) }
     }
-}
-
-fn wrong(part: &Part, offset: u64) -> Damage {
-    Damage::new("chunk-hash", part.place.clone(), "the chunk does not match its hash").at(offset)
 }

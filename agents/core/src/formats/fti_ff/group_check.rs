@@ -72,7 +72,12 @@ fn compare_parity(data: &[&Path], index: usize, path: &Path, verdict: &mut Verdi
     let factors = parity::factors(Row::Parity(index), data.len());
     let mut terms = Vec::with_capacity(data.len());
     for (path, factor) in data.iter().zip(factors) {
-        terms.push((RowFile::data(Input::open(path)?, layout, length), factor));
+        let input = Input::open(path)?;
+        let bytes = match inspect(Input::open(path)?)? {
+            Found::Checkpoint(checkpoint) => u64::try_from(checkpoint.meta.file_size).unwrap_or(0),
+            _ => input.size(),
+        };
+        terms.push((RowFile::data(input, layout, bytes, length), factor));
     }
     let mut sum = Combination::new(terms);
     // Of an odd last byte the original's older versions computed the other half of the word with what was in memory.

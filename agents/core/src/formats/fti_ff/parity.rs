@@ -54,9 +54,9 @@ pub struct RowFile {
 }
 
 impl RowFile {
-    /// A member's own file, filled up to `length`.
-    pub fn data(input: Input, layout: Layout, length: u64) -> RowFile {
-        RowFile { bytes: input.size().min(length), size_at_end: layout.is_data_first(), input, length }
+    /// A member's own file of `bytes`, filled up to `length`. What is behind that in the file is not part of it.
+    pub fn data(input: Input, layout: Layout, bytes: u64, length: u64) -> RowFile {
+        RowFile { bytes: input.size().min(bytes).min(length), size_at_end: layout.is_data_first(), input, length }
     }
 
     /// The parity in front of a trailer.

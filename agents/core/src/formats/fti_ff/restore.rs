@@ -285,7 +285,7 @@ impl Rows {
                     return Err(format!("fs {used} is larger than maxFs {length} allows"));
                 }
                 let layout = meta.layout;
-                (meta, RowFile::data(input, layout, length))
+                (meta, RowFile::data(input, layout, used, length))
             }
             _ => return Err("it is another kind of file".to_owned()),
         };

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
-use super::blocks;
+use super::blocks::{self, Entry};
 use super::checkpoint::{Checkpoint, Found, Parity, inspect};
 use super::hashing::{self, Range, Work};
 use super::layout::{FileMeta, Layout, checksum_field, hex};
@@ -100,7 +100,7 @@ fn verify_checkpoint(
     sizes(checkpoint, verdict);
     checkpoint.walk.damages.iter().for_each(|damage| verdict.damage(damage.clone()));
     checkpoint.walk.remarks.iter().for_each(|remark| verdict.remark(remark.clone()));
-    let Chunks { ranges, mut hashes, complete } = chunks(checkpoint, verdict);
+    let Chunks { ranges, all, complete } = chunks(checkpoint, verdict);
     let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
     let mut work = Work { whole: Vec::new(), chunks: ranges };
     match meta.layout {
@@ -118,19 +118,18 @@ fn verify_checkpoint(
         work.chunks.iter().chain(&work.whole).fold(0, |sum, range| sum.max(range.0.saturating_add(range.1)));
     let mut computed = found.chunks.iter();
     let mut both = (Md5::new(), Md5::new());
-    for chunk in &mut hashes {
-        let stored = chunk.stored;
-        if chunk.filled {
-            let Some(hash) = chunk.hashed.then(|| computed.next()).flatten() else { continue };
-            if *hash != stored {
-                let what = format!("hash of the chunk is {}, stored is {}", hex(hash), hex(&stored));
-                verdict.damage(Damage::new("chunk-hash", chunk.place.clone(), what).at(chunk.offset));
-            }
-            both.0.update(hash);
-            both.1.update(hash);
-        } else {
-            both.0.update(stored);
+    for Chunk { block, index, entry, offset } in all {
+        // The writer sums the hashes of all containers, the reader of those with content.
+        if !entry.is_filled() {
+            both.0.update(entry.hash);
         }
+        let Some((offset, hash)) = offset.and_then(|offset| Some((offset, computed.next()?))) else { continue };
+        if *hash != entry.hash {
+            let what = format!("hash of the chunk is {}, stored is {}", hex(hash), hex(&entry.hash));
+            verdict.damage(Damage::new("chunk-hash", blocks::place(block, index, entry), what).at(offset));
+        }
+        both.0.update(hash);
+        both.1.update(hash);
     }
     let sums: Vec<[u8; 16]> = match meta.layout {
         Layout::A if work.whole.is_empty() => return Ok(()),
@@ -146,51 +145,51 @@ fn verify_checkpoint(
     Ok(())
 }
 
-struct Chunk {
-    place: String,
-    offset: u64,
-    stored: [u8; 16],
-    filled: bool,
-    hashed: bool,
+struct Chunk<'a> {
+    block: usize,
+    index: usize,
+    entry: &'a Entry,
+    /// Where it is, if it was hashed.
+    offset: Option<u64>,
 }
 
-struct Chunks {
+struct Chunks<'a> {
     ranges: Vec<Range>,
-    hashes: Vec<Chunk>,
+    all: Vec<Chunk<'a>>,
     complete: bool,
 }
 
 /// The chunks to be hashed. One outside of the file is a damage; and all together are no longer than the file,
 /// so that containers laid over each other cannot make the work longer than that.
-fn chunks(checkpoint: &Checkpoint, verdict: &mut Verdict) -> Chunks {
+fn chunks<'a>(checkpoint: &'a Checkpoint, verdict: &mut Verdict) -> Chunks<'a> {
     let size = checkpoint.input.size();
-    let (mut ranges, mut hashes, mut left, mut complete) = (Vec::new(), Vec::new(), size, true);
-    for (number, block) in checkpoint.walk.blocks.iter().enumerate() {
-        for (index, entry) in block.entries.iter().enumerate() {
-            let place = blocks::place(number, index, entry);
-            let mut chunk = Chunk { place, offset: 0, stored: entry.hash, filled: entry.is_filled(), hashed: false };
-            match entry.range(size) {
-                _ if !chunk.filled => {}
-                Some((offset, bytes)) if bytes <= left => {
+    let mut chunks = Chunks { ranges: Vec::new(), all: Vec::new(), complete: true };
+    let mut left = size;
+    for (block, content) in checkpoint.walk.blocks.iter().enumerate() {
+        for (index, entry) in content.entries.iter().enumerate() {
+            let mut offset = None;
+            let missing = match entry.range(size) {
+                _ if !entry.is_filled() => None,
+                Some((start, bytes)) if bytes <= left => {
                     left -= bytes;
-                    ranges.push((offset, bytes));
-                    (chunk.offset, chunk.hashed) = (offset, true);
+                    chunks.ranges.push((start, bytes));
+                    offset = Some(start);
+                    None
                 }
-                Some(_) => {
-                    complete = false;
-                    let what = "its chunk lies over others: all together are longer than the file";
-                    verdict.damage(Damage::new("structure", chunk.place.clone(), what));
-                }
+                Some(_) => Some(("structure", "it lies over others: all chunks are longer than the file".to_owned())),
                 None => {
-                    complete = false;
                     let what = format!("its chunk of {} bytes at {} is not in the file", entry.chunksize, entry.fptr);
-                    verdict.damage(Damage::new("missing-chunk", chunk.place.clone(), what));
+                    Some(("missing-chunk", what))
                 }
+            };
+            if let Some((kind, what)) = missing {
+                chunks.complete = false;
+                verdict.damage(Damage::new(kind, blocks::place(block, index, entry), what));
             }
-            hashes.push(chunk);
+            chunks.all.push(Chunk { block, index, entry, offset });
         }
     }
-    Chunks { ranges, hashes, complete }
+    chunks
 }
 
 fn verify_parity(parity: &Parity, verdict: &mut Verdict, progress: Progress<'_>) -> Result<(), FormatsError> {

@@ -74,8 +74,8 @@ fn extraction_writes_each_variable_joined_over_its_containers() {
 
 #[test]
 fn the_table_reads_as_the_document_s_example() {
-    let path = files_below(&fixtures("fti").join("v1.1/seven-l1/c2")).into_iter();
-    let path = path.filter(|path| path.to_string_lossy().ends_with("Ckpt2-Rank0.fti")).next_back().unwrap();
+    let mut path = files_below(&fixtures("fti").join("v1.1/seven-l1/c2")).into_iter();
+    let path = path.rfind(|path| path.to_string_lossy().ends_with("Ckpt2-Rank0.fti")).unwrap();
     let text = FtiFf.describe(&path).unwrap().text;
     let block = "DataBase-id: 1\n    numvars: 1\n    dbsize: 16076\n    [size metadata: 76]\n\n        Var-id: 0\n        id: 4\n";
     assert!(text.contains(block), "{text}");

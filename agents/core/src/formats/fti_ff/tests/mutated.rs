@@ -98,7 +98,7 @@ fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
         .step_by(5)
         .collect();
     assert!(corpus.len() > 100);
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("Ckpt7-Rank2.fti");
     let to = Destination::new(&directory.path().join("out"), true).unwrap();
     let layouts = [Layout::A, Layout::B, Layout::C, Layout::D, Layout::E, Layout::F];

@@ -35,7 +35,7 @@ fn original(snapshot: &Path, name: &str) -> Vec<u8> {
 /// Restores all ranks of a checkpoint and compares them with the originals; the sources, or the first error.
 fn restore_all(root: &Path, snapshot: &Path, topology: Topology, checkpoint: u32) -> Result<Vec<Source>, String> {
     let survivors = Survivors::scan(&[root], None).unwrap();
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let to = Destination::new(directory.path(), false).unwrap();
     let mut sources = Vec::new();
     for rank in topology.checkpointing() {
@@ -210,4 +210,22 @@ fn what_cannot_be_restored_says_what_is_missing() {
         why.contains("Ckpt6-Rank0.fti") && why.contains("2 intact files and parities") && why.contains("4 needed"),
         "{why}"
     );
+}
+
+#[test]
+fn bytes_behind_a_survivor_s_end_do_not_spoil_what_is_solved_from_it() {
+    let (path, json) = tree("v1.1/seven-l3");
+    let copy = scratch_copy(&path.join("c6"));
+    fs::remove_dir_all(copy.path().join("local/node3")).unwrap();
+    let survivor = files_below(copy.path()).into_iter().find(|path| path.ends_with("Ckpt6-Rank0.fti")).unwrap();
+    let mut bytes = fs::read(&survivor).unwrap();
+    bytes.extend([7; 64]);
+    fs::write(&survivor, bytes).unwrap();
+    let survivors = Survivors::scan(&[copy.path()], None).unwrap();
+    let directory = fast_directory();
+    let to = Destination::new(directory.path(), false).unwrap();
+    let group = topology(&json).group_of(3).unwrap();
+    assert_eq!(restore(&survivors, &group, 6, 3, &to, &mut |_, _| {}).unwrap(), Source::ReedSolomon);
+    let name = "Ckpt6-Rank3.fti";
+    assert!(fs::read(directory.path().join(name)).unwrap() == original(&path.join("c6"), name));
 }

@@ -47,7 +47,7 @@ fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>
 
 #[test]
 fn the_sequences_of_the_fixtures_are_written_byte_for_byte() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let trees = ["seven-l1", "seven-l1-small", "seven-l2", "seven-l3", "seven-l4", "grow", "ids"];
     let mut written = 0;
     for (tree, json) in trees
@@ -89,7 +89,7 @@ fn the_document_s_seven_checkpoints_give_its_table_at_full_size() {
         serde_json::from_slice(&fs::read(fixtures("fti").join("seed-fullsize/metadata.json")).unwrap()).unwrap();
     let list = list.as_array().unwrap();
     assert_eq!(list.len(), 7);
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let all = std::env::var_os("HOLDFAST_LONG_TESTS").is_some();
     let mut before = Vec::new();
     for (number, (expected, sizes)) in list.iter().zip(SEVEN).enumerate() {
@@ -151,7 +151,7 @@ fn what_the_format_cannot_say_is_refused() {
     assert_eq!(swapped, Err(ContainerError::Order { id: 1, before: 0, now: 1 }));
     assert_eq!(containers::next(&first, &[(1, u64::MAX), (2, 0)]), Err(ContainerError::TooLarge));
     assert_eq!(containers::next(&first, &[(1, i64::MAX as u64), (2, 0)]), Err(ContainerError::TooLarge));
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("Ckpt1-Rank0.fti");
     fs::write(&path, "the one before").unwrap();
     let beyond = writer::write(&path, first, Stamp::at(1), |writer| writer.write(1, 4, b"12345"));
@@ -162,7 +162,7 @@ fn what_the_format_cannot_say_is_refused() {
 
 #[test]
 fn growing_and_shrinking_at_random_always_gives_back_what_was_written() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("Ckpt1-Rank0.fti");
     let mut state = 7_u64;
     let mut random = |below: u64| {
