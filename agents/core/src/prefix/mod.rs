@@ -27,7 +27,7 @@ pub mod rebuild;
 pub mod scan;
 pub mod summary;
 pub mod verify;
-mod workers;
+pub(crate) mod workers;
 
 #[cfg(test)]
 mod tests;
