@@ -1,0 +1,409 @@
+//! MessagePack as Jubatus speaks it: tokens from a source of bounded length, and the old dialect for writing.
+//!
+//! Nothing here builds values: a model can be larger than memory, and a few bytes can claim billions of members. A
+//! [`Source`] holds one buffer, whatever it reads; who needs a text says how long it may be. The calls of
+//! MessagePack-RPC are read and written with the same tokens.
+
+use std::io::{self, Read};
+
+use rmp::Marker;
+
+/// Containers that may be open at once: where the library that the released servers are linked with says parse error.
+pub const MAX_DEPTH: usize = 32;
+
+/// The longest head of a token: a marker and eight bytes.
+const LONGEST_HEAD: usize = 9;
+
+const BUFFER: usize = 256 << 10;
+
+/// One step of a MessagePack stream. A text's bytes follow and are to be taken or skipped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Token {
+    /// Nothing.
+    Nil,
+    /// True or false.
+    Bool(bool),
+    /// An integer that is not negative, whatever its form.
+    Unsigned(u64),
+    /// A negative integer.
+    Negative(i64),
+    /// A number of four bytes.
+    Float32(f32),
+    /// A number of eight bytes.
+    Float64(f64),
+    /// A string or raw bytes: the dialect knows no difference.
+    Text {
+        /// Its bytes.
+        length: u32,
+        /// Written as str8 or bin, which the oldest servers do not know.
+        new_form: bool,
+    },
+    /// So many members follow.
+    Array(u32),
+    /// So many pairs follow.
+    Map(u32),
+}
+
+/// Why there is no next token.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The block ends inside the value.
+    #[error("insufficient bytes: the block ends inside a value, after {offset} bytes")]
+    Insufficient {
+        /// Bytes of the block.
+        offset: u64,
+    },
+    /// A byte that starts no value.
+    #[error("parse error: no value starts with the byte {byte:#04x}, at offset {offset} of the block")]
+    Parse {
+        /// Where in the block.
+        offset: u64,
+        /// The byte.
+        byte: u8,
+    },
+    /// More containers inside each other than a server takes.
+    #[error("parse error: more than {MAX_DEPTH} arrays and maps inside each other, at offset {offset} of the block")]
+    TooDeep {
+        /// Where in the block.
+        offset: u64,
+    },
+    /// A text is longer than whoever asked for it wants to hold.
+    #[error("a text of {length} bytes where at most {limit} are taken, at offset {offset} of the block")]
+    TooLong {
+        /// Where in the block.
+        offset: u64,
+        /// Its length.
+        length: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// The bytes behind the block's claimed length are not there.
+    #[error("the file ended while it was read")]
+    Ended,
+    /// Reading failed.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+/// A block of a reader, taken token by token through one buffer.
+pub struct Source<R> {
+    reader: R,
+    /// Bytes of the block that the reader still holds; none when the block ends with the reader.
+    left: Option<u64>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    offset: u64,
+}
+
+impl<R: Read> Source<R> {
+    /// The next `length` bytes of the reader.
+    pub fn block(reader: R, length: u64) -> Source<R> {
+        let size = usize::try_from(length).unwrap_or(BUFFER).clamp(LONGEST_HEAD, BUFFER);
+        Source { reader, left: Some(length), buffer: vec![0; size], start: 0, end: 0, offset: 0 }
+    }
+
+    /// Everything up to the reader's end.
+    pub fn to_end(reader: R) -> Source<R> {
+        Source { reader, left: None, buffer: vec![0; BUFFER], start: 0, end: 0, offset: 0 }
+    }
+
+    /// Bytes taken so far.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next token.
+    ///
+    /// # Errors
+    /// When the block ends before it, or no token starts here.
+    pub fn token(&mut self) -> Result<Token, Fault> {
+        self.fill(LONGEST_HEAD)?;
+        let Some((&byte, rest)) = self.buffer[self.start..self.end].split_first() else {
+            return Err(Fault::Insufficient { offset: self.offset });
+        };
+        let number = |bytes: usize| rest.get(..bytes).map(|at| at.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
+        // The width is that of the marker, so that the cast takes what was read and no less.
+        let word = |bytes: usize| number(bytes).map(|value| value as u32);
+        let signed = |bytes: usize| {
+            let unused = 64 - 8 * bytes as u32;
+            number(bytes).map(|value| integer((value << unused).cast_signed() >> unused))
+        };
+        let text = |length: Option<u32>, new_form: bool| length.map(|length| Token::Text { length, new_form });
+        let (width, token) = match Marker::from_u8(byte) {
+            Marker::FixPos(value) => (0, Some(Token::Unsigned(u64::from(value)))),
+            Marker::FixNeg(value) => (0, Some(integer(i64::from(value)))),
+            Marker::FixStr(length) => (0, text(Some(u32::from(length)), false)),
+            Marker::FixArray(count) => (0, Some(Token::Array(u32::from(count)))),
+            Marker::FixMap(count) => (0, Some(Token::Map(u32::from(count)))),
+            Marker::Null => (0, Some(Token::Nil)),
+            Marker::False => (0, Some(Token::Bool(false))),
+            Marker::True => (0, Some(Token::Bool(true))),
+            Marker::U8 => (1, number(1).map(Token::Unsigned)),
+            Marker::U16 => (2, number(2).map(Token::Unsigned)),
+            Marker::U32 => (4, number(4).map(Token::Unsigned)),
+            Marker::U64 => (8, number(8).map(Token::Unsigned)),
+            Marker::I8 => (1, signed(1)),
+            Marker::I16 => (2, signed(2)),
+            Marker::I32 => (4, signed(4)),
+            Marker::I64 => (8, signed(8)),
+            Marker::F32 => (4, word(4).map(|bits| Token::Float32(f32::from_bits(bits)))),
+            Marker::F64 => (8, number(8).map(|bits| Token::Float64(f64::from_bits(bits)))),
+            Marker::Str8 => (1, text(word(1), true)),
+            Marker::Str16 => (2, text(word(2), false)),
+            Marker::Str32 => (4, text(word(4), false)),
+            Marker::Bin8 => (1, text(word(1), true)),
+            Marker::Bin16 => (2, text(word(2), true)),
+            Marker::Bin32 => (4, text(word(4), true)),
+            Marker::Array16 => (2, word(2).map(Token::Array)),
+            Marker::Array32 => (4, word(4).map(Token::Array)),
+            Marker::Map16 => (2, word(2).map(Token::Map)),
+            Marker::Map32 => (4, word(4).map(Token::Map)),
+            // The servers' library knows no extension types.
+            Marker::Reserved
+            | Marker::Ext8
+            | Marker::Ext16
+            | Marker::Ext32
+            | Marker::FixExt1
+            | Marker::FixExt2
+            | Marker::FixExt4
+            | Marker::FixExt8
+            | Marker::FixExt16 => return Err(Fault::Parse { offset: self.offset, byte }),
+        };
+        let token = token.ok_or(Fault::Insufficient { offset: self.offset })?;
+        self.take(1 + width);
+        Ok(token)
+    }
+
+    /// The bytes of a text whose token was just read.
+    ///
+    /// # Errors
+    /// When the block ends before them, or they are more than `limit`.
+    pub fn text(&mut self, length: u32, limit: u32) -> Result<Vec<u8>, Fault> {
+        if length > limit {
+            return Err(Fault::TooLong { offset: self.offset, length, limit });
+        }
+        let mut bytes = Vec::new();
+        self.each(u64::from(length), |part| bytes.extend_from_slice(part))?;
+        Ok(bytes)
+    }
+
+    /// Leaves out the bytes of a text.
+    ///
+    /// # Errors
+    /// When the block ends before them.
+    pub fn skip(&mut self, length: u32) -> Result<(), Fault> {
+        self.each(u64::from(length), |_| ())
+    }
+
+    /// Reads what is left of the block, whatever it holds, and says how much it was.
+    ///
+    /// # Errors
+    /// When the file is shorter than the block, or cannot be read.
+    pub fn drain(&mut self) -> Result<u64, Fault> {
+        let before = self.offset;
+        loop {
+            self.fill(1)?;
+            if self.start == self.end {
+                return Ok(self.offset - before);
+            }
+            self.take(self.end - self.start);
+        }
+    }
+
+    fn each(&mut self, mut length: u64, mut see: impl FnMut(&[u8])) -> Result<(), Fault> {
+        while length > 0 {
+            self.fill(1)?;
+            let held = self.end - self.start;
+            if held == 0 {
+                return Err(Fault::Insufficient { offset: self.offset });
+            }
+            let part = usize::try_from(length).unwrap_or(usize::MAX).min(held);
+            see(&self.buffer[self.start..self.start + part]);
+            self.take(part);
+            length -= part as u64;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.start += bytes;
+        self.offset += bytes as u64;
+    }
+
+    /// Makes `wanted` bytes stand in the buffer, or as many as the block still has.
+    fn fill(&mut self, wanted: usize) -> Result<(), Fault> {
+        if self.end - self.start >= wanted {
+            return Ok(());
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        while self.end < wanted {
+            let room = self.buffer.len() - self.end;
+            let most = self.left.map_or(room, |left| usize::try_from(left).unwrap_or(usize::MAX).min(room));
+            if most == 0 {
+                return Ok(());
+            }
+            match self.reader.read(&mut self.buffer[self.end..self.end + most]) {
+                Ok(0) if self.left.is_some() => return Err(Fault::Ended),
+                Ok(0) => return Ok(()),
+                Ok(read) => {
+                    self.end += read;
+                    self.left = self.left.map(|left| left.saturating_sub(read as u64));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Io(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn integer(value: i64) -> Token {
+    u64::try_from(value).map_or(Token::Negative(value), Token::Unsigned)
+}
+
+/// Appends the head of an array.
+pub fn put_array(out: &mut Vec<u8>, count: u32) {
+    match count {
+        0..16 => out.push(Marker::FixArray(count as u8).to_u8()),
+        16..0x1_0000 => put_head(out, Marker::Array16, &(count as u16).to_be_bytes()),
+        _ => put_head(out, Marker::Array32, &count.to_be_bytes()),
+    }
+}
+
+/// Appends an integer in its shortest form.
+pub fn put_unsigned(out: &mut Vec<u8>, value: u64) {
+    match value {
+        0..0x80 => out.push(value as u8),
+        0x80..0x100 => put_head(out, Marker::U8, &[value as u8]),
+        0x100..0x1_0000 => put_head(out, Marker::U16, &(value as u16).to_be_bytes()),
+        0x1_0000..0x1_0000_0000 => put_head(out, Marker::U32, &(value as u32).to_be_bytes()),
+        _ => put_head(out, Marker::U64, &value.to_be_bytes()),
+    }
+}
+
+/// Appends an integer in its shortest form.
+pub fn put_signed(out: &mut Vec<u8>, value: i64) {
+    match value {
+        0.. => put_unsigned(out, value.cast_unsigned()),
+        -32..0 => out.push(Marker::FixNeg(value as i8).to_u8()),
+        -0x80..-32 => put_head(out, Marker::I8, &(value as i8).to_be_bytes()),
+        -0x8000..-0x80 => put_head(out, Marker::I16, &(value as i16).to_be_bytes()),
+        -0x8000_0000..-0x8000 => put_head(out, Marker::I32, &(value as i32).to_be_bytes()),
+        _ => put_head(out, Marker::I64, &value.to_be_bytes()),
+    }
+}
+
+/// Appends a text in the old forms (fixraw, raw16, raw32), which every release reads; says whether it fits.
+#[must_use]
+pub fn put_text(out: &mut Vec<u8>, text: &[u8]) -> bool {
+    let Ok(length) = u32::try_from(text.len()) else { return false };
+    match length {
+        0..32 => out.push(Marker::FixStr(length as u8).to_u8()),
+        32..0x1_0000 => put_head(out, Marker::Str16, &(length as u16).to_be_bytes()),
+        _ => put_head(out, Marker::Str32, &length.to_be_bytes()),
+    }
+    out.extend_from_slice(text);
+    true
+}
+
+fn put_head(out: &mut Vec<u8>, marker: Marker, bytes: &[u8]) {
+    out.push(marker.to_u8());
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Fault> {
+        let mut source = Source::block(bytes, bytes.len() as u64);
+        let mut tokens = Vec::new();
+        while source.offset() < bytes.len() as u64 {
+            let token = source.token()?;
+            if let Token::Text { length, .. } = token {
+                source.skip(length)?;
+            }
+            tokens.push(token);
+        }
+        Ok(tokens)
+    }
+
+    #[test]
+    fn integers_are_written_in_their_shortest_form_and_read_back() {
+        let mut edges = vec![0_i64, i64::MAX, i64::MIN];
+        for shift in [5, 7, 8, 15, 16, 31, 32] {
+            for around in -1..=1 {
+                edges.extend([(1_i64 << shift) + around, -(1_i64 << shift) + around]);
+            }
+        }
+        for value in edges {
+            let mut bytes = Vec::new();
+            put_signed(&mut bytes, value);
+            assert_eq!(tokens(&bytes).unwrap(), [integer(value)], "{value}");
+            let mut other = Vec::new();
+            rmp::encode::write_sint(&mut other, value).unwrap();
+            assert_eq!(bytes, other, "{value}");
+        }
+        let mut bytes = Vec::new();
+        put_unsigned(&mut bytes, u64::MAX);
+        assert_eq!(tokens(&bytes).unwrap(), [Token::Unsigned(u64::MAX)]);
+    }
+
+    #[test]
+    fn texts_of_every_length_are_written_in_the_old_forms() {
+        for (length, head) in [(0, 0xa0), (31, 0xbf), (32, 0xda), (255, 0xda), (65535, 0xda), (65536, 0xdb)] {
+            let mut bytes = Vec::new();
+            assert!(put_text(&mut bytes, &vec![b'x'; length]));
+            assert_eq!(bytes[0], head);
+            assert_eq!(tokens(&bytes).unwrap(), [Token::Text { length: length as u32, new_form: false }]);
+        }
+        assert_eq!(tokens(b"\xd9\x01x").unwrap(), [Token::Text { length: 1, new_form: true }]);
+        for count in [0, 15, 16, 65535, 65536] {
+            let mut bytes = Vec::new();
+            put_array(&mut bytes, count);
+            assert_eq!(tokens(&bytes).unwrap(), [Token::Array(count)]);
+        }
+    }
+
+    #[test]
+    fn a_block_that_ends_inside_a_value_is_told_from_a_file_that_ends_inside_a_block() {
+        for cut in [&b"\xce\x00\x00"[..], b"\xdb", b"\xda\x00\x05four", b"\xcb1234567"] {
+            assert!(matches!(tokens(cut), Err(Fault::Insufficient { .. })), "{cut:?}");
+        }
+        let mut source = Source::block(&b"\xda\x00\x05fo"[..], 8);
+        assert!(matches!(source.token(), Err(Fault::Ended)));
+        assert!(matches!(tokens(b"\x01\xc1"), Err(Fault::Parse { offset: 1, byte: 0xc1 })));
+        assert!(matches!(tokens(b"\xd4\x00\x00"), Err(Fault::Parse { .. })));
+        assert!(matches!(
+            Source::to_end(&b""[..]).text(9, 8),
+            Err(Fault::TooLong { length: 9, limit: 8, .. })
+        ));
+    }
+
+    #[test]
+    fn tokens_that_straddle_the_buffer_come_whole() {
+        /// Gives one byte at a time, as a slow connection does.
+        struct Slow<'a>(&'a [u8]);
+        impl Read for Slow<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let most = buffer.len().min(1);
+                self.0.read(&mut buffer[..most])
+            }
+        }
+        let mut bytes = vec![0xc0; BUFFER - 4];
+        bytes.extend([0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0]);
+        for slow in [false, true] {
+            let reader: Box<dyn Read> = if slow { Box::new(Slow(&bytes)) } else { Box::new(&bytes[..]) };
+            let mut source = Source::block(reader, bytes.len() as u64);
+            for _ in 0..BUFFER - 4 {
+                assert_eq!(source.token().unwrap(), Token::Nil);
+            }
+            assert_eq!(source.token().unwrap(), Token::Float64(1.0));
+            assert_eq!(source.drain().unwrap(), 0);
+        }
+    }
+}
