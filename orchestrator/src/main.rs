@@ -1,2 +1,7 @@
 //! The `holdfast` program.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast::cli::main()
+}

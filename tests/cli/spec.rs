@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast::spec::{
-    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Scheme,
-    Settings, virtual_node,
+    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Scheme, Settings,
+    Surroundings, virtual_node,
 };
 use holdfast_core::ids::CheckpointId;
+use proptest::prelude::*;
 
 const MINIMAL: &str = "run: {command: [./app]}\n";
 
@@ -26,39 +27,23 @@ fn mistakes_in(text: &str) -> String {
 }
 
 fn config(name: &str) -> String {
-    fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../configs")
-            .join(name),
-    )
-    .unwrap()
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs").join(name)).unwrap()
 }
 
 fn keys(spec: &JobSpec) -> BTreeSet<String> {
-    spec.settings
-        .iter()
-        .map(|setting| setting.key.clone())
-        .collect()
+    spec.settings.iter().map(|setting| setting.key.clone()).collect()
 }
 
 #[test]
 fn the_reference_holds_every_key_and_says_the_defaults() {
     let text = config("reference.yaml");
-    let mut reference =
-        JobSpec::parse(&text, "reference.yaml").unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let mut reference = JobSpec::parse(&text, "reference.yaml").unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let mut defaults = parse(MINIMAL);
     assert_eq!(keys(&reference), keys(&defaults));
     for key in keys(&defaults) {
         let last = key.rsplit('.').next().unwrap();
-        assert!(
-            text.contains(&format!("{last}:")),
-            "{key} is not in the reference"
-        );
-        assert_eq!(
-            reference.settings.get(&key).unwrap().value,
-            defaults.settings.get(&key).unwrap().value,
-            "{key}"
-        );
+        assert!(text.contains(&format!("{last}:")), "{key} is not in the reference");
+        assert_eq!(reference.settings.get(&key).unwrap().value, defaults.settings.get(&key).unwrap().value, "{key}");
     }
     // Where each came from differs; what they say must not.
     reference.settings = Settings::default();
@@ -71,44 +56,26 @@ fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
     let spec = parse(&config("quickstart.yaml"));
     assert_eq!(spec.allocation.manager, Manager::Local);
     assert_eq!(spec.allocation.nodes, 6);
-    let [step] = &spec.steps[..] else {
-        panic!("one step")
-    };
+    let [step] = &spec.steps[..] else { panic!("one step") };
     assert_eq!((step.run.nodes, step.run.ranks), (4, 4));
-    assert_eq!(
-        (
-            step.checkpoint.redundancy[0].scheme,
-            step.checkpoint.redundancy[0].set_size
-        ),
-        (Scheme::Xor, 4)
-    );
-    let moments: Vec<_> = spec
-        .allocation
-        .chaos
-        .iter()
-        .map(|chaos| chaos.moment)
-        .collect();
+    assert_eq!((step.checkpoint.redundancy[0].scheme, step.checkpoint.redundancy[0].set_size), (Scheme::Xor, 4));
+    let moments: Vec<_> = spec.allocation.chaos.iter().map(|chaos| chaos.moment).collect();
     let after = |id| ChaosMoment::AfterCheckpoint(CheckpointId(id));
     assert_eq!(moments, [after(2), after(5)]);
 }
 
 #[test]
 fn a_command_alone_is_a_whole_job() {
-    let spec = JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()]).unwrap();
+    let spec =
+        JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Surroundings::default()).unwrap();
     assert_eq!(spec.steps[0].run.command, ["./app", "--flag: [odd"]);
-    assert_eq!(
-        spec.settings.get("run.command").unwrap().origin,
-        Origin::CommandLine
-    );
+    assert_eq!(spec.settings.get("run.command").unwrap().origin, Origin::CommandLine);
     let mut defaults = parse(MINIMAL);
     defaults.steps[0].run.command = spec.steps[0].run.command.clone();
     defaults.settings = spec.settings.clone();
     assert_eq!(spec, defaults);
     assert!(
-        JobSpec::from_command(&[])
-            .unwrap_err()
-            .to_string()
-            .contains("the command is empty")
+        JobSpec::from_command(&[], &Surroundings::default()).unwrap_err().to_string().contains("the command is empty")
     );
 }
 
@@ -136,16 +103,10 @@ fn a_spec_with_all_kinds_of_values_means_what_it_says() {
          halt: {before_end: 5min}\n",
     );
     assert_eq!(spec.allocation.time_limit, Some(Duration::from_secs(5400)));
-    assert_eq!(
-        spec.allocation.chaos[0].moment,
-        ChaosMoment::After(Duration::from_millis(250))
-    );
+    assert_eq!(spec.allocation.chaos[0].moment, ChaosMoment::After(Duration::from_millis(250)));
     assert_eq!(spec.allocation.chaos[1].node, virtual_node(2));
     assert_eq!(spec.allocation.chaos[1].action, ChaosAction::KillAgent);
-    let encode = ChaosMoment::During {
-        phase: ChaosPhase::Encode,
-        checkpoint: Some(CheckpointId(3)),
-    };
+    let encode = ChaosMoment::During { phase: ChaosPhase::Encode, checkpoint: Some(CheckpointId(3)) };
     assert_eq!(spec.allocation.chaos[1].moment, encode);
     let step = &spec.steps[0];
     assert_eq!((step.name.as_str(), step.run.ranks), ("big", 8));
@@ -169,11 +130,7 @@ fn ranks_and_nodes_complete_each_other() {
         let text = format!("allocation: {{nodes: 6}}\nrun: {{command: [a], {run}}}\n");
         let spec = parse(&text);
         let run_spec = &spec.steps[0].run;
-        assert_eq!(
-            (run_spec.nodes, run_spec.ranks_per_node, run_spec.ranks),
-            (nodes, per_node, ranks),
-            "{run}"
-        );
+        assert_eq!((run_spec.nodes, run_spec.ranks_per_node, run_spec.ranks), (nodes, per_node, ranks), "{run}");
         assert_eq!(run_spec.ranks_on(nodes - 1), on_last, "{run}");
     }
     // 13 ranks on 6 nodes are 3 a node, and one node would be empty: said, not guessed.
@@ -192,27 +149,12 @@ fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
     );
     assert_eq!(spec.steps[1].prefix, Path::new("/pfs/job/simulate"));
     assert_eq!((spec.steps[0].run.nodes, spec.steps[1].run.nodes), (1, 4));
-    assert_eq!(
-        (
-            spec.steps[0].checkpoint.flush.every,
-            spec.steps[1].checkpoint.flush.every
-        ),
-        (10, 5)
-    );
+    assert_eq!((spec.steps[0].checkpoint.flush.every, spec.steps[1].checkpoint.flush.every), (10, 5));
     let text = "steps:\n- {name: a, needs: [b, c], run: {command: [x]}}\n- {name: b, run: {command: [x]}}\nrun: {}\n";
     let message = mistakes_in(text);
-    assert!(
-        message.contains("steps[0].needs: the step needs `b`, which does not stand before it"),
-        "{message}"
-    );
-    assert!(
-        message.contains("steps[0].needs: the step needs `c`, which does not exist"),
-        "{message}"
-    );
-    assert!(
-        message.contains("`steps` and `run` at the top exclude each other"),
-        "{message}"
-    );
+    assert!(message.contains("steps[0].needs: the step needs `b`, which does not stand before it"), "{message}");
+    assert!(message.contains("steps[0].needs: the step needs `c`, which does not exist"), "{message}");
+    assert!(message.contains("`steps` and `run` at the top exclude each other"), "{message}");
 }
 
 #[test]
@@ -238,9 +180,7 @@ fn an_unknown_key_is_named_with_its_place_and_the_nearest_spelling() {
 #[test]
 fn a_wrong_type_is_told_with_what_was_expected_and_what_was_found() {
     assert_eq!(
-        mistakes_in(
-            "run:\n  nodes: four\n  command: ./app --fast\nhealth: {poll: 250}\nrelaunch: 5\n"
-        ),
+        mistakes_in("run:\n  nodes: four\n  command: ./app --fast\nhealth: {poll: 250}\nrelaunch: 5\n"),
         "job.yaml:2:10: run.nodes: expected a whole number from 1 to 65536, found the word `four`\n\
          \x20  |\n\
          \x202 |   nodes: four\n\
@@ -275,17 +215,8 @@ fn a_missing_command_is_asked_for() {
          \x20  | ^^^\n\
          \x20 help: write the program and its arguments: `command: [./app, --steps, \"400\"]`"
     );
-    for text in [
-        "",
-        "# nothing\n",
-        "run:\n",
-        "run: {command: []}\n",
-        "run: {command: ['']}\n",
-    ] {
-        assert!(
-            mistakes_in(text).contains("run.command: the command is"),
-            "{text}"
-        );
+    for text in ["", "# nothing\n", "run:\n", "run: {command: []}\n", "run: {command: ['']}\n"] {
+        assert!(mistakes_in(text).contains("run.command: the command is"), "{text}");
     }
 }
 
@@ -303,9 +234,7 @@ fn ranks_0_is_refused_where_it_stands() {
 #[test]
 fn set_size_1_with_xor_is_refused_where_it_stands() {
     assert_eq!(
-        mistakes_in(
-            "run: {command: [a]}\ncheckpoint:\n  redundancy:\n  - scheme: xor\n    set_size: 1\n"
-        ),
+        mistakes_in("run: {command: [a]}\ncheckpoint:\n  redundancy:\n  - scheme: xor\n    set_size: 1\n"),
         "job.yaml:5:15: checkpoint.redundancy[0].set_size: a set of 1 cannot rebuild anything with XOR\n\
          \x20  |\n\
          \x205 |     set_size: 1\n\
@@ -330,55 +259,25 @@ fn more_nodes_than_the_allocation_are_refused_where_they_stand() {
 #[test]
 fn numbers_that_do_not_fit_each_other_are_refused() {
     for (line, expected) in [
-        (
-            "health: {poll: 1s}",
-            "health.down_after: `poll` (1s) is longer than `down_after` (750ms)",
-        ),
+        ("health: {poll: 1s}", "health.down_after: `poll` (1s) is longer than `down_after` (750ms)"),
         ("health: {poll: 0}", "health.poll: shorter than 10ms"),
-        (
-            "health: {command: []}",
-            "health.command: the command is empty",
-        ),
-        (
-            "checkpoint: {cache: [{keep: 0}]}",
-            "checkpoint.cache[0].keep: expected a whole number from 1 to 1000",
-        ),
-        (
-            "checkpoint: {cache: []}",
-            "checkpoint.cache: the list is empty",
-        ),
-        (
-            "checkpoint: {cache: [{base: tmp}]}",
-            "checkpoint.cache[0].base: `tmp` is not an absolute path",
-        ),
-        (
-            "checkpoint: {cache: [{base: /a/../b}]}",
-            "checkpoint.cache[0].base: `/a/../b` is not an absolute path",
-        ),
+        ("health: {command: []}", "health.command: the command is empty"),
+        ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
+        ("checkpoint: {cache: []}", "checkpoint.cache: the list is empty"),
+        ("checkpoint: {cache: [{base: tmp}]}", "checkpoint.cache[0].base: `tmp` is not an absolute path"),
+        ("checkpoint: {cache: [{base: /a/../b}]}", "checkpoint.cache[0].base: `/a/../b` is not an absolute path"),
         (
             "checkpoint: {redundancy: [{cache: /x}]}",
             "checkpoint.redundancy[0].cache: there is no cache with the base `/x`",
         ),
-        (
-            "checkpoint: {redundancy: [{every: 2}]}",
-            "checkpoint.redundancy: no descriptor has `every: 1`",
-        ),
-        (
-            "checkpoint: {redundancy: [{}, {}]}",
-            "checkpoint.redundancy[1].every: a second descriptor for every 1",
-        ),
+        ("checkpoint: {redundancy: [{every: 2}]}", "checkpoint.redundancy: no descriptor has `every: 1`"),
+        ("checkpoint: {redundancy: [{}, {}]}", "checkpoint.redundancy[1].every: a second descriptor for every 1"),
         (
             "checkpoint: {flush: {percent: 20}}",
             "checkpoint.flush.percent: limiting the processor's share is not available",
         ),
-        (
-            "checkpoint: {need: {overhead: 101}}",
-            "checkpoint.need.overhead: expected a percentage from 0 to 100",
-        ),
-        (
-            "relaunch: {min_nodes: 9}",
-            "relaunch.min_nodes: 9 nodes are more than the allocation's 1",
-        ),
+        ("checkpoint: {need: {overhead: 101}}", "checkpoint.need.overhead: expected a percentage from 0 to 100"),
+        ("relaunch: {min_nodes: 9}", "relaunch.min_nodes: 9 nodes are more than the allocation's 1"),
         (
             "relaunch: {on_exit_code: [{codes: [256], action: stop}]}",
             "relaunch.on_exit_code[0].codes: expected a list of exit codes",
@@ -391,18 +290,9 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
             "halt: {before_end: 2h}\nallocation: {time_limit: 1h}",
             "halt.before_end: `before_end` (2h) is not shorter than",
         ),
-        (
-            "allocation: {chaos: [{node: 3, after: 1s}]}",
-            "allocation.chaos[0].node: there is no virtual node `node3`",
-        ),
-        (
-            "allocation: {chaos: [{node: 0}]}",
-            "allocation.chaos[0]: nothing says when it strikes",
-        ),
-        (
-            "allocation: {chaos: [{after: 1s}]}",
-            "allocation.chaos[0]: `node` is missing",
-        ),
+        ("allocation: {chaos: [{node: 3, after: 1s}]}", "allocation.chaos[0].node: there is no virtual node `node3`"),
+        ("allocation: {chaos: [{node: 0}]}", "allocation.chaos[0]: nothing says when it strikes"),
+        ("allocation: {chaos: [{after: 1s}]}", "allocation.chaos[0]: `node` is missing"),
         (
             "allocation: {chaos: [{node: 0, after: 1s, during: write}]}",
             "allocation.chaos[0]: more than one key says when",
@@ -411,20 +301,11 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
             "allocation: {chaos: [{node: 0, after: 1s, checkpoint: 3}]}",
             "allocation.chaos[0].checkpoint: `checkpoint` says nothing",
         ),
-        (
-            "job: ../../etc",
-            "job: `../../etc` cannot be part of a path",
-        ),
-        (
-            "before: [{on: all}]",
-            "before[0].command: the command is missing or empty",
-        ),
+        ("job: ../../etc", "job: `../../etc` cannot be part of a path"),
+        ("before: [{on: all}]", "before[0].command: the command is missing or empty"),
     ] {
         let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
-        assert!(
-            message.contains(expected) && message.starts_with("job.yaml:1:"),
-            "{line}\n{message}"
-        );
+        assert!(message.contains(expected) && message.starts_with("job.yaml:1:"), "{line}\n{message}");
     }
 }
 
@@ -433,60 +314,33 @@ fn what_a_later_version_will_have_is_refused_by_name() {
     for (line, word, available) in [
         ("allocation: {manager: slurm}", "slurm", "`auto`, `local`"),
         ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`"),
-        (
-            "checkpoint: {source: jubatus}",
-            "jubatus",
-            "`scr`, `scr-files`",
-        ),
-        (
-            "checkpoint: {redundancy: [{scheme: rs}]}",
-            "rs",
-            "`local`, `partner`, `xor`",
-        ),
+        ("checkpoint: {source: jubatus}", "jubatus", "`scr`, `scr-files`"),
+        ("checkpoint: {redundancy: [{scheme: rs}]}", "rs", "`local`, `partner`, `xor`"),
         ("checkpoint: {data_plane: plain}", "plain", "`encrypted`"),
         ("kind: replicated", "replicated", "`job`"),
     ] {
         let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
         let expected = format!("`{word}` is not available in this version");
-        assert!(
-            message.contains(&expected) && message.contains(&format!("available: {available}")),
-            "{message}"
-        );
+        assert!(message.contains(&expected) && message.contains(&format!("available: {available}")), "{message}");
     }
     let message = mistakes_in("run: {command: [a], launcher: mpirun}\n");
-    assert!(
-        message.contains("`mpirun` is not available in this version"),
-        "{message}"
-    );
+    assert!(message.contains("`mpirun` is not available in this version"), "{message}");
     let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
-    assert!(
-        message.contains("found the word `xorr`") && message.contains("did you mean `xor`?"),
-        "{message}"
-    );
+    assert!(message.contains("found the word `xorr`") && message.contains("did you mean `xor`?"), "{message}");
 }
 
 #[test]
 fn text_that_is_not_yaml_is_refused_with_its_place() {
     let message = mistakes_in("run:\n  command: [./app\nhealth: {poll: 1s}\n");
-    assert!(
-        message.starts_with("job.yaml:") && message.contains("this is not YAML"),
-        "{message}"
-    );
-    for text in [
-        "a: b: c\n",
-        "- x\n",
-        "just words\n",
-        "run: {command: [a]}\n---\nrun: {command: [b]}\n",
-        "\t- a",
-        "[a]: b\n",
-    ] {
+    assert!(message.starts_with("job.yaml:") && message.contains("this is not YAML"), "{message}");
+    for text in
+        ["a: b: c\n", "- x\n", "just words\n", "run: {command: [a]}\n---\nrun: {command: [b]}\n", "\t- a", "[a]: b\n"]
+    {
         assert!(JobSpec::parse(text, "job.yaml").is_err(), "{text}");
     }
     let message = mistakes_in("job: a\njob: b\nrun: {command: [a]}\n");
     assert!(
-        message.contains(
-            "job.yaml:2:1: job: the key stands here a second time; the first is on line 1"
-        ),
+        message.contains("job.yaml:2:1: job: the key stands here a second time; the first is on line 1"),
         "{message}"
     );
 }
@@ -495,11 +349,7 @@ fn text_that_is_not_yaml_is_refused_with_its_place() {
 fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
     let text = "x: &fast {poll: 100ms, down_after: 300ms}\nhealth: *fast\nrun: {command: [a]}\n";
     let mistakes = JobSpec::parse(text, "job.yaml").unwrap_err();
-    assert_eq!(
-        mistakes.count(),
-        1,
-        "only `x` itself is unknown: {mistakes}"
-    );
+    assert_eq!(mistakes.count(), 1, "only `x` itself is unknown: {mistakes}");
 
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
@@ -517,28 +367,78 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
 fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("job.yaml");
-    let message = |path: &Path| JobSpec::load(path).unwrap_err().to_string();
+    let message = |path: &Path| JobSpec::load(path, &Surroundings::default()).unwrap_err().to_string();
     assert!(message(&path).contains("job.yaml: there is no such file\n  help: "));
     assert!(message(directory.path()).contains("it is a directory"));
     fs::write(&path, b"job: a\njob: \xff\n").unwrap();
-    assert!(
-        message(&path).contains("it is not UTF-8 text: the byte at offset 12 (line 2) is wrong")
-    );
+    assert!(message(&path).contains("it is not UTF-8 text: the byte at offset 12 (line 2) is wrong"));
     fs::write(&path, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
     assert!(message(&path).contains("it is larger than 1MiB"));
     fs::write(&path, MINIMAL).unwrap();
-    assert!(JobSpec::load(&path).is_ok());
+    assert!(JobSpec::load(&path, &Surroundings::default()).is_ok());
 }
 
 #[test]
 fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
     assert_eq!(Manager::Auto.resolve(|_| None), Ok(Manager::Local));
-    assert_eq!(
-        Manager::Auto.resolve(|name| (name == "SLURM_JOB_ID").then(|| "7".to_owned())),
-        Err("slurm")
-    );
-    assert_eq!(
-        Manager::Local.resolve(|_| Some("7".to_owned())),
-        Ok(Manager::Local)
-    );
+    assert_eq!(Manager::Auto.resolve(|name| (name == "SLURM_JOB_ID").then(|| "7".to_owned())), Err("slurm"));
+    assert_eq!(Manager::Local.resolve(|_| Some("7".to_owned())), Ok(Manager::Local));
+}
+
+#[test]
+fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = directory.path().join("scr.conf");
+    fs::write(&site, "SCR_CNTL_BASE=/var/run\nSCR_FLUSH=3\nSCR_SET_SIZE=16\n").unwrap();
+    let environment = [("SCR_CRC_ON_COPY".to_owned(), "1".to_owned())];
+    let surroundings = Surroundings::new(environment, &site).unwrap();
+    let text = "steps:\n\
+                - {name: a, run: {command: [x]}, checkpoint: {flush: {every: 7}, crc: {on_copy: false}}}\n\
+                - {name: b, run: {command: [x]}}\n";
+    let spec = JobSpec::parse_in(text, "job.yaml", &surroundings).unwrap();
+    let [first, second] = &spec.steps[..] else { panic!("two steps") };
+    assert_eq!((first.checkpoint.flush.every, second.checkpoint.flush.every), (7, 3));
+    assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
+    assert_eq!(second.checkpoint.redundancy[0].set_size, 16);
+    assert!(first.checkpoint.crc.on_copy, "the environment stands above the spec");
+
+    let parameters = spec.parameters(first, &surroundings).unwrap();
+    assert_eq!((parameters.flush.value, parameters.crc_on_copy.value), (7, true));
+    assert_eq!(parameters.descriptors().checkpoint[0].set_size, 16);
+    assert_eq!(parameters.control_base.value, "/var/run");
+}
+
+proptest! {
+    /// Whatever stands in a file: an answer, and one that can be printed.
+    #[test]
+    fn no_text_at_all_makes_the_reader_fall_over(text in "(\\PC|[\n\t {}:&*#'\"-]){0,200}") {
+        if let Err(mistakes) = JobSpec::parse(&text, "job.yaml") {
+            prop_assert!(mistakes.to_string().starts_with("job.yaml:"));
+        }
+    }
+
+    /// A spec in which some lines were lost, doubled or changed: numbers at their limits, wrong types, broken sections.
+    #[test]
+    fn no_damage_to_a_spec_makes_the_reader_fall_over(
+        damage in prop::collection::vec((0_usize..200, 0_usize..8), 1..6),
+    ) {
+        let mut lines: Vec<String> = config("reference.yaml").lines().map(str::to_owned).collect();
+        for (at, how) in damage {
+            let at = at % lines.len();
+            let key = lines[at].split(':').next().unwrap_or_default().to_owned();
+            lines[at] = match how {
+                0 => String::new(),
+                1 => format!("{key}: 18446744073709551615"),
+                2 => format!("{key}: -1"),
+                3 => format!("{key}: [{key}]"),
+                4 => format!("{key}: {{a: {{b: c}}}}"),
+                5 => format!("{key}: 0"),
+                6 => format!("  {}", lines[at]),
+                _ => format!("{key}: \"\\0\u{e9}\""),
+            };
+        }
+        if let Err(mistakes) = JobSpec::parse(&lines.join("\n"), "job.yaml") {
+            prop_assert!(mistakes.count() > 0 && !mistakes.to_string().is_empty());
+        }
+    }
 }

@@ -59,7 +59,9 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
         io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "move away what stands in the file's place",
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "move away what stands in the file's place"
+        }
         _ => "check the file system's health",
     }
 }
@@ -97,8 +99,20 @@ pub fn replace_with<R>(
 /// # Errors
 /// When any step fails.
 pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
+    Ok(create_new_with(path, |out| out.write_all(bytes))?.is_some())
+}
+
+/// Makes `path` of what `fill` writes (buffered) only if nothing is there; `None` if something was. Never shows a
+/// partial file.
+///
+/// # Errors
+/// When `fill` or any step fails.
+pub fn create_new_with<R>(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+) -> Result<Option<R>, DurableError> {
     let directory = parent(path)?;
-    let (temporary, ()) = write_temporary(directory, path, |out| out.write_all(bytes))?;
+    let (temporary, result) = write_temporary(directory, path, fill)?;
     // A hard link is the rename that refuses to replace; where there are none, the system may have such a rename.
     let made = fs::hard_link(&temporary.0, path).or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Err(error),
@@ -108,9 +122,9 @@ pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
         Ok(()) => {
             drop(temporary);
             sync_directory(directory)?;
-            Ok(true)
+            Ok(Some(result))
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
         Err(error) => Err(failed("create", path)(error)),
     }
 }
@@ -260,10 +274,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn names(directory: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(directory)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

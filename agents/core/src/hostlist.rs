@@ -161,7 +161,8 @@ fn expand_item(item: &str, list: &str, names: &mut Vec<NodeName>) -> Result<(), 
         if heads.len().saturating_mul(numbers.len()) > room {
             return Err(HostlistError::TooMany { list: list.to_owned() });
         }
-        heads = heads.iter().flat_map(|head| numbers.iter().map(move |number| format!("{head}{text}{number}"))).collect();
+        heads =
+            heads.iter().flat_map(|head| numbers.iter().map(move |number| format!("{head}{text}{number}"))).collect();
         rest = behind;
     }
     check_text(rest, list)?;

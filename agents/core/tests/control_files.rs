@@ -230,8 +230,12 @@ fn the_operations_of_a_xor_run_give_the_filemaps_of_its_nodes() {
 
 #[test]
 fn the_operations_of_a_partner_run_give_the_filemaps_of_its_nodes() {
-    let files: [&[&str]; 4] =
-        [&["rank_0.ckpt"], &["rank_1.ckpt", "rank_1.extra"], &["rank_2.ckpt", "rank_2.b", "rank_2.c"], &["rank_3.ckpt"]];
+    let files: [&[&str]; 4] = [
+        &["rank_0.ckpt"],
+        &["rank_1.ckpt", "rank_1.extra"],
+        &["rank_2.ckpt", "rank_2.b", "rank_2.c"],
+        &["rank_3.ckpt"],
+    ];
     let described = |rank: u32| {
         let group = Group { scheme: "PARTNER", groups: 1, id: 0, size: 4, rank, hop: 1, set: 8 };
         descriptor(&format!("/tmp/scr-fixture/node{rank}"), &group)
@@ -279,7 +283,9 @@ fn the_master_filemap_lists_the_filemaps_of_a_node() {
 fn every_filemap_is_read_and_answers_for_its_ranks() {
     let mut maps = 0;
     for path in files_below(&fixtures("scr")) {
-        if !path.file_name().unwrap().to_str().unwrap().starts_with("filemap_") || path.extension().unwrap() != "scrinfo" {
+        if !path.file_name().unwrap().to_str().unwrap().starts_with("filemap_")
+            || path.extension().unwrap() != "scrinfo"
+        {
             continue;
         }
         let map = Filemap::read(&path).unwrap();

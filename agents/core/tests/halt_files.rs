@@ -68,7 +68,8 @@ fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
         let code = expected.pop().unwrap();
         assert_eq!(code, if reasons.is_empty() { "rc=1" } else { "rc=0" }, "{}", case.display());
         // The fixtures were asked within two seconds of each other: the second is cut out.
-        let without_now = |text: &str| text.replace("10:26:01", "now").replace("10:26:02", "now").replace("10:26:03", "now");
+        let without_now =
+            |text: &str| text.replace("10:26:01", "now").replace("10:26:02", "now").replace("10:26:03", "now");
         let messages: Vec<String> = reasons
             .iter()
             .map(|reason| without_now(&format!("scr_retries_halt: HALT RUN: {}", reason.message(ASKED, &Utc))))

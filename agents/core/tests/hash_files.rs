@@ -65,9 +65,8 @@ fn every_hash_file_is_written_again_byte_for_byte() {
 
 #[test]
 fn a_reader_of_an_xor_file_then_stands_at_its_data() {
-    let path = fixtures("scr").join(
-        "a-xor4/killed-after-flush/tree/node0/user1/scr.1145655/index.0/checkpoint.3/1_of_4_in_0.xor",
-    );
+    let path = fixtures("scr")
+        .join("a-xor4/killed-after-flush/tree/node0/user1/scr.1145655/index.0/checkpoint.3/1_of_4_in_0.xor");
     let bytes = fs::read(&path).unwrap();
     let mut file = File::open(&path).unwrap();
     let (tree, length) = decode_prefix(&mut file).unwrap();

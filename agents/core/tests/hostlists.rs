@@ -107,7 +107,9 @@ fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
             ("compress", "atlas1 zeus2") => assert_eq!(compress(&names(arguments)), "atlas[1],zeus[2]"),
             ("compress", _) => assert_eq!(compress(&names(arguments)), answer.trim_matches('"'), "{case}"),
             // Better: the padding of the whole range is kept.
-            ("expand", "\"node[08-11]\"") => assert_eq!(spaced(&expand("node[08-11]").unwrap()), "node08 node09 node10 node11"),
+            ("expand", "\"node[08-11]\"") => {
+                assert_eq!(spaced(&expand("node[08-11]").unwrap()), "node08 node09 node10 node11")
+            }
             ("expand", list) => assert_eq!(spaced(&expand(list.trim_matches('"')).unwrap()), answer, "{case}"),
             ("diff", _) => assert_eq!(spaced(&subtract(&lists().0, &lists().1)), answer, "{case}"),
             ("intersect", _) => assert_eq!(spaced(&intersect(&lists().0, &lists().1)), answer, "{case}"),
@@ -118,9 +120,13 @@ fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
 
 #[test]
 fn a_list_of_billions_is_an_error_and_not_an_exhausted_memory() {
-    for list in
-        ["node[1-4000000000]", "a[1-999999],b[1-999999]", "r[1-99999]n[1-99999]", "a[1-600000,1-600000]", "n[0-999999999999999999]"]
-    {
+    for list in [
+        "node[1-4000000000]",
+        "a[1-999999],b[1-999999]",
+        "r[1-99999]n[1-99999]",
+        "a[1-600000,1-600000]",
+        "n[0-999999999999999999]",
+    ] {
         assert!(matches!(expand(list), Err(HostlistError::TooMany { .. })), "{list}");
     }
 }
@@ -130,7 +136,16 @@ fn misspelt_lists_are_errors_that_show_the_place() {
     for list in ["node[1-4", "node1-4]", "node[[1]]", "node[1]]"] {
         assert!(matches!(expand(list), Err(HostlistError::Brackets { .. })), "{list}");
     }
-    for list in ["node[]", "node[a]", "node[1-]", "node[-1]", "node[1-2-3]", "node[1,,2]", "node[1-9999999999999999999999]", "n[+1]"] {
+    for list in [
+        "node[]",
+        "node[a]",
+        "node[1-]",
+        "node[-1]",
+        "node[1-2-3]",
+        "node[1,,2]",
+        "node[1-9999999999999999999999]",
+        "n[+1]",
+    ] {
         assert!(matches!(expand(list), Err(HostlistError::Range { .. })), "{list}");
     }
     assert!(matches!(expand("node1 node2"), Err(HostlistError::Character { found: ' ', .. })));

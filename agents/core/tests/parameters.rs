@@ -108,7 +108,12 @@ fn environment_beats_user_file_beats_spec_beats_system_file_beats_default() {
 #[test]
 fn defaults_are_those_of_the_original() {
     let parameters = resolved(&environment(""));
-    assert!(parameters.enable.value && parameters.distribute.value && parameters.fetch.value && parameters.crc_on_flush.value);
+    assert!(
+        parameters.enable.value
+            && parameters.distribute.value
+            && parameters.fetch.value
+            && parameters.crc_on_flush.value
+    );
     assert!(!parameters.flush_async.value && !parameters.crc_on_copy.value && !parameters.global_restart.value);
     assert_eq!((parameters.control_base.value.as_str(), parameters.cache_base.value.as_str()), ("/tmp", "/tmp"));
     assert_eq!((parameters.fetch_width.value, parameters.flush_width.value), (256, 256));
@@ -118,9 +123,15 @@ fn defaults_are_those_of_the_original() {
     assert_eq!((parameters.runs.value, parameters.default_halt_seconds()), (Runs::AtMost(1), None));
     assert_eq!((parameters.prefix.value.as_ref(), parameters.nodes.value.as_ref()), (None, None));
     let descriptors = parameters.descriptors();
-    assert_eq!(descriptors.cache.iter().map(|cache| (cache.base.as_str(), cache.size)).collect::<Vec<_>>(), [("/tmp", 2)]);
+    assert_eq!(
+        descriptors.cache.iter().map(|cache| (cache.base.as_str(), cache.size)).collect::<Vec<_>>(),
+        [("/tmp", 2)]
+    );
     let [only] = descriptors.checkpoint.as_slice() else { panic!("one descriptor") };
-    assert_eq!((only.scheme, only.interval, only.hop_distance, only.set_size, only.enabled), (Scheme::Xor, 1, 1, 8, true));
+    assert_eq!(
+        (only.scheme, only.interval, only.hop_distance, only.set_size, only.enabled),
+        (Scheme::Xor, 1, 1, 8, true)
+    );
     assert!(parameters.warnings().is_empty());
     // Every parameter is explained, once.
     let mut names: Vec<&str> = parameters.explain().iter().map(|line| line.name).collect();
@@ -170,7 +181,9 @@ fn directories_are_those_that_scr_cntl_dir_printed() {
     // `INVALID` there: here it is said what is missing.
     let error = resolved(&environment("USER=user1")).control_directory().unwrap_err();
     assert!(error.to_string().starts_with("SCR_JOB_ID is not set"), "{error}");
-    assert!(resolved(&environment("SCR_JOB_ID=7")).control_directory().unwrap_err().to_string().contains("SCR_USER_NAME"));
+    assert!(
+        resolved(&environment("SCR_JOB_ID=7")).control_directory().unwrap_err().to_string().contains("SCR_USER_NAME")
+    );
     // Better than the scripts, as the library: a CACHEDESC of the system file counts.
     let caches = system("CACHEDESC=0 BASE=/sys0 SIZE=1\nCACHEDESC=1 BASE=/sys1 SIZE=1");
     let parameters = resolved(&environment(job).with_system_file(caches));
@@ -277,7 +290,9 @@ fn the_descriptors_of_the_fixture_are_the_ones_that_it_asks_for() {
     let asked: Vec<_> = descriptors
         .checkpoint
         .iter()
-        .map(|asked| (asked.index, asked.interval, asked.base.as_str(), asked.scheme, asked.hop_distance, asked.set_size))
+        .map(|asked| {
+            (asked.index, asked.interval, asked.base.as_str(), asked.scheme, asked.hop_distance, asked.set_size)
+        })
         .collect();
     assert_eq!(asked, [(0, 1, "/tmp", Scheme::Xor, 1, 8), (1, 2, "/ssd", Scheme::Partner, 1, 8)]);
     assert_eq!((descriptors.cache_size("/ssd"), descriptors.cache_size("/other")), (3, 0));
@@ -286,13 +301,15 @@ fn the_descriptors_of_the_fixture_are_the_ones_that_it_asks_for() {
 
 #[test]
 fn a_table_comes_from_one_source_whole() {
-    let sources = environment("SCR_COPY_TYPE=partner")
-        .with_user_file(user("CACHEDESC=0 BASE=/user SIZE=1"))
-        .with_system_file(system("CACHEDESC=0 BASE=/a SIZE=2\nCACHEDESC=1 BASE=/b SIZE=2\nCNTLDIR=/ram BYTES=100mb\nCNTLDIR=/tmp"));
+    let sources =
+        environment("SCR_COPY_TYPE=partner").with_user_file(user("CACHEDESC=0 BASE=/user SIZE=1")).with_system_file(
+            system("CACHEDESC=0 BASE=/a SIZE=2\nCACHEDESC=1 BASE=/b SIZE=2\nCNTLDIR=/ram BYTES=100mb\nCNTLDIR=/tmp"),
+        );
     let parameters = resolved(&sources);
     assert_eq!(parameters.descriptors().cache.len(), 1);
     assert_eq!(parameters.descriptors().checkpoint[0].scheme, Scheme::Partner);
-    let checks: Vec<_> = parameters.control_checks.iter().map(|check| (check.directory.as_str(), check.bytes)).collect();
+    let checks: Vec<_> =
+        parameters.control_checks.iter().map(|check| (check.directory.as_str(), check.bytes)).collect();
     assert_eq!(checks, [("/ram", Some(100 << 20)), ("/tmp", None)]);
 }
 

@@ -8,9 +8,13 @@ use holdfast_wire::run::AgentStart;
 use tokio::sync::watch;
 
 use crate::collective::Collectives;
+use crate::contact::Contact;
 use crate::events::{EventLog, ProgressBoard};
+use crate::halt::HaltKeeper;
+use crate::health::HealthMonitor;
 use crate::paths::Paths;
 use crate::ranks::Ranks;
+use crate::store::Store;
 use crate::stream::Streams;
 
 /// The agent of one node.
@@ -20,6 +24,14 @@ pub struct Agent {
     pub start: AgentStart,
     /// Its directories.
     pub paths: Paths,
+    /// Its checkpoint files.
+    pub store: Store,
+    /// Its halt file.
+    pub halt: HaltKeeper,
+    /// What is known of its health.
+    pub health: HealthMonitor,
+    /// When the orchestrator was last heard of.
+    pub contact: Contact,
     /// Chosen at random at start; a poller sees by it that the agent was restarted.
     pub instance: u64,
     /// What the orchestrator is told.

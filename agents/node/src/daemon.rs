@@ -1,1 +1,270 @@
 //! From the line on standard input to the end of the process.
+//!
+//! The agent ends when the orchestrator says so, on SIGTERM, or when for a long time it has heard of no orchestrator and
+//! no rank lives here. Killed at any instant, it leaves a control directory from which the next one goes on.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{self, BufRead, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_wire::agent::StopRequest;
+use holdfast_wire::run::{AgentReady, AgentStart};
+use holdfast_wire::{Generation, VERSION};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::agent::Agent;
+use crate::claim::{self, ClaimError};
+use crate::collective::{self, Collectives};
+use crate::contact::Contact;
+use crate::halt::HaltKeeper;
+use crate::health::HealthMonitor;
+use crate::paths::Paths;
+use crate::ranks::{self, Ranks};
+use crate::server::{self, ServerError};
+use crate::store::{Store, StoreError};
+use crate::stream::Streams;
+
+/// The longest start line: a job's specification is not in it, only who this agent is.
+const LONGEST_START: u64 = 1 << 20;
+/// Threads for requests: they wait for most of their time.
+const WORKERS: usize = 2;
+/// Threads for file work: those of the ranks' calls, of a drain, of streams.
+const BLOCKING: usize = 256;
+/// Stack of each thread. Deep recursion is refused everywhere.
+const STACK_BYTES: usize = 2 << 20;
+/// How often to see whether anybody still needs us.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Why the agent did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Standard input or output.
+    #[error("cannot {action}: {source}; the agent is started by the orchestrator, not by hand")]
+    Pipe {
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The start line.
+    #[error("the first line on standard input is no start message: {0}; the agent is started by the orchestrator, not by hand")]
+    Start(String),
+    /// Orchestrator and agent are of different releases.
+    #[error("the orchestrator speaks version {orchestrator}, this agent {VERSION}: install the same release on all nodes")]
+    Version {
+        /// The orchestrator's.
+        orchestrator: u64,
+    },
+    /// The job's directories on this node.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The filemaps.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The port.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The job's certificate.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The ranks' socket.
+    #[error("cannot serve the ranks' socket in {directory}: {source}")]
+    Socket {
+        /// The control directory.
+        directory: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Threads or signals.
+    #[error("cannot set up the agent's threads: {0}")]
+    Runtime(io::Error),
+}
+
+/// Runs an agent: reads its start line, says on `ready` where it listens, and returns when it is to end.
+///
+/// # Errors
+/// When it cannot start, or cannot go on.
+pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonError> {
+    let start = read_start(start_line)?;
+    raise_descriptor_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
+        .thread_stack_size(STACK_BYTES)
+        .thread_name("holdfast")
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Runtime)?;
+    let result = runtime.block_on(serve(start, ready));
+    // File work that hangs must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+/// The start line, bounded; the version is looked at before the rest, which another version may have changed.
+fn read_start(start_line: impl BufRead) -> Result<AgentStart, DaemonError> {
+    let mut line = String::new();
+    let read = start_line.take(LONGEST_START).read_line(&mut line);
+    let read = read.map_err(|source| DaemonError::Pipe { action: "read the start message", source })?;
+    if read as u64 == LONGEST_START && !line.ends_with('\n') {
+        return Err(DaemonError::Start(format!("it is longer than {LONGEST_START} bytes")));
+    }
+    let value: serde_json::Value = serde_json::from_str(&line).map_err(|error| DaemonError::Start(error.to_string()))?;
+    let orchestrator = value.get("version").and_then(serde_json::Value::as_u64);
+    match orchestrator {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(orchestrator) => return Err(DaemonError::Version { orchestrator }),
+        None => return Err(DaemonError::Start("it has no version".to_owned())),
+    }
+    serde_json::from_value(value).map_err(|error| DaemonError::Start(error.to_string()))
+}
+
+async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonError> {
+    // From the first instant on: a signal that comes while we set up is not lost.
+    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
+    claim::check_names(&start.user, &start.job_id)?;
+    let paths = Paths::new(&start);
+    let control = claim::directory(&paths, paths.control_node_path())?;
+    let _claim = claim::claim(&control)?;
+    for base in start.cache_bases.keys() {
+        // The health report says it again, and the orchestrator decides whether the node is of use without.
+        if let Err(error) = claim::directory(&paths, &paths.cache_node_path(base)) {
+            tracing::error!(base, %error, "cache_directory_unusable");
+        }
+    }
+    let agent = Arc::new(set_up(start, paths)?);
+    let address = agent.start.listen;
+    let failed = |source| DaemonError::Listen { address, source };
+    let listener = server::listen(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let adopted = collective::adopt(&agent).await;
+    let mut server = tokio::spawn(server::serve(agent.clone(), listener));
+    let mut socket = tokio::spawn(ranks::serve(agent.clone()));
+    announce(&agent, &mut ready, address, adopted)?;
+
+    let socket_failed = |source| DaemonError::Socket { directory: control.display().to_string(), source };
+    tokio::select! {
+        result = &mut server => return result.map_err(|error| DaemonError::Runtime(error.into()))?.map_err(Into::into),
+        result = &mut socket => match result {
+            Ok(Err(source)) => return Err(socket_failed(source)),
+            Ok(Ok(())) => return Err(socket_failed(io::Error::other("it was closed"))),
+            Err(error) => return Err(DaemonError::Runtime(error.into())),
+        },
+        _ = terminate.recv() => tracing::info!("terminated"),
+        () = abandoned(&agent) => tracing::info!("abandoned"),
+        () = told_to_stop(&agent) => {}
+    }
+    end(&agent, server).await
+}
+
+fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
+    let bases = start.cache_bases.keys().cloned().collect();
+    let store = Store::open(paths.clone(), bases)?;
+    for fault in store.faults() {
+        tracing::warn!(fault, "control_file_damaged");
+    }
+    Ok(Agent {
+        halt: HaltKeeper::new(&paths),
+        health: HealthMonitor::new(&start, &paths),
+        contact: Contact::default(),
+        store,
+        paths,
+        start,
+        // The standard library's hash keys are random, and 64 bits of them tell two agents apart.
+        instance: RandomState::new().build_hasher().finish(),
+        events: Arc::default(),
+        progress: Arc::default(),
+        ranks: Ranks::default(),
+        collectives: Collectives::default(),
+        streams: Streams::default(),
+        strangers: std::sync::atomic::AtomicU64::new(0),
+        stop: watch::Sender::new(None),
+    })
+}
+
+/// Says on standard output that the agent is up.
+fn announce(
+    agent: &Agent,
+    ready: &mut impl Write,
+    address: SocketAddr,
+    adopted: Option<Generation>,
+) -> Result<(), DaemonError> {
+    let message =
+        AgentReady { version: VERSION, node: agent.start.node.clone(), address, pid: std::process::id(), adopted };
+    tracing::info!(node = %agent.start.node, %address, ?adopted, "ready");
+    let failed = |source| DaemonError::Pipe { action: "say that the agent is ready", source };
+    let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;
+    line.push(b'\n');
+    ready.write_all(&line).and_then(|()| ready.flush()).map_err(failed)
+}
+
+async fn told_to_stop(agent: &Agent) {
+    let mut stop = agent.stop.subscribe();
+    // The sender lives in the agent: there is no other way for this to end.
+    let _ = stop.wait_for(Option::is_some).await;
+}
+
+/// Returns when nobody has needed the agent for as long as the orchestrator allowed.
+async fn abandoned(agent: &Arc<Agent>) {
+    let patience = agent.start.abandon_after;
+    loop {
+        tokio::time::sleep(WATCH.min(patience)).await;
+        if agent.contact.silence() < patience {
+            continue;
+        }
+        // Looking for ranks reads all of /proc, so that it comes last and seldom.
+        let needed = {
+            let agent = agent.clone();
+            let busy = move || ranks::others_alive(&agent) || !agent.progress.snapshot().is_empty();
+            tokio::task::spawn_blocking(busy).await.unwrap_or(true)
+        };
+        if !needed {
+            return;
+        }
+        agent.contact.renew();
+    }
+}
+
+/// The end: requests are answered, and what the orchestrator wants removed is removed.
+async fn end(agent: &Arc<Agent>, server: tokio::task::JoinHandle<Result<(), ServerError>>) -> Result<(), DaemonError> {
+    // Tells the server too, when it was a signal.
+    let request = agent.stop.borrow().clone();
+    if request.is_none() {
+        agent.stop.send_replace(Some(StopRequest { remove: false }));
+    }
+    let _ = server.await;
+    let _ = std::fs::remove_file(agent.paths.socket());
+    if let Some(request) = request {
+        ranks::kill_now(agent, Generation(u64::MAX));
+        if request.remove {
+            let plan = agent.collectives.plan();
+            let planned = plan.iter().flat_map(|plan| plan.settings.caches.iter().map(|cache| cache.base.clone()));
+            let bases: Vec<String> = agent.start.cache_bases.keys().cloned().chain(planned).collect();
+            claim::remove(&agent.paths, bases.into_iter())?;
+        }
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Each peer and each rank needs a descriptor; the default of many systems is 1024, of which they allow more.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "descriptor_limit_not_raised");
+    }
+}
+
+#[cfg(test)]
+mod tests;

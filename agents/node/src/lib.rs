@@ -7,12 +7,14 @@
 //! | module | what |
 //! |---|---|
 //! | [`daemon`] | from the line on standard input to the end of the process |
+//! | `claim` | the job's directories on the node, and one agent at a time in them |
 //! | [`agent`] | what all tasks of the agent share |
 //! | [`paths`] | node paths and where they really are below a virtual node's root |
 //! | [`store`] | the node's checkpoint files and their filemaps |
 //! | [`inventory`] | what the node holds, for restarts and drains |
 //! | [`health`] | memory, load, directories |
 //! | [`halt`] | the halt file |
+//! | [`contact`] | when the orchestrator was last heard of |
 //! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
 //! | [`copy`] | the drain's copy, rebuild and verify |
 //! | [`ranks`] | the socket: who is connected, routing, calls, killing |
@@ -24,10 +26,20 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod claim;
+pub mod collective;
+pub mod convert;
+pub mod contact;
+pub mod copy;
 pub mod daemon;
 pub mod events;
+pub mod halt;
+pub mod health;
+pub mod inventory;
+pub mod orders;
 pub mod paths;
-pub mod collective;
 pub mod ranks;
 pub mod rehearsal;
+pub mod server;
+pub mod store;
 pub mod stream;

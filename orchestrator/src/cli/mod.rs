@@ -1,1 +1,172 @@
 //! The subcommands: one file each, thin.
+//!
+//! Arguments have two levels: what was typed (a clap struct), and what it means (what its `resolve` or the like returns,
+//! checked). A command takes its meaning, calls the library, and hands a [`Report`] to the [`Output`]. It returns the exit
+//! code, or a [`Failure`], which becomes a message here and nowhere else.
+
+mod agent;
+mod check;
+mod drain;
+mod example;
+mod failure;
+mod halt;
+mod hosts;
+mod index;
+mod inspect;
+mod job;
+mod output;
+mod run;
+mod status;
+mod step;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+pub use agent::AgentArgs;
+pub use drain::DrainArgs;
+pub use example::{ExampleArgs, ExampleCommand};
+pub use failure::Failure;
+pub use halt::{HaltArgs, HaltCommand, HaltSetArgs, HaltUnsetArgs};
+pub use job::JobSelection;
+pub use output::{JSON_VERSION, Output, Report, Style, document, printable};
+pub use run::RunArgs;
+pub use status::StatusArgs;
+pub use step::StepArgs;
+
+use crate::exit;
+
+/// Keep a parallel job alive: run, lose nodes, go on, drain, index.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast run job.yaml                     run the job that job.yaml describes
+  holdfast run -- ./app --steps 400         run a command with every default
+  holdfast check --explain job.yaml         what would be in force, and where it comes from
+  holdfast drain job.yaml                   save what is left in the nodes' caches
+
+Exit codes:
+   0  finished
+  64  the command line is wrong
+  65  data is damaged or incomplete
+  69  something that is needed is missing
+  70  a fault of Holdfast
+  75  not finished: another allocation can go on
+  78  the job spec or a parameter is wrong
+  90  the application ended with an error that the policy does not retry
+  91  no progress: run after run ended without a newer checkpoint";
+
+/// Options of every command.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Global {
+    /// Print one JSON document on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+    /// Print nothing but warnings and errors
+    #[arg(short, long, global = true, help_heading = "Output", conflicts_with = "verbose")]
+    quiet: bool,
+    /// Tell details on standard error
+    #[arg(short, long, global = true, help_heading = "Output")]
+    verbose: bool,
+}
+
+impl Global {
+    fn style(self) -> Style {
+        match self {
+            // Who asks for a document gets it.
+            Global { json: true, verbose, .. } => Style::Json { verbose },
+            Global { quiet: true, .. } => Style::Quiet,
+            Global { verbose, .. } => Style::Human { verbose },
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(RunArgs),
+    Check(check::CheckArgs),
+    Drain(DrainArgs),
+    Index(index::IndexArgs),
+    Halt(HaltArgs),
+    Status(StatusArgs),
+    Inspect(inspect::InspectArgs),
+    Hosts(hosts::HostsArgs),
+    Agent(AgentArgs),
+    #[command(hide = true)]
+    Step(StepArgs),
+    Example(ExampleArgs),
+}
+
+/// The program: parses the arguments, runs the command, prints what went wrong, returns the exit code.
+pub fn main() -> ExitCode {
+    let matches = match Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return exit::code(usage(&error)),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => return exit::code(usage(&error)),
+    };
+    let style = cli.global.style();
+    let code = match dispatch(cli.command, style) {
+        Ok(code) => code,
+        Err(failure) if is_closed_pipe(&failure) => exit::FINISHED,
+        Err(failure) => {
+            report(&failure, style);
+            failure.code()
+        }
+    };
+    exit::code(code)
+}
+
+fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
+    match command {
+        Command::Run(args) => run::run(args, style),
+        Command::Check(args) => check::run(args, &style),
+        Command::Drain(args) => drain::run(args, style),
+        Command::Index(args) => index::run(args, &style),
+        Command::Halt(args) => halt::run(args, style),
+        Command::Status(args) => status::run(args, style),
+        Command::Inspect(args) => inspect::run(args, &style),
+        Command::Hosts(args) => hosts::run(args, &style),
+        Command::Agent(args) => agent::run(args, style),
+        Command::Step(args) => step::run(args, style),
+        Command::Example(args) => example::run(args, style),
+    }
+}
+
+/// Prints what clap has to say. Help and version are asked for; everything else is a mistake, with our code for it.
+fn usage(error: &clap::Error) -> u8 {
+    // A closed pipe under `holdfast --help | head` is nobody's mistake.
+    let _ = error.print();
+    if error.use_stderr() { exit::USAGE } else { exit::FINISHED }
+}
+
+fn report(failure: &Failure, style: Style) {
+    if matches!(style, Style::Json { .. }) {
+        let _ = writeln!(io::stdout(), "{}", failure.json());
+    }
+    let _ = writeln!(io::stderr(), "{failure}");
+}
+
+/// Whoever read our output has seen enough: not worth a message.
+fn is_closed_pipe(failure: &Failure) -> bool {
+    let mut error: Option<&(dyn Error + 'static)> = failure.source();
+    while let Some(cause) = error {
+        if cause.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) {
+            return true;
+        }
+        error = cause.source();
+    }
+    false
+}

@@ -1,1 +1,68 @@
-//! The relaunch loop: a pure state machine, and the driver that feeds it.
+//! The relaunch loop (DESIGN §5): a pure state machine, and the driver that feeds it.
+//!
+//! The machine does no I/O and has no clock. Whatever happens is an [`Event`] with the time at which it happened;
+//! what is to be done comes back as [`Action`]s, in the order in which they are to be begun:
+//!
+//! ```text
+//!              all agents settled      halt? nodes?            every node prepared
+//!  Gathering ─────────────────────▶ AskingHalt ──▶ Preparing ─────────────────────▶ Running
+//!      ▲                              │  ▲   │                                        │ ranks ended, node down,
+//!      │              node went down  │  │   └────────┐ halted, too few, limits       │ hang, signal, time limit
+//!      └──────────────────────────────┘  │            ▼                               ▼
+//!                            Settling ◀──┴─────── Draining ──▶ Finished  ◀─────── Ending: ranks killed on every
+//!                                └── relaunch ────────▲───────────────────────────  node, every node heard of
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`config`] | what is known from the start |
+//! | [`event`], [`action`] | the two sides of the machine |
+//! | [`reason`] | why a node is down, why a generation ended, why the loop stopped |
+//! | [`record`] | what the machine writes to the event log |
+//! | [`outcome`] | the end of it all, and its exit code |
+//! | [`placement`] | which rank goes where |
+//! | `classify` | why a generation ended |
+//! | `policy` | relaunch or stop |
+//! | [`machine`] | the machine itself; its parts: `nodes`, `agents` (are the nodes up), `stages` (on the way to a launch), `ending` (from there to the end) |
+//! | [`explain`] | every verdict, with its reason and time |
+//! | [`snapshot`] | the machine's memory, for an orchestrator that takes over |
+//!
+//! What the driver owes the machine:
+//! * it polls every healthy agent so often that an answer comes well within `down_after`, until the drain begins (from then on silence
+//!   is the drain's business, and only `AgentLost` counts);
+//! * it hands in what a poll brought before the `PollAnswered` itself;
+//! * it writes [`Machine::snapshot`] when [`Machine::revision`] has changed, before it performs the actions;
+//! * every action ends as one of the events that it names.
+//!
+//! **Time** is a `Duration` since [`Config::started`], also in an orchestrator that took over: it subtracts the `started`
+//! of the snapshot from the wall clock.
+
+pub mod action;
+mod agents;
+mod classify;
+pub mod config;
+mod ending;
+pub mod event;
+pub mod explain;
+pub mod machine;
+mod nodes;
+pub mod outcome;
+pub mod placement;
+mod policy;
+pub mod reason;
+pub mod record;
+pub mod snapshot;
+mod stages;
+#[cfg(test)]
+mod tests;
+
+pub use action::Action;
+pub use config::{AllocatedNode, Config};
+pub use event::Event;
+pub use explain::Explanation;
+pub use machine::Machine;
+pub use outcome::{DrainResult, Outcome};
+pub use placement::Placement;
+pub use reason::{DownReason, EndCause, RankEnd, StopReason};
+pub use record::LogEvent;
+pub use snapshot::Snapshot;

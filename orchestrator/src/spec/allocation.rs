@@ -34,8 +34,7 @@ pub enum Manager {
 }
 
 impl Choice for Manager {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Manager::Auto), ("local", Manager::Local)];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("auto", Manager::Auto), ("local", Manager::Local)];
     const LATER: &'static [&'static str] = &["slurm", "pbs", "lsf", "flux", "ssh"];
 }
 
@@ -45,10 +44,7 @@ impl Manager {
     /// # Errors
     /// The name of the resource manager whose allocation this is, if this version cannot use it: taking its head node
     /// for the whole machine would run the job in the wrong place.
-    pub fn resolve(
-        self,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Manager, &'static str> {
+    pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> Result<Manager, &'static str> {
         const MARKS: [(&str, &str); 5] = [
             ("SLURM_JOB_ID", "slurm"),
             ("SLURM_JOBID", "slurm"),
@@ -58,9 +54,7 @@ impl Manager {
         ];
         match self {
             Manager::Local => Ok(Manager::Local),
-            Manager::Auto => match MARKS
-                .iter()
-                .find(|(name, _)| variable(name).is_some_and(|value| !value.is_empty()))
+            Manager::Auto => match MARKS.iter().find(|(name, _)| variable(name).is_some_and(|value| !value.is_empty()))
             {
                 Some((_, manager)) => Err(manager),
                 None => Ok(Manager::Local),
@@ -128,10 +122,8 @@ pub enum ChaosAction {
 }
 
 impl Choice for ChaosAction {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("kill", ChaosAction::Kill),
-        ("kill-agent", ChaosAction::KillAgent),
-    ];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("kill", ChaosAction::Kill), ("kill-agent", ChaosAction::KillAgent)];
 }
 
 /// The name of a virtual node of the local manager, counted from 0.
@@ -150,49 +142,25 @@ pub(super) struct Written {
 impl Written {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let manager = section.choice("manager", Manager::Auto);
-        let nodes = section
-            .optional_number("nodes", 1..=MAX_LOCAL_NODES)
-            .map(|nodes| nodes as u32);
+        let nodes = section.optional_number("nodes", 1..=MAX_LOCAL_NODES).map(|nodes| nodes as u32);
         let time_limit = section.optional("time_limit", &DURATION);
-        let chaos = section
-            .sections("chaos")
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(read_chaos)
-            .collect();
+        let chaos = section.sections("chaos").unwrap_or_default().into_iter().filter_map(read_chaos).collect();
         section.finish();
-        Written {
-            manager,
-            nodes,
-            time_limit,
-            chaos,
-        }
+        Written { manager, nodes, time_limit, chaos }
     }
 
     /// With the number of nodes that was written, or that the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
-        let Written {
-            manager,
-            nodes,
-            time_limit,
-            chaos,
-        } = self;
-        Allocation {
-            manager,
-            nodes: nodes.unwrap_or(needed),
-            time_limit,
-            chaos,
-        }
+        let Written { manager, nodes, time_limit, chaos } = self;
+        Allocation { manager, nodes: nodes.unwrap_or(needed), time_limit, chaos }
     }
 }
 
 fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
-    let node = section
-        .optional("node", &TEXT)
-        .map(|text| match text.parse::<u32>() {
-            Ok(index) => virtual_node(index),
-            Err(_) => NodeName::new(text),
-        });
+    let node = section.optional("node", &TEXT).map(|text| match text.parse::<u32>() {
+        Ok(index) => virtual_node(index),
+        Err(_) => NodeName::new(text),
+    });
     let time = section.optional("after", &DURATION);
     let after = section.optional_number("after_checkpoint", 1..=MAX_ID);
     let phase = section.optional_choice("during");
@@ -200,27 +168,15 @@ fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
     let action = section.choice("action", ChaosAction::Kill);
     let (reader, path) = (section.reader(), section.path());
     // A moment that stands there but is wrong has been told already.
-    let written = ["after", "after_checkpoint", "during"]
-        .iter()
-        .filter(|key| section.has(key))
-        .count();
-    let of_key = section
-        .has("checkpoint")
-        .then(|| section.path_of("checkpoint"));
+    let written = ["after", "after_checkpoint", "during"].iter().filter(|key| section.has(key)).count();
+    let of_key = section.has("checkpoint").then(|| section.path_of("checkpoint"));
     section.finish();
     if node.is_none() {
-        reader.mistake(
-            &path,
-            "`node` is missing",
-            "name the node that is hit: its number from 0, or its name",
-        );
+        reader.mistake(&path, "`node` is missing", "name the node that is hit: its number from 0, or its name");
     }
     if written != 1 {
-        let message = if written == 0 {
-            "nothing says when it strikes"
-        } else {
-            "more than one key says when it strikes"
-        };
+        let message =
+            if written == 0 { "nothing says when it strikes" } else { "more than one key says when it strikes" };
         let help = "write one of `after: 2s`, `after_checkpoint: 3`, `during: encode`";
         reader.mistake(&path, message, help);
     }
@@ -231,15 +187,8 @@ fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
     let moment = match (time, after, phase) {
         (Some(time), _, _) => ChaosMoment::After(time),
         (_, Some(id), _) => ChaosMoment::AfterCheckpoint(CheckpointId(id)),
-        (_, _, Some(phase)) => ChaosMoment::During {
-            phase,
-            checkpoint: of.map(CheckpointId),
-        },
+        (_, _, Some(phase)) => ChaosMoment::During { phase, checkpoint: of.map(CheckpointId) },
         (None, None, None) => return None,
     };
-    Some(Chaos {
-        node: node?,
-        moment,
-        action,
-    })
+    Some(Chaos { node: node?, moment, action })
 }

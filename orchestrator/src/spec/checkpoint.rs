@@ -38,8 +38,7 @@ pub enum Source {
 }
 
 impl Choice for Source {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("scr", Source::Scr), ("scr-files", Source::ScrFiles)];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("scr", Source::Scr), ("scr-files", Source::ScrFiles)];
     const LATER: &'static [&'static str] = &["fti", "command", "jubatus"];
 }
 
@@ -92,11 +91,8 @@ pub enum Scheme {
 }
 
 impl Choice for Scheme {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("local", Scheme::Local),
-        ("partner", Scheme::Partner),
-        ("xor", Scheme::Xor),
-    ];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("local", Scheme::Local), ("partner", Scheme::Partner), ("xor", Scheme::Xor)];
     const LATER: &'static [&'static str] = &["rs"];
 }
 
@@ -137,8 +133,7 @@ pub enum FlushMode {
 }
 
 impl Choice for FlushMode {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
 }
 
 /// Where a run looks for a checkpoint to go on from: first in the caches, then on the prefix, else it starts afresh.
@@ -189,50 +184,17 @@ impl Checkpoint {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let source = section.choice("source", Source::Scr);
         let control = read_control(section.section("control"));
-        let cache: Vec<Cache> = elements(&mut section, "cache")
-            .into_iter()
-            .map(read_cache)
-            .collect();
-        let base = cache
-            .first()
-            .map_or_else(|| PathBuf::from(TEMPORARY), |first| first.base.clone());
-        let redundancy = elements(&mut section, "redundancy")
-            .into_iter()
-            .map(|element| read_redundancy(element, &base))
-            .collect();
+        let cache: Vec<Cache> = section.elements("cache").into_iter().map(read_cache).collect();
+        let base = cache.first().map_or_else(|| PathBuf::from(TEMPORARY), |first| first.base.clone());
+        let redundancy =
+            section.elements("redundancy").into_iter().map(|element| read_redundancy(element, &base)).collect();
         let flush = read_flush(section.section("flush"));
         let restart = read_restart(section.section("restart"));
         let crc = read_crc(section.section("crc"));
         let need = read_need(section.section("need"));
         let data_plane = section.choice("data_plane", DataPlane::Encrypted);
         section.finish();
-        Checkpoint {
-            source,
-            control,
-            cache,
-            redundancy,
-            flush,
-            restart,
-            crc,
-            need,
-            data_plane,
-        }
-    }
-}
-
-/// The elements of a list that has one default element. An empty list is refused: it would switch off what the whole
-/// program is about.
-fn elements<'a>(section: &mut Section<'a>, key: &'static str) -> Vec<Section<'a>> {
-    match section.sections(key) {
-        Some(elements) if elements.is_empty() => {
-            let help = format!("leave `{key}` out for the default, or write at least one element");
-            section
-                .reader()
-                .mistake(&section.path_of(key), "the list is empty", help);
-            Vec::new()
-        }
-        Some(elements) => elements,
-        None => vec![section.default_element(key)],
+        Checkpoint { source, control, cache, redundancy, flush, restart, crc, need, data_plane }
     }
 }
 
@@ -256,18 +218,10 @@ fn read_redundancy(mut section: Section<'_>, first_cache: &std::path::Path) -> R
     let set_size = section.number("set_size", 1..=65_536, 8) as u32;
     let hop_distance = section.number("hop_distance", 1..=65_536, 1) as u32;
     let every = section.number("every", 1..=u64::MAX, 1);
-    let cache =
-        PathBuf::from(section.value("cache", &TEXT, first_cache.to_string_lossy().into_owned()));
+    let cache = PathBuf::from(section.value("cache", &TEXT, first_cache.to_string_lossy().into_owned()));
     let failure_domain = section.choice("failure_domain", FailureDomain::Node);
     section.finish();
-    Redundancy {
-        scheme,
-        set_size,
-        hop_distance,
-        every,
-        cache,
-        failure_domain,
-    }
+    Redundancy { scheme, set_size, hop_distance, every, cache, failure_domain }
 }
 
 fn read_flush(mut section: Section<'_>) -> Flush {
@@ -277,13 +231,7 @@ fn read_flush(mut section: Section<'_>) -> Flush {
     let percent = section.value("percent", &PERCENT, 0.0);
     let on_restart = section.value("on_restart", &SWITCH, false);
     section.finish();
-    Flush {
-        every,
-        mode,
-        bandwidth,
-        percent,
-        on_restart,
-    }
+    Flush { every, mode, bandwidth, percent, on_restart }
 }
 
 fn read_restart(mut section: Section<'_>) -> Restart {
@@ -305,9 +253,5 @@ fn read_need(mut section: Section<'_>) -> Need {
     let seconds = Duration::from_secs(section.number("seconds", 0..=u64::from(u32::MAX), 0));
     let overhead = section.value("overhead", &PERCENT, 0.0);
     section.finish();
-    Need {
-        interval,
-        seconds,
-        overhead,
-    }
+    Need { interval, seconds, overhead }
 }

@@ -17,11 +17,7 @@ pub struct Place {
 
 impl Place {
     /// The very beginning of the file: where something that is missing altogether is reported.
-    pub const START: Place = Place {
-        line: 1,
-        column: 1,
-        width: 1,
-    };
+    pub const START: Place = Place { line: 1, column: 1, width: 1 };
 }
 
 /// One mistake.
@@ -54,26 +50,13 @@ impl Diagnostics {
     pub(super) fn new(file: &str, text: &str, mut list: Vec<Diagnostic>) -> Self {
         list.sort_by_key(|diagnostic| diagnostic.place);
         list.dedup();
-        Diagnostics {
-            file: file.to_owned(),
-            text: text.to_owned(),
-            list,
-        }
+        Diagnostics { file: file.to_owned(), text: text.to_owned(), list }
     }
 
     /// A mistake that concerns the file as a whole: it cannot be read.
     pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
-        let one = Diagnostic {
-            place: None,
-            key: String::new(),
-            message,
-            help: Some(help.to_owned()),
-        };
-        Diagnostics {
-            file: file.to_owned(),
-            text: String::new(),
-            list: vec![one],
-        }
+        let one = Diagnostic { place: None, key: String::new(), message, help: Some(help.to_owned()) };
+        Diagnostics { file: file.to_owned(), text: String::new(), list: vec![one] }
     }
 
     /// The file as the user named it.
@@ -123,29 +106,14 @@ fn write_snippet(f: &mut fmt::Formatter<'_>, place: Place, line: &str) -> fmt::R
         .chars()
         .skip(start)
         .take(SHOWN_ALTOGETHER)
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
+        .map(|character| if character.is_control() { ' ' } else { character })
         .collect();
     let indent = place.column - 1 - start;
     let room = shown.chars().count().saturating_sub(indent).max(1);
     let number = place.line.to_string();
     let margin = " ".repeat(number.len());
-    write!(
-        f,
-        "\n {margin} |\n {number} | {}\n {margin} | ",
-        shown.trim_end()
-    )?;
-    write!(
-        f,
-        "{}{}",
-        " ".repeat(indent),
-        "^".repeat(place.width.clamp(1, room))
-    )
+    write!(f, "\n {margin} |\n {number} | {}\n {margin} | ", shown.trim_end())?;
+    write!(f, "{}{}", " ".repeat(indent), "^".repeat(place.width.clamp(1, room)))
 }
 
 impl fmt::Display for Diagnostics {
@@ -157,12 +125,7 @@ impl fmt::Display for Diagnostics {
             self.write_one(f, diagnostic)?;
         }
         if self.list.len() > SHOWN {
-            write!(
-                f,
-                "\n\n{}: and {} more mistakes",
-                self.file,
-                self.list.len() - SHOWN
-            )?;
+            write!(f, "\n\n{}: and {} more mistakes", self.file, self.list.len() - SHOWN)?;
         }
         Ok(())
     }
@@ -171,19 +134,11 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 /// The nearest of `known` to what was written, if it is near enough to be what was meant.
-pub(super) fn nearest<'a>(
-    written: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(super) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_lowercase().replace('-', "_");
     known
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&lower, &candidate.replace('-', "_")),
-                candidate,
-            )
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&lower, &candidate.replace('-', "_")), candidate))
         .filter(|(distance, candidate)| *distance <= 1.max(candidate.len().max(lower.len()) / 3))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)

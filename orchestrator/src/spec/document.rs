@@ -72,11 +72,7 @@ impl Value {
 
 /// Reads the one document of a file. An empty file is an empty section.
 pub(super) fn read(text: &str) -> Result<Node, Diagnostic> {
-    let mut builder = Builder {
-        parser: Parser::new_from_str(text),
-        anchors: HashMap::new(),
-        nodes: 0,
-    };
+    let mut builder = Builder { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut root = None;
     while let Some((event, span)) = builder.next()? {
         match event {
@@ -92,33 +88,17 @@ pub(super) fn read(text: &str) -> Result<Node, Diagnostic> {
             event => root = Some(builder.node(event, span, 0)?),
         }
     }
-    Ok(root.unwrap_or(Node {
-        value: Value::Nothing,
-        place: Place::START,
-    }))
+    Ok(root.unwrap_or(Node { value: Value::Nothing, place: Place::START }))
 }
 
 /// The document that `run: {command: […]}` would make.
 pub(super) fn of_command(command: &[String]) -> Node {
     let place = Place::START;
-    let words = command.iter().map(|word| Node {
-        value: Value::Scalar {
-            text: word.clone(),
-            plain: false,
-        },
-        place,
-    });
+    let words = command.iter().map(|word| Node { value: Value::Scalar { text: word.clone(), plain: false }, place });
     let section = |key: &str, value: Value| {
-        Value::Map(vec![Entry {
-            key: key.to_owned(),
-            key_place: place,
-            node: Node { value, place },
-        }])
+        Value::Map(vec![Entry { key: key.to_owned(), key_place: place, node: Node { value, place } }])
     };
-    Node {
-        value: section("run", section("command", Value::List(words.collect()))),
-        place,
-    }
+    Node { value: section("run", section("command", Value::List(words.collect()))), place }
 }
 
 struct Builder<'input> {
@@ -165,11 +145,7 @@ impl<'input> Builder<'input> {
         let (value, anchor) = match event {
             Event::Alias(anchor) => {
                 let Some((node, nodes)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(mistake(
-                        place,
-                        "an alias of an anchor that contains it",
-                        "write the value out",
-                    ));
+                    return Err(mistake(place, "an alias of an anchor that contains it", "write the value out"));
                 };
                 self.count(nodes, place)?;
                 return Ok(node);
@@ -179,10 +155,7 @@ impl<'input> Builder<'input> {
                 let plain = style == ScalarStyle::Plain;
                 let value = match text.as_ref() {
                     "" | "~" | "null" | "Null" | "NULL" if plain => Value::Nothing,
-                    _ => Value::Scalar {
-                        text: text.into_owned(),
-                        plain,
-                    },
+                    _ => Value::Scalar { text: text.into_owned(), plain },
                 };
                 (value, anchor)
             }
@@ -195,17 +168,12 @@ impl<'input> Builder<'input> {
                 (self.map(depth)?, anchor)
             }
             _ => {
-                return Err(mistake(
-                    place,
-                    "a value was expected here",
-                    "check the lines above",
-                ));
+                return Err(mistake(place, "a value was expected here", "check the lines above"));
             }
         };
         let node = Node { value, place };
         if anchor > 0 {
-            self.anchors
-                .insert(anchor, (node.clone(), self.nodes - before));
+            self.anchors.insert(anchor, (node.clone(), self.nodes - before));
         }
         Ok(node)
     }
@@ -229,49 +197,28 @@ impl<'input> Builder<'input> {
             }
             let key = self.node(event, span, depth + 1)?;
             let Value::Scalar { text, .. } = key.value else {
-                return Err(mistake(
-                    key.place,
-                    "a key must be a word",
-                    "write `key: value`",
-                ));
+                return Err(mistake(key.place, "a key must be a word", "write `key: value`"));
             };
             let Some((event, span)) = self.next()? else {
                 break;
             };
             let node = self.node(event, span, depth + 1)?;
-            entries.push(Entry {
-                key: text,
-                key_place: key.place,
-                node,
-            });
+            entries.push(Entry { key: text, key_place: key.place, node });
         }
         Ok(Value::Map(entries))
     }
 }
 
 fn mistake(place: Place, message: &str, help: &str) -> Diagnostic {
-    Diagnostic {
-        place: Some(place),
-        key: String::new(),
-        message: message.to_owned(),
-        help: Some(help.to_owned()),
-    }
+    Diagnostic { place: Some(place), key: String::new(), message: message.to_owned(), help: Some(help.to_owned()) }
 }
 
 fn place_of(span: &Span) -> Place {
     // What spans lines (a section, a list) is pointed at by its first character.
-    let width = if span.start.line() == span.end.line() {
-        span.end.col().saturating_sub(span.start.col())
-    } else {
-        1
-    };
+    let width = if span.start.line() == span.end.line() { span.end.col().saturating_sub(span.start.col()) } else { 1 };
     place_at(&span.start, width)
 }
 
 fn place_at(marker: &Marker, width: usize) -> Place {
-    Place {
-        line: marker.line().max(1),
-        column: marker.col() + 1,
-        width: width.max(1),
-    }
+    Place { line: marker.line().max(1), column: marker.col() + 1, width: width.max(1) }
 }

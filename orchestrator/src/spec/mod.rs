@@ -6,6 +6,7 @@
 //!
 //! * `document`: YAML events to nodes with places, bounded;
 //! * `reading`: nodes to settings, section by section; one file of types for each section;
+//! * [`Surroundings`]: SCR's parameters, which stand above and below the spec;
 //! * `validation`: what no single section can know;
 //! * `diagnostics`: what the user sees of a mistake;
 //! * [`quantity`]: durations, sizes, points in time.
@@ -19,29 +20,28 @@ mod reading;
 mod run;
 mod settings;
 mod supervision;
+mod surroundings;
 mod validation;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-pub use allocation::{
-    Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, Manager, virtual_node,
-};
+pub use allocation::{Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, Manager, virtual_node};
 pub use checkpoint::{
-    Cache, Checkpoint, ControlDirectory, Crc, DataPlane, FailureDomain, Flush, FlushMode, Need,
-    Redundancy, Scheme, Source,
+    Cache, Checkpoint, ControlDirectory, Crc, DataPlane, FailureDomain, Flush, FlushMode, Need, Redundancy, Scheme,
+    Source,
 };
 pub use diagnostics::{Diagnostic, Diagnostics, Place};
 pub use document::MAX_BYTES;
 pub use run::{Launcher, Run};
 pub use settings::{Origin, Setting, Settings};
-pub use supervision::{
-    CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand,
-};
+pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand};
+
+pub use surroundings::{SYSTEM_FILE, Surroundings, SurroundingsError};
 
 use document::Node;
-use reading::{Choice, Overrides, Reader, Section, TEXT};
+use reading::{Choice, Reader, Section, TEXT};
 
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,56 +100,49 @@ impl JobSpec {
     ///
     /// # Errors
     /// The file cannot be read, or holds mistakes: all of them.
-    pub fn load(path: &Path) -> Result<JobSpec, Diagnostics> {
+    pub fn load(path: &Path, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
         let name = path.display().to_string();
-        JobSpec::parse(&read_text(path, &name)?, &name)
+        JobSpec::parse_in(&read_text(path, &name)?, &name, surroundings)
     }
 
-    /// Reads a spec from text; `file_name` is what messages call it.
+    /// Reads a spec from text, in no surroundings; `file_name` is what messages call it.
     ///
     /// # Errors
     /// All mistakes in it.
     pub fn parse(text: &str, file_name: &str) -> Result<JobSpec, Diagnostics> {
-        JobSpec::parse_with(text, file_name, Overrides::new())
+        JobSpec::parse_in(text, file_name, &Surroundings::default())
     }
 
-    fn parse_with(
-        text: &str,
-        file_name: &str,
-        overrides: Overrides,
-    ) -> Result<JobSpec, Diagnostics> {
-        let root = document::read(text)
-            .map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
-        JobSpec::from_document(&root, overrides)
-            .map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
-    }
-
-    /// The spec of a command without a file: every default, `command` as it stands.
+    /// Reads a spec from text, with the parameters that stand above and below it.
     ///
     /// # Errors
-    /// The command is empty.
-    pub fn from_command(command: &[String]) -> Result<JobSpec, Diagnostics> {
+    /// All mistakes in it, and in those parameters.
+    pub fn parse_in(text: &str, file_name: &str, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
+        let root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
+        JobSpec::from_document(&root, surroundings).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
+    }
+
+    /// The spec of a command without a file: `command` as it stands, everything else from the surroundings or default.
+    ///
+    /// # Errors
+    /// The command is empty, or a mistake in the parameters.
+    pub fn from_command(command: &[String], surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
         let root = document::of_command(command);
-        let mut spec =
-            JobSpec::from_document(&root, Overrides::new()).map_err(|mut mistakes| {
-                mistakes.iter_mut().for_each(|mistake| mistake.place = None);
-                Diagnostics::new("command line", "", mistakes)
-            })?;
+        let mut spec = JobSpec::from_document(&root, surroundings).map_err(|mut mistakes| {
+            mistakes.iter_mut().for_each(|mistake| mistake.place = None);
+            Diagnostics::new("command line", "", mistakes)
+        })?;
         spec.settings.mark_command_line();
         Ok(spec)
     }
 
-    fn from_document(root: &Node, overrides: Overrides) -> Result<JobSpec, Vec<Diagnostic>> {
-        let reader = Reader::new(overrides);
+    fn from_document(root: &Node, surroundings: &Surroundings) -> Result<JobSpec, Vec<Diagnostic>> {
+        let reader = Reader::new(surroundings.above.clone(), surroundings.below.clone());
         let mut spec = read_job(&reader, root);
         validation::check(&spec, &reader);
         let (mistakes, settings) = reader.finish();
         spec.settings = settings;
-        if mistakes.is_empty() {
-            Ok(spec)
-        } else {
-            Err(mistakes)
-        }
+        if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
     }
 }
 
@@ -168,36 +161,14 @@ fn read_job(reader: &Reader, root: &Node) -> JobSpec {
     section.finish();
     let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
     let allocation = written.with_nodes(needed);
-    JobSpec {
-        job,
-        prefix,
-        allocation,
-        before,
-        after,
-        steps,
-        relaunch,
-        health,
-        halt,
-        settings: Settings::default(),
-    }
+    JobSpec { job, prefix, allocation, before, after, steps, relaunch, health, halt, settings: Settings::default() }
 }
 
-fn read_steps(
-    section: &mut Section<'_>,
-    job: &str,
-    prefix: &Path,
-    nodes: Option<u32>,
-) -> Vec<Step> {
+fn read_steps(section: &mut Section<'_>, job: &str, prefix: &Path, nodes: Option<u32>) -> Vec<Step> {
     let Some(elements) = section.sections("steps") else {
         let run = Run::read(section.section("run"), nodes);
         let checkpoint = Checkpoint::read(section.section("checkpoint"));
-        return vec![Step {
-            name: job.to_owned(),
-            needs: Vec::new(),
-            prefix: prefix.to_owned(),
-            run,
-            checkpoint,
-        }];
+        return vec![Step { name: job.to_owned(), needs: Vec::new(), prefix: prefix.to_owned(), run, checkpoint }];
     };
     if elements.is_empty() {
         let help = "list at least one step, or write `run:` instead";
@@ -206,41 +177,24 @@ fn read_steps(
     for key in ["run", "checkpoint"] {
         if section.has(key) {
             let help = format!("move `{key}:` into the steps, or remove `steps:`");
-            section.reader().mistake(
-                "steps",
-                format!("`steps` and `{key}` at the top exclude each other"),
-                help,
-            );
+            section.reader().mistake("steps", format!("`steps` and `{key}` at the top exclude each other"), help);
         }
         section.skip(key);
     }
-    elements
-        .into_iter()
-        .map(|element| read_step(element, prefix, nodes))
-        .collect()
+    elements.into_iter().map(|element| read_step(element, prefix, nodes)).collect()
 }
 
 fn read_step(mut section: Section<'_>, prefix: &Path, nodes: Option<u32>) -> Step {
     let name = section.optional("name", &TEXT);
     if name.is_none() {
-        section.reader().mistake(
-            &section.path_of("name"),
-            "the step has no name",
-            "write `name: prepare`",
-        );
+        section.reader().mistake(&section.path_of("name"), "the step has no name", "write `name: prepare`");
     }
     let name = name.unwrap_or_default();
     let needs = section.words("needs").unwrap_or_default();
     let run = Run::read(section.section("run"), nodes);
     let checkpoint = Checkpoint::read(section.section("checkpoint"));
     section.finish();
-    Step {
-        prefix: prefix.join(&name),
-        name,
-        needs,
-        run,
-        checkpoint,
-    }
+    Step { prefix: prefix.join(&name), name, needs, run, checkpoint }
 }
 
 /// The text of a file that may be anything: too large, a directory, not UTF-8.
@@ -251,39 +205,23 @@ fn read_text(path: &Path, name: &str) -> Result<String, Diagnostics> {
                 "there is no such file".to_owned(),
                 "check the path; `holdfast run -- ./app args` needs no spec at all",
             ),
-            ErrorKind::PermissionDenied => {
-                ("it may not be read".to_owned(), "check its owner and mode")
-            }
+            ErrorKind::PermissionDenied => ("it may not be read".to_owned(), "check its owner and mode"),
             ErrorKind::IsADirectory => ("it is a directory".to_owned(), "name the spec inside it"),
-            _ => (
-                format!("it cannot be read: {error}"),
-                "check the file and its file system",
-            ),
+            _ => (format!("it cannot be read: {error}"), "check the file and its file system"),
         };
         Diagnostics::of_file(name, message, help)
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
         let message = format!("it is larger than {}", quantity::format_bytes(MAX_BYTES));
-        return Err(Diagnostics::of_file(
-            name,
-            message,
-            "a job spec is a page of YAML; is this the right file?",
-        ));
+        return Err(Diagnostics::of_file(name, message, "a job spec is a page of YAML; is this the right file?"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..at]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1;
-        let message =
-            format!("it is not UTF-8 text: the byte at offset {at} (line {line}) is wrong");
+        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let message = format!("it is not UTF-8 text: the byte at offset {at} (line {line}) is wrong");
         Diagnostics::of_file(name, message, "save it as UTF-8; is this the right file?")
     })
 }

@@ -36,9 +36,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, after) = rest.split_at(number_end);
         let after = after.trim_start();
-        let unit_end = after
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(after.len());
+        let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_end);
         let unit = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?.1;
         total = total.checked_add(scaled(number, unit)?)?;
@@ -51,24 +49,16 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty()
-        || !whole
-            .bytes()
-            .chain(fraction.bytes())
-            .all(|byte| byte.is_ascii_digit())
+        || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
         || fraction.len() > 9
     {
         return None;
     }
     let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
     if fraction.is_empty() {
-        return if number.ends_with('.') {
-            None
-        } else {
-            Some(whole)
-        };
+        return if number.ends_with('.') { None } else { Some(whole) };
     }
-    let parts = fraction.parse::<u128>().ok()? * u128::from(unit)
-        / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let parts = fraction.parse::<u128>().ok()? * u128::from(unit) / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     whole.checked_add(u64::try_from(parts).ok()?)
 }
 
@@ -79,13 +69,7 @@ pub fn format_duration(duration: Duration) -> String {
         return "0".to_owned();
     }
     let mut text = String::new();
-    for (unit, milliseconds) in [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("min", 60_000),
-        ("s", 1_000),
-        ("ms", 1),
-    ] {
+    for (unit, milliseconds) in [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)] {
         if left >= milliseconds {
             text.push_str(&format!("{}{unit}", left / milliseconds));
             left %= milliseconds;
@@ -98,9 +82,7 @@ pub fn format_duration(duration: Duration) -> String {
 /// (`SCR manual §10`): a `bandwidth` of `200MB/s` must mean the same in a spec and in `SCR_FLUSH_ASYNC_BW`.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
-    let number_end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
     let unit = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -121,12 +103,7 @@ pub fn parse_bandwidth(text: &str) -> Option<u64> {
 
 /// Writes a number of bytes so that [`parse_bytes`] reads it back to the byte.
 pub fn format_bytes(bytes: u64) -> String {
-    for (unit, size) in [
-        ("TiB", 1_u64 << 40),
-        ("GiB", 1 << 30),
-        ("MiB", 1 << 20),
-        ("KiB", 1 << 10),
-    ] {
+    for (unit, size) in [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
         if bytes >= size && bytes.is_multiple_of(size) {
             return format!("{}{unit}", bytes / size);
         }
@@ -142,19 +119,15 @@ pub fn parse_time(text: &str) -> Option<SystemTime> {
         return Some(time.with_timezone(&Utc).into());
     }
     let text = text.replace('T', " ");
-    ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"]
-        .iter()
-        .find_map(|format| {
-            let naive = NaiveDateTime::parse_from_str(&text, format).ok()?;
-            Some(Local.from_local_datetime(&naive).earliest()?.into())
-        })
+    ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"].iter().find_map(|format| {
+        let naive = NaiveDateTime::parse_from_str(&text, format).ok()?;
+        Some(Local.from_local_datetime(&naive).earliest()?.into())
+    })
 }
 
 /// Writes a point in time so that [`parse_time`] reads it back to the second, with the local zone.
 pub fn format_time(time: SystemTime) -> String {
-    DateTime::<Local>::from(time)
-        .format("%Y-%m-%dT%H:%M:%S%:z")
-        .to_string()
+    DateTime::<Local>::from(time).format("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
 #[cfg(test)]
@@ -163,65 +136,33 @@ mod tests {
 
     #[test]
     fn durations_are_read_in_every_spelling_of_the_manual_and_written_back() {
-        for (text, milliseconds) in [
-            ("250ms", 250),
-            ("5min", 300_000),
-            ("1h30m", 5_400_000),
-            ("1.5s", 1_500),
-            ("0", 0),
-            ("2 d", 172_800_000),
-        ] {
+        for (text, milliseconds) in
+            [("250ms", 250), ("5min", 300_000), ("1h30m", 5_400_000), ("1.5s", 1_500), ("0", 0), ("2 d", 172_800_000)]
+        {
             let duration = parse_duration(text).unwrap();
             assert_eq!(duration, Duration::from_millis(milliseconds), "{text}");
-            assert_eq!(
-                parse_duration(&format_duration(duration)),
-                Some(duration),
-                "{text}"
-            );
+            assert_eq!(parse_duration(&format_duration(duration)), Some(duration), "{text}");
         }
     }
 
     #[test]
     fn a_duration_without_unit_or_with_nonsense_is_refused() {
-        for text in [
-            "",
-            "250",
-            "5 parsecs",
-            "-1s",
-            "1h30",
-            "s",
-            "1.s",
-            "1..5s",
-            "99999999999999999999s",
-            "999999999d",
-        ] {
+        for text in ["", "250", "5 parsecs", "-1s", "1h30", "s", "1.s", "1..5s", "99999999999999999999s", "999999999d"]
+        {
             assert_eq!(parse_duration(text), None, "{text}");
         }
     }
 
     #[test]
     fn sizes_are_powers_of_1024_in_every_spelling_and_are_written_back() {
-        for (text, bytes) in [
-            ("4096", 4096),
-            ("1GiB", 1 << 30),
-            ("200MB", 200 << 20),
-            ("64k", 65_536),
-            ("1.5 MiB", 3 << 19),
-            ("0", 0),
-        ] {
+        for (text, bytes) in
+            [("4096", 4096), ("1GiB", 1 << 30), ("200MB", 200 << 20), ("64k", 65_536), ("1.5 MiB", 3 << 19), ("0", 0)]
+        {
             assert_eq!(parse_bytes(text), Some(bytes), "{text}");
             assert_eq!(parse_bytes(&format_bytes(bytes)), Some(bytes), "{text}");
         }
         assert_eq!(parse_bandwidth("200MB/s"), Some(200 << 20));
-        for text in [
-            "",
-            "MB",
-            "1XB",
-            "-1",
-            "1e9",
-            "99999999999999999999",
-            "20000000TB",
-        ] {
+        for text in ["", "MB", "1XB", "-1", "1e9", "99999999999999999999", "20000000TB"] {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
     }
@@ -230,10 +171,7 @@ mod tests {
     fn points_in_time_are_read_with_and_without_zone() {
         let time = parse_time("2026-11-20T18:00:00Z").unwrap();
         assert_eq!(parse_time(&format_time(time)), Some(time));
-        assert_eq!(
-            parse_time("2026-11-20 18:00"),
-            parse_time("2026-11-20T18:00:00")
-        );
+        assert_eq!(parse_time("2026-11-20 18:00"), parse_time("2026-11-20T18:00:00"));
         assert_eq!(parse_time("tomorrow"), None);
     }
 }

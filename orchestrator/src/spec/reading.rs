@@ -14,8 +14,30 @@ use super::document::{Entry, Node, Value};
 use super::quantity;
 use super::settings::{Origin, Settings};
 
-/// Values that stand above the spec, by key path: the text, and where it came from.
-pub(super) type Overrides = BTreeMap<String, (String, Origin)>;
+/// What stands above or below the spec, by key path. In a job of several steps it holds for each of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overrides {
+    /// Single values: the text, and where it came from.
+    pub(super) values: BTreeMap<String, (String, Origin)>,
+    /// Lists that are replaced as a whole: how many elements there are instead, their keys stand in `values`.
+    pub(super) lengths: BTreeMap<String, usize>,
+}
+
+impl Overrides {
+    fn value(&self, path: &str) -> Option<(&str, &Origin)> {
+        self.values.get(step_free(path)).map(|(text, origin)| (text.as_str(), origin))
+    }
+
+    fn length(&self, path: &str) -> Option<usize> {
+        self.lengths.get(step_free(path)).copied()
+    }
+}
+
+/// The path without the step that it is in.
+fn step_free(path: &str) -> &str {
+    let inside = path.strip_prefix("steps[").and_then(|rest| rest.split_once("].")).map(|(_, inside)| inside);
+    inside.unwrap_or(path)
+}
 
 /// What a kind of single value looks like, how it is read and how it is written.
 pub(super) struct Kind<T> {
@@ -68,21 +90,16 @@ pub(super) const TIME: Kind<SystemTime> = Kind {
 pub(super) const PERCENT: Kind<f64> = Kind {
     expected: "a percentage from 0 to 100",
     read: |text| {
-        let number = text
-            .strip_suffix('%')
-            .unwrap_or(text)
-            .trim()
-            .parse::<f64>()
-            .ok()?;
+        let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok()?;
         (0.0..=100.0).contains(&number).then_some(number)
     },
     show: f64::to_string,
 };
 
-/// Text without NUL bytes, which no path and no argument can carry.
+/// Text for names and paths: not empty, and without NUL bytes, which no path can carry.
 pub(super) const TEXT: Kind<String> = Kind {
     expected: "text",
-    read: |text| (!text.contains('\0')).then(|| text.to_owned()),
+    read: |text| (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned()),
     show: |text| text.clone(),
 };
 
@@ -95,10 +112,7 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 
     /// The word for it.
     fn word(self) -> &'static str {
-        Self::AVAILABLE
-            .iter()
-            .find(|(_, value)| *value == self)
-            .map_or("?", |(word, _)| word)
+        Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
     }
 }
 
@@ -110,15 +124,13 @@ type Own = Option<(String, String)>;
 pub(super) struct Reader {
     mistakes: RefCell<Vec<Diagnostic>>,
     settings: RefCell<Settings>,
-    overrides: Overrides,
+    above: Overrides,
+    below: Overrides,
 }
 
 impl Reader {
-    pub(super) fn new(overrides: Overrides) -> Self {
-        Reader {
-            overrides,
-            ..Reader::default()
-        }
+    pub(super) fn new(above: Overrides, below: Overrides) -> Self {
+        Reader { above, below, ..Reader::default() }
     }
 
     /// The file's outermost section.
@@ -142,69 +154,35 @@ impl Reader {
     }
 
     fn mistake_at(&self, place: Option<Place>, key: &str, message: String, help: Option<String>) {
-        self.mistakes.borrow_mut().push(Diagnostic {
-            place,
-            key: key.to_owned(),
-            message,
-            help,
-        });
+        self.mistakes.borrow_mut().push(Diagnostic { place, key: key.to_owned(), message, help });
     }
 
     fn section<'a>(&'a self, path: String, node: Option<&'a Node>) -> Section<'a> {
         let entries = match node {
-            None
-            | Some(Node {
-                value: Value::Nothing,
-                ..
-            }) => &[][..],
-            Some(Node {
-                value: Value::Map(entries),
-                place,
-            }) => {
-                self.settings
-                    .borrow_mut()
-                    .record_place(path.clone(), *place);
+            None | Some(Node { value: Value::Nothing, .. }) => &[][..],
+            Some(Node { value: Value::Map(entries), place }) => {
+                self.settings.borrow_mut().record_place(path.clone(), *place);
                 self.refuse_repeated_keys(&path, entries);
                 entries
             }
             Some(Node { value, place }) => {
-                let name = if path.is_empty() {
-                    "the spec".to_owned()
-                } else {
-                    format!("`{path}`")
-                };
-                let message = format!(
-                    "expected a section (`key: value` lines), found {}",
-                    value.describe()
-                );
+                let name = if path.is_empty() { "the spec".to_owned() } else { format!("`{path}`") };
+                let message = format!("expected a section (`key: value` lines), found {}", value.describe());
                 let help = format!("{name} holds keys; see configs/reference.yaml for all of them");
                 self.mistake_at(Some(*place), &path, message, Some(help));
                 &[]
             }
         };
-        Section {
-            reader: self,
-            path,
-            entries,
-            known: Vec::new(),
-        }
+        Section { reader: self, path, entries, known: Vec::new() }
     }
 
     fn refuse_repeated_keys(&self, path: &str, entries: &[Entry]) {
         let mut seen = BTreeMap::new();
         for entry in entries {
             if let Some(first) = seen.insert(entry.key.as_str(), entry.key_place) {
-                let message = format!(
-                    "the key stands here a second time; the first is on line {}",
-                    first.line
-                );
+                let message = format!("the key stands here a second time; the first is on line {}", first.line);
                 let key = join(path, &entry.key);
-                self.mistake_at(
-                    Some(entry.key_place),
-                    &key,
-                    message,
-                    Some("remove one of them".to_owned()),
-                );
+                self.mistake_at(Some(entry.key_place), &key, message, Some("remove one of them".to_owned()));
             }
         }
     }
@@ -236,66 +214,35 @@ impl<'a> Section<'a> {
 
     /// True if the section holds `key` with a value; does not make the key a known one.
     pub(super) fn has(&self, key: &str) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| entry.key == key && !matches!(entry.node.value, Value::Nothing))
+        self.entries.iter().any(|entry| entry.key == key && !matches!(entry.node.value, Value::Nothing))
     }
 
     fn node(&mut self, key: &'static str) -> Option<&'a Node> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        let place = if matches!(entry.node.value, Value::Scalar { .. }) {
-            entry.node.place
-        } else {
-            entry.key_place
-        };
-        self.reader
-            .settings
-            .borrow_mut()
-            .record_place(self.path_of(key), place);
+        let place = if matches!(entry.node.value, Value::Scalar { .. }) { entry.node.place } else { entry.key_place };
+        self.reader.settings.borrow_mut().record_place(self.path_of(key), place);
         (!matches!(entry.node.value, Value::Nothing)).then_some(&entry.node)
     }
 
     /// An optional single value.
     pub(super) fn optional<T>(&mut self, key: &'static str, kind: &Kind<T>) -> Option<T> {
-        self.read(
-            key,
-            kind.expected,
-            &|text| (kind.read)(text).ok_or(None),
-            &kind.show,
-            None,
-        )
+        self.read(key, kind.expected, &|text| (kind.read)(text).ok_or(None), &kind.show, None)
     }
 
     /// A single value with its default.
     pub(super) fn value<T: Clone>(&mut self, key: &'static str, kind: &Kind<T>, default: T) -> T {
-        self.read(
-            key,
-            kind.expected,
-            &|text| (kind.read)(text).ok_or(None),
-            &kind.show,
-            Some(default.clone()),
-        )
-        .unwrap_or(default)
-    }
-
-    /// A whole number in a range.
-    pub(super) fn number(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-        default: u64,
-    ) -> u64 {
-        self.optional_number_or(key, range, Some(default))
+        self.read(key, kind.expected, &|text| (kind.read)(text).ok_or(None), &kind.show, Some(default.clone()))
             .unwrap_or(default)
     }
 
+    /// A whole number in a range.
+    pub(super) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>, default: u64) -> u64 {
+        self.optional_number_or(key, range, Some(default)).unwrap_or(default)
+    }
+
     /// An optional whole number in a range.
-    pub(super) fn optional_number(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Option<u64> {
+    pub(super) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         self.optional_number_or(key, range, None)
     }
 
@@ -311,12 +258,7 @@ impl<'a> Section<'a> {
         } else {
             format!("a whole number from {low} to {high}")
         };
-        let read = |text: &str| {
-            text.parse::<u64>()
-                .ok()
-                .filter(|number| range.contains(number))
-                .ok_or(None)
-        };
+        let read = |text: &str| text.parse::<u64>().ok().filter(|number| range.contains(number)).ok_or(None);
         self.read(key, &expected, &read, &u64::to_string, default)
     }
 
@@ -333,39 +275,21 @@ impl<'a> Section<'a> {
     fn choice_or<T: Choice>(&mut self, key: &'static str, default: Option<T>) -> Option<T> {
         let available: Vec<&str> = T::AVAILABLE.iter().map(|(word, _)| *word).collect();
         let list = format!("`{}`", available.join("`, `"));
-        let expected = if available.len() == 1 {
-            list.clone()
-        } else {
-            format!("one of {list}")
-        };
+        let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
         let read = |text: &str| {
             let lower = text.to_lowercase();
             match T::AVAILABLE.iter().find(|(word, _)| *word == lower) {
                 Some((_, value)) => Ok(*value),
-                None if T::LATER.contains(&lower.as_str()) => Err(Some((
-                    format!("`{text}` is not available in this version"),
-                    format!("available: {list}"),
-                ))),
-                None => Err(nearest(
-                    text,
-                    available.iter().copied().chain(T::LATER.iter().copied()),
-                )
-                .map(|near| {
-                    let message = format!(
-                        "expected {expected}, found the word `{}`",
-                        text.escape_debug()
-                    );
+                None if T::LATER.contains(&lower.as_str()) => {
+                    Err(Some((format!("`{text}` is not available in this version"), format!("available: {list}"))))
+                }
+                None => Err(nearest(text, available.iter().copied().chain(T::LATER.iter().copied())).map(|near| {
+                    let message = format!("expected {expected}, found the word `{}`", text.escape_debug());
                     (message, format!("did you mean `{near}`?"))
                 })),
             }
         };
-        self.read(
-            key,
-            &expected,
-            &read,
-            &|value: &T| value.word().to_owned(),
-            default,
-        )
+        self.read(key, &expected, &read, &|value: &T| value.word().to_owned(), default)
     }
 
     /// Reads one value from what stands highest: an override, the spec, the default. `read` fails with its own
@@ -380,24 +304,15 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         let path = self.path_of(key);
         let node = self.node(key);
-        let (text, origin) = match (self.reader.overrides.get(&path), node) {
-            (Some((text, origin)), _) => (text.as_str(), origin.clone()),
-            (None, None) => {
+        let (text, origin) = match (self.reader.above.value(&path), node, self.reader.below.value(&path)) {
+            (Some((text, origin)), _, _) | (None, None, Some((text, origin))) => (text, origin.clone()),
+            (None, None, None) => {
                 let shown = default.as_ref().map_or_else(|| "none".to_owned(), show);
-                self.reader
-                    .settings
-                    .borrow_mut()
-                    .record(path, shown, Origin::Default);
+                self.reader.settings.borrow_mut().record(path, shown, Origin::Default);
                 return default;
             }
-            (
-                None,
-                Some(Node {
-                    value: Value::Scalar { text, .. },
-                    place,
-                }),
-            ) => (text.as_str(), Origin::Spec(*place)),
-            (None, Some(Node { value, place })) => {
+            (None, Some(Node { value: Value::Scalar { text, .. }, place }), _) => (text.as_str(), Origin::Spec(*place)),
+            (None, Some(Node { value, place }), _) => {
                 let message = format!("expected {expected}, found {}", value.describe());
                 self.reader.mistake_at(Some(*place), &path, message, None);
                 return default;
@@ -405,17 +320,12 @@ impl<'a> Section<'a> {
         };
         match read(text.trim()) {
             Ok(value) => {
-                self.reader
-                    .settings
-                    .borrow_mut()
-                    .record(path, show(&value), origin);
+                self.reader.settings.borrow_mut().record(path, show(&value), origin);
                 Some(value)
             }
             Err(own) => {
-                let found = node.map_or_else(
-                    || format!("`{}`", text.escape_debug()),
-                    |node| node.value.describe(),
-                );
+                let written = node.filter(|_| matches!(origin, Origin::Spec(_)));
+                let found = written.map_or_else(|| format!("`{}`", text.escape_debug()), |node| node.value.describe());
                 let (mut message, help) = match own {
                     Some((message, help)) => (message, Some(help)),
                     None => (format!("expected {expected}, found {found}"), None),
@@ -440,16 +350,9 @@ impl<'a> Section<'a> {
         let node = self.node(key);
         let words = match node {
             None => None,
-            Some(Node {
-                value: Value::List(items),
-                ..
-            }) => Some(
-                items
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, item)| self.word(&path, at, item))
-                    .collect::<Vec<_>>(),
-            ),
+            Some(Node { value: Value::List(items), .. }) => {
+                Some(items.iter().enumerate().filter_map(|(at, item)| self.word(&path, at, item)).collect::<Vec<_>>())
+            }
             Some(Node { value, place }) => {
                 let message = format!("expected a list of words, found {}", value.describe());
                 let help = match value {
@@ -459,28 +362,21 @@ impl<'a> Section<'a> {
                     }
                     _ => "write `[program, argument, …]`".to_owned(),
                 };
-                self.reader
-                    .mistake_at(Some(*place), &path, message, Some(help));
+                self.reader.mistake_at(Some(*place), &path, message, Some(help));
                 None
             }
         };
         let (shown, origin) = match (&words, node) {
-            (Some(words), Some(node)) => {
-                (format!("[{}]", words.join(", ")), Origin::Spec(node.place))
-            }
+            (Some(words), Some(node)) => (format!("[{}]", words.join(", ")), Origin::Spec(node.place)),
             _ => ("none".to_owned(), Origin::Default),
         };
-        self.reader
-            .settings
-            .borrow_mut()
-            .record(path, shown, origin);
+        self.reader.settings.borrow_mut().record(path, shown, origin);
         words
     }
 
     fn word(&self, path: &str, at: usize, item: &Node) -> Option<String> {
         let mistake = |message: String, help: Option<String>| {
-            self.reader
-                .mistake_at(Some(item.place), &format!("{path}[{at}]"), message, help);
+            self.reader.mistake_at(Some(item.place), &format!("{path}[{at}]"), message, help);
         };
         match &item.value {
             Value::Scalar { text, .. } if text.contains('\0') => {
@@ -504,20 +400,14 @@ impl<'a> Section<'a> {
         let mut names = BTreeMap::new();
         match self.node(key) {
             None => {}
-            Some(Node {
-                value: Value::Map(entries),
-                ..
-            }) => {
+            Some(Node { value: Value::Map(entries), .. }) => {
                 self.reader.refuse_repeated_keys(&path, entries);
                 for entry in entries {
                     let key = join(&path, &entry.key);
                     match &entry.node.value {
                         Value::Scalar { text, .. } if !text.contains('\0') => {
                             let origin = Origin::Spec(entry.node.place);
-                            self.reader
-                                .settings
-                                .borrow_mut()
-                                .record(key, text.clone(), origin);
+                            self.reader.settings.borrow_mut().record(key, text.clone(), origin);
                             names.insert(entry.key.clone(), text.clone());
                         }
                         Value::Nothing => {
@@ -525,8 +415,7 @@ impl<'a> Section<'a> {
                         }
                         value => {
                             let message = format!("expected text, found {}", value.describe());
-                            self.reader
-                                .mistake_at(Some(entry.node.place), &key, message, None);
+                            self.reader.mistake_at(Some(entry.node.place), &key, message, None);
                         }
                     }
                 }
@@ -554,60 +443,52 @@ impl<'a> Section<'a> {
     pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'a>>> {
         let path = self.path_of(key);
         match self.node(key)? {
-            Node {
-                value: Value::List(items),
-                ..
-            } => {
+            Node { value: Value::List(items), .. } => {
                 let items = items.iter().enumerate();
-                Some(
-                    items
-                        .map(|(at, item)| self.reader.section(format!("{path}[{at}]"), Some(item)))
-                        .collect(),
-                )
+                Some(items.map(|(at, item)| self.reader.section(format!("{path}[{at}]"), Some(item))).collect())
             }
             Node { value, place } => {
                 let message = format!("expected a list of sections, found {}", value.describe());
-                let help = "put `- ` in front of the first key, and indent the others by two more"
-                    .to_owned();
-                self.reader
-                    .mistake_at(Some(*place), &path, message, Some(help));
+                let help = "put `- ` in front of the first key, and indent the others by two more".to_owned();
+                self.reader.mistake_at(Some(*place), &path, message, Some(help));
                 None
             }
         }
     }
 
-    /// An element of a list that was not written: what makes the defaults of its keys.
-    pub(super) fn default_element(&self, key: &'static str) -> Section<'a> {
-        self.reader
-            .section(format!("{}[0]", self.path_of(key)), None)
+    /// A list of sections that has one element if it is not written, or is replaced from above as a whole. An empty list
+    /// is refused.
+    pub(super) fn elements(&mut self, key: &'static str) -> Vec<Section<'a>> {
+        let path = self.path_of(key);
+        let written = self.sections(key);
+        let nameless =
+            |length| (0..length).map(|at| self.reader.section(format!("{path}[{at}]"), None)).collect::<Vec<_>>();
+        match (self.reader.above.length(&path), written, self.reader.below.length(&path)) {
+            (Some(length), _, _) | (None, None, Some(length)) => nameless(length),
+            (None, None, None) => nameless(1),
+            (None, Some(elements), _) => {
+                if elements.is_empty() {
+                    let help = format!("leave `{key}` out for the default, or write at least one element");
+                    self.reader.mistake(&path, "the list is empty", help);
+                }
+                elements
+            }
+        }
     }
 
     /// Ends the section: what nobody asked for is unknown.
     pub(super) fn finish(self) {
-        for entry in self
-            .entries
-            .iter()
-            .filter(|entry| !self.known.contains(&entry.key.as_str()))
-        {
+        for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let help = match nearest(&entry.key, self.known.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("keys here: {}", self.known.join(", ")),
             };
             let message = "unknown key".to_owned();
-            self.reader.mistake_at(
-                Some(entry.key_place),
-                &self.path_of(&entry.key),
-                message,
-                Some(help),
-            );
+            self.reader.mistake_at(Some(entry.key_place), &self.path_of(&entry.key), message, Some(help));
         }
     }
 }
 
 fn join(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -38,30 +38,21 @@ pub enum Launcher {
 }
 
 impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Launcher::Auto), ("local", Launcher::Local)];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("auto", Launcher::Auto), ("local", Launcher::Local)];
     const LATER: &'static [&'static str] = &["srun", "mpirun", "flux", "prun", "torchrun"];
 }
 
 impl Run {
     /// The number of ranks on the `index`-th node of a full placement.
     pub fn ranks_on(&self, index: u32) -> u32 {
-        self.ranks
-            .saturating_sub(index.saturating_mul(self.ranks_per_node))
-            .min(self.ranks_per_node)
+        self.ranks.saturating_sub(index.saturating_mul(self.ranks_per_node)).min(self.ranks_per_node)
     }
 
     pub(super) fn read(mut section: Section<'_>, allocation_nodes: Option<u32>) -> Self {
         let launcher = section.choice("launcher", Launcher::Auto);
-        let nodes = section
-            .optional_number("nodes", 1..=MAX_NODES)
-            .map(|number| number as u32);
-        let per_node = section
-            .optional_number("ranks_per_node", 1..=MAX_RANKS)
-            .map(|number| number as u32);
-        let ranks = section
-            .optional_number("ranks", 1..=MAX_RANKS)
-            .map(|number| number as u32);
+        let nodes = section.optional_number("nodes", 1..=MAX_NODES).map(|number| number as u32);
+        let per_node = section.optional_number("ranks_per_node", 1..=MAX_RANKS).map(|number| number as u32);
+        let ranks = section.optional_number("ranks", 1..=MAX_RANKS).map(|number| number as u32);
         let command = section.words("command");
         let env = section.names("env");
         let directory = section.optional("directory", &TEXT).map(PathBuf::from);
@@ -72,76 +63,38 @@ impl Run {
 
         let help = "write the program and its arguments: `command: [./app, --steps, \"400\"]`";
         match &command {
-            None if missing => reader.mistake(
-                &command_key,
-                "the command is missing; it is the one key without default",
-                help,
-            ),
-            Some(words)
-                if words
-                    .first()
-                    .is_none_or(|program| program.trim().is_empty()) =>
-            {
+            None if missing => {
+                reader.mistake(&command_key, "the command is missing; it is the one key without default", help)
+            }
+            Some(words) if words.first().is_none_or(|program| program.trim().is_empty()) => {
                 reader.mistake(&command_key, "the command is empty", help);
             }
             _ => {}
         }
-        for name in env
-            .keys()
-            .filter(|name| name.is_empty() || name.contains(['=', '\0']))
-        {
+        for name in env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
             let help = "use letters, digits and `_`";
-            reader.mistake(
-                &env_key,
-                format!("`{}` cannot be a variable's name", name.escape_debug()),
-                help,
-            );
+            reader.mistake(&env_key, format!("`{}` cannot be a variable's name", name.escape_debug()), help);
         }
         let (nodes, ranks_per_node, ranks) = shape(nodes, per_node, ranks, allocation_nodes);
         if ranks > u64::from(nodes) * u64::from(ranks_per_node) {
-            let message = format!(
-                "{ranks} ranks do not fit on {nodes} nodes with {ranks_per_node} ranks each"
-            );
-            reader.mistake(
-                &ranks_key,
-                message,
-                "raise `nodes` or `ranks_per_node`, or leave `ranks` out",
-            );
+            let message = format!("{ranks} ranks do not fit on {nodes} nodes with {ranks_per_node} ranks each");
+            reader.mistake(&ranks_key, message, "raise `nodes` or `ranks_per_node`, or leave `ranks` out");
         } else if ranks <= u64::from(nodes - 1) * u64::from(ranks_per_node) {
-            let message = format!(
-                "{ranks} ranks leave some of {nodes} nodes with {ranks_per_node} ranks each empty"
-            );
+            let message = format!("{ranks} ranks leave some of {nodes} nodes with {ranks_per_node} ranks each empty");
             let needed = ranks.div_ceil(u64::from(ranks_per_node));
-            reader.mistake(
-                &ranks_key,
-                message,
-                format!("write `nodes: {needed}`; the rest are spares then"),
-            );
+            reader.mistake(&ranks_key, message, format!("write `nodes: {needed}`; the rest are spares then"));
         } else if ranks > MAX_RANKS {
             let message = format!("{ranks} ranks are more than {MAX_RANKS}");
             reader.mistake(&ranks_key, message, "lower `nodes` or `ranks_per_node`");
         }
         let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-        Run {
-            launcher,
-            nodes,
-            ranks_per_node,
-            ranks,
-            command: command.unwrap_or_default(),
-            env,
-            directory,
-        }
+        Run { launcher, nodes, ranks_per_node, ranks, command: command.unwrap_or_default(), env, directory }
     }
 }
 
 /// Completes nodes, ranks a node and ranks from those that were written. Without `nodes`, a run takes what its ranks
 /// need, or the whole allocation.
-fn shape(
-    nodes: Option<u32>,
-    per_node: Option<u32>,
-    ranks: Option<u32>,
-    allocation: Option<u32>,
-) -> (u32, u32, u64) {
+fn shape(nodes: Option<u32>, per_node: Option<u32>, ranks: Option<u32>, allocation: Option<u32>) -> (u32, u32, u64) {
     let whole = allocation.unwrap_or(1);
     let (nodes, per_node) = match (nodes, per_node, ranks) {
         (Some(nodes), Some(per_node), _) => (nodes, per_node),

@@ -67,11 +67,7 @@ impl Settings {
 
     /// For a spec that was made of a command line: there is no line to name.
     pub(super) fn mark_command_line(&mut self) {
-        for setting in self
-            .list
-            .iter_mut()
-            .filter(|setting| matches!(setting.origin, Origin::Spec(_)))
-        {
+        for setting in self.list.iter_mut().filter(|setting| matches!(setting.origin, Origin::Spec(_))) {
             setting.origin = Origin::CommandLine;
         }
         self.places.clear();

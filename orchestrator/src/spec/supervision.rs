@@ -40,67 +40,38 @@ pub enum ExitAction {
 }
 
 impl Choice for ExitAction {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("relaunch", ExitAction::Relaunch),
-        ("stop", ExitAction::Stop),
-    ];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("relaunch", ExitAction::Relaunch), ("stop", ExitAction::Stop)];
 }
 
 impl Relaunch {
     /// What the policy says about an exit code.
     pub fn action_for(&self, code: u8) -> ExitAction {
-        let rule = self
-            .on_exit_code
-            .iter()
-            .find(|rule| rule.codes.contains(&code));
+        let rule = self.on_exit_code.iter().find(|rule| rule.codes.contains(&code));
         rule.map_or(ExitAction::Relaunch, |rule| rule.action)
     }
 
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let attempts = section.number("attempts", 0..=u64::from(u32::MAX), 5) as u32;
-        let no_progress_limit =
-            section.number("no_progress_limit", 1..=u64::from(u32::MAX), 3) as u32;
+        let no_progress_limit = section.number("no_progress_limit", 1..=u64::from(u32::MAX), 3) as u32;
         let settle = section.value("settle", &DURATION, Duration::ZERO);
-        let min_nodes = section
-            .optional_number("min_nodes", 1..=65_536)
-            .map(|nodes| nodes as u32);
-        let on_exit_code = section
-            .sections("on_exit_code")
-            .unwrap_or_default()
-            .into_iter()
-            .map(read_rule)
-            .collect();
+        let min_nodes = section.optional_number("min_nodes", 1..=65_536).map(|nodes| nodes as u32);
+        let on_exit_code = section.sections("on_exit_code").unwrap_or_default().into_iter().map(read_rule).collect();
         section.finish();
-        Relaunch {
-            attempts,
-            no_progress_limit,
-            settle,
-            min_nodes,
-            on_exit_code,
-        }
+        Relaunch { attempts, no_progress_limit, settle, min_nodes, on_exit_code }
     }
 }
 
 fn read_rule(mut section: Section<'_>) -> ExitCodeRule {
     let words = section.words("codes").unwrap_or_default();
-    let codes: Vec<u8> = words
-        .iter()
-        .filter_map(|word| word.parse().ok())
-        .filter(|code| *code > 0)
-        .collect();
+    let codes: Vec<u8> = words.iter().filter_map(|word| word.parse().ok()).filter(|code| *code > 0).collect();
     if codes.len() != words.len() || codes.is_empty() {
         let help = "write `codes: [2, 17]`; 0 is success and is never relaunched by a rule";
-        section.reader().mistake(
-            &section.path_of("codes"),
-            "expected a list of exit codes from 1 to 255",
-            help,
-        );
+        section.reader().mistake(&section.path_of("codes"), "expected a list of exit codes from 1 to 255", help);
     }
     if !section.has("action") {
         let help = "write `action: relaunch` or `action: stop`";
-        section
-            .reader()
-            .mistake(&section.path_of("action"), "the action is missing", help);
+        section.reader().mistake(&section.path_of("action"), "the action is missing", help);
     }
     let action = section.choice("action", ExitAction::Relaunch);
     section.finish();
@@ -126,43 +97,24 @@ impl Health {
         let down_after = section.value("down_after", &DURATION, Duration::from_millis(750));
         let min_memory = section.optional("min_memory", &BYTES);
         let command = section.words("command");
-        if command.as_ref().is_some_and(|words| {
-            words
-                .first()
-                .is_none_or(|program| program.trim().is_empty())
-        }) {
+        if command.as_ref().is_some_and(|words| words.first().is_none_or(|program| program.trim().is_empty())) {
             let help = "write the program and its arguments, or leave the key out";
-            section
-                .reader()
-                .mistake(&section.path_of("command"), "the command is empty", help);
+            section.reader().mistake(&section.path_of("command"), "the command is empty", help);
         }
         let reader = section.reader();
         let (poll_key, down_key) = (section.path_of("poll"), section.path_of("down_after"));
         section.finish();
         if poll < Duration::from_millis(10) {
-            reader.mistake(
-                &poll_key,
-                "shorter than 10ms: polling would take the nodes' time",
-                "write `poll: 250ms`",
-            );
+            reader.mistake(&poll_key, "shorter than 10ms: polling would take the nodes' time", "write `poll: 250ms`");
         } else if poll > down_after {
             let message = format!(
                 "`poll` ({}) is longer than `down_after` ({}): every node would be taken for dead between two questions",
                 super::quantity::format_duration(poll),
                 super::quantity::format_duration(down_after)
             );
-            reader.mistake(
-                &down_key,
-                message,
-                "make `down_after` about three times `poll`",
-            );
+            reader.mistake(&down_key, message, "make `down_after` about three times `poll`");
         }
-        Health {
-            poll,
-            down_after,
-            min_memory,
-            command,
-        }
+        Health { poll, down_after, min_memory, command }
     }
 }
 
@@ -197,12 +149,7 @@ impl Halt {
             );
         }
         section.finish();
-        Halt {
-            before_end,
-            after,
-            before,
-            checkpoints_left,
-        }
+        Halt { before_end, after, before, checkpoints_left }
     }
 }
 
@@ -225,39 +172,24 @@ pub enum CommandNodes {
 }
 
 impl Choice for CommandNodes {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("first", CommandNodes::First), ("all", CommandNodes::All)];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("first", CommandNodes::First), ("all", CommandNodes::All)];
 }
 
 impl SiteCommand {
     pub(super) fn read_list(section: &mut Section<'_>, key: &'static str) -> Vec<Self> {
-        section
-            .sections(key)
-            .unwrap_or_default()
-            .into_iter()
-            .map(SiteCommand::read)
-            .collect()
+        section.sections(key).unwrap_or_default().into_iter().map(SiteCommand::read).collect()
     }
 
     fn read(mut section: Section<'_>) -> Self {
         let command = section.words("command");
         let on = section.choice("on", CommandNodes::First);
         if !section.has("command")
-            || command
-                .as_ref()
-                .is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty()))
+            || command.as_ref().is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty()))
         {
             let help = "write the program and its arguments: `command: [./prepare, --fast]`";
-            section.reader().mistake(
-                &section.path_of("command"),
-                "the command is missing or empty",
-                help,
-            );
+            section.reader().mistake(&section.path_of("command"), "the command is missing or empty", help);
         }
         section.finish();
-        SiteCommand {
-            command: command.unwrap_or_default(),
-            on,
-        }
+        SiteCommand { command: command.unwrap_or_default(), on }
     }
 }

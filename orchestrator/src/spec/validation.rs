@@ -11,13 +11,6 @@ use super::{JobSpec, Step};
 /// Notes what does not fit, at the place of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, reader: &Reader) {
     check_name(reader, "job", &spec.job);
-    if spec.prefix.as_os_str().is_empty() {
-        reader.mistake(
-            "prefix",
-            "the path is empty",
-            "write `prefix: .` for the current directory",
-        );
-    }
     check_steps(spec, reader);
     check_chaos(spec, reader);
     if let (Some(limit), before_end) = (spec.allocation.time_limit, spec.halt.before_end)
@@ -28,25 +21,13 @@ pub(super) fn check(spec: &JobSpec, reader: &Reader) {
             quantity::format_duration(before_end),
             quantity::format_duration(limit)
         );
-        reader.mistake(
-            "halt.before_end",
-            message,
-            "make it shorter, or leave `time_limit` out",
-        );
+        reader.mistake("halt.before_end", message, "make it shorter, or leave `time_limit` out");
     }
-    let needed = spec
-        .steps
-        .iter()
-        .map(|step| step.run.nodes)
-        .max()
-        .unwrap_or(1);
+    let needed = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
     if let Some(min_nodes) = spec.relaunch.min_nodes {
         let help = format!("write a number from {needed} to {}", spec.allocation.nodes);
         if min_nodes > spec.allocation.nodes {
-            let message = format!(
-                "{min_nodes} nodes are more than the allocation's {}",
-                spec.allocation.nodes
-            );
+            let message = format!("{min_nodes} nodes are more than the allocation's {}", spec.allocation.nodes);
             reader.mistake("relaunch.min_nodes", message, help);
         } else if min_nodes < needed {
             let message = format!("{min_nodes} nodes are fewer than the run's {needed}");
@@ -60,9 +41,7 @@ fn check_name(reader: &Reader, key: &str, name: &str) {
     let plain = !name.is_empty()
         && name.len() <= 100
         && !name.starts_with(['.', '-'])
-        && name
-            .chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
+        && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
     if !plain {
         let message = format!("`{}` cannot be part of a path", name.escape_debug());
         reader.mistake(
@@ -77,37 +56,21 @@ fn check_steps(spec: &JobSpec, reader: &Reader) {
     let short_form = matches!(&spec.steps[..], [step] if step.prefix == spec.prefix);
     let mut earlier: BTreeSet<&str> = BTreeSet::new();
     for (at, step) in spec.steps.iter().enumerate() {
-        let path = if short_form {
-            String::new()
-        } else {
-            format!("steps[{at}].")
-        };
+        let path = if short_form { String::new() } else { format!("steps[{at}].") };
         if !short_form && !step.name.is_empty() {
             let key = format!("{path}name");
             check_name(reader, &key, &step.name);
             if earlier.contains(step.name.as_str()) {
-                reader.mistake(
-                    &key,
-                    format!("a second step named `{}`", step.name),
-                    "give each step its own name",
-                );
+                reader.mistake(&key, format!("a second step named `{}`", step.name), "give each step its own name");
             }
         }
-        for need in step
-            .needs
-            .iter()
-            .filter(|need| !earlier.contains(need.as_str()))
-        {
+        for need in step.needs.iter().filter(|need| !earlier.contains(need.as_str())) {
             let message = if spec.steps.iter().any(|other| &other.name == need) {
                 format!("the step needs `{need}`, which does not stand before it")
             } else {
                 format!("the step needs `{need}`, which does not exist")
             };
-            reader.mistake(
-                &format!("{path}needs"),
-                message,
-                "steps run in the order in which they are listed",
-            );
+            reader.mistake(&format!("{path}needs"), message, "steps run in the order in which they are listed");
         }
         earlier.insert(&step.name);
         check_nodes(spec, step, &path, reader);
@@ -119,39 +82,23 @@ fn check_nodes(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
     let (wanted, there) = (step.run.nodes, spec.allocation.nodes);
     if wanted > there {
         let message = format!("the run wants {wanted} nodes, the allocation has {there}");
-        let help =
-            format!("raise `allocation.nodes` to at least {wanted}, or lower `{path}run.nodes`");
+        let help = format!("raise `allocation.nodes` to at least {wanted}, or lower `{path}run.nodes`");
         let key = format!("{path}run.nodes");
         // The number may have come from `ranks` alone.
-        let key = if reader.is_written(&key) {
-            key
-        } else {
-            format!("{path}run.ranks")
-        };
+        let key = if reader.is_written(&key) { key } else { format!("{path}run.ranks") };
         reader.mistake(&key, message, help);
     }
 }
 
 fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
-    let Checkpoint {
-        control,
-        cache,
-        redundancy,
-        ..
-    } = &step.checkpoint;
+    let Checkpoint { control, cache, redundancy, .. } = &step.checkpoint;
     let absolute = |key: String, base: &std::path::Path| {
         let plain = base.is_absolute()
-            && base
-                .components()
-                .all(|part| !matches!(part, std::path::Component::ParentDir))
+            && base.components().all(|part| !matches!(part, std::path::Component::ParentDir))
             && base.to_str().is_some();
         if !plain {
             let message = format!("`{}` is not an absolute path without `..`", base.display());
-            reader.mistake(
-                &key,
-                message,
-                "it must mean the same directory on every node: write `/tmp` or `/dev/shm`",
-            );
+            reader.mistake(&key, message, "it must mean the same directory on every node: write `/tmp` or `/dev/shm`");
         }
     };
     absolute(format!("{path}checkpoint.control.base"), &control.base);
@@ -166,61 +113,29 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     }
     if step.checkpoint.flush.percent > 0.0 {
         let message = "limiting the processor's share is not available in this version";
-        reader.mistake(
-            &format!("{path}checkpoint.flush.percent"),
-            message,
-            "use `bandwidth` instead, or write 0",
-        );
+        reader.mistake(&format!("{path}checkpoint.flush.percent"), message, "use `bandwidth` instead, or write 0");
     }
     let mut intervals = BTreeSet::new();
     for (at, descriptor) in redundancy.iter().enumerate() {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");
         if descriptor.scheme == Scheme::Xor && descriptor.set_size < 2 {
-            let message = format!(
-                "a set of {} cannot rebuild anything with XOR",
-                descriptor.set_size
-            );
-            reader.mistake(
-                &key("set_size"),
-                message,
-                "write at least 2 (4 to 16 are usual), or `scheme: local`",
-            );
+            let message = format!("a set of {} cannot rebuild anything with XOR", descriptor.set_size);
+            reader.mistake(&key("set_size"), message, "write at least 2 (4 to 16 are usual), or `scheme: local`");
         }
         if !bases.contains(&descriptor.cache) {
-            let message = format!(
-                "there is no cache with the base `{}`",
-                descriptor.cache.display()
-            );
-            let known: Vec<String> = bases
-                .iter()
-                .map(|base| base.display().to_string())
-                .collect();
-            reader.mistake(
-                &key("cache"),
-                message,
-                format!("caches: {}", known.join(", ")),
-            );
+            let message = format!("there is no cache with the base `{}`", descriptor.cache.display());
+            let known: Vec<String> = bases.iter().map(|base| base.display().to_string()).collect();
+            reader.mistake(&key("cache"), message, format!("caches: {}", known.join(", ")));
         }
         if !intervals.insert(descriptor.every) {
-            let message = format!(
-                "a second descriptor for every {} checkpoints would never be used",
-                descriptor.every
-            );
-            reader.mistake(
-                &key("every"),
-                message,
-                "give each descriptor another `every`",
-            );
+            let message = format!("a second descriptor for every {} checkpoints would never be used", descriptor.every);
+            reader.mistake(&key("every"), message, "give each descriptor another `every`");
         }
     }
     // Checkpoint ids count from 1 and must all find a descriptor.
     if !redundancy.is_empty() && !intervals.contains(&1) {
         let message = "no descriptor has `every: 1`: some checkpoints would have none";
-        reader.mistake(
-            &format!("{path}checkpoint.redundancy"),
-            message,
-            "write `every: 1` in one of them",
-        );
+        reader.mistake(&format!("{path}checkpoint.redundancy"), message, "write `every: 1` in one of them");
     }
 }
 
@@ -229,11 +144,7 @@ fn check_chaos(spec: &JobSpec, reader: &Reader) {
     for (at, chaos) in spec.allocation.chaos.iter().enumerate() {
         if !(0..nodes).any(|index| virtual_node(index) == chaos.node) {
             let message = format!("there is no virtual node `{}`", chaos.node);
-            let help = format!(
-                "there are {nodes}: `{}` to `{}`",
-                virtual_node(0),
-                virtual_node(nodes - 1)
-            );
+            let help = format!("there are {nodes}: `{}` to `{}`", virtual_node(0), virtual_node(nodes - 1));
             reader.mistake(&format!("allocation.chaos[{at}].node"), message, help);
         }
     }

@@ -124,9 +124,9 @@ fn unpack(archive: &Path, directory: &Path) -> io::Result<()> {
 
 /// FNV-1a over the bytes, and their number.
 fn content_key(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{hash:016x}-{}", bytes.len())
 }
 

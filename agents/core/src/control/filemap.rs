@@ -72,8 +72,7 @@ impl Filemap {
     /// # Errors
     /// When it cannot be read or is no filemap.
     pub fn read(path: &Path) -> Result<Filemap, ControlError> {
-        Filemap::from_tree(file::read(path)?)
-            .map_err(|source| ControlError::Content { path: path.to_owned(), source })
+        Filemap::from_tree(file::read(path)?).map_err(|source| ControlError::Content { path: path.to_owned(), source })
     }
 
     /// Replaces a filemap file.

@@ -66,9 +66,8 @@ impl FlushFile {
     /// # Errors
     /// When there is one that cannot be read.
     pub fn read(path: &Path) -> Result<Option<FlushFile>, ControlError> {
-        let in_file = |tree| {
-            FlushFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })
-        };
+        let in_file =
+            |tree| FlushFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source });
         file::read_if_there(path)?.map(in_file).transpose()
     }
 

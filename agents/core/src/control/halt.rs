@@ -179,7 +179,12 @@ impl HaltFile {
     ///
     /// `now` is in seconds since 1970; `seconds_remaining` is what is left of the allocation, where that is known;
     /// `default_halt_seconds` (`SCR_HALT_SECONDS`) stands in for a file without HaltSeconds.
-    pub fn check(&self, now: i64, seconds_remaining: Option<i64>, default_halt_seconds: Option<i64>) -> Vec<HaltReason> {
+    pub fn check(
+        &self,
+        now: i64,
+        seconds_remaining: Option<i64>,
+        default_halt_seconds: Option<i64>,
+    ) -> Vec<HaltReason> {
         let mut reasons = Vec::new();
         let halt_seconds = self.halt_seconds().or(default_halt_seconds);
         if let (Some(remaining), Some(halt_seconds)) = (seconds_remaining, halt_seconds)

@@ -163,12 +163,7 @@ impl Meta {
     ///
     /// # Errors
     /// The first of these that does not hold.
-    pub fn of_usable(
-        file: &Path,
-        checkpoint: CheckpointId,
-        rank: Rank,
-        ranks: Option<u32>,
-    ) -> Result<Meta, Unusable> {
+    pub fn of_usable(file: &Path, checkpoint: CheckpointId, rank: Rank, ranks: Option<u32>) -> Result<Meta, Unusable> {
         let unreadable = |source| Unusable::File { path: file.to_owned(), source };
         let size = match fs::metadata(file).map_err(unreadable)? {
             found if found.is_file() => found.len(),

@@ -37,7 +37,9 @@ pub enum FormatError {
         have: u64,
     },
     /// Another kind of file.
-    #[error("starts with {found:02x?} where a hash file has {MAGIC:02x?}: it is another kind of file, or was overwritten")]
+    #[error(
+        "starts with {found:02x?} where a hash file has {MAGIC:02x?}: it is another kind of file, or was overwritten"
+    )]
     Magic {
         /// The first four bytes.
         found: [u8; 4],

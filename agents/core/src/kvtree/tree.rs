@@ -346,6 +346,8 @@ mod tests {
         for rank in 0..100_000 {
             tree.set_kv("RANK", rank).put("SIZE", rank);
         }
-        assert!((0..100_000).all(|rank| tree.get_kv("RANK", rank).and_then(|values| values.parsed("SIZE")) == Some(rank)));
+        assert!(
+            (0..100_000).all(|rank| tree.get_kv("RANK", rank).and_then(|values| values.parsed("SIZE")) == Some(rank))
+        );
     }
 }

@@ -250,7 +250,9 @@ fn copy_type(text: &str) -> Option<CopyType> {
 }
 
 fn allowed_runs(runs: Setting<Option<i64>>, retries: Setting<Option<i64>>) -> Setting<Runs> {
-    let of = |count: i64| u32::try_from(count).map_or(if count < 0 { Runs::NoLimit } else { Runs::AtMost(u32::MAX) }, Runs::AtMost);
+    let of = |count: i64| {
+        u32::try_from(count).map_or(if count < 0 { Runs::NoLimit } else { Runs::AtMost(u32::MAX) }, Runs::AtMost)
+    };
     match (runs.value, retries.value) {
         (Some(count), _) => Setting { value: of(count), origin: runs.origin },
         // Negative retries are no limit as well: -1 must not become 0 runs.

@@ -178,7 +178,11 @@ impl<'a> Resolver<'a> {
     pub(super) fn table(&self, name: &str) -> Vec<&'a Entry> {
         let Sources { user, spec, system, .. } = self.sources;
         let lines = |entries: &'a [Entry]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
-        [user, spec, system].into_iter().map(|entries| lines(entries)).find(|lines| !lines.is_empty()).unwrap_or_default()
+        [user, spec, system]
+            .into_iter()
+            .map(|entries| lines(entries))
+            .find(|lines| !lines.is_empty())
+            .unwrap_or_default()
     }
 
     fn find(&mut self, name: &'static str) -> Option<(String, Origin)> {
@@ -216,7 +220,10 @@ impl<'a> Resolver<'a> {
                     WarningKind::SystemFileOnly
                 } else if ENVIRONMENT_ONLY.contains(&key) {
                     WarningKind::EnvironmentOnly
-                } else if !(table || key.starts_with("SCR_") && self.asked.contains(&key) || WITHOUT_MEANING.contains(&key)) {
+                } else if !(table
+                    || key.starts_with("SCR_") && self.asked.contains(&key)
+                    || WITHOUT_MEANING.contains(&key))
+                {
                     WarningKind::Unknown
                 } else if !table && entries[index + 1..].iter().any(|later| later.key == key) {
                     WarningKind::SetAgain

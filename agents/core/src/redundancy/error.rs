@@ -123,6 +123,11 @@ impl RedundancyError {
         move |source| RedundancyError::Io { doing, path, source }
     }
 
+    /// True if a neighbour was lost on the way: the step can be repeated when it is back.
+    pub fn is_lost_link(&self) -> bool {
+        matches!(self, RedundancyError::Link { .. })
+    }
+
     pub(crate) fn left(doing: &'static str) -> impl FnOnce(io::Error) -> RedundancyError {
         move |source| RedundancyError::Link { neighbour: "left", doing, source }
     }

@@ -179,7 +179,13 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
     // Not a node of that run any more, or a control directory of somebody else's run: nothing to adopt.
     plan.node(&agent.start.node)?;
     let generation = plan.generation;
-    match start(agent, plan, true) {
+    // The filemaps are as the earlier agent left them; this only tells whose they are.
+    let prepared = {
+        let (agent, plan) = (agent.clone(), plan.clone());
+        tokio::task::spawn_blocking(move || prepare(&agent, &plan)).await
+    };
+    let prepared = prepared.unwrap_or_else(|error| Err(RunError::Unusable { generation, why: error.to_string() }));
+    match prepared.and_then(|()| start(agent, plan, true)) {
         Ok(()) => Some(generation),
         Err(error) => {
             tracing::warn!(%generation, %error, "the run in the control directory could not be taken up");

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_core::redundancy::RedundancyError;
-use holdfast_wire::agent::Locations;
+use holdfast_wire::agent::{HaltState, Locations};
 use holdfast_wire::frame::FrameError;
 use holdfast_wire::peer::{Member, Order, OrderError, OrderResult};
 use holdfast_wire::{CheckpointId, Rank};
@@ -29,6 +29,7 @@ use holdfast_wire::{CheckpointId, Rank};
 use crate::agent::Agent;
 use crate::collective::Run;
 use crate::convert;
+use crate::halt::Moment;
 use crate::store::StoreError;
 use crate::stream::StreamError;
 
@@ -51,10 +52,7 @@ pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> R
         }
         Order::Flush { checkpoint, directory, bandwidth, crc } => work.flush(checkpoint, &directory, bandwidth, crc),
         Order::Note { checkpoint, locations } => work.note(checkpoint, locations),
-        Order::Halt { state } => match agent.halt.take_over(&state) {
-            Ok(()) => Ok(OrderResult::Done),
-            Err(error) => Err(Trouble::Other(error.to_string())),
-        },
+        Order::Halt { state } => work.take_over_halt(&state),
     };
     agent.streams.settled(order);
     result.map_err(|trouble| OrderError { lost_peer: trouble.lost_peer(), message: trouble.to_string() })
@@ -191,6 +189,12 @@ impl Work<'_> {
 
     fn note(&self, checkpoint: CheckpointId, locations: Locations) -> Result<OrderResult> {
         self.agent.store.note(checkpoint, locations)?;
+        Ok(OrderResult::Done)
+    }
+
+    fn take_over_halt(&self, state: &HaltState) -> Result<OrderResult> {
+        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.run.plan.settings);
+        self.agent.halt.take_over(state, &moment).map_err(|error| Trouble::Other(error.to_string()))?;
         Ok(OrderResult::Done)
     }
 

@@ -8,10 +8,9 @@ use holdfast_wire::frame::{FrameError, receive_async, send_async};
 use holdfast_wire::rank::{Call, CallError, Hello, Reply, ToAgent, ToRank};
 use holdfast_wire::run::RunPlan;
 use holdfast_wire::{Rank, VERSION};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
+use super::process::Process;
 use crate::agent::Agent;
 use crate::collective;
 
@@ -113,14 +112,8 @@ async fn answer(
 
 /// Waits for the end of a rank's process, and reports it.
 async fn watch(agent: Arc<Agent>, plan: Arc<RunPlan>, rank: Rank, pid: u32) {
-    let fd = i32::try_from(pid)
-        .ok()
-        .and_then(Pid::from_raw)
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-        .and_then(|fd| AsyncFd::new(fd).ok());
-    if let Some(fd) = fd {
-        // A pidfd is readable when its process has ended.
-        let _ = fd.readable().await;
+    if let Some(process) = Process::open(pid) {
+        process.ended().await;
     }
     if agent.ranks.process_gone(rank, pid) {
         agent.events.add(AgentEvent::RankGone { generation: plan.generation, rank, pid });

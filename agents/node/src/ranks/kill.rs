@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use holdfast_wire::agent::KillRequest;
 use holdfast_wire::{Generation, environment};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::io::unix::AsyncFd;
 
+use super::process::Process;
 use crate::agent::Agent;
 
 /// How long a killed process may take to be gone, before the answer is given without it (a process that hangs in the
@@ -23,32 +22,29 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub async fn kill(agent: &Agent, request: &KillRequest) -> Vec<u32> {
     let killed = kill_now(agent, request.generation);
     if !killed.is_empty() {
-        tracing::info!(generation = %request.generation, reason = request.reason, ?killed, "ranks killed");
+        tracing::info!(generation = %request.generation, reason = request.reason, processes = killed.len(), "ranks killed");
     }
+    let pids = killed.iter().map(|(pid, _)| *pid).collect();
     let gone = async {
-        for (_, fd) in &killed {
-            if let Some(fd) = fd.as_ref().and_then(|fd| AsyncFd::new(fd).ok()) {
-                let _ = fd.readable().await;
-            }
+        for (_, process) in killed {
+            process.ended().await;
         }
     };
     let _ = tokio::time::timeout(PATIENCE, gone).await;
-    killed.iter().map(|(pid, _)| *pid).collect()
+    pids
 }
 
 /// Sends SIGKILL to the node's ranks of the generation and older ones; does not wait.
-pub fn kill_now(agent: &Agent, generation: Generation) -> Vec<(u32, Option<std::os::fd::OwnedFd>)> {
+pub fn kill_now(agent: &Agent, generation: Generation) -> Vec<(u32, Process)> {
     let mut pids: BTreeSet<u32> = agent.ranks.processes(generation).into_iter().collect();
     pids.extend(marked(agent, generation));
     pids.remove(&std::process::id());
     let mut killed = Vec::new();
     for pid in pids {
-        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { continue };
-        // The pidfd pins the process: its number cannot be given to another between looking and killing.
-        if let Ok(fd) = pidfd_open(handle, PidfdFlags::empty())
-            && pidfd_send_signal(&fd, Signal::KILL).is_ok()
+        if let Some(process) = Process::open(pid)
+            && process.kill().is_ok()
         {
-            killed.push((pid, Some(fd)));
+            killed.push((pid, process));
         }
     }
     killed

@@ -5,6 +5,7 @@
 
 mod connection;
 mod kill;
+mod process;
 
 use std::collections::BTreeMap;
 use std::io;

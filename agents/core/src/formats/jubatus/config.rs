@@ -36,7 +36,8 @@ fn same_text(one: &Value, other: &Value) -> bool {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same_text(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.0 == other.0 && same_text(one.1, other.1))
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| one.0 == other.0 && same_text(one.1, other.1))
         }
         _ => one == other,
     }

@@ -378,10 +378,7 @@ mod tests {
         assert!(matches!(source.token(), Err(Fault::Ended)));
         assert!(matches!(tokens(b"\x01\xc1"), Err(Fault::Parse { offset: 1, byte: 0xc1 })));
         assert!(matches!(tokens(b"\xd4\x00\x00"), Err(Fault::Parse { .. })));
-        assert!(matches!(
-            Source::to_end(&b""[..]).text(9, 8),
-            Err(Fault::TooLong { length: 9, limit: 8, .. })
-        ));
+        assert!(matches!(Source::to_end(&b""[..]).text(9, 8), Err(Fault::TooLong { length: 9, limit: 8, .. })));
     }
 
     #[test]

@@ -150,7 +150,14 @@ mod tests {
         assert_eq!(name.server_id(), "127.0.0.1_9199");
         let old = ModelFileName::of(Path::new("127.0.0.1_9199_jubatus_stat_x.jubatus")).unwrap();
         assert_eq!((old.engine, old.id.as_str()), (None, "stat_x"));
-        for other in ["a_9199_stat_x.js", "a_+1_stat_x.jubatus", "a_99999_stat_x.jubatus", "a_1_unknown_x.jubatus", "stat.jubatus", ""] {
+        for other in [
+            "a_9199_stat_x.js",
+            "a_+1_stat_x.jubatus",
+            "a_99999_stat_x.jubatus",
+            "a_1_unknown_x.jubatus",
+            "stat.jubatus",
+            "",
+        ] {
             assert_eq!(ModelFileName::of(Path::new(other)), None, "{other}");
         }
     }

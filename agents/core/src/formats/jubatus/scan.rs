@@ -30,7 +30,9 @@ pub struct Scan {
     pub length: u64,
     /// The header, when there are 48 bytes.
     pub header: Option<Header>,
-    /// What the two blocks hold, when the header says where they are.
+    /// The system data, when it is all there.
+    pub system: Option<SystemBlock>,
+    /// What both blocks hold, when they are all there.
     pub blocks: Result<Blocks, BlockFault>,
     /// SHA-256 of the whole file, when wanted.
     pub sha256: Option<[u8; 32]>,
@@ -71,19 +73,24 @@ pub enum BlockFault {
     },
 }
 
-/// What both blocks hold.
+/// The system data of a file.
+#[derive(Debug)]
+pub struct SystemBlock {
+    /// Its members.
+    pub data: Result<(SystemData, SystemDataForm), SystemDataError>,
+    /// SHA-256 of the block, when wanted.
+    pub sha256: Option<[u8; 32]>,
+}
+
+/// What takes both blocks to say.
 #[derive(Debug)]
 pub struct Blocks {
     /// The checksum over the header's part and both blocks.
     pub crc32: u32,
-    /// The system data.
-    pub system: Result<(SystemData, SystemDataForm), SystemDataError>,
     /// The user data.
     pub user: Result<UserData, Fault>,
     /// Bytes behind the user data, which servers ignore.
     pub trailing: u64,
-    /// SHA-256 of the system data, when wanted.
-    pub system_sha256: Option<[u8; 32]>,
     /// SHA-256 of the user data, when wanted.
     pub user_sha256: Option<[u8; 32]>,
     /// The user data's bytes, when wanted and not too many.
@@ -91,7 +98,7 @@ pub struct Blocks {
 }
 
 /// What the user data holds, gone through without holding it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserData {
     /// Members of the outer array; none when it is no array.
     pub members: Option<u32>,
@@ -99,6 +106,10 @@ pub struct UserData {
     pub version: Option<u64>,
     /// Where the model differs from what the engine can take, as an offset into the block.
     pub mismatch: Option<u64>,
+    /// Where the model starts, as an offset into the block.
+    pub model_offset: u64,
+    /// Bytes of the model.
+    pub model_length: u64,
     /// Bytes of the block behind the array, which servers ignore.
     pub trailing: u64,
     /// A text in a form that the oldest servers do not know.
@@ -121,60 +132,86 @@ pub fn scan(mut reader: impl Read, length: u64, want: Want, progress: &mut dyn F
     see(&head);
     let bytes: Option<[u8; HEADER_LENGTH as usize]> = head.as_slice().try_into().ok();
     let header = bytes.map(|bytes| Header::decode(&bytes));
-    let blocks = match (&header, &bytes) {
-        (Some(header), Some(bytes)) => match check_sizes(header, length) {
-            Ok(()) => read_blocks(&mut reader, header, bytes, length, want, &mut see)?,
-            Err(fault) => Err(fault),
-        },
+    let (mut system, mut crc) = (None, crc32fast::Hasher::new());
+    let mut blocks = match (&header, &bytes) {
+        (Some(header), Some(bytes)) => {
+            crc = Header::start_checksum(bytes);
+            check_format(header).and_then(|()| check_system_size(header, length))
+        }
         _ => Err(BlockFault::NoHeader { length: head.len() as u64 }),
+    };
+    if let (Ok(()), Some(header)) = (&blocks, &header) {
+        let block = read_up_to(&mut reader, header.system_data_size)?;
+        see(&block);
+        crc.update(&block);
+        blocks = match block.len() as u64 == header.system_data_size {
+            true => check_user_size(header, length),
+            false => Err(shrunk("the system data", length)),
+        };
+        if block.len() as u64 == header.system_data_size {
+            let sha256 = want.digests.then(|| Sha256::digest(&block).into());
+            system = Some(SystemBlock { data: SystemData::decode(&block), sha256 });
+        }
+    }
+    let blocks = match (blocks, &header) {
+        (Ok(()), Some(header)) => {
+            let shape = system.as_ref().map_or(&Shape::Any, |system| model_shape(system, header));
+            read_user_block(&mut reader, header, shape, crc, length, want, &mut see)?
+        }
+        (Err(fault), _) => Err(fault),
+        (Ok(()), None) => Err(BlockFault::NoHeader { length }),
     };
     if want.digests {
         // Whatever the blocks did not take: all of it when they could not be told apart.
         let mut rest = Source::to_end(Watched { reader, see: &mut see });
         into_io(rest.drain())?;
     }
-    Ok(Scan { length, header, blocks, sha256: whole.map(|hasher| hasher.finalize().into()) })
+    Ok(Scan { length, header, system, blocks, sha256: whole.map(|hasher| hasher.finalize().into()) })
 }
 
-fn check_sizes(header: &Header, length: u64) -> Result<(), BlockFault> {
-    if header.magic != MAGIC || header.format_version != FORMAT_VERSION {
-        return Err(BlockFault::UnknownFormat);
+fn check_format(header: &Header) -> Result<(), BlockFault> {
+    match header.magic == MAGIC && header.format_version == FORMAT_VERSION {
+        true => Ok(()),
+        false => Err(BlockFault::UnknownFormat),
     }
-    let mut end = HEADER_LENGTH;
-    let blocks = [("the system data", header.system_data_size, MAX_SYSTEM_DATA), ("the user data", header.user_data_size, u64::MAX)];
-    for (what, size, most) in blocks {
-        let needed = end.checked_add(size).ok_or(BlockFault::Size { what, size, length })?;
-        match needed <= length {
-            true if size > most => return Err(BlockFault::Size { what, size, length }),
-            false if size >= IMPLAUSIBLE => return Err(BlockFault::Size { what, size, length }),
-            false => return Err(BlockFault::Truncated { what, length, needed }),
-            true => end = needed,
-        }
-    }
-    Ok(())
 }
 
-fn read_blocks(
+fn check_system_size(header: &Header, length: u64) -> Result<(), BlockFault> {
+    check_size("the system data", HEADER_LENGTH, header.system_data_size, MAX_SYSTEM_DATA, length)
+}
+
+fn check_user_size(header: &Header, length: u64) -> Result<(), BlockFault> {
+    let start = header.user_data_offset().unwrap_or(u64::MAX);
+    check_size("the user data", start, header.user_data_size, u64::MAX, length)
+}
+
+fn check_size(what: &'static str, start: u64, size: u64, most: u64, length: u64) -> Result<(), BlockFault> {
+    match start.checked_add(size) {
+        Some(needed) if needed <= length && size <= most => Ok(()),
+        Some(needed) if needed > length && size < IMPLAUSIBLE => Err(BlockFault::Truncated { what, length, needed }),
+        _ => Err(BlockFault::Size { what, size, length }),
+    }
+}
+
+/// The file was long enough when its length was asked for; somebody may be writing it in place.
+fn shrunk(what: &'static str, length: u64) -> BlockFault {
+    BlockFault::Truncated { what, length, needed: length }
+}
+
+fn model_shape(system: &SystemBlock, header: &Header) -> &'static Shape {
+    let engine = system.data.as_ref().ok().and_then(|(data, _)| Engine::from_name(&data.engine));
+    engine.map_or(&Shape::Any, |engine| engine.model_shape(header.release))
+}
+
+fn read_user_block(
     reader: &mut impl Read,
     header: &Header,
-    header_bytes: &[u8; HEADER_LENGTH as usize],
+    shape: &'static Shape,
+    mut crc: crc32fast::Hasher,
     length: u64,
     want: Want,
     see: &mut dyn FnMut(&[u8]),
 ) -> io::Result<Result<Blocks, BlockFault>> {
-    // The file was long enough when its length was asked for; somebody may be writing it in place.
-    let shrunk = |what| BlockFault::Truncated { what, length, needed: length };
-    let mut crc = Header::start_checksum(header_bytes);
-    let system_block = read_up_to(reader, header.system_data_size)?;
-    see(&system_block);
-    crc.update(&system_block);
-    if (system_block.len() as u64) < header.system_data_size {
-        return Ok(Err(shrunk("the system data")));
-    }
-    let system = SystemData::decode(&system_block);
-    let engine = system.as_ref().ok().and_then(|(data, _)| Engine::from_name(&data.engine));
-    let shape = engine.map_or(&Shape::Any, |engine| engine.model_shape(header.release));
-
     let mut user_hasher = want.digests.then(Sha256::new);
     let mut user_bytes = (header.user_data_size <= want.user_data_up_to).then(Vec::new);
     let mut see_user = |part: &[u8]| {
@@ -191,7 +228,7 @@ fn read_blocks(
     let mut user = user_data(&mut source, shape);
     let behind = match source.drain() {
         Ok(behind) => behind,
-        Err(Fault::Ended) => return Ok(Err(shrunk("the user data"))),
+        Err(Fault::Ended) => return Ok(Err(shrunk("the user data", length))),
         Err(fault) => return into_io(Err(fault)),
     };
     if let Ok(user) = &mut user {
@@ -202,10 +239,8 @@ fn read_blocks(
     }
     Ok(Ok(Blocks {
         crc32: crc.finalize(),
-        system,
         user,
         trailing: length - HEADER_LENGTH - header.system_data_size - header.user_data_size,
-        system_sha256: want.digests.then(|| Sha256::digest(&system_block).into()),
         user_sha256: user_hasher.map(|hasher| hasher.finalize().into()),
         user_bytes,
     }))
@@ -216,7 +251,7 @@ fn read_blocks(
 /// # Errors
 /// When it is not well-formed.
 pub(super) fn user_data<R: Read>(source: &mut Source<R>, shape: &'static Shape) -> Result<UserData, Fault> {
-    let mut user = UserData { members: None, version: None, mismatch: None, trailing: 0, new_forms: false };
+    let mut user = UserData::default();
     let mut seen = Seen::default();
     match source.token()? {
         Token::Array(members) => {
@@ -225,7 +260,9 @@ pub(super) fn user_data<R: Read>(source: &mut Source<R>, shape: &'static Shape) 
                 match index {
                     0 => user.version = version(source, &mut seen)?,
                     1 => {
+                        user.model_offset = source.offset();
                         walk(source, 1, shape, &mut seen)?;
+                        user.model_length = source.offset() - user.model_offset;
                         user.mismatch = seen.mismatch;
                     }
                     _ => walk(source, 1, &Shape::Any, &mut seen)?,

@@ -77,7 +77,10 @@ impl Open {
         match self.shape {
             Shape::List(member) => member,
             Shape::Exactly(members) | Shape::Members(members) => members.get(index).unwrap_or(&ANY),
-            Shape::Map(key, value) => if index % 2 == 0 { key } else { value },
+            Shape::Map(key, value) => match index.is_multiple_of(2) {
+                true => key,
+                false => value,
+            },
             _ => &ANY,
         }
     }
@@ -88,7 +91,12 @@ impl Open {
 ///
 /// # Errors
 /// When the value is not well-formed, or its containers are too deep.
-pub fn walk<R: Read>(source: &mut Source<R>, depth: usize, shape: &'static Shape, seen: &mut Seen) -> Result<(), Fault> {
+pub fn walk<R: Read>(
+    source: &mut Source<R>,
+    depth: usize,
+    shape: &'static Shape,
+    seen: &mut Seen,
+) -> Result<(), Fault> {
     let mut open: Vec<Open> = Vec::with_capacity(MAX_DEPTH);
     let mut expected = shape;
     loop {

@@ -6,8 +6,9 @@ use super::shape::{Seen, Shape, walk};
 /// The only version there is.
 pub const SYSTEM_DATA_VERSION: u64 = 1;
 
-/// The most that is taken as system data: it holds a configuration, and is held in memory.
-pub const MAX_SYSTEM_DATA: u64 = 64 << 20;
+/// The most that is taken as system data. It is held in memory, and its configuration, some kilobytes of JSON in
+/// practice, takes many times its bytes while it is compared.
+pub const MAX_SYSTEM_DATA: u64 = 2 << 20;
 
 /// The block's five members. Texts are bytes, as servers take them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use holdfast_wire::NodeName;
 use holdfast_wire::peer::{Order, OrderError, OrderResult, ToMember};
@@ -10,8 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::events::lock;
 
-/// How often an order is tried when a peer was lost on the way.
-const TRIES: u32 = 4;
+/// How often an order is tried when a peer was lost on the way, and the first pause, which doubles: in all long enough
+/// for an agent that died alone to be started again.
+const TRIES: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = Result<OrderResult, OrderError>;
 
@@ -102,6 +105,7 @@ impl Dispatch {
             match self.once(&orders).await {
                 Err(error) if error.lost_peer && tries < TRIES => {
                     tracing::info!(%error, tries, "an order is tried again");
+                    tokio::time::sleep(PAUSE * 2u32.pow(tries - 1)).await;
                 }
                 result => return result,
             }

@@ -15,7 +15,7 @@ use super::restart::Found;
 
 impl Work {
     /// The fetch loop: the current link first, then the index, until one works.
-    pub(super) async fn from_prefix(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
+    pub(super) async fn restart_from_prefix(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
         let mut tried: HashSet<DirectoryName> = HashSet::new();
         loop {
             let path = self.leader.plan.settings.prefix.clone();

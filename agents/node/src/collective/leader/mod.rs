@@ -213,13 +213,7 @@ impl Work {
         &self,
         work: impl FnOnce(&HaltKeeper, &Moment) -> Result<HaltState, HaltError> + Send + 'static,
     ) -> Result<HaltState, CallError> {
-        let settings = &self.leader.plan.settings;
-        let now = chrono::Utc::now().timestamp();
-        let moment = Moment {
-            now,
-            remaining: settings.allocation_end.map(|end| end - now),
-            halt_seconds: i64::try_from(settings.halt_seconds).ok().filter(|seconds| *seconds > 0),
-        };
+        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
         self.blocking(move |agent| work(&agent.halt, &moment).map_err(|error| error.to_string())).await
     }
 

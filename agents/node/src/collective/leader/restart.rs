@@ -64,12 +64,12 @@ impl Work {
         let settings = &self.leader.plan.settings;
         let mut found = None;
         if settings.distribute {
-            found = self.from_cache(limit).await?;
+            found = self.restart_from_cache(limit).await?;
         }
         if found.is_none() {
             self.clear_cache(None).await?;
             if settings.fetch {
-                found = self.from_prefix(limit).await?;
+                found = self.restart_from_prefix(limit).await?;
             }
         }
         self.memory(|memory| {
@@ -121,7 +121,7 @@ impl Work {
     }
 
     /// The rebuild loop of §11.4.2: highest id first, the first that works wins and the others are deleted.
-    async fn from_cache(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
+    async fn restart_from_cache(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
         let inventories = self.inventories().await?;
         for checkpoint in candidates(&inventories) {
             if limit.is_some_and(|limit| checkpoint >= limit) {

@@ -1,0 +1,181 @@
+use super::*;
+use std::fs;
+
+use holdfast_core::control::meta::Meta;
+use holdfast_wire::CheckpointId;
+use holdfast_wire::agent::{RebuildRequest, VerifyRequest};
+
+use crate::store::fixture_node::fixture;
+
+fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
+    CopyRequest {
+        checkpoint: CheckpointId(checkpoint),
+        directory: directory.join("ckpt"),
+        crc: true,
+        on_behalf_of: Vec::new(),
+        partners_only: false,
+        buffer_bytes: 1 << 20,
+    }
+}
+
+fn run(store: &Store, request: &CopyRequest) -> CopyReply {
+    copy_from(store, &Arc::default(), request, &|| {}).unwrap()
+}
+
+fn same_files(ours: &Path, theirs: &Path) {
+    let names = |directory: &Path| -> Vec<_> {
+        let files = holdfast_testkit::files_below(directory);
+        files.iter().map(|path| path.strip_prefix(directory).unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(ours), names(theirs));
+    for name in names(ours) {
+        assert_eq!(fs::read(ours.join(&name)).unwrap(), fs::read(theirs.join(&name)).unwrap(), "{}", name.display());
+    }
+}
+
+/// The one checkpoint directory in a drain fixture's prefix directory, and those of the nodes after the copy.
+fn drained(fixture: &str) -> PathBuf {
+    let pfs = holdfast_testkit::fixtures("scr").join(fixture).join("input/tree/pfs");
+    let mut directories = fs::read_dir(pfs).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    directories.next().unwrap()
+}
+
+#[test]
+fn three_surviving_nodes_leave_what_scr_copy_left_byte_for_byte() {
+    let prefix = tempfile::tempdir().unwrap();
+    let drain = "f-drain-xor/one-node-lost";
+    for node in ["node0", "node1", "node3"] {
+        let (root, store) = fixture("a-xor4/killed-before-flush", node);
+        let reply = run(&store, &request(prefix.path(), 3));
+        assert_eq!((reply.copied.len(), reply.failed.len(), reply.partners.len()), (1, 0, 0), "{reply:?}");
+        // The original notes the checksums in cache, too.
+        let theirs = holdfast_testkit::fixtures("scr").join(drain).join("input/tree").join(node);
+        same_files(&root.path().join("tmp/scr-fixture").join(node), &theirs);
+    }
+    same_files(&prefix.path().join("ckpt"), &drained(drain));
+}
+
+#[test]
+fn several_files_a_rank_and_several_ranks_a_node_are_copied_as_scr_copy_does() {
+    let prefix = tempfile::tempdir().unwrap();
+    for node in ["node0", "node1", "node3"] {
+        let (_root, store) = fixture("b-xor4-2groups/killed-before-flush", node);
+        assert!(run(&store, &request(prefix.path(), 3)).failed.is_empty());
+    }
+    same_files(&prefix.path().join("ckpt"), &drained("f-drain-xor/multi-file-one-node-lost"));
+}
+
+#[test]
+fn partners_copy_for_the_nodes_that_they_are_asked_to() {
+    let prefix = tempfile::tempdir().unwrap();
+    for node in ["node0", "node1", "node3"] {
+        let (_root, store) = fixture("c-partner/hop2-killed-before-flush", node);
+        let mut request = request(prefix.path(), 1);
+        request.on_behalf_of = vec!["node2".into()];
+        let reply = run(&store, &request);
+        assert!(reply.failed.is_empty() && !reply.partners.is_empty(), "{reply:?}");
+        assert_eq!(reply.copied.contains_key(&Rank(2)), node == "node0");
+    }
+    same_files(&prefix.path().join("ckpt"), &drained("g-drain-partner/hop2-node-known-down"));
+
+    let (_root, store) = fixture("c-partner/hop2-killed-before-flush", "node0");
+    let mut round2 = request(&prefix.path().join("2"), 1);
+    round2.partners_only = true;
+    round2.on_behalf_of = vec!["node2".into()];
+    assert_eq!(run(&store, &round2).copied.keys().collect::<Vec<_>>(), [&Rank(2)]);
+}
+
+#[test]
+fn a_lost_file_holds_back_nothing_but_itself() {
+    let prefix = tempfile::tempdir().unwrap();
+    let (root, store) = fixture("b-xor4-2groups/killed-before-flush", "node0");
+    let cache = root.path().join("tmp/scr-fixture/node0/user1/scr.1145655/index.0/checkpoint.3");
+    fs::remove_file(cache.join("rank_0.1.ckpt")).unwrap();
+    let request = request(prefix.path(), 3);
+    let reply = run(&store, &request);
+    assert_eq!(reply.failed.keys().collect::<Vec<_>>(), [&Rank(0)]);
+    assert!(reply.failed[&Rank(0)].contains("rank_0.1.ckpt"));
+    assert!(!reply.copied.is_empty(), "the node's other rank");
+    let filemap = RankFilemap::read(&RankFilemap::path_in(&request.directory, Rank(0))).unwrap();
+    assert_eq!(filemap.expected, 3);
+    assert_eq!(filemap.files, ["1_of_4_in_0.xor", "rank_0.0.ckpt"]);
+}
+
+#[test]
+fn a_file_that_is_not_what_was_written_is_found_by_its_checksum_and_not_left_on_the_prefix() {
+    let prefix = tempfile::tempdir().unwrap();
+    let (root, store) = fixture("a-xor4/crc-on-copy", "node1");
+    let file = root.path().join("tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.1/rank_1.ckpt");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[7] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let request = request(prefix.path(), 1);
+    let reply = run(&store, &request);
+    assert!(reply.failed[&Rank(1)].contains("rank_1.ckpt is damaged"), "{reply:?}");
+    assert!(!request.directory.join("rank_1.ckpt").exists());
+    assert!(request.directory.join("2_of_4_in_0.xor").exists());
+    assert!(!Meta::read(&file).unwrap().complete);
+    assert!(!store.has(CheckpointId(1), Rank(1)));
+}
+
+#[test]
+fn what_is_there_and_verified_is_not_copied_again_and_what_is_not_is() {
+    let prefix = tempfile::tempdir().unwrap();
+    let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
+    let request = request(prefix.path(), 3);
+    run(&store, &request);
+    let inode = |name: &str| {
+        use std::os::unix::fs::MetadataExt as _;
+        fs::metadata(request.directory.join(name)).unwrap().ino()
+    };
+    let (file, xor) = (inode("rank_1.ckpt"), inode("2_of_4_in_0.xor"));
+    let mut bytes = fs::read(request.directory.join("2_of_4_in_0.xor")).unwrap();
+    let right = bytes.clone();
+    bytes[3000] ^= 1;
+    fs::write(request.directory.join("2_of_4_in_0.xor"), bytes).unwrap();
+    let reply = run(&store, &request);
+    assert_eq!(reply.copied[&Rank(1)], 10038 + 3902);
+    assert_eq!(inode("rank_1.ckpt"), file);
+    assert_ne!(inode("2_of_4_in_0.xor"), xor);
+    assert_eq!(fs::read(request.directory.join("2_of_4_in_0.xor")).unwrap(), right);
+}
+
+#[test]
+fn a_node_with_nothing_is_no_failure_and_an_unfinished_checkpoint_is() {
+    let prefix = tempfile::tempdir().unwrap();
+    let (_root, store) = fixture("a-xor4/killed-mid-checkpoint", "node1");
+    assert_eq!(run(&store, &request(prefix.path(), 77)), CopyReply::default());
+    let reply = run(&store, &request(prefix.path(), 2));
+    assert!(reply.copied.is_empty() && reply.failed.len() == 1, "{reply:?}");
+}
+
+#[test]
+fn a_directory_that_is_not_absolute_is_refused() {
+    let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
+    for bad in ["relative", "/tmp/../etc"] {
+        let mut request = request(Path::new("/"), 3);
+        request.directory = bad.into();
+        assert!(copy_from(&store, &Arc::default(), &request, &|| {}).is_err());
+        assert!(on_prefix::verify(&VerifyRequest { directory: bad.into(), files: Vec::new() }).is_err());
+    }
+}
+
+#[test]
+fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
+    let scratch = holdfast_testkit::scratch_copy(&drained("f-drain-xor/one-node-lost"));
+    let request = RebuildRequest { directory: scratch.path().to_owned(), group_id: 0, members: 4, missing: 2 };
+    let reply = on_prefix::rebuild(&Arc::default(), &request).unwrap();
+    assert_eq!((reply.rank, reply.files.len()), (Rank(2), 2));
+    let file = fs::read(scratch.path().join("rank_2.ckpt")).unwrap();
+    assert_eq!(file, holdfast_testkit::application_bytes(3, 2, 0, file.len()));
+
+    let files = ["rank_2.ckpt", "rank_1.ckpt", "3_of_4_in_0.xor", "../x", "missing"].map(str::to_owned).to_vec();
+    let verify = VerifyRequest { directory: scratch.path().to_owned(), files };
+    let damaged = on_prefix::verify(&verify).unwrap().damaged;
+    assert_eq!(damaged.keys().collect::<Vec<_>>(), ["../x", "missing"]);
+    let mut bytes = fs::read(scratch.path().join("rank_1.ckpt")).unwrap();
+    bytes[0] ^= 1;
+    fs::write(scratch.path().join("rank_1.ckpt"), bytes).unwrap();
+    assert!(on_prefix::verify(&verify).unwrap().damaged.contains_key("rank_1.ckpt"));
+    assert!(on_prefix::rebuild(&Arc::default(), &request).is_err(), "from a damaged survivor");
+}

@@ -1,0 +1,257 @@
+//! How the node is: memory, load, and whether its directories can be written and are as large as expected.
+//!
+//! Polls come several times a second, from an orchestrator that watches thousands of nodes: what they ask for is kept for a
+//! moment, and the directories are looked at every few seconds, on a thread of their own, so that a file system that
+//! hangs is reported instead of hanging the report.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdfast_wire::agent::{DirectoryHealth, Health};
+use holdfast_wire::run::AgentStart;
+use holdfast_wire::{CheckpointId, Generation};
+use sysinfo::{MemoryRefreshKind, System};
+
+use crate::agent::Agent;
+use crate::events::lock;
+use crate::paths::Paths;
+
+/// How long what the system says of itself is good for.
+const MACHINE_KEPT: Duration = Duration::from_secs(1);
+/// How long what was found about the directories is good for.
+const DIRECTORIES_KEPT: Duration = Duration::from_secs(3);
+/// A directory that has not answered after this long is at fault.
+const DIRECTORIES_LATE: Duration = Duration::from_secs(8);
+/// What is made and removed again to see whether a directory can be written. Not hidden: `ls` shows who is to blame if it
+/// stays.
+const PROBE: &str = "holdfast.probe";
+
+/// What is kept between polls.
+#[derive(Debug)]
+pub struct HealthMonitor {
+    wanted: Vec<Wanted>,
+    machine: Mutex<Option<(Instant, Machine)>>,
+    system: Mutex<Option<System>>,
+    directories: Arc<Mutex<Directories>>,
+}
+
+/// A directory and what is expected of it.
+#[derive(Clone, Debug)]
+struct Wanted {
+    node_path: String,
+    real: PathBuf,
+    bytes: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Machine {
+    memory_total: u64,
+    memory_available: u64,
+    load: f64,
+    agent_memory: u64,
+    newest: Option<CheckpointId>,
+}
+
+#[derive(Debug, Default)]
+struct Directories {
+    found: Vec<DirectoryHealth>,
+    /// When the last look ended.
+    looked: Option<Instant>,
+    /// When the one under way began.
+    looking: Option<Instant>,
+}
+
+impl HealthMonitor {
+    /// Watches the directories that the orchestrator named.
+    pub fn new(start: &AgentStart, paths: &Paths) -> Self {
+        let control = (paths.control_node_path().to_owned(), start.control_bytes);
+        let caches = start.cache_bases.iter().map(|(base, bytes)| (paths.cache_node_path(base), *bytes));
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for (node_path, bytes) in std::iter::once(control).chain(caches) {
+            match wanted.iter_mut().find(|known| known.node_path == node_path) {
+                // Control and cache directory may be one: the larger expectation counts.
+                Some(known) => known.bytes = known.bytes.max(bytes),
+                // A path that may not be followed was refused at the start.
+                None => wanted.extend(paths.real(&node_path).map(|real| Wanted { node_path, real, bytes })),
+            }
+        }
+        HealthMonitor { wanted, machine: Mutex::default(), system: Mutex::default(), directories: Arc::default() }
+    }
+
+    fn machine(&self, newest: impl FnOnce() -> Option<CheckpointId>) -> Machine {
+        let mut kept = lock(&self.machine);
+        if let Some((when, machine)) = *kept
+            && when.elapsed() < MACHINE_KEPT
+        {
+            return machine;
+        }
+        let mut machine = Machine { agent_memory: resident(), newest: newest(), ..Machine::default() };
+        let mut system = lock(&self.system);
+        if system.is_none() {
+            *system = System::new().ok();
+        }
+        if let Some(system) = system.as_mut() {
+            system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
+            machine.memory_total = system.total_memory();
+            machine.memory_available = system.available_memory();
+        }
+        machine.load = System::load_average().map_or(0.0, |load| load.one);
+        *kept = Some((Instant::now(), machine));
+        machine
+    }
+
+    /// What is known of the directories; begins to look again when that is old, and waits only for the first look.
+    async fn directories(&self) -> Vec<DirectoryHealth> {
+        let (first, due) = {
+            let mut now = lock(&self.directories);
+            let due = now.looking.is_none() && now.looked.is_none_or(|when| when.elapsed() >= DIRECTORIES_KEPT);
+            if due {
+                now.looking = Some(Instant::now());
+            }
+            (now.looked.is_none(), due)
+        };
+        if due {
+            let (wanted, directories) = (self.wanted.clone(), self.directories.clone());
+            let looking = tokio::task::spawn_blocking(move || {
+                let found = wanted.iter().map(look).collect();
+                *lock(&directories) = Directories { found, looked: Some(Instant::now()), looking: None };
+            });
+            if first {
+                let _ = tokio::time::timeout(DIRECTORIES_KEPT, looking).await;
+            }
+        }
+        let now = lock(&self.directories);
+        match now.looking {
+            Some(since) if since.elapsed() >= DIRECTORIES_LATE || now.looked.is_none() => {
+                let late = format!("has not answered for {} s: its file system hangs", since.elapsed().as_secs());
+                let hanging = |wanted: &Wanted| DirectoryHealth {
+                    path: wanted.node_path.clone(),
+                    fault: Some(late.clone()),
+                    total: 0,
+                    available: 0,
+                };
+                self.wanted.iter().map(hanging).collect()
+            }
+            _ => now.found.clone(),
+        }
+    }
+}
+
+/// How the node is now.
+pub async fn health(agent: &Agent) -> Health {
+    let generation = agent.collectives.plan().map_or(Generation::NONE, |plan| plan.generation);
+    let newest = || {
+        let locations = agent.store.locations().ok()?;
+        locations.into_iter().rev().find(|(_, locations)| locations.cache).map(|(id, _)| id)
+    };
+    let machine = agent.health.machine(newest);
+    Health {
+        node: agent.start.node.clone(),
+        generation,
+        ranks: agent.ranks.alive(generation),
+        memory_total: machine.memory_total,
+        memory_available: machine.memory_available,
+        load: machine.load,
+        directories: agent.health.directories().await,
+        strangers: agent.strangers.load(std::sync::atomic::Ordering::Relaxed),
+        newest: machine.newest,
+        agent_memory: machine.agent_memory,
+    }
+}
+
+/// Looks at one directory: is it there, can a file be made and removed in it, is its file system as large as it should.
+fn look(wanted: &Wanted) -> DirectoryHealth {
+    let (total, available) = match rustix::fs::statvfs(&wanted.real) {
+        Ok(sizes) => (sizes.f_blocks.saturating_mul(sizes.f_frsize), sizes.f_bavail.saturating_mul(sizes.f_frsize)),
+        Err(error) => {
+            let fault = format!("cannot be reached: {}", std::io::Error::from(error));
+            return DirectoryHealth { path: wanted.node_path.clone(), fault: Some(fault), total: 0, available: 0 };
+        }
+    };
+    let too_small = || {
+        let expected = wanted.bytes.filter(|expected| total < *expected)?;
+        Some(format!("is on a file system of {total} bytes, expected are {expected}"))
+    };
+    let fault = probe(&wanted.real).err().map(|error| format!("cannot be written: {error}")).or_else(too_small);
+    DirectoryHealth { path: wanted.node_path.clone(), fault, total, available }
+}
+
+/// A full file system lets an empty file be made, so that a byte goes with it.
+fn probe(directory: &Path) -> std::io::Result<()> {
+    let path = directory.join(PROBE);
+    let made = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(b"x"));
+    let removed = fs::remove_file(&path);
+    made.and(removed)
+}
+
+/// The agent's own resident memory, bytes; 0 where `/proc` does not say.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = status.lines().find_map(|line| {
+        line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kilobytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(real: &Path, bytes: Option<u64>) -> Wanted {
+        Wanted { node_path: "/ssd/user1/scr.7".to_owned(), real: real.to_owned(), bytes }
+    }
+
+    #[test]
+    fn a_directory_that_can_be_written_is_well_and_nothing_stays_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let health = look(&wanted(directory.path(), Some(1)));
+        assert_eq!(health.fault, None);
+        assert!(health.total > 0);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_directory_a_file_in_its_place_and_a_file_system_that_is_too_small_are_faults() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(look(&wanted(&directory.path().join("missing"), None)).fault.unwrap().contains("cannot be reached"));
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(look(&wanted(&file, None)).fault.unwrap().contains("cannot be written"));
+        assert!(look(&wanted(directory.path(), Some(u64::MAX))).fault.unwrap().contains("expected are"));
+    }
+
+    #[test]
+    fn the_agent_knows_its_own_memory() {
+        assert!(resident() > 100_000);
+    }
+
+    #[tokio::test]
+    async fn what_was_found_is_kept_until_it_is_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let gone = directory.path().join("cache");
+        fs::create_dir(&gone).unwrap();
+        let monitor = HealthMonitor {
+            wanted: vec![wanted(&gone, None)],
+            machine: Mutex::default(),
+            system: Mutex::default(),
+            directories: Arc::default(),
+        };
+        assert_eq!(monitor.directories().await[0].fault, None);
+        fs::remove_dir(&gone).unwrap();
+        assert_eq!(monitor.directories().await[0].fault, None);
+        lock(&monitor.directories).looked = None;
+        assert!(monitor.directories().await[0].fault.is_some());
+        assert_eq!(monitor.machine(|| Some(CheckpointId(3))).newest, Some(CheckpointId(3)));
+        assert_eq!(monitor.machine(|| None).newest, Some(CheckpointId(3)));
+    }
+}

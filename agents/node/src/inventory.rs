@@ -1,0 +1,192 @@
+//! What the node holds, read from its control directory: our own state, or what LLNL's library left there.
+//!
+//! Each damaged file is a fault in the list and hides no other: a restart or a drain decides by what is left.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::kvtree::Tree;
+use holdfast_core::redundancy::Descriptor;
+use holdfast_wire::agent::{DescriptorFields, HeldFile, Holding, Inventory};
+use holdfast_wire::{CheckpointId, NodeName, Rank};
+
+use crate::agent::Agent;
+use crate::halt::HaltKeeper;
+use crate::store::Store;
+use crate::store::examine::examine;
+
+/// What the node holds. Reads files: call it from a blocking thread.
+pub fn inventory(agent: &Agent) -> Inventory {
+    of_store(&agent.start.node, &agent.store)
+}
+
+/// What is in a store's directories.
+pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
+    let (on_disk, bases) = store.on_disk();
+    let mut faults = on_disk.faults;
+    let mut holdings: BTreeMap<(CheckpointId, Rank), Holding> = BTreeMap::new();
+    for (_, map) in &on_disk.slots {
+        for checkpoint in map.checkpoints() {
+            for rank in map.ranks(checkpoint) {
+                let found = examine(map, checkpoint, rank, store.paths(), &bases);
+                let descriptor = map.descriptor(checkpoint, rank).and_then(|tree| {
+                    fields_of(tree)
+                        .map_err(|error| faults.push(format!("checkpoint {checkpoint} of rank {rank}: {error}")))
+                        .ok()
+                });
+                let files = found.files.iter().map(|file| HeldFile { name: file.name.clone(), size: file.size });
+                let holding = Holding {
+                    checkpoint,
+                    rank,
+                    ranks: found.ranks,
+                    expected: map.expected(checkpoint, rank),
+                    complete: found.complete,
+                    fault: found.fault,
+                    partner_of: map.partner(checkpoint, rank),
+                    descriptor,
+                    files: files.collect(),
+                };
+                match holdings.remove(&(checkpoint, rank)) {
+                    Some(other) => holdings.insert((checkpoint, rank), the_better(holding, other)),
+                    None => holdings.insert((checkpoint, rank), holding),
+                };
+            }
+        }
+    }
+    let flush = store.locations().unwrap_or_else(|error| {
+        faults.push(error.to_string());
+        BTreeMap::new()
+    });
+    let nodes = store.nodes().unwrap_or_else(|error| {
+        faults.push(error.to_string());
+        None
+    });
+    faults.extend(HaltKeeper::new(store.paths()).fault());
+    Inventory { node: Some(node.clone()), holdings: holdings.into_values().collect(), flush, nodes, faults }
+}
+
+/// Two filemaps know of the rank, one perhaps only its descriptor: the one with the files counts, with the descriptor
+/// that is known.
+fn the_better(one: Holding, other: Holding) -> Holding {
+    let worth = |holding: &Holding| (holding.complete, holding.files.len());
+    let (mut better, worse) = if worth(&one) >= worth(&other) { (one, other) } else { (other, one) };
+    better.descriptor = better.descriptor.or(worse.descriptor);
+    better
+}
+
+/// A descriptor as it lies in a filemap, as a message carries it.
+///
+/// # Errors
+/// What is missing in the tree, or not a descriptor's.
+pub fn fields_of(tree: &Tree) -> Result<DescriptorFields, holdfast_core::redundancy::descriptor::DescriptorError> {
+    Ok(to_fields(&Descriptor::from_tree(tree)?))
+}
+
+/// A descriptor as a message carries it.
+pub fn to_fields(descriptor: &Descriptor) -> DescriptorFields {
+    DescriptorFields {
+        scheme: descriptor.scheme.to_string(),
+        index: descriptor.index,
+        interval: descriptor.interval,
+        base: descriptor.base.clone(),
+        directory: descriptor.directory.clone(),
+        groups: descriptor.groups,
+        group_id: descriptor.group_id,
+        group_size: descriptor.group_size,
+        group_rank: descriptor.group_rank,
+        hop_distance: descriptor.hop_distance,
+        set_size: descriptor.set_size,
+        enabled: descriptor.enabled,
+    }
+}
+
+/// A descriptor from a message.
+///
+/// # Errors
+/// When its scheme is none of ours.
+pub fn from_fields(
+    fields: &DescriptorFields,
+) -> Result<Descriptor, holdfast_core::redundancy::descriptor::DescriptorError> {
+    Ok(Descriptor {
+        enabled: fields.enabled,
+        index: fields.index,
+        interval: fields.interval,
+        base: fields.base.clone(),
+        directory: fields.directory.clone(),
+        scheme: fields.scheme.parse()?,
+        groups: fields.groups,
+        group_id: fields.group_id,
+        group_size: fields.group_size,
+        group_rank: fields.group_rank,
+        hop_distance: fields.hop_distance,
+        set_size: fields.set_size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fixture_node::fixture;
+    use std::fs;
+
+    fn holding(inventory: &Inventory, checkpoint: u64, rank: u32) -> &Holding {
+        let wanted = (CheckpointId(checkpoint), Rank(rank));
+        inventory.holdings.iter().find(|holding| (holding.checkpoint, holding.rank) == wanted).unwrap()
+    }
+
+    #[test]
+    fn own_files_and_the_left_neighbour_s_descriptor_are_reported() {
+        let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
+        let inventory = of_store(&"node1".into(), &store);
+        assert_eq!(inventory.faults, [""; 0]);
+        assert_eq!(inventory.nodes, Some(4));
+        assert!(inventory.flush[&CheckpointId(3)].cache);
+        let own = holding(&inventory, 3, 1);
+        assert!(own.complete && own.ranks == 4 && own.files[1].size == 10038 && own.files[1].name == "rank_1.ckpt");
+        let left = holding(&inventory, 3, 0);
+        assert!(!left.complete && left.files.is_empty() && left.fault.is_none());
+        assert_eq!(left.descriptor.as_ref().unwrap().group_rank, 0);
+        let back = from_fields(own.descriptor.as_ref().unwrap()).unwrap();
+        assert_eq!(to_fields(&back), *own.descriptor.as_ref().unwrap());
+    }
+
+    #[test]
+    fn partner_copies_carry_the_node_that_they_are_copies_of() {
+        let (_root, store) = fixture("c-partner/hop2-killed-before-flush", "node0");
+        let inventory = of_store(&"node0".into(), &store);
+        let copy = holding(&inventory, 1, 2);
+        assert!(copy.complete, "{copy:?}");
+        assert_eq!(copy.partner_of, Some("node2".into()));
+        assert_eq!(holding(&inventory, 1, 0).partner_of, None);
+    }
+
+    #[test]
+    fn a_lost_file_a_wrong_size_and_an_unfinished_checkpoint_are_faults_of_that_rank_only() {
+        let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
+        let cache = root.path().join("tmp/scr-fixture/node1/user1/scr.1145655/index.0");
+        fs::remove_file(cache.join("checkpoint.3/rank_1.ckpt")).unwrap();
+        let inventory = of_store(&"node1".into(), &store);
+        let hurt = holding(&inventory, 3, 1);
+        assert!(!hurt.complete && hurt.fault.as_ref().unwrap().contains("rank_1.ckpt"), "{hurt:?}");
+        assert!(holding(&inventory, 2, 1).complete);
+        fs::write(cache.join("checkpoint.2/rank_1.ckpt"), "short").unwrap();
+        let inventory = of_store(&"node1".into(), &store);
+        assert!(holding(&inventory, 2, 1).fault.as_ref().unwrap().contains("SIZE"));
+
+        let (_root, store) = fixture("a-xor4/killed-mid-checkpoint", "node1");
+        let inventory = of_store(&"node1".into(), &store);
+        assert!(!holding(&inventory, 2, 1).complete);
+        assert!(holding(&inventory, 1, 1).complete);
+    }
+
+    #[test]
+    fn damaged_control_files_are_listed_and_hide_nothing_else() {
+        let (_root, store) = fixture("a-xor4/killed-before-flush", "node0");
+        let control = store.paths().control();
+        for name in ["flush.scrinfo", "nodes.scrinfo", "halt.scrinfo"] {
+            fs::write(control.join(name), "damaged").unwrap();
+        }
+        let inventory = of_store(&"node0".into(), &store);
+        assert_eq!(inventory.faults.len(), 3, "{:?}", inventory.faults);
+        assert!(holding(&inventory, 3, 0).complete);
+    }
+}

@@ -1,0 +1,51 @@
+//! A process that cannot be mistaken for another: its pidfd.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
+
+/// A handle on a process; its number cannot be given to another while this lives.
+#[derive(Debug)]
+pub struct Process(OwnedFd);
+
+impl Process {
+    /// The process of this number, if there is one.
+    pub fn open(pid: u32) -> Option<Process> {
+        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        pidfd_open(pid, PidfdFlags::empty()).ok().map(Process)
+    }
+
+    /// Sends SIGKILL.
+    pub fn kill(&self) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.0, Signal::KILL)?)
+    }
+
+    /// Returns when the process has ended.
+    pub async fn ended(self) {
+        // Its replacement is an unsafe function, for descriptors that may be closed while they are watched; this one is
+        // owned by the watch itself.
+        #[expect(deprecated, reason = "the descriptor is owned by what watches it")]
+        let watched = AsyncFd::new(self.0);
+        if let Ok(watched) = watched {
+            // A pidfd is readable when its process has ended.
+            let _ = watched.readable().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_was_killed_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        process.kill().unwrap();
+        process.ended().await;
+        assert!(!child.wait().unwrap().success());
+        assert!(Process::open(u32::MAX).is_none());
+    }
+}

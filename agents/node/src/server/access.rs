@@ -1,0 +1,34 @@
+//! The job's token on every request: `Authorization: Bearer <base64>`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::http::header::{AUTHORIZATION, CONNECTION, HeaderValue};
+use axum::http::{HeaderMap, Response, StatusCode};
+use axum::response::IntoResponse as _;
+use holdfast_wire::agent::Problem;
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::run::TrustMaterial;
+use holdfast_wire::trust;
+use serde::Deserialize as _;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{Error, StrDeserializer};
+
+/// Checks the token; the comparison takes the same time whatever was presented.
+///
+/// # Errors
+/// What the stranger did.
+pub(super) fn check(material: &TrustMaterial, headers: &HeaderMap) -> Result<(), &'static str> {
+    let presented = headers.get(AUTHORIZATION).ok_or("asked without a token")?;
+    let presented = presented.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
+    let text: StrDeserializer<'_, Error> = presented.ok_or("presented something that is no token")?.into_deserializer();
+    let token = Base64::deserialize(text).map_err(|_| "presented something that is no token")?;
+    if trust::token_matches(material, &token.0) { Ok(()) } else { Err("presented a wrong token") }
+}
+
+/// What strangers are told; the connection ends with it.
+pub(super) fn refusal() -> Response<Body> {
+    let problem = Problem { message: "this request needs the job's token".to_owned() };
+    let mut response = (StatusCode::UNAUTHORIZED, Json(problem)).into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}

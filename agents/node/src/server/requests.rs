@@ -1,0 +1,188 @@
+//! The orchestrator's requests, one function a path. Work with files is done on blocking threads.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use holdfast_wire::agent::{
+    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, HaltChange, HaltState, INVENTORY, Inventory, KILL,
+    KillReply, KillRequest, PEERS, POLL, PeersUpdate, PollReply, PollRequest, Problem, REBUILD, RUN, RebuildReply,
+    RebuildRequest, RunAccepted, STOP, StopRequest, VERIFY, VerifyReply, VerifyRequest,
+};
+use holdfast_wire::frame;
+use holdfast_wire::run::RunPlan;
+use serde::de::DeserializeOwned;
+
+use crate::agent::Agent;
+use crate::collective::{self, RunError};
+use crate::copy::{self, CopyError, on_prefix};
+use crate::halt::{HaltError, Moment};
+use crate::health;
+use crate::inventory;
+use crate::ranks;
+
+/// The longest that a poll is held back.
+const LONGEST_POLL: Duration = Duration::from_secs(60);
+
+/// All paths.
+pub(super) fn router(agent: Arc<Agent>) -> Router {
+    let unknown = || async { Failure(StatusCode::NOT_FOUND, "no such path: is the other end of this version?".to_owned()) };
+    let method = || async { Failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method".to_owned()) };
+    Router::new()
+        .route(POLL, post(poll))
+        .route(RUN, post(run))
+        .route(KILL, post(kill))
+        .route(PEERS, post(peers))
+        .route(INVENTORY, get(take_inventory))
+        .route(HALT, get(halt_state).post(change_halt))
+        .route(COPY, post(copy_files))
+        .route(REBUILD, post(rebuild))
+        .route(VERIFY, post(verify))
+        .route(FLUSHED, post(flushed))
+        .route(STOP, post(stop))
+        .fallback(unknown)
+        .method_not_allowed_fallback(method)
+        .with_state(agent)
+}
+
+/// A request that failed: a status, and a [`Problem`].
+struct Failure(StatusCode, String);
+
+impl Failure {
+    fn internal(error: impl std::fmt::Display) -> Self {
+        Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        tracing::warn!(status = self.0.as_u16(), message = self.1, "request_failed");
+        (self.0, Json(Problem { message: self.1 })).into_response()
+    }
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        let status = match error {
+            CopyError::Directory(_) => StatusCode::BAD_REQUEST,
+            CopyError::Rebuild { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            CopyError::Durable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Failure(status, error.to_string())
+    }
+}
+
+impl From<HaltError> for Failure {
+    fn from(error: HaltError) -> Self {
+        let status = match error {
+            HaltError::Unknown(_) => StatusCode::BAD_REQUEST,
+            HaltError::Control(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Failure(status, error.to_string())
+    }
+}
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+/// A JSON body of bounded size.
+struct Message<T>(T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Message<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let bytes = body(request.into_body()).await?;
+        serde_json::from_slice(&bytes).map(Message).map_err(|error| {
+            let message = format!("the message could not be read: {error}: is the other end of this version?");
+            Failure(StatusCode::BAD_REQUEST, message)
+        })
+    }
+}
+
+async fn body(body: Body) -> Result<axum::body::Bytes, Failure> {
+    to_bytes(body, frame::LARGEST).await.map_err(|error| {
+        let message = format!("the body did not arrive, or is over {} bytes: {error}", frame::LARGEST);
+        Failure(StatusCode::PAYLOAD_TOO_LARGE, message)
+    })
+}
+
+/// Runs file work on a blocking thread.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(Failure::internal)
+}
+
+fn moment() -> Moment {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Moment { now: i64::try_from(now).unwrap_or(i64::MAX), ..Moment::default() }
+}
+
+async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollRequest>) -> Answer<PollReply> {
+    let wait = Duration::from_millis(request.wait_ms).min(LONGEST_POLL);
+    if !wait.is_zero() {
+        let mut stop = agent.stop.subscribe();
+        tokio::select! {
+            () = agent.events.wait_for_news(request.after) => {}
+            () = tokio::time::sleep(wait) => {}
+            // An agent that ends says what it has to say.
+            _ = stop.wait_for(Option::is_some) => {}
+        }
+    }
+    let health = health::health(&agent).await;
+    let events = agent.events.since(request.after);
+    Ok(Json(PollReply { instance: agent.instance, health, events, progress: agent.progress.snapshot() }))
+}
+
+async fn run(State(agent): State<Arc<Agent>>, Message(plan): Message<RunPlan>) -> Answer<RunAccepted> {
+    collective::begin_run(&agent, plan).await.map(Json).map_err(|error| {
+        let old = matches!(error, RunError::Old { .. });
+        Failure(if old { StatusCode::CONFLICT } else { StatusCode::INTERNAL_SERVER_ERROR }, error.to_string())
+    })
+}
+
+async fn kill(State(agent): State<Arc<Agent>>, Message(request): Message<KillRequest>) -> Answer<KillReply> {
+    Ok(Json(KillReply { killed: ranks::kill(&agent, &request).await }))
+}
+
+async fn peers(State(agent): State<Arc<Agent>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
+    collective::update_peers(&agent, update);
+    Ok(Json(Empty {}))
+}
+
+async fn take_inventory(State(agent): State<Arc<Agent>>) -> Answer<Inventory> {
+    Ok(Json(blocking(move || inventory::inventory(&agent)).await?))
+}
+
+async fn halt_state(State(agent): State<Arc<Agent>>) -> Answer<HaltState> {
+    Ok(Json(blocking(move || agent.halt.state(&moment())).await?))
+}
+
+async fn change_halt(State(agent): State<Arc<Agent>>, Message(change): Message<HaltChange>) -> Answer<HaltState> {
+    Ok(Json(blocking(move || agent.halt.change(&change, &moment())).await??))
+}
+
+async fn copy_files(State(agent): State<Arc<Agent>>, Message(request): Message<CopyRequest>) -> Answer<CopyReply> {
+    Ok(Json(blocking(move || copy::copy(&agent, &request)).await??))
+}
+
+async fn rebuild(State(agent): State<Arc<Agent>>, Message(request): Message<RebuildRequest>) -> Answer<RebuildReply> {
+    Ok(Json(blocking(move || on_prefix::rebuild(&agent.progress, &request)).await??))
+}
+
+async fn verify(Message(request): Message<VerifyRequest>) -> Answer<VerifyReply> {
+    Ok(Json(blocking(move || on_prefix::verify(&request)).await??))
+}
+
+async fn flushed(State(agent): State<Arc<Agent>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
+    blocking(move || agent.store.note_flushed(note.checkpoint)).await?.map_err(Failure::internal)?;
+    Ok(Json(Empty {}))
+}
+
+async fn stop(State(agent): State<Arc<Agent>>, Message(request): Message<StopRequest>) -> Answer<Empty> {
+    agent.stop.send_replace(Some(request));
+    Ok(Json(Empty {}))
+}

@@ -1,0 +1,89 @@
+//! Are all files of a rank there, and whole by their meta files? The content is not read.
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_core::control::filemap::Filemap;
+use holdfast_core::control::meta::Meta;
+use holdfast_wire::{CheckpointId, Rank};
+
+use crate::paths::{Paths, base_name};
+
+/// The files of a rank in a checkpoint, looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Examined {
+    /// Every expected file is there and usable.
+    pub complete: bool,
+    /// The first thing that is wrong. `None` with `complete` unset: nothing but a descriptor is here.
+    pub fault: Option<String>,
+    /// Ranks of the run that wrote the files; 0 if no meta file can be read.
+    pub ranks: u32,
+    /// The files that are listed, in filemap order.
+    pub files: Vec<ExaminedFile>,
+}
+
+/// One file of a rank.
+#[derive(Clone, Debug)]
+pub struct ExaminedFile {
+    /// Its base name.
+    pub name: String,
+    /// Where it really is.
+    pub path: PathBuf,
+    /// Its size on disk, 0 if it is missing.
+    pub size: u64,
+    /// Its meta file, if the file is usable.
+    pub meta: Option<Meta>,
+}
+
+/// Looks at the files of a rank.
+pub fn examine(
+    map: &Filemap,
+    checkpoint: CheckpointId,
+    rank: Rank,
+    paths: &Paths,
+    bases: &[String],
+) -> Examined {
+    let mut found = Examined::default();
+    for node_path in map.files(checkpoint, rank) {
+        let place = paths.real_of_job(node_path, bases).and_then(|path| Ok((base_name(node_path)?, path)));
+        let (name, path) = match place {
+            Ok(place) => place,
+            Err(error) => {
+                found.blame(error.to_string());
+                continue;
+            }
+        };
+        let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        let asked = (found.ranks > 0).then_some(found.ranks);
+        let meta = match Meta::of_usable(&path, checkpoint, rank, asked) {
+            Ok(meta) => {
+                found.ranks = meta.ranks;
+                Some(meta)
+            }
+            Err(error) => {
+                found.blame(error.to_string());
+                None
+            }
+        };
+        found.files.push(ExaminedFile { name: name.to_owned(), path, size, meta });
+    }
+    match map.expected(checkpoint, rank) {
+        Some(expected) if expected as usize != found.files.len() => {
+            found.blame(format!(
+                "checkpoint {checkpoint} of rank {rank}: {} files are listed, {expected} are expected",
+                found.files.len()
+            ));
+        }
+        Some(_) => {}
+        None if found.files.is_empty() => return found,
+        None => found.blame(format!("checkpoint {checkpoint} of rank {rank} was not finished")),
+    }
+    found.complete = found.fault.is_none();
+    found
+}
+
+impl Examined {
+    fn blame(&mut self, fault: String) {
+        self.fault.get_or_insert(fault);
+    }
+}

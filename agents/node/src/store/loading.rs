@@ -1,0 +1,82 @@
+//! What is in the control directory: the filemaps, read one by one so that a damaged one hides no other.
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_core::control::filemap::{Filemap, MasterFilemap};
+
+use super::slots::{level_of, master_path};
+use crate::paths::Paths;
+
+/// The filemaps as they are on disk.
+#[derive(Clone, Debug, Default)]
+pub struct OnDisk {
+    /// The readable ones with the number in their name, ascending.
+    pub slots: Vec<(usize, Filemap)>,
+    /// Files that could not be read, and why.
+    pub faults: Vec<String>,
+    /// The files that those are.
+    pub(super) damaged: Vec<PathBuf>,
+    /// The master filemap could be read.
+    pub(super) master_is_sound: bool,
+}
+
+/// Reads the filemaps that the master filemap lists; without a readable one, all that lie there.
+pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
+    let mut found = OnDisk::default();
+    let master = master_path(paths);
+    let listed: Vec<String> = match MasterFilemap::read(&master) {
+        Ok(master) => {
+            found.master_is_sound = true;
+            master.filemaps().map(str::to_owned).collect()
+        }
+        Err(error) => {
+            if !error.is_not_found() {
+                found.faults.push(error.to_string());
+                found.damaged.push(master);
+            }
+            in_directory(paths, &mut found.faults)
+        }
+    };
+    for node_path in listed {
+        let Some(level) = level_of(&node_path) else {
+            found.faults.push(format!("{node_path} is listed as a filemap and is not named like one; it is not read"));
+            continue;
+        };
+        let real = match paths.real_of_job(&node_path, bases) {
+            Ok(real) => real,
+            Err(error) => {
+                found.faults.push(error.to_string());
+                continue;
+            }
+        };
+        match Filemap::read(&real) {
+            Ok(map) => found.slots.push((level, map)),
+            Err(error) => {
+                // One that is missing was never written: the master filemap of LLNL's library is there first.
+                if !error.is_not_found() {
+                    found.damaged.push(real);
+                    found.faults.push(error.to_string());
+                }
+            }
+        }
+    }
+    found.slots.sort_by_key(|(level, _)| *level);
+    found.slots.dedup_by_key(|(level, _)| *level);
+    found
+}
+
+fn in_directory(paths: &Paths, faults: &mut Vec<String>) -> Vec<String> {
+    let control = paths.control();
+    let entries = match fs::read_dir(&control) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            faults.push(format!("cannot list the control directory {}: {error}", control.display()));
+            return Vec::new();
+        }
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let filemaps = names.filter(|name| level_of(name).is_some());
+    filemaps.map(|name| format!("{}/{name}", paths.control_node_path())).collect()
+}

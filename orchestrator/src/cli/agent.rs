@@ -1,0 +1,20 @@
+//! `holdfast agent`: the daemon of one node.
+
+use super::failure::Failure;
+use super::output::Style;
+use crate::exit;
+
+/// Serve one node: started by `holdfast run` and `holdfast drain`, never by hand
+///
+/// Reads who it is, the job's certificate and its token from standard input, one JSON line: secrets never stand on a command
+/// line. Writes one JSON line to standard output when it is up.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast agent < start.json               what `holdfast run` does on every node")]
+pub struct AgentArgs {}
+
+pub(super) fn run(_args: AgentArgs, _style: Style) -> Result<u8, Failure> {
+    let result = holdfast_agent::daemon::run(std::io::stdin().lock(), std::io::stdout());
+    result.map(|()| exit::FINISHED).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))
+}

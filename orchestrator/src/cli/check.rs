@@ -1,0 +1,118 @@
+//! `holdfast check`: reads a job spec, says what is wrong with it or what it means, starts nothing.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::output::{Output, Report, document, printable};
+use crate::exit;
+use crate::spec::{JobSpec, Origin};
+
+/// `configs/reference.yaml`: every key with its default and what it means.
+const REFERENCE: &str = include_str!("../../../configs/reference.yaml");
+
+/// Check a job spec without starting anything
+///
+/// Every mistake is told in one go, with file, line, column, key, what was expected and the nearest valid spelling.
+/// The environment counts: SCR_* parameters stand above the spec.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast check job.yaml                   is it right?
+  holdfast check --explain job.yaml         every setting in force and where it came from
+  SCR_FLUSH=5 holdfast check --explain job.yaml
+  holdfast check --reference                every key with its default and what it means
+
+JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only.
+If something is wrong: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
+pub struct CheckArgs {
+    /// The job spec
+    #[arg(value_name = "SPEC", required_unless_present = "reference")]
+    spec: Option<PathBuf>,
+    /// Print every setting in force and where it came from: the line of the spec, a parameter, or the default
+    #[arg(long)]
+    explain: bool,
+    /// Print a spec with every key, its default and what it means
+    #[arg(long, conflicts_with_all = ["spec", "explain"])]
+    reference: bool,
+}
+
+struct Checked {
+    file: String,
+    spec: JobSpec,
+    explain: bool,
+}
+
+struct Reference;
+
+pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let Some(path) = args.spec else {
+        output.result(&Reference)?;
+        return Ok(exit::FINISHED);
+    };
+    let spec = JobSpec::load(&path, &super::job::surroundings(output)?)?;
+    output.result(&Checked { file: path.display().to_string(), spec, explain: args.explain })?;
+    Ok(exit::FINISHED)
+}
+
+impl Report for Checked {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        if !self.explain {
+            let (allocation, steps) = (&self.spec.allocation, &self.spec.steps);
+            write!(to, "{}: job `{}` on {}", self.file, self.spec.job, count(allocation.nodes, "node"))?;
+            for step in steps {
+                let (nodes, ranks) = (count(step.run.nodes, "node"), count(step.run.ranks, "rank"));
+                let spares = count(allocation.nodes - step.run.nodes, "spare");
+                let name = if steps.len() > 1 { format!("\n  {}: ", step.name) } else { ": ".to_owned() };
+                write!(to, "{name}{ranks} on {nodes}, {spares}")?;
+            }
+            return writeln!(to);
+        }
+        let settings = &self.spec.settings;
+        let keys = settings.iter().map(|setting| setting.key.len()).max().unwrap_or(0);
+        let values = settings.iter().map(|setting| setting.value.chars().count()).max().unwrap_or(0).min(30);
+        for setting in settings.iter() {
+            let value = printable(&setting.value);
+            writeln!(to, "{:keys$}  {value:values$}  {}", setting.key, setting.origin)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let steps: Vec<&str> = self.spec.steps.iter().map(|step| step.name.as_str()).collect();
+        let mut fields = json!({"file": self.file, "job": self.spec.job, "steps": steps});
+        if self.explain {
+            let setting = |setting: &crate::spec::Setting| {
+                let origin = match &setting.origin {
+                    Origin::Spec(place) => json!({"spec": {"line": place.line, "column": place.column}}),
+                    Origin::Parameter(name) => json!({"parameter": name}),
+                    Origin::CommandLine => json!("command line"),
+                    Origin::Default => json!("default"),
+                };
+                json!({"key": setting.key, "value": setting.value, "origin": origin})
+            };
+            fields["settings"] = self.spec.settings.iter().map(setting).collect();
+        }
+        document(fields)
+    }
+}
+
+impl Report for Reference {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(REFERENCE.as_bytes())
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"reference": REFERENCE}))
+    }
+}
+
+fn count(number: u32, what: &str) -> String {
+    match number {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
+}

@@ -1,0 +1,32 @@
+//! `holdfast example`: the applications that are built into the binary.
+
+use super::failure::Failure;
+use super::output::Style;
+use crate::example::heat::{self, HeatArgs, HeatInitArgs};
+use crate::exit;
+
+/// Run one rank of an example application; `holdfast run` launches it
+#[derive(Clone, Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct ExampleArgs {
+    /// Which
+    #[command(subcommand)]
+    pub command: ExampleCommand,
+}
+
+/// The example applications.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum ExampleCommand {
+    /// A 2-D heat equation: one slab a rank, halo exchange, checkpoints through the client API
+    Heat(HeatArgs),
+    /// Write the initial field of the heat equation to a file
+    HeatInit(HeatInitArgs),
+}
+
+pub(super) fn run(args: ExampleArgs, _style: Style) -> Result<u8, Failure> {
+    let result = match &args.command {
+        ExampleCommand::Heat(args) => heat::run(args),
+        ExampleCommand::HeatInit(args) => heat::run_init(args),
+    };
+    result.map(|()| exit::FINISHED).map_err(|error| Failure::of(error.exit_code(), &error))
+}

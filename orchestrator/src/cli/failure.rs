@@ -1,0 +1,194 @@
+//! Why a command failed, and the one place where that becomes a message.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use holdfast_core::kvtree::file::FileError;
+use holdfast_core::prefix::PrefixError;
+
+use crate::exit;
+use crate::spec::Diagnostics;
+
+/// Why a command failed: what the user reads, and the exit code.
+///
+/// The typed errors of the libraries name file, place and remedy themselves; they come in as the message, and what
+/// caused them as the cause.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+    place: Option<String>,
+    remedy: Option<String>,
+    cause: Option<Box<dyn Error + Send + Sync>>,
+    /// Boxed: a failure travels through every result of every command.
+    mistakes: Option<Box<serde_json::Value>>,
+}
+
+impl Failure {
+    /// A failure with its exit code (a constant of [`exit`]) and what went wrong, as a sentence without its full stop.
+    pub fn new(code: u8, message: impl Into<String>) -> Self {
+        Failure { code, message: message.into(), place: None, remedy: None, cause: None, mistakes: None }
+    }
+
+    /// From an error whose message says it all; its sources become the chain of causes.
+    pub fn of(code: u8, error: &(dyn Error + 'static)) -> Self {
+        let message = error.to_string();
+        let cause = error.source().map(|source| CauseChain::of(source, &message));
+        Failure { code, message, place: None, remedy: None, cause: cause.flatten().map(Into::into), mistakes: None }
+    }
+
+    /// Adds the file, node or argument that it is about.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.place = Some(place.to_string());
+        self
+    }
+
+    /// Adds what the user can do.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Adds what caused it.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The causes, nearest first.
+    fn causes(&self) -> Vec<String> {
+        let mut causes = Vec::new();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            causes.push(cause.to_string());
+            next = cause.source();
+        }
+        causes
+    }
+
+    /// The failure in the shape of `--json`: `{version, error: {message, place, remedy, causes, mistakes, exit_code}}`;
+    /// `mistakes` are those of a job spec: `[{file, line, column, key, message, help}…]`, else null.
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "version": super::output::JSON_VERSION,
+            "error": {
+                "message": self.message,
+                "place": self.place,
+                "remedy": self.remedy,
+                "causes": self.causes(),
+                "mistakes": self.mistakes,
+                "exit_code": self.code,
+            },
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("error: ")?;
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.message)?;
+        for cause in self.causes() {
+            write!(f, "\n  cause: {cause}")?;
+        }
+        if let Some(remedy) = &self.remedy {
+            write!(f, "\n  help: {remedy}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().map(|cause| -> &(dyn Error + 'static) { cause.as_ref() })
+    }
+}
+
+impl From<Diagnostics> for Failure {
+    fn from(mistakes: Diagnostics) -> Self {
+        let count = mistakes.count();
+        let what = if count == 1 { "a mistake".to_owned() } else { format!("{count} mistakes") };
+        let message = format!("{what} in the job spec; nothing was started\n\n{mistakes}");
+        let list = mistakes.iter().map(|mistake| {
+            serde_json::json!({
+                "file": mistakes.file(),
+                "line": mistake.place.map(|place| place.line),
+                "column": mistake.place.map(|place| place.column),
+                "key": mistake.key,
+                "message": mistake.message,
+                "help": mistake.help,
+            })
+        });
+        let list = Box::new(list.collect());
+        Failure { mistakes: Some(list), ..Failure::new(exit::CONFIGURATION, message) }
+    }
+}
+
+impl From<PrefixError> for Failure {
+    fn from(error: PrefixError) -> Self {
+        let code = match &error {
+            PrefixError::HashFile(FileError::Format { .. })
+            | PrefixError::Content { .. }
+            | PrefixError::Name { .. }
+            | PrefixError::OldSummary { .. } => exit::DAMAGED_DATA,
+            PrefixError::DirectoryName { .. } | PrefixError::JobId { .. } => exit::USAGE,
+            _ => exit::UNAVAILABLE,
+        };
+        Failure::of(code, &error)
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let code = if matches!(error, FileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
+        Failure::of(code, &error)
+    }
+}
+
+/// An output that failed. A reader that has seen enough (`holdfast … | head`) is no failure; [`super::main`] sorts it out.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::new(exit::UNAVAILABLE, "cannot write the output").because(error)
+    }
+}
+
+/// A chain of causes as text, without those that the message above has quoted already.
+#[derive(Debug)]
+struct CauseChain {
+    message: String,
+    next: Option<Box<CauseChain>>,
+}
+
+impl CauseChain {
+    fn of(error: &(dyn Error + 'static), quoted: &str) -> Option<Self> {
+        let message = error.to_string();
+        let next = error.source().and_then(|source| CauseChain::of(source, quoted));
+        if quoted.contains(&message) {
+            return next;
+        }
+        Some(CauseChain { message, next: next.map(Box::new) })
+    }
+}
+
+impl fmt::Display for CauseChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.fmt(f)
+    }
+}
+
+impl Error for CauseChain {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.next.as_deref().map(|next| -> &(dyn Error + 'static) { next })
+    }
+}

@@ -1,0 +1,179 @@
+//! `holdfast halt`: reasons to stop a running job.
+
+use std::time::{Duration, SystemTime};
+
+use super::failure::Failure;
+use super::job::JobSelection;
+use super::output::Style;
+use crate::exit;
+use crate::spec::quantity;
+
+/// List, set and remove the conditions under which a running job stops
+///
+/// Conditions are checked when a checkpoint completes and before each launch; the job then saves that checkpoint and ends with
+/// exit code 75, so that another allocation can go on.
+#[derive(Clone, Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct HaltArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: HaltCommand,
+}
+
+/// The subcommands of `halt`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum HaltCommand {
+    /// Show the conditions that are set
+    #[command(after_help = "\
+Examples:
+  holdfast halt list job.yaml
+  holdfast halt list --json --prefix ./heat-run
+
+JSON: {version, reason, checkpoints_left, after, before, seconds, met}; null where not set")]
+    List(JobSelection),
+    /// Set conditions; those that are not named stay as they are
+    Set(HaltSetArgs),
+    /// Remove conditions
+    Unset(HaltUnsetArgs),
+}
+
+/// `holdfast halt set`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast halt set --now job.yaml                        at the next checkpoint
+  holdfast halt set --checkpoints 3 job.yaml              after three more
+  holdfast halt set --before 2026-11-20T18:00 --seconds 10min job.yaml
+  holdfast halt set --dry-run --after 18:00Z job.yaml")]
+pub struct HaltSetArgs {
+    /// The job
+    #[command(flatten)]
+    pub job: JobSelection,
+    #[command(flatten)]
+    conditions: TypedConditions,
+    /// Only say what would be set
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// At least one condition must be typed.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct TypedConditions {
+    /// At the next checkpoint, for this reason
+    #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
+    now: Option<String>,
+    /// After so many more checkpoints
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoints: Option<u64>,
+    /// From this time on
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    after: Option<SystemTime>,
+    /// Early enough to be done by this time: `--seconds` ahead of it
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    before: Option<SystemTime>,
+    /// So long before the allocation ends, or before `--before`
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    seconds: Option<Duration>,
+}
+
+/// What `halt set` changes, in the fields of the halt file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HaltConditions {
+    /// `ExitReason`.
+    pub reason: Option<String>,
+    /// `CheckpointsLeft`.
+    pub checkpoints_left: Option<u64>,
+    /// `ExitAfter`.
+    pub after: Option<SystemTime>,
+    /// `ExitBefore`.
+    pub before: Option<SystemTime>,
+    /// `HaltSeconds`.
+    pub seconds: Option<Duration>,
+}
+
+impl HaltSetArgs {
+    /// What the typed conditions mean.
+    pub fn conditions(&self) -> HaltConditions {
+        let typed = self.conditions.clone();
+        HaltConditions {
+            reason: typed.now,
+            checkpoints_left: typed.checkpoints,
+            after: typed.after,
+            before: typed.before,
+            seconds: typed.seconds,
+        }
+    }
+}
+
+/// `holdfast halt unset`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast halt unset --checkpoints job.yaml
+  holdfast halt unset --all job.yaml")]
+pub struct HaltUnsetArgs {
+    /// The job
+    #[command(flatten)]
+    pub job: JobSelection,
+    #[command(flatten)]
+    which: TypedUnset,
+    /// Only say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// At least one condition must be typed.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct TypedUnset {
+    /// The reason to stop at the next checkpoint
+    #[arg(long)]
+    now: bool,
+    /// The number of checkpoints left
+    #[arg(long)]
+    checkpoints: bool,
+    /// The time to stop from
+    #[arg(long)]
+    after: bool,
+    /// The time to stop before
+    #[arg(long)]
+    before: bool,
+    /// The time ahead of the end
+    #[arg(long)]
+    seconds: bool,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+}
+
+impl HaltUnsetArgs {
+    /// The keys of the halt file that go: `ExitReason`, `CheckpointsLeft`, `ExitAfter`, `ExitBefore`, `HaltSeconds`.
+    pub fn keys(&self) -> Vec<&'static str> {
+        let TypedUnset { now, checkpoints, after, before, seconds, all } = self.which;
+        [
+            (now, "ExitReason"),
+            (checkpoints, "CheckpointsLeft"),
+            (after, "ExitAfter"),
+            (before, "ExitBefore"),
+            (seconds, "HaltSeconds"),
+        ]
+        .into_iter()
+        .filter_map(|(typed, key)| (typed || all).then_some(key))
+        .collect()
+    }
+}
+
+fn time(text: &str) -> Result<SystemTime, &'static str> {
+    quantity::parse_time(text).ok_or("write a point in time: `2026-11-20T18:00:00` (local) or `2026-11-20T18:00:00Z`")
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    // A bare number is SCR's own spelling of HaltSeconds.
+    let seconds = || text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
+    quantity::parse_duration(text).or_else(seconds).ok_or("write a duration: `600`, `90s` or `10min`")
+}
+
+pub(super) fn run(_args: HaltArgs, _style: Style) -> Result<u8, Failure> {
+    Err(Failure::new(exit::INTERNAL, "`halt` is not wired"))
+}

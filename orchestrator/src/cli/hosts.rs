@@ -1,0 +1,131 @@
+//! `holdfast hosts`: host lists, for scripts (`scr_glob_hosts`).
+
+use std::io::{self, Write};
+
+use holdfast_core::hostlist;
+use holdfast_core::ids::NodeName;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::output::{Output, Report, document};
+use crate::exit;
+
+/// Work with host lists such as node[1-4,7]: count, pick, subtract, intersect, expand, compress
+///
+/// Takes the options of scr_glob_hosts (but for -h, which is help here) and prints the same, with what that loses kept: zero
+/// padding (node[08-11]), several lists in one (a[1-2],b3), names without a number.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast hosts --count 'atlas[3,5-7,9-11]'                    7
+  holdfast hosts --nth -1 'atlas[3,5-7,9-11]'                   atlas11
+  holdfast hosts --minus 'atlas[3,5-7,9-11]:atlas[5,7,20]'      atlas[3,6,9-11]
+  holdfast hosts --intersection 'atlas[3,5-7]:atlas[5,7,20]'    atlas[5,7]
+  holdfast hosts --expand 'node[08-10]'                         node08 node09 node10, one a line
+  holdfast hosts \"$SLURM_JOB_NODELIST\" --count
+
+JSON: {version, count, list, hosts: [name…]}; with --nth only that host")]
+pub struct HostsArgs {
+    /// The host list; several are joined
+    #[arg(value_name = "LIST")]
+    lists: Vec<String>,
+    /// The host list, as scr_glob_hosts takes it
+    #[arg(long, value_name = "LIST")]
+    hosts: Vec<String>,
+    /// Take the hosts of the first list that are not in the second
+    #[arg(short, long, value_name = "LIST:LIST", conflicts_with_all = ["lists", "hosts", "intersection"])]
+    minus: Option<String>,
+    /// Take the hosts that are in both lists
+    #[arg(short, long, value_name = "LIST:LIST", conflicts_with_all = ["lists", "hosts"])]
+    intersection: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Form {
+    /// Print how many they are
+    #[arg(short, long)]
+    count: bool,
+    /// Print the Nth of them: 1 is the first, -1 the last
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    nth: Option<i64>,
+    /// Print them as one list [default]
+    #[arg(long)]
+    compress: bool,
+    /// Print them one a line
+    #[arg(long)]
+    expand: bool,
+}
+
+/// What is printed of the hosts.
+enum Shown {
+    Count,
+    One(NodeName),
+    List,
+    Lines,
+}
+
+struct Hosts {
+    hosts: Vec<NodeName>,
+    shown: Shown,
+}
+
+pub(super) fn run(args: HostsArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let hosts = selected(&args)?;
+    let shown = match args.form {
+        Form { count: true, .. } => Shown::Count,
+        Form { nth: Some(index), .. } => Shown::One(hostlist::nth(&hosts, index).map_err(misspelt)?.clone()),
+        Form { expand: true, .. } => Shown::Lines,
+        _ => Shown::List,
+    };
+    output.result(&Hosts { hosts, shown })?;
+    Ok(exit::FINISHED)
+}
+
+/// The hosts that the arguments mean.
+fn selected(args: &HostsArgs) -> Result<Vec<NodeName>, Failure> {
+    let expand = |list: &str| hostlist::expand(list).map_err(misspelt);
+    if let Some(pair) = args.minus.as_deref().or(args.intersection.as_deref()) {
+        let (left, right) = pair.split_once(':').ok_or_else(|| {
+            Failure::new(exit::USAGE, format!("`{pair}` is one list, where two are needed"))
+                .remedy("write them with a colon between: 'node[1-4]:node[2,3]'")
+        })?;
+        let (left, right) = (expand(left)?, expand(right)?);
+        let combine = if args.minus.is_some() { hostlist::subtract } else { hostlist::intersect };
+        return Ok(combine(&left, &right));
+    }
+    if args.lists.is_empty() && args.hosts.is_empty() {
+        return Err(Failure::new(exit::USAGE, "no host list is given")
+            .remedy("write one, such as 'node[1-4]', or `--minus`, or `--intersection`"));
+    }
+    let mut hosts = Vec::new();
+    for list in args.lists.iter().chain(&args.hosts) {
+        hosts.extend(expand(list)?);
+    }
+    Ok(hosts)
+}
+
+fn misspelt(error: hostlist::HostlistError) -> Failure {
+    Failure::of(exit::USAGE, &error)
+}
+
+impl Report for Hosts {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        match &self.shown {
+            Shown::Count => writeln!(to, "{}", self.hosts.len()),
+            Shown::One(host) => writeln!(to, "{host}"),
+            Shown::List => writeln!(to, "{}", hostlist::compress(&self.hosts)),
+            Shown::Lines => self.hosts.iter().try_for_each(|host| writeln!(to, "{host}")),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let hosts = match &self.shown {
+            Shown::One(host) => std::slice::from_ref(host),
+            _ => &self.hosts,
+        };
+        document(json!({"count": hosts.len(), "list": hostlist::compress(hosts), "hosts": hosts}))
+    }
+}

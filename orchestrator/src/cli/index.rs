@@ -1,0 +1,343 @@
+//! `holdfast index`: the checkpoints below a prefix directory (`scr_index`).
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use chrono::{Local, NaiveDateTime};
+use holdfast_core::prefix::add::Outcome;
+use holdfast_core::prefix::index::{self, Entry, list_text};
+use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add};
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::output::{Output, Report, document, printable};
+use crate::exit;
+
+/// List and change the index of the checkpoints below a prefix directory
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct IndexArgs {
+    #[command(subcommand)]
+    command: IndexCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum IndexCommand {
+    /// List the checkpoints, newest first, as `scr_index --list` does
+    #[command(after_help = "\
+Examples:
+  holdfast index list --prefix ./heat-run
+  holdfast index list --json | jq -r '.checkpoints[] | select(.complete) | .directory'
+
+Flags: c complete, x not complete; f a restart from it failed
+
+JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, flushed, fetched: [time…], failed: [time…]}…]}")]
+    List(PrefixArg),
+    /// Look at a checkpoint directory, rebuild what is missing and can be, and add it to the index
+    #[command(after_help = "\
+Examples:
+  holdfast index add scr.2026-11-20_10:26:07.1145655.3
+  holdfast index add --dry-run scr.2026-11-20_10:26:07.1145655.3
+                                            is it complete, and what would be rebuilt?
+
+JSON: {version, directory, id, ranks, outcome, complete, rebuilt: [rank…], reasons: [text…], damaged: [text…], dry_run}
+
+Exit codes: 0 complete; 65 not complete, or nothing usable in it")]
+    Add(AddArgs),
+    /// Show or set the checkpoint that the next run restarts from (`scr.current`)
+    #[command(after_help = "\
+Examples:
+  holdfast index current
+  holdfast index current scr.2026-11-20_10:26:07.1145655.2
+  holdfast index current --unset            the newest complete one is chosen then
+
+JSON: {version, current, dry_run}")]
+    Current(CurrentArgs),
+    /// Take a checkpoint out of the index; its files stay
+    #[command(after_help = "\
+Examples:
+  holdfast index remove scr.2026-11-20_10:26:07.1145655.1
+
+JSON: {version, removed, dry_run}")]
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct PrefixArg {
+    /// The prefix directory
+    #[arg(long, value_name = "DIR", default_value = ".", env = "SCR_PREFIX", hide_env_values = true)]
+    prefix: PathBuf,
+}
+
+impl PrefixArg {
+    fn open(&self) -> Result<Prefix, Failure> {
+        Ok(Prefix::open(&self.prefix)?)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// The checkpoint directory's name below the prefix
+    #[arg(value_name = "DIRECTORY")]
+    directory: String,
+    #[command(flatten)]
+    prefix: PrefixArg,
+    /// Make it the current one if it is complete
+    #[arg(long)]
+    current: bool,
+    /// Look again at a directory that is indexed as complete
+    #[arg(long)]
+    rescan: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct CurrentArgs {
+    /// Make this checkpoint directory the current one
+    #[arg(value_name = "DIRECTORY", conflicts_with = "unset")]
+    directory: Option<String>,
+    #[command(flatten)]
+    prefix: PrefixArg,
+    /// Remove the link
+    #[arg(long)]
+    unset: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RemoveArgs {
+    /// The checkpoint directory's name below the prefix
+    #[arg(value_name = "DIRECTORY")]
+    directory: String,
+    #[command(flatten)]
+    prefix: PrefixArg,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
+    match args.command {
+        IndexCommand::List(prefix) => list(&prefix.open()?, output),
+        IndexCommand::Add(args) => add_directory(&args, output),
+        IndexCommand::Current(args) => current(&args, output),
+        IndexCommand::Remove(args) => remove(&args, output),
+    }
+}
+
+fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
+    let Some(index) = index::read(prefix)? else {
+        return Err(Failure::new(exit::UNAVAILABLE, "there is no index")
+            .at(prefix.path().display())
+            .remedy("name the job's prefix with --prefix, or add a checkpoint with `holdfast index add`"));
+    };
+    // A link that leads astray is no reason not to list what is there.
+    let current = prefix.current().unwrap_or_else(|error| {
+        output.warn(&error.to_string());
+        None
+    });
+    let prefix = prefix.path().display().to_string();
+    output.result(&Listed { prefix, current, entries: index.entries() })?;
+    Ok(exit::FINISHED)
+}
+
+struct Listed {
+    prefix: String,
+    current: Option<DirectoryName>,
+    entries: Vec<Entry>,
+}
+
+impl Report for Listed {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        // Line by line: names may hold what a terminal obeys, the line ends are ours.
+        list_text(&self.entries).lines().try_for_each(|line| writeln!(to, "{}", printable(line)))
+    }
+
+    fn json(&self) -> Value {
+        let time = |time: &NaiveDateTime| time.format("%Y-%m-%dT%H:%M:%S").to_string();
+        let times = |times: &[NaiveDateTime]| times.iter().map(time).collect::<Vec<_>>();
+        let checkpoint = |entry: &Entry| {
+            json!({
+                "id": entry.id,
+                "directory": entry.directory.as_str(),
+                "complete": entry.complete == Some(true),
+                "current": self.current.as_ref() == Some(&entry.directory),
+                "flushed": entry.flushed.as_ref().map(time),
+                "fetched": times(&entry.fetched),
+                "failed": times(&entry.failed),
+            })
+        };
+        document(json!({
+            "prefix": self.prefix,
+            "current": self.current.as_ref().map(DirectoryName::as_str),
+            "checkpoints": self.entries.iter().map(checkpoint).collect::<Vec<_>>(),
+        }))
+    }
+}
+
+fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let prefix = args.prefix.open()?;
+    let name = DirectoryName::given(&args.directory)?;
+    let options =
+        AddOptions { dry_run: args.dry_run, make_current: args.current, rescan: args.rescan, ..AddOptions::default() };
+    let report = add(&prefix, &name, Local::now().naive_local(), &options, &|_| {})?;
+    let complete = report.is_complete() || report.outcome == Outcome::Rebuildable;
+    output.result(&Added { report, dry_run: args.dry_run })?;
+    Ok(if complete { exit::FINISHED } else { exit::DAMAGED_DATA })
+}
+
+struct Added {
+    report: AddReport,
+    dry_run: bool,
+}
+
+impl Added {
+    fn outcome(&self) -> &'static str {
+        match self.report.outcome {
+            Outcome::AlreadyComplete => "already complete",
+            Outcome::Complete => "complete",
+            Outcome::Rebuildable => "rebuildable",
+            Outcome::Incomplete => "incomplete",
+            Outcome::NothingUsable => "nothing usable",
+        }
+    }
+}
+
+impl Report for Added {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let AddReport { directory, id, ranks, outcome, rebuilt, failures, reasons, damaged, .. } = &self.report;
+        let id = id.map_or_else(|| "no checkpoint".to_owned(), |id| format!("checkpoint {id}"));
+        write!(to, "{}: {id}", printable(directory.as_str()))?;
+        if *ranks > 0 {
+            write!(to, " of {ranks} ranks")?;
+        }
+        let what = match (outcome, self.dry_run) {
+            (Outcome::AlreadyComplete, _) => "is in the index as complete already",
+            (Outcome::Complete, false) => "is complete and indexed",
+            (Outcome::Complete, true) => "is complete, and would be indexed",
+            (Outcome::Rebuildable, _) => "lacks files that would be rebuilt; it would be indexed as complete",
+            (Outcome::Incomplete, false) => "is not complete; indexed as such, and never restarted from by itself",
+            (Outcome::Incomplete, true) => "is not complete, and would be indexed as such",
+            (Outcome::NothingUsable, _) => "holds no usable file; not indexed",
+        };
+        writeln!(to, " {what}")?;
+        let verb = if self.dry_run { "would rebuild" } else { "rebuilt" };
+        rebuilt.iter().try_for_each(|set| writeln!(to, "  {verb} {set}"))?;
+        for text in failures.iter().map(ToString::to_string).chain(reasons.iter().map(ToString::to_string)) {
+            writeln!(to, "  {}", printable(&text))?;
+        }
+        damaged.iter().try_for_each(|file| writeln!(to, "  not counted: {}", printable(&file.to_string())))
+    }
+
+    fn json(&self) -> Value {
+        let report = &self.report;
+        document(json!({
+            "directory": report.directory.as_str(),
+            "id": report.id,
+            "ranks": report.ranks,
+            "outcome": self.outcome(),
+            "complete": report.is_complete(),
+            "rebuilt": report.rebuilt.iter().map(|set| set.rank).collect::<Vec<_>>(),
+            "failures": report.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "reasons": report.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "damaged": report.damaged.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "dry_run": self.dry_run,
+        }))
+    }
+}
+
+fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let prefix = args.prefix.open()?;
+    let (current, code) = if let Some(name) = &args.directory {
+        (Some(set_current(&prefix, name, args.dry_run, output)?), exit::FINISHED)
+    } else if args.unset {
+        if !args.dry_run {
+            prefix.remove_current()?;
+        }
+        (None, exit::FINISHED)
+    } else {
+        let current = prefix.current()?;
+        let code = if current.is_some() { exit::FINISHED } else { exit::UNAVAILABLE };
+        (current, code)
+    };
+    output.result(&Current { current, dry_run: args.dry_run })?;
+    Ok(code)
+}
+
+fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) -> Result<DirectoryName, Failure> {
+    let directory = DirectoryName::given(name)?;
+    let path = prefix.checkpoint_path(&directory);
+    if !path.is_dir() {
+        return Err(Failure::new(exit::UNAVAILABLE, "there is no such checkpoint directory")
+            .at(path.display())
+            .remedy("`holdfast index list` shows those that there are"));
+    }
+    let entry = index::read(prefix)?.unwrap_or_default().entry(&directory);
+    // The user may know better: the next run tries it first, and falls back if it cannot be used.
+    match entry {
+        None => output.warn(&format!("{directory} is not in the index")),
+        Some(entry) if !entry.is_usable() => {
+            output.warn(&format!("{directory} is not complete, or a restart from it failed"))
+        }
+        Some(_) => {}
+    }
+    if !dry_run {
+        prefix.set_current(&directory)?;
+    }
+    Ok(directory)
+}
+
+struct Current {
+    current: Option<DirectoryName>,
+    dry_run: bool,
+}
+
+impl Report for Current {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.current.iter().try_for_each(|current| writeln!(to, "{}", printable(current.as_str())))
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"current": self.current.as_ref().map(DirectoryName::as_str), "dry_run": self.dry_run}))
+    }
+}
+
+fn remove(args: &RemoveArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let prefix = args.prefix.open()?;
+    let directory = DirectoryName::given(&args.directory)?;
+    let removed = if args.dry_run {
+        index::read(&prefix)?.unwrap_or_default().entry(&directory).is_some()
+    } else {
+        index::update(&prefix, |index| index.remove(&directory))?
+    };
+    if !removed {
+        return Err(Failure::new(exit::UNAVAILABLE, format!("{directory} is not in the index"))
+            .at(prefix.path().display())
+            .remedy("`holdfast index list` shows those that are"));
+    }
+    if prefix.current().ok().flatten().as_ref() == Some(&directory) {
+        output.warn(&format!("{directory} is still the current one; `holdfast index current --unset` changes that"));
+    }
+    output.result(&Removed { directory, dry_run: args.dry_run })?;
+    Ok(exit::FINISHED)
+}
+
+struct Removed {
+    directory: DirectoryName,
+    dry_run: bool,
+}
+
+impl Report for Removed {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let verb = if self.dry_run { "would be removed from" } else { "removed from" };
+        writeln!(to, "{} {verb} the index; its files stay", printable(self.directory.as_str()))
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"removed": self.directory.as_str(), "dry_run": self.dry_run}))
+    }
+}

@@ -1,0 +1,112 @@
+//! What commands print, behind one trait: for people, for scripts (`--json`), or nothing (`--quiet`).
+//!
+//! Results go to standard output, everything else to standard error, so that a pipe gets results only. With `--json`,
+//! standard output holds exactly one document: `{"version": 1, …}`, the fields as each command's `--help` says; a failure is
+//! `{"version": 1, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+/// The version of every JSON document; a change that could break a script raises it.
+pub const JSON_VERSION: u32 = 1;
+
+/// A result of a command.
+pub trait Report {
+    /// Writes it for people.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    fn human(&self, to: &mut dyn Write) -> io::Result<()>;
+
+    /// The whole document for scripts; [`document`] makes one with its version.
+    fn json(&self) -> Value;
+}
+
+/// Where a command's results and remarks go.
+pub trait Output {
+    /// Shows the command's result; once a command.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    fn result(&self, report: &dyn Report) -> io::Result<()>;
+
+    /// Tells what is going on, on standard error.
+    fn note(&self, text: &str);
+
+    /// Tells details, with `--verbose` only.
+    fn detail(&self, text: &str);
+
+    /// Tells what the user should know although nothing failed; not even `--quiet` hides it.
+    fn warn(&self, text: &str) {
+        // Nobody is left to tell when standard error is gone.
+        let _ = writeln!(io::stderr(), "warning: {text}");
+    }
+}
+
+/// The kinds of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// For people.
+    Human {
+        /// With details.
+        verbose: bool,
+    },
+    /// For scripts.
+    Json {
+        /// With details.
+        verbose: bool,
+    },
+    /// Nothing but warnings and errors.
+    Quiet,
+}
+
+impl Output for Style {
+    fn result(&self, report: &dyn Report) -> io::Result<()> {
+        let mut to = io::stdout().lock();
+        match self {
+            Style::Human { .. } => report.human(&mut to)?,
+            Style::Json { .. } => {
+                serde_json::to_writer_pretty(&mut to, &report.json())?;
+                to.write_all(b"\n")?;
+            }
+            Style::Quiet => {}
+        }
+        to.flush()
+    }
+
+    fn note(&self, text: &str) {
+        if *self != Style::Quiet {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    fn detail(&self, text: &str) {
+        if matches!(self, Style::Human { verbose: true } | Style::Json { verbose: true }) {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+}
+
+/// A JSON document with its version in front of `fields`, which must be an object.
+pub fn document(fields: Value) -> Value {
+    let mut document = serde_json::Map::new();
+    document.insert("version".to_owned(), JSON_VERSION.into());
+    match fields {
+        Value::Object(fields) => document.extend(fields),
+        other => {
+            document.insert("value".to_owned(), other);
+        }
+    }
+    Value::Object(document)
+}
+
+/// Text from a file or the network as it may be shown on a terminal: control characters are escaped, since they could
+/// change what the terminal shows of other lines.
+pub fn printable(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_owned();
+    }
+    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}

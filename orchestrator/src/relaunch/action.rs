@@ -1,0 +1,97 @@
+//! What the relaunch loop wants done.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use holdfast_wire::{Generation, NodeName};
+
+use super::outcome::Outcome;
+use super::placement::Placement;
+use super::reason::StopReason;
+use super::record::LogEvent;
+
+/// Something to do. None of them blocks the machine: the driver begins them in order, and their ends come back as events.
+/// All but [`Launch`](Self::Launch) may be repeated without harm, and are, after a take-over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start the agent of a node, or start it again; an agent of this node that is still there, but does not answer, is to be
+    /// killed first. Ends as `AgentReady` or `AgentStartFailed`.
+    StartAgent {
+        /// The node.
+        node: NodeName,
+    },
+    /// Ask all agents for their halt condition. Ends as `HaltAnswered`, always: agents that do not answer are left out.
+    AskHalt,
+    /// Make a generation known to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the agent.
+    Prepare {
+        /// The generation.
+        generation: Generation,
+        /// Who runs where; with the settings it makes the `RunPlan`.
+        placement: Arc<Placement>,
+        /// The agents to send it to.
+        to: Vec<NodeName>,
+    },
+    /// Launch the ranks. Ends as `StepStarted` or `LaunchFailed`; later `RankExited` and `StepEnded`.
+    Launch {
+        /// The generation.
+        generation: Generation,
+        /// Who runs where.
+        placement: Arc<Placement>,
+    },
+    /// After a take-over: follow the step that an earlier orchestrator launched. Without an event it counts as followed; if that
+    /// cannot be done, `StepLost`.
+    FollowStep {
+        /// The generation.
+        generation: Generation,
+        /// Who runs where.
+        placement: Arc<Placement>,
+    },
+    /// Poll these agents now: a decision waits for a poll that is sent after this moment.
+    PollNow {
+        /// The agents.
+        to: Vec<NodeName>,
+    },
+    /// Have the ranks of this generation and of older ones killed, now. Each ends as `RanksKilled`, or with the loss of the agent.
+    KillRanks {
+        /// The generation.
+        generation: Generation,
+        /// The agents.
+        to: Vec<NodeName>,
+        /// Why, for their logs.
+        reason: String,
+    },
+    /// Cancel the launcher's step in the background; nothing waits for it.
+    CancelStep {
+        /// The generation.
+        generation: Generation,
+    },
+    /// Agents listen elsewhere: tell the others.
+    UpdatePeers {
+        /// The generation.
+        generation: Generation,
+        /// Where they listen now.
+        addresses: BTreeMap<NodeName, SocketAddr>,
+        /// The agents to tell.
+        to: Vec<NodeName>,
+    },
+    /// Write a line to the event log. What the agents report (checkpoints, restarts, flushes) is logged by the driver, with
+    /// all its fields; here is only what the machine decided.
+    Record(LogEvent),
+    /// Drain and index. Ends as `Drained`.
+    Drain {
+        /// Why the loop stops.
+        stop: StopReason,
+        /// Nodes with an agent.
+        healthy: Vec<NodeName>,
+        /// Nodes without: round 2 copies on their behalf.
+        down: Vec<NodeName>,
+    },
+    /// End the agents; also break off a drain that is under way. The last but one action.
+    StopAgents {
+        /// Nodes with an agent, or with one that was being started.
+        to: Vec<NodeName>,
+    },
+    /// The loop is over. The last action; exactly once.
+    Finish(Outcome),
+}

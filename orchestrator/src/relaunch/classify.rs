@@ -1,0 +1,145 @@
+//! What is known of the generation under way, and why it ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+use serde::{Deserialize, Serialize};
+
+use super::config::{Config, ExitAction, WithoutFinalize};
+use super::reason::{EndCause, RankEnd};
+
+/// The facts of one generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub generation: Generation,
+    pub launched: Duration,
+    /// The newest complete checkpoint at the launch.
+    pub newest_before: Option<CheckpointId>,
+    /// The launcher is known to run.
+    pub started: bool,
+    /// The ranks joined through the checkpoint API.
+    pub joined: bool,
+    pub finalized: bool,
+    /// Condition that the leader told the ranks to stop for.
+    pub halting: Option<String>,
+    /// Ranks that ended while the run was on.
+    pub ended: BTreeMap<Rank, RankEnd>,
+    /// The first failure.
+    pub failure: Option<(Option<Rank>, RankEnd)>,
+    /// A rank is gone and nobody saw how; to be cleared up by a poll of the leader that was sent after this time.
+    pub doubt: Option<Duration>,
+    pub step_ended: Option<RankEnd>,
+    pub launch_failed: Option<String>,
+    pub step_lost: Option<String>,
+    pub hang: Option<String>,
+    pub time_limit: bool,
+    pub signal: Option<String>,
+    /// Nodes of the run that went down before its end was classified.
+    pub down: BTreeSet<NodeName>,
+}
+
+impl Run {
+    pub fn new(generation: Generation, launched: Duration, newest_before: Option<CheckpointId>) -> Self {
+        Run {
+            generation,
+            launched,
+            newest_before,
+            started: false,
+            joined: false,
+            finalized: false,
+            halting: None,
+            ended: BTreeMap::new(),
+            failure: None,
+            doubt: None,
+            step_ended: None,
+            launch_failed: None,
+            step_lost: None,
+            hang: None,
+            time_limit: false,
+            signal: None,
+            down: BTreeSet::new(),
+        }
+    }
+
+    /// True if the ranks are known to be about to end by themselves.
+    pub fn expects_end(&self) -> bool {
+        self.finalized || self.halting.is_some()
+    }
+
+    /// True if all ranks ended, as far as known.
+    pub fn all_ended(&self, config: &Config) -> bool {
+        self.step_ended.is_some() || self.ended.len() >= config.ranks as usize
+    }
+
+    /// True if all ranks ended and none of them badly.
+    fn ended_well(&self, config: &Config) -> bool {
+        let unseen =
+            self.step_ended == Some(RankEnd::Unknown) || self.ended.values().any(|end| *end == RankEnd::Unknown);
+        self.failure.is_none() && self.all_ended(config) && (!unseen || self.expects_end())
+    }
+
+    /// Why the generation ended. To be asked when every node of the run either answered a poll that was sent after the end was
+    /// seen, or is down: before that, the failure of a rank may be the echo of a node's, and the word of the leader that the
+    /// application is finished may still be on its way.
+    pub fn cause(&self, config: &Config) -> EndCause {
+        if self.ended_well(config) {
+            if self.finalized {
+                return EndCause::Finalized;
+            }
+            if let Some(reason) = &self.halting {
+                return EndCause::Halted { reason: reason.clone() };
+            }
+            if !self.joined {
+                return EndCause::ExitedWell;
+            }
+        }
+        if let Some(name) = &self.signal {
+            return EndCause::Halted { reason: name.clone() };
+        }
+        if self.time_limit {
+            return EndCause::TimeLimit;
+        }
+        if !self.down.is_empty() {
+            // All ranks called finalize before the node failed: nothing is left to do.
+            return match self.finalized {
+                true => EndCause::Finalized,
+                false => EndCause::NodeFailure { nodes: self.down.iter().cloned().collect() },
+            };
+        }
+        if self.ended_well(config) {
+            return match config.without_finalize {
+                WithoutFinalize::Finished => EndCause::ExitedWell,
+                WithoutFinalize::Relaunch => EndCause::WithoutFinalize,
+            };
+        }
+        if let Some(reason) = &self.launch_failed {
+            return EndCause::LaunchFailed { reason: reason.clone() };
+        }
+        if let Some((rank, end)) = self.failure {
+            return EndCause::Application { rank, end };
+        }
+        if let Some(what) = &self.hang {
+            return EndCause::Hang { what: what.clone() };
+        }
+        if let Some(reason) = &self.step_lost {
+            return match self.finalized {
+                true => EndCause::Finalized,
+                false => EndCause::StepLost { reason: reason.clone() },
+            };
+        }
+        let rank = self.ended.iter().find(|(_, end)| **end == RankEnd::Unknown).map(|(rank, _)| *rank);
+        EndCause::Application { rank, end: RankEnd::Unknown }
+    }
+}
+
+impl Config {
+    /// What the policy says about the end of a process.
+    pub(super) fn meaning(&self, end: RankEnd) -> ExitAction {
+        match end {
+            RankEnd::Code(0) => ExitAction::Finished,
+            RankEnd::Code(code) => self.exit_codes.get(&code).copied().unwrap_or(ExitAction::Relaunch),
+            RankEnd::Signal(_) | RankEnd::Unknown => ExitAction::Relaunch,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the relaunch loop knows from the start.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_wire::NodeName;
+
+/// A node of the allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatedNode {
+    /// Its name.
+    pub name: NodeName,
+    /// What it shares its fate with; its own name unless the spec or the topology says otherwise.
+    pub failure_domain: String,
+}
+
+/// What becomes of a job whose application ended with some exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitAction {
+    /// Launch again, within the limits.
+    Relaunch,
+    /// Drain and stop: the error would come again.
+    Stop,
+    /// The application's way of saying that it is done.
+    Finished,
+}
+
+/// What the loop makes of ranks that all ended with 0, had joined a run through the checkpoint API, but never called
+/// finalize and were not told to halt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutFinalize {
+    /// Launch again, as SCR does: an application that stops early (a step limit, an internal time limit) is not done.
+    Relaunch,
+    /// The job is finished.
+    Finished,
+}
+
+/// The configuration of the loop. Times in it are lengths, but for [`started`](Self::started) and
+/// [`allocation_end`](Self::allocation_end).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The nodes of the allocation, in its order.
+    pub nodes: Vec<AllocatedNode>,
+    /// The node that the orchestrator runs on, if it is one of them: when it is down the loop stops (DESIGN §5.4).
+    pub own_node: Option<NodeName>,
+    /// Nodes that the run uses; the others are spares.
+    pub nodes_needed: u32,
+    /// The fewest healthy nodes for a launch. With fewer than [`nodes_needed`](Self::nodes_needed) but as many as this, the
+    /// ranks of the lost nodes are spread over the others.
+    pub min_nodes: u32,
+    /// Ranks of the run.
+    pub ranks: u32,
+    /// Ranks of a node; the last one may have fewer.
+    pub ranks_per_node: u32,
+    /// Launches after the first one, at most.
+    pub attempts: u32,
+    /// Stop when so many generations in a row ended without a newer complete checkpoint.
+    pub no_progress_limit: u32,
+    /// Wait between the end of a generation and the next launch.
+    pub settle: Duration,
+    /// A node whose agent is silent for so long is down, unless its agent can be restarted.
+    pub down_after: Duration,
+    /// What an agent gets to report after it was started for the first time. An agent that is *re*started gets
+    /// [`restart_within`](Self::restart_within).
+    pub start_within: Duration,
+    /// What a restarted agent gets to report.
+    pub restart_within: Duration,
+    /// Restarts of one node's agent, at most; then the node counts as down.
+    pub agent_restarts: u32,
+    /// What exit codes mean, where they do not mean [`ExitAction::Relaunch`].
+    pub exit_codes: BTreeMap<i32, ExitAction>,
+    /// See [`WithoutFinalize`].
+    pub without_finalize: WithoutFinalize,
+    /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over uses
+    /// [`Snapshot::started`](super::Snapshot::started).
+    pub started: i64,
+    /// When the allocation ends, seconds since the epoch, if that is known.
+    pub allocation_end: Option<i64>,
+    /// Launch nothing later than so long before the end of the allocation. (The agents tell the ranks to stop: they know the
+    /// same limit as `HaltSeconds`.)
+    pub before_end: Duration,
+    /// Kill the ranks so long before the end of the allocation, so that the drain has time.
+    pub drain_reserve: Duration,
+}
+
+impl Config {
+    /// A configuration with the defaults of the job spec for a run of `nodes_needed` nodes.
+    pub fn new(nodes: Vec<AllocatedNode>, nodes_needed: u32, ranks_per_node: u32) -> Self {
+        Config {
+            nodes,
+            own_node: None,
+            nodes_needed,
+            min_nodes: nodes_needed,
+            ranks: nodes_needed.saturating_mul(ranks_per_node),
+            ranks_per_node,
+            attempts: 5,
+            no_progress_limit: 3,
+            settle: Duration::ZERO,
+            down_after: Duration::from_millis(750),
+            start_within: Duration::from_secs(60),
+            restart_within: Duration::from_millis(750),
+            agent_restarts: 20,
+            exit_codes: BTreeMap::new(),
+            without_finalize: WithoutFinalize::Relaunch,
+            started: 0,
+            allocation_end: None,
+            before_end: Duration::ZERO,
+            drain_reserve: Duration::ZERO,
+        }
+    }
+
+    /// The moment after which nothing is launched, on the scale of `now`.
+    pub fn launch_until(&self) -> Option<Duration> {
+        Some(self.end()?.saturating_sub(self.before_end.max(self.drain_reserve)))
+    }
+
+    /// The moment when the ranks are killed to leave time for the drain, on the scale of `now`.
+    pub fn run_until(&self) -> Option<Duration> {
+        Some(self.end()?.saturating_sub(self.drain_reserve))
+    }
+
+    fn end(&self) -> Option<Duration> {
+        let seconds = self.allocation_end?.saturating_sub(self.started);
+        Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    }
+}

@@ -1,0 +1,312 @@
+//! From the end of the ranks to the end of the loop: what the run says of itself, its end, the verdict, the drain.
+
+use std::time::Duration;
+
+use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+
+use super::action::Action;
+use super::classify::Run;
+use super::config::ExitAction;
+use super::machine::Machine;
+use super::nodes::Status;
+use super::outcome::{DrainResult, Outcome};
+use super::policy::stop_after;
+use super::reason::{RankEnd, StopReason, Verdict};
+use super::record::LogEvent;
+use super::snapshot::{Before, Phase};
+
+impl Machine {
+    /// The run under way, if it is of this generation.
+    fn run_of(&mut self, generation: Generation) -> Option<&mut Run> {
+        self.state.run.as_mut().filter(|run| run.generation == generation)
+    }
+
+    /// Notes a fact about the run.
+    pub(super) fn on_run(&mut self, generation: Generation, note: impl FnOnce(&mut Run)) {
+        if let Some(run) = self.run_of(generation) {
+            note(run);
+        }
+    }
+
+    /// The run, while nothing is known against it: later ends of ranks are our own doing.
+    fn going(&mut self, generation: Generation) -> Option<&mut Run> {
+        match self.state.phase {
+            Phase::Running => self.run_of(generation),
+            _ => None,
+        }
+    }
+
+    pub(super) fn restarted(&mut self, generation: Generation, from: Option<CheckpointId>) {
+        let Some(run) = self.run_of(generation) else {
+            return;
+        };
+        run.joined = true;
+        // What they restart from was there before: it is no progress.
+        run.newest_before = run.newest_before.max(from);
+        self.state.newest = self.state.newest.max(from);
+    }
+
+    pub(super) fn checkpoint_complete(&mut self, generation: Generation, checkpoint: CheckpointId) {
+        if let Some(run) = self.run_of(generation) {
+            run.joined = true;
+            self.state.newest = self.state.newest.max(Some(checkpoint));
+        }
+    }
+
+    pub(super) fn launch_failed(
+        &mut self,
+        now: Duration,
+        generation: Generation,
+        reason: String,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(run) = self.going(generation) {
+            run.launch_failed = Some(reason.clone());
+            self.end_run(now, format!("the launch failed: {reason}"), out);
+        }
+    }
+
+    pub(super) fn step_lost(&mut self, now: Duration, generation: Generation, reason: String, out: &mut Vec<Action>) {
+        if let Some(run) = self.going(generation) {
+            run.step_lost = Some(reason.clone());
+            self.end_run(now, format!("the step cannot be followed: {reason}"), out);
+        }
+    }
+
+    pub(super) fn hang(&mut self, now: Duration, generation: Generation, what: String, out: &mut Vec<Action>) {
+        if let Some(run) = self.going(generation) {
+            run.hang = Some(what.clone());
+            self.end_run(now, format!("the application hangs: {what}"), out);
+        }
+    }
+
+    pub(super) fn rank_exited(
+        &mut self,
+        now: Duration,
+        generation: Generation,
+        rank: Rank,
+        end: RankEnd,
+        out: &mut Vec<Action>,
+    ) {
+        if rank.0 >= self.config.ranks {
+            return;
+        }
+        let well = self.config.meaning(end) == ExitAction::Finished;
+        let Some(run) = self.going(generation) else {
+            return;
+        };
+        if run.ended.contains_key(&rank) {
+            return;
+        }
+        run.ended.insert(rank, end);
+        if !well && end != RankEnd::Unknown {
+            run.failure = Some((Some(rank), end));
+            return self.end_run(now, format!("rank {rank} ended with {end}"), out);
+        }
+        // Whether a rank that nobody saw go failed or was done, the leader may know.
+        let doubtful = end == RankEnd::Unknown && !run.expects_end() && run.doubt.is_none();
+        if doubtful {
+            run.doubt = Some(now);
+        }
+        if self.state.run.as_ref().is_some_and(|run| run.all_ended(&self.config)) {
+            self.end_run(now, "all ranks ended".to_owned(), out);
+        } else if doubtful && let Some(leader) = self.leader() {
+            out.push(Action::PollNow { to: vec![self.name(leader)] });
+        }
+    }
+
+    /// The leader answered: was the rank that nobody saw go supposed to?
+    pub(super) fn settle_doubt(&mut self, now: Duration, position: u32, sent: Duration, out: &mut Vec<Action>) {
+        if self.state.phase != Phase::Running || self.leader() != Some(position) {
+            return;
+        }
+        let Some(run) = self.state.run.as_mut() else {
+            return;
+        };
+        if run.doubt.is_some_and(|since| sent >= since) {
+            run.doubt = None;
+            if !run.expects_end() {
+                self.end_run(now, "a rank is gone".to_owned(), out);
+            }
+        }
+    }
+
+    pub(super) fn step_ended(&mut self, now: Duration, generation: Generation, end: RankEnd, out: &mut Vec<Action>) {
+        let well = self.config.meaning(end) == ExitAction::Finished;
+        let Some(run) = self.going(generation) else {
+            return;
+        };
+        run.step_ended = Some(end);
+        if !well && end != RankEnd::Unknown && run.failure.is_none() {
+            run.failure = Some((None, end));
+        }
+        self.end_run(now, format!("the launcher ended with {end}"), out);
+    }
+
+    /// Ends the generation: its ranks are killed on every node of the run, at once; the verdict waits until every one of them
+    /// was heard of.
+    pub(super) fn end_run(&mut self, now: Duration, seen: String, out: &mut Vec<Action>) {
+        let Some(run) = &self.state.run else { return };
+        let generation = run.generation;
+        let step_is_over = run.step_ended.is_some() || run.launch_failed.is_some();
+        self.record(LogEvent::GenerationEnding { generation, seen: seen.clone() }, out);
+        let nodes = (0u32..).zip(&self.used).zip(&self.state.nodes);
+        let left = nodes.filter(|((_, used), node)| **used && !node.is_down()).map(|((position, _), _)| position);
+        let left: std::collections::BTreeSet<u32> = left.collect();
+        let to = self.names_of(left.iter().copied().filter(|at| self.state.nodes[*at as usize].is_healthy()));
+        if !to.is_empty() {
+            out.push(Action::KillRanks { generation, to: to.clone(), reason: seen });
+        }
+        if !step_is_over {
+            out.push(Action::CancelStep { generation });
+        }
+        if !to.is_empty() {
+            out.push(Action::PollNow { to });
+        }
+        self.state.phase = Phase::Ending { since: now, unkilled: left.clone(), unheard: left };
+        self.advance(now, out);
+    }
+
+    pub(super) fn ranks_killed(
+        &mut self,
+        now: Duration,
+        name: &NodeName,
+        generation: Generation,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(position) = self.position(name) else {
+            return;
+        };
+        let current = self.generation();
+        if self.heard(now, position)
+            && let Phase::Ending { unkilled, .. } = &mut self.state.phase
+            && generation >= current
+            && unkilled.remove(&position)
+        {
+            self.advance(now, out);
+        }
+    }
+
+    /// Every node of the run was heard of or is down: says why the generation ended, and what follows.
+    pub(super) fn conclude(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let Some(run) = self.state.run.take() else {
+            return;
+        };
+        let cause = run.cause(&self.config);
+        let newest = self.state.newest;
+        self.state.without_progress = match newest > run.newest_before {
+            true => 0,
+            false => self.state.without_progress.saturating_add(1),
+        };
+        if let Some(past) = self.state.history.last_mut() {
+            past.ended = Some(Verdict { reason: cause.clone(), at: now });
+            past.newest = newest;
+        }
+        let ended = LogEvent::GenerationEnded {
+            generation: run.generation,
+            cause: cause.clone(),
+            newest,
+            without_progress: self.state.without_progress,
+        };
+        self.record(ended, out);
+        match stop_after(&self.config, &self.state, &run, &cause, now) {
+            Some(reason) => self.stop(now, reason, out),
+            None if self.config.settle.is_zero() => {
+                self.state.phase = Phase::Gathering;
+                self.advance(now, out);
+            }
+            None => {
+                self.state.phase = Phase::AskingHalt { before: Before::Settling };
+                out.push(Action::AskHalt);
+            }
+        }
+    }
+
+    pub(super) fn signalled(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
+        let at_once = self.state.signal.is_some();
+        self.record(LogEvent::Signal { name: name.clone(), at_once }, out);
+        if at_once {
+            return self.end_at_once(now, name, out);
+        }
+        self.state.signal = Some(name.clone());
+        if self.before_launch() {
+            return self.stop(now, StopReason::Signal { name }, out);
+        }
+        if let Some(run) = &mut self.state.run {
+            run.signal = Some(name.clone());
+        }
+        if self.state.phase == Phase::Running {
+            self.end_run(now, format!("halted by {name}"), out);
+        }
+    }
+
+    /// The second signal: everything ends now, drained or not. What is in cache stays there.
+    fn end_at_once(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
+        if let Some(generation) = self.state.run.as_ref().map(|run| run.generation) {
+            let to = self.names_of(self.healthy_nodes().filter(|at| self.used[*at as usize]));
+            out.push(Action::KillRanks { generation, to, reason: format!("{name}, the second signal") });
+            out.push(Action::CancelStep { generation });
+        }
+        if self.state.stop.is_none() {
+            self.state.stop = Some(Verdict { reason: StopReason::Signal { name }, at: now });
+        }
+        self.finish(None, out);
+    }
+
+    /// The loop is over; the drain comes next.
+    pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
+        self.record(LogEvent::Stopping { reason: reason.clone() }, out);
+        self.state.stop = Some(Verdict { reason, at: now });
+        self.state.phase = Phase::Stopping;
+        self.advance(now, out);
+    }
+
+    pub(super) fn drain(&mut self, _now: Duration, out: &mut Vec<Action>) {
+        let Some(stop) = &self.state.stop else { return };
+        if self.healthy == 0 {
+            return self.finish(None, out);
+        }
+        let stop = stop.reason.clone();
+        let (healthy, down) = (0u32..).zip(&self.state.nodes).partition::<Vec<_>, _>(|(_, node)| node.is_healthy());
+        let names = |nodes: Vec<(u32, _)>| self.names_of(nodes.into_iter().map(|(position, _)| position));
+        out.push(Action::Drain { stop, healthy: names(healthy), down: names(down) });
+        self.state.phase = Phase::Draining;
+    }
+
+    pub(super) fn drained(&mut self, _now: Duration, result: DrainResult, out: &mut Vec<Action>) {
+        if self.state.phase == Phase::Draining {
+            self.record(LogEvent::Drained { result: result.clone() }, out);
+            self.finish(Some(result), out);
+        }
+    }
+
+    fn finish(&mut self, drain: Option<DrainResult>, out: &mut Vec<Action>) {
+        let Some(stop) = self.state.stop.clone() else {
+            return;
+        };
+        let outcome = Outcome {
+            stop,
+            drain: drain.clone(),
+            generation: self.state.generation,
+            launches: self.state.launches,
+            newest: self.state.newest,
+        };
+        self.record(LogEvent::finished(&outcome), out);
+        self.end_agents(out);
+        self.state.drain = drain;
+        self.state.outcome = Some(outcome.clone());
+        self.state.phase = Phase::Finished;
+        self.state.next_check = None;
+        out.push(Action::Finish(outcome));
+    }
+
+    /// Ends every agent that may be alive, on nodes that failed a health test too.
+    pub(super) fn end_agents(&self, out: &mut Vec<Action>) {
+        let nodes = (0u32..).zip(&self.state.nodes);
+        let left = nodes.filter(|(_, node)| !matches!(node.status, Status::Down { agent_left: false, .. }));
+        let to = self.names_of(left.map(|(position, _)| position));
+        if !to.is_empty() {
+            out.push(Action::StopAgents { to });
+        }
+    }
+}

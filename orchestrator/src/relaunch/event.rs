@@ -1,0 +1,179 @@
+//! What happens to the relaunch loop.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+
+use super::outcome::DrainResult;
+use super::reason::{DownReason, RankEnd};
+
+/// Something that happened. Events may come in any order, twice, or too late: what is of an older generation, of a node
+/// that is down, or unknown, is ignored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An agent printed its first line. Also sent for an agent that an earlier orchestrator started and that answers.
+    AgentReady {
+        /// Its node.
+        node: NodeName,
+        /// Where it listens.
+        address: SocketAddr,
+        /// The generation whose state it found in its control directory.
+        adopted: Option<Generation>,
+    },
+    /// [`Action::StartAgent`](super::Action::StartAgent) failed, or the agent ended before its first line.
+    AgentStartFailed {
+        /// The node.
+        node: NodeName,
+        /// Why.
+        reason: String,
+        /// Surely not to be helped by trying again: the node does not exist any more, its root directory is gone, its
+        /// resource manager refuses it.
+        node_gone: bool,
+    },
+    /// The agent's process ended, its connection broke, or it missed polls. The machine asks for a restart.
+    AgentLost {
+        /// Its node.
+        node: NodeName,
+        /// What was seen.
+        reason: String,
+    },
+    /// A poll was answered.
+    PollAnswered {
+        /// By this node's agent.
+        node: NodeName,
+        /// When the poll was *sent*: an answer proves that the node lived after this moment.
+        sent: Duration,
+        /// What its health report says is wrong, if anything: a directory not writable or too small, no memory.
+        fault: Option<String>,
+    },
+    /// The resource manager says so, or the user excluded the node.
+    NodeDown {
+        /// The node.
+        node: NodeName,
+        /// Who says so.
+        reason: DownReason,
+    },
+    /// A health test failed (a site's own, say). The node is down from now on.
+    HealthFault {
+        /// The node.
+        node: NodeName,
+        /// What is wrong.
+        fault: String,
+    },
+    /// The answer to [`Action::AskHalt`](super::Action::AskHalt).
+    HaltAnswered {
+        /// The first condition that holds; `None` also if no agent could say.
+        met: Option<String>,
+    },
+    /// A halt condition was set by hand and holds.
+    HaltSet {
+        /// The condition.
+        reason: String,
+    },
+    /// No halt condition holds any more.
+    HaltCleared,
+    /// An agent accepted the generation: its older ranks are gone, its socket serves the new ones.
+    RunPrepared {
+        /// Its node.
+        node: NodeName,
+        /// The generation.
+        generation: Generation,
+    },
+    /// An agent refused the generation. The node is down from now on.
+    RunRefused {
+        /// Its node.
+        node: NodeName,
+        /// The generation.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
+    /// The launcher runs.
+    StepStarted {
+        /// The generation.
+        generation: Generation,
+    },
+    /// The launcher could not be started: no rank runs.
+    LaunchFailed {
+        /// The generation.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
+    /// A rank's process ended (as far as the launcher tells them apart).
+    RankExited {
+        /// The generation.
+        generation: Generation,
+        /// The rank.
+        rank: Rank,
+        /// How.
+        end: RankEnd,
+    },
+    /// The launcher ended: no rank is left, as far as it knows.
+    StepEnded {
+        /// The generation.
+        generation: Generation,
+        /// How; counts for the application if no rank's own end was told.
+        end: RankEnd,
+    },
+    /// After a take-over: the step of the generation cannot be followed any more ([`Action::FollowStep`](super::Action::FollowStep)).
+    StepLost {
+        /// The generation.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
+    /// The watchdog: the ranks make no progress.
+    Hang {
+        /// The generation.
+        generation: Generation,
+        /// What was seen, and for how long.
+        what: String,
+    },
+    /// Leader: all ranks are initialised.
+    Restarted {
+        /// The generation.
+        generation: Generation,
+        /// What they start from.
+        from: Option<CheckpointId>,
+    },
+    /// Leader: a checkpoint is complete.
+    CheckpointComplete {
+        /// The generation.
+        generation: Generation,
+        /// Its id.
+        checkpoint: CheckpointId,
+    },
+    /// Leader: a halt condition holds and the ranks were told to stop.
+    Halting {
+        /// The generation.
+        generation: Generation,
+        /// The condition.
+        reason: String,
+    },
+    /// Leader: the application called finalize.
+    Finalized {
+        /// The generation.
+        generation: Generation,
+    },
+    /// [`Action::KillRanks`](super::Action::KillRanks) was carried out by this node's agent.
+    RanksKilled {
+        /// Its node.
+        node: NodeName,
+        /// The generation of the request.
+        generation: Generation,
+    },
+    /// [`Action::Drain`](super::Action::Drain) ended.
+    Drained {
+        /// How.
+        result: DrainResult,
+    },
+    /// SIGTERM, SIGINT or the resource manager's warning. The first means: halt, drain, report. The second: at once.
+    Signal {
+        /// Its name.
+        name: String,
+    },
+    /// Time passed: send it when [`Machine::deadline`](super::Machine::deadline) is reached.
+    Tick,
+}

@@ -1,0 +1,168 @@
+//! What the machine knows of each node: is its agent up, being started, or is the node down.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use super::reason::{DownReason, Verdict};
+
+/// Tries to start an agent for the first time.
+const FIRST_TRIES: u32 = 3;
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Node {
+    pub status: Status,
+    /// How often its agent was restarted.
+    pub restarts: u32,
+    /// Where its agent listened last; none if it was never up.
+    pub address: Option<SocketAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub(super) enum Status {
+    Starting(Starting),
+    Healthy {
+        heard: Duration,
+    },
+    Down {
+        verdict: Verdict<DownReason>,
+        /// An agent may be alive on it: to be stopped in the end.
+        agent_left: bool,
+    },
+}
+
+/// An agent that was asked for and has not reported yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Starting {
+    /// When the last start was asked for.
+    pub asked: Duration,
+    /// Starts that failed.
+    pub failures: u32,
+    /// When to try again, after a failure.
+    pub retry: Option<Duration>,
+    /// Why the last start failed.
+    pub failure: Option<String>,
+    /// Set if it was up before.
+    pub lost: Option<Lost>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lost {
+    /// When it was last heard of.
+    pub heard: Duration,
+    /// What was seen.
+    pub reason: String,
+}
+
+/// What is due on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The agent has been silent for too long: restart it.
+    Silent,
+    /// Start it again after a failure.
+    Retry,
+    /// The node is down.
+    Down(DownReason),
+}
+
+impl Starting {
+    pub fn first(now: Duration) -> Self {
+        Starting { asked: now, failures: 0, retry: None, failure: None, lost: None }
+    }
+
+    pub fn again(now: Duration, lost: Lost) -> Self {
+        Starting { lost: Some(lost), ..Starting::first(now) }
+    }
+
+    /// When the wait for the agent ends: a first start has its own limit; a restart has until the silence is long enough, and
+    /// in any case the time that a restart may take.
+    fn limit(&self, config: &Config) -> Duration {
+        match &self.lost {
+            None => self.asked.saturating_add(config.start_within),
+            Some(lost) => {
+                lost.heard.saturating_add(config.down_after).max(self.asked.saturating_add(config.restart_within))
+            }
+        }
+    }
+
+    fn verdict(&self, config: &Config) -> DownReason {
+        match &self.lost {
+            None => DownReason::AgentNotStarted {
+                reason: self
+                    .failure
+                    .clone()
+                    .unwrap_or_else(|| format!("it did not report within {:?}", config.start_within)),
+            },
+            Some(lost) => DownReason::AgentSilent {
+                reason: lost.reason.clone(),
+                restart: self
+                    .failure
+                    .clone()
+                    .unwrap_or_else(|| format!("it did not report within {:?}", config.restart_within)),
+            },
+        }
+    }
+
+    /// A start failed: try again later, or give the node up.
+    pub fn failed(&mut self, now: Duration, reason: String, node_gone: bool, config: &Config) -> Option<DownReason> {
+        self.failures += 1;
+        self.failure = Some(reason);
+        let exhausted = match &self.lost {
+            None => self.failures >= FIRST_TRIES,
+            Some(lost) => now >= lost.heard.saturating_add(config.down_after),
+        };
+        if node_gone || exhausted {
+            return Some(self.verdict(config));
+        }
+        let pause = match &self.lost {
+            None => config.down_after,
+            Some(_) => config.down_after / 4,
+        };
+        self.retry = Some(now.saturating_add(pause.max(Duration::from_millis(20))));
+        None
+    }
+}
+
+impl Node {
+    pub fn new() -> Self {
+        Node { status: Status::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
+    }
+
+    pub fn is_healthy(&self) -> bool {
+        matches!(self.status, Status::Healthy { .. })
+    }
+
+    pub fn is_starting(&self) -> bool {
+        matches!(self.status, Status::Starting(_))
+    }
+
+    pub fn is_down(&self) -> bool {
+        matches!(self.status, Status::Down { .. })
+    }
+
+    /// When something is due on this node.
+    pub fn timer(&self, config: &Config) -> Option<Duration> {
+        match &self.status {
+            Status::Down { .. } => None,
+            Status::Healthy { heard } => Some(heard.saturating_add(config.down_after)),
+            Status::Starting(starting) => Some(starting.retry.unwrap_or_else(|| starting.limit(config))),
+        }
+    }
+
+    /// What is due on this node now.
+    pub fn due(&self, now: Duration, config: &Config) -> Option<Due> {
+        if self.timer(config)? > now {
+            return None;
+        }
+        match &self.status {
+            Status::Down { .. } => None,
+            Status::Healthy { .. } => Some(Due::Silent),
+            Status::Starting(starting) if starting.retry.is_some() => Some(Due::Retry),
+            Status::Starting(starting) => Some(Due::Down(starting.verdict(config))),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The end of the loop, and its exit code.
+
+use std::fmt;
+
+use holdfast_wire::{CheckpointId, Generation};
+use serde::{Deserialize, Serialize};
+
+use super::reason::{EndCause, StopReason, Verdict};
+use crate::exit;
+
+/// How the drain went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "drain", rename_all = "snake_case")]
+pub enum DrainResult {
+    /// There was nothing to drain: no dataset in cache, or all are on the prefix directory.
+    Nothing,
+    /// A dataset is complete on the prefix directory and current.
+    Complete {
+        /// It.
+        checkpoint: CheckpointId,
+    },
+    /// No dataset could be completed; what there is of this one is recorded as incomplete, and an older one, if there is one,
+    /// stays current.
+    Incomplete {
+        /// It.
+        checkpoint: CheckpointId,
+        /// What is missing.
+        reason: String,
+    },
+    /// The drain could not be carried out.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How it all ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Why the loop stopped, and when.
+    pub stop: Verdict<StopReason>,
+    /// How the drain went; `None` if it was cut short by a second signal, or if no node was left to drain.
+    pub drain: Option<DrainResult>,
+    /// The last generation.
+    pub generation: Generation,
+    /// Generations that were launched.
+    pub launches: u32,
+    /// The newest checkpoint that was complete in cache.
+    pub newest: Option<CheckpointId>,
+}
+
+impl Outcome {
+    /// The exit code of `holdfast run`: see [`crate::exit`].
+    ///
+    /// A dataset that could not be drained is data lost: it turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
+    /// [`exit::DAMAGED_DATA`], so that a chain of batch jobs stops there and a person looks.
+    pub fn exit_code(&self) -> u8 {
+        let code = match &self.stop.reason {
+            StopReason::Finished => exit::FINISHED,
+            StopReason::Halted { .. }
+            | StopReason::Signal { .. }
+            | StopReason::TimeLimit
+            | StopReason::TooFewNodes { .. }
+            | StopReason::OwnNodeDown { .. } => exit::NOT_FINISHED,
+            StopReason::AttemptsUsed { last, .. } => match last {
+                // Both would most likely come again in the next allocation.
+                EndCause::Application { .. } | EndCause::Hang { .. } => exit::APPLICATION_ERROR,
+                EndCause::LaunchFailed { .. } => exit::UNAVAILABLE,
+                _ => exit::NOT_FINISHED,
+            },
+            StopReason::NoProgress { last: EndCause::LaunchFailed { .. }, .. } => exit::UNAVAILABLE,
+            StopReason::NoProgress { .. } => exit::NO_PROGRESS,
+            StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => exit::APPLICATION_ERROR,
+            StopReason::NoAgents { .. } => exit::UNAVAILABLE,
+        };
+        let lost = matches!(self.drain, Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }));
+        match code {
+            exit::FINISHED | exit::NOT_FINISHED if lost => exit::DAMAGED_DATA,
+            code => code,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stop.reason.fmt(f)?;
+        match &self.drain {
+            None => Ok(()),
+            Some(DrainResult::Nothing) => f.write_str("; nothing was to be drained"),
+            Some(DrainResult::Complete { checkpoint }) => {
+                write!(f, "; checkpoint {checkpoint} is complete in the prefix directory")
+            }
+            Some(DrainResult::Incomplete { checkpoint, reason }) => {
+                write!(f, "; checkpoint {checkpoint} could not be completed in the prefix directory: {reason}")
+            }
+            Some(DrainResult::Failed { reason }) => write!(f, "; the drain failed: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which rank goes where (DESIGN §5.5): survivors keep their ranks, spares take the lost ones, so that only the files of
+//! lost ranks have to be moved or rebuilt.
+
+use std::collections::BTreeSet;
+
+use holdfast_wire::run::RunNode;
+use holdfast_wire::{NodeName, Rank};
+use serde::{Deserialize, Serialize};
+
+/// Who runs where in a generation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Every healthy node in allocation order, spares (without ranks) included.
+    pub nodes: Vec<RunNode>,
+    /// The agent where collectives gather: that of the first node with ranks.
+    pub leader: NodeName,
+}
+
+// Every field is compared exactly: `RunNode` has no floating point.
+impl Eq for Placement {}
+
+impl Placement {
+    /// The nodes that have ranks.
+    pub fn used(&self) -> impl Iterator<Item = &RunNode> {
+        self.nodes.iter().filter(|node| !node.ranks.is_empty())
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.nodes.iter().map(|node| node.ranks.len() as u32).sum()
+    }
+
+    /// The node of a rank.
+    pub fn home(&self, rank: Rank) -> Option<&RunNode> {
+        self.nodes.iter().find(|node| node.ranks.contains(&rank))
+    }
+}
+
+/// The home of every rank, as a position in the allocation.
+pub(super) type Homes = Vec<u32>;
+
+/// What a placement has to respect.
+pub(super) struct Demand {
+    /// Ranks in all.
+    pub ranks: u32,
+    /// Ranks of a node when there are nodes enough.
+    pub ranks_per_node: u32,
+    /// Nodes to use, at most.
+    pub nodes: u32,
+}
+
+/// Finds a home for every rank on the nodes that `usable` says yes to; `before` is empty for the first generation. `None` if
+/// no node is usable.
+///
+/// The ranks of a lost node stay together and go to the first spare in allocation order. When the spares are used up, they
+/// are spread, one by one, over the nodes with the fewest ranks.
+pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<Homes> {
+    let usable_nodes = || (0u32..).zip(usable).filter(|(_, yes)| **yes).map(|(node, _)| node);
+    usable_nodes().next()?;
+    let mut homes: Vec<Option<u32>> = vec![None; demand.ranks as usize];
+    let mut lost: Vec<Vec<usize>> = Vec::new();
+    let mut load = vec![0u32; usable.len()];
+    if before.is_empty() {
+        let all: Vec<usize> = (0..homes.len()).collect();
+        lost.extend(all.chunks(demand.ranks_per_node.max(1) as usize).map(<[usize]>::to_vec));
+    } else {
+        let mut by_node: std::collections::BTreeMap<u32, Vec<usize>> = std::collections::BTreeMap::new();
+        for (rank, &node) in before.iter().enumerate().take(homes.len()) {
+            if usable.get(node as usize).copied().unwrap_or(false) {
+                homes[rank] = Some(node);
+                load[node as usize] += 1;
+            } else {
+                by_node.entry(node).or_default().push(rank);
+            }
+        }
+        lost.extend(by_node.into_values());
+    }
+    let used = load.iter().filter(|ranks| **ranks > 0).count();
+    let free = (demand.nodes.max(1) as usize).saturating_sub(used);
+    let mut spares = usable_nodes().filter(|node| load[*node as usize] == 0).take(free).collect::<Vec<_>>().into_iter();
+    let mut homeless = Vec::new();
+    for block in lost {
+        match spares.next() {
+            Some(node) => {
+                load[node as usize] += block.len() as u32;
+                block.iter().for_each(|rank| homes[*rank] = Some(node));
+            }
+            None => homeless.extend(block),
+        }
+    }
+    let mut lightest: BTreeSet<(u32, u32)> =
+        usable_nodes().filter(|node| load[*node as usize] > 0).map(|node| (load[node as usize], node)).collect();
+    for rank in homeless {
+        let (ranks, node) = lightest.pop_first()?;
+        homes[rank] = Some(node);
+        lightest.insert((ranks + 1, node));
+    }
+    homes.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEMAND: Demand = Demand { ranks: 4, ranks_per_node: 1, nodes: 4 };
+
+    #[test]
+    fn the_first_run_takes_the_first_healthy_nodes_in_allocation_order() {
+        let usable = [true, false, true, true, true, true];
+        assert_eq!(place(&DEMAND, &[], &usable), Some(vec![0, 2, 3, 4]));
+    }
+
+    #[test]
+    fn the_last_node_may_have_fewer_ranks() {
+        let demand = Demand { ranks: 7, ranks_per_node: 3, nodes: 3 };
+        assert_eq!(place(&demand, &[], &[true; 4]), Some(vec![0, 0, 0, 1, 1, 1, 2]));
+    }
+
+    #[test]
+    fn survivors_keep_their_ranks_and_the_first_spare_takes_the_lost_ones_together() {
+        let demand = Demand { ranks: 6, ranks_per_node: 2, nodes: 3 };
+        let usable = [true, false, true, false, true, true];
+        assert_eq!(place(&demand, &[0, 0, 1, 1, 2, 2], &usable), Some(vec![0, 0, 4, 4, 2, 2]));
+    }
+
+    #[test]
+    fn a_spare_before_the_first_used_node_is_taken_first() {
+        assert_eq!(place(&DEMAND, &[1, 2, 3, 4], &[true, true, false, true, true, true]), Some(vec![1, 0, 3, 4]));
+    }
+
+    #[test]
+    fn without_spares_lost_ranks_are_spread_over_the_least_loaded_nodes() {
+        let demand = Demand { ranks: 6, ranks_per_node: 2, nodes: 3 };
+        assert_eq!(place(&demand, &[0, 0, 1, 1, 2, 2], &[true, false, true]), Some(vec![0, 0, 0, 2, 2, 2]));
+        assert_eq!(place(&demand, &[], &[true, false, true]), Some(vec![0, 0, 2, 2, 0, 2]));
+    }
+
+    #[test]
+    fn nothing_can_be_placed_on_no_node() {
+        assert_eq!(place(&DEMAND, &[], &[false, false]), None);
+        assert_eq!(place(&DEMAND, &[0, 1, 0, 1], &[false, false]), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Relaunch or stop: what follows from the end of a generation.
+
+use std::time::Duration;
+
+use super::classify::Run;
+use super::config::{Config, ExitAction};
+use super::reason::{EndCause, StopReason};
+use super::snapshot::Snapshot;
+
+/// Why the loop stops after a generation that ended like this; `None`: it goes on.
+pub(super) fn stop_after(
+    config: &Config,
+    state: &Snapshot,
+    run: &Run,
+    cause: &EndCause,
+    now: Duration,
+) -> Option<StopReason> {
+    match cause {
+        cause if cause.is_finished() => return Some(StopReason::Finished),
+        EndCause::Halted { reason } if run.signal.is_none() => {
+            return Some(StopReason::Halted { reason: reason.clone() });
+        }
+        EndCause::TimeLimit => return Some(StopReason::TimeLimit),
+        EndCause::Application { rank, end } if config.meaning(*end) == ExitAction::Stop => {
+            return Some(StopReason::ApplicationError { rank: *rank, end: *end });
+        }
+        // It told us that it is done; it would only tell us again.
+        EndCause::Application { rank, end } if run.finalized => {
+            return Some(StopReason::FailedAfterFinalize { rank: *rank, end: *end });
+        }
+        _ => {}
+    }
+    if let Some(name) = run.signal.as_ref().or(state.signal.as_ref()) {
+        return Some(StopReason::Signal { name: name.clone() });
+    }
+    if let Some(reason) = state.halt.as_ref().or(run.halting.as_ref()) {
+        return Some(StopReason::Halted { reason: reason.clone() });
+    }
+    if config.launch_until().is_some_and(|limit| now >= limit) {
+        return Some(StopReason::TimeLimit);
+    }
+    if state.without_progress >= config.no_progress_limit.max(1) {
+        return Some(StopReason::NoProgress {
+            generations: state.without_progress,
+            checkpoint: state.newest,
+            last: cause.clone(),
+        });
+    }
+    if state.launches > config.attempts {
+        return Some(StopReason::AttemptsUsed { attempts: config.attempts, last: cause.clone() });
+    }
+    None
+}

@@ -1,0 +1,259 @@
+//! On the way to a launch: agents gathered, halt files asked, ranks placed, the generation prepared, launched.
+
+use std::time::Duration;
+
+use holdfast_wire::{Generation, NodeName};
+
+use super::action::Action;
+use super::classify::Run;
+use super::machine::Machine;
+use super::nodes::{Starting, Status};
+use super::placement::{Demand, place};
+use super::reason::{DownReason, StopReason};
+use super::record::LogEvent;
+use super::snapshot::{Before, PastGeneration, Phase};
+
+impl Machine {
+    /// The nodes that a launch needs.
+    fn needed(&self) -> u32 {
+        self.config.min_nodes.max(1)
+    }
+
+    /// Why nothing can be launched any more.
+    fn obstacle(&self, now: Duration) -> Option<StopReason> {
+        if let Some(name) = &self.state.signal {
+            return Some(StopReason::Signal { name: name.clone() });
+        }
+        if let Some(reason) = &self.state.halt {
+            return Some(StopReason::Halted { reason: reason.clone() });
+        }
+        if self.config.launch_until().is_some_and(|limit| now >= limit) {
+            return Some(StopReason::TimeLimit);
+        }
+        let own = self.config.own_node.as_ref().and_then(|node| self.position(node));
+        if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
+            return Some(StopReason::OwnNodeDown { node: self.name(own) });
+        }
+        let left = self.starting + self.healthy;
+        if left >= self.needed() {
+            return None;
+        }
+        if self.state.nodes.iter().all(|node| node.address.is_none()) {
+            // Not one agent is up yet: whether the nodes or something that all need is at fault, the rest will show.
+            if left > 0 {
+                return None;
+            }
+            let first = self.state.nodes.iter().find_map(|node| match &node.status {
+                Status::Down { verdict, .. } => Some(verdict.reason.to_string()),
+                _ => None,
+            });
+            return Some(StopReason::NoAgents {
+                reason: first.unwrap_or_else(|| "the allocation has no nodes".into()),
+            });
+        }
+        Some(StopReason::TooFewNodes { healthy: left, needed: self.needed() })
+    }
+
+    /// All agents settled? Then the halt files come next.
+    pub(super) fn gather(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if let Some(reason) = self.obstacle(now) {
+            self.stop(now, reason, out);
+        } else if self.starting == 0 {
+            self.state.phase = Phase::AskingHalt { before: Before::Launching };
+            out.push(Action::AskHalt);
+        }
+    }
+
+    pub(super) fn halt_answered(&mut self, now: Duration, met: Option<String>, out: &mut Vec<Action>) {
+        let Phase::AskingHalt { before } = self.state.phase else {
+            return;
+        };
+        if let Some(reason) = met {
+            return self.halt_set(now, reason, out);
+        }
+        match before {
+            Before::Settling => {
+                self.state.phase = Phase::Settling { until: now.saturating_add(self.config.settle) };
+            }
+            // Nodes may have gone down since they were counted.
+            Before::Launching => match self.obstacle(now) {
+                Some(reason) => self.stop(now, reason, out),
+                None if self.starting > 0 => self.state.phase = Phase::Gathering,
+                None => self.prepare(now, out),
+            },
+        }
+    }
+
+    pub(super) fn halt_set(&mut self, now: Duration, reason: String, out: &mut Vec<Action>) {
+        if self.state.halt.as_ref() != Some(&reason) {
+            self.record(LogEvent::HaltSet { reason: reason.clone() }, out);
+        }
+        self.state.halt = Some(reason.clone());
+        if self.before_launch() {
+            self.stop(now, StopReason::Halted { reason }, out);
+        }
+    }
+
+    pub(super) fn halt_cleared(&mut self, out: &mut Vec<Action>) {
+        let told = self.state.run.as_mut().and_then(|run| run.halting.take());
+        if self.state.halt.take().or(told).is_some() {
+            self.record(LogEvent::HaltCleared, out);
+        }
+    }
+
+    /// True while no ranks run and the loop has not stopped.
+    pub(super) fn before_launch(&self) -> bool {
+        use Phase::{AskingHalt, Gathering, Preparing, Settling};
+        matches!(self.state.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing { .. })
+    }
+
+    fn prepare(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let demand = Demand {
+            ranks: self.config.ranks,
+            ranks_per_node: self.config.ranks_per_node,
+            nodes: self.config.nodes_needed,
+        };
+        let usable: Vec<bool> = self.state.nodes.iter().map(|node| node.is_healthy()).collect();
+        let Some(homes) = place(&demand, &self.state.homes, &usable) else {
+            let reason = StopReason::TooFewNodes { healthy: self.healthy, needed: self.needed() };
+            return self.stop(now, reason, out);
+        };
+        let before = self.state.homes.iter().zip(&homes).zip(0u32..);
+        let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| holdfast_wire::Rank(rank)).collect();
+        self.state.homes = homes;
+        self.note_homes();
+        self.state.generation = self.state.generation.next();
+        let generation = self.state.generation;
+        let used: Vec<u32> =
+            (0u32..).zip(&self.used).filter(|(_, used)| **used).map(|(position, _)| position).collect();
+        let spares = self.healthy - used.len() as u32;
+        self.record(LogEvent::GenerationPlaced { generation, nodes: self.names_of(used), spares, moved }, out);
+        self.state.phase = Phase::Preparing { waiting: self.healthy_nodes().collect() };
+        let to = self.names_of(self.healthy_nodes());
+        out.push(Action::Prepare { generation, placement: self.placed(), to });
+    }
+
+    pub(super) fn run_prepared(
+        &mut self,
+        now: Duration,
+        name: &NodeName,
+        generation: Generation,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(position) = self.position(name) else {
+            return;
+        };
+        let current = self.state.generation;
+        if self.heard(now, position)
+            && let Phase::Preparing { waiting } = &mut self.state.phase
+            && generation == current
+            && waiting.remove(&position)
+        {
+            self.advance(now, out);
+        }
+    }
+
+    pub(super) fn run_refused(
+        &mut self,
+        now: Duration,
+        name: &NodeName,
+        generation: Generation,
+        reason: String,
+        out: &mut Vec<Action>,
+    ) {
+        // A refusal of an older generation is what we want of it.
+        if generation == self.generation() && !self.is_over() {
+            self.node_down(now, name, DownReason::Refused { reason }, out);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state.phase, Phase::Stopping | Phase::Draining | Phase::Finished)
+    }
+
+    pub(super) fn launch(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if let Some(reason) = self.obstacle(now) {
+            return self.stop(now, reason, out);
+        }
+        let generation = self.state.generation;
+        let relaunches = self.state.launches;
+        self.state.launches += 1;
+        self.state.run = Some(Run::new(generation, now, self.state.newest));
+        self.state.history.push(PastGeneration { generation, launched: now, ended: None, newest: None });
+        self.state.phase = Phase::Running;
+        self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
+        out.push(Action::Launch { generation, placement: self.placed() });
+    }
+
+    /// What the clock alone brings about.
+    pub(super) fn check_clock(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let over = |limit: Option<Duration>| limit.is_some_and(|limit| now >= limit);
+        if self.before_launch() && over(self.config.launch_until()) {
+            self.stop(now, StopReason::TimeLimit, out);
+        } else if self.state.phase == Phase::Running && over(self.config.run_until()) {
+            if let Some(run) = self.state.run.as_mut() {
+                run.time_limit = true;
+            }
+            self.end_run(now, "the allocation is about to end".to_owned(), out);
+        } else if let Phase::Settling { until } = self.state.phase
+            && now >= until
+        {
+            self.state.phase = Phase::Gathering;
+            self.advance(now, out);
+        }
+    }
+
+    /// Asks again for everything that was under way when an earlier orchestrator died.
+    pub(super) fn take_over(&mut self, now: Duration, out: &mut Vec<Action>) {
+        self.record(LogEvent::TookOver { generation: self.generation() }, out);
+        // The first signal to this process is a first one again.
+        self.state.signal = None;
+        for position in 0..self.state.nodes.len() as u32 {
+            if let Status::Starting(starting) = &mut self.state.nodes[position as usize].status {
+                *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };
+                if let Some(lost) = &mut starting.lost {
+                    lost.heard = now;
+                }
+                out.push(Action::StartAgent { node: self.name(position) });
+            }
+            self.heard(now, position);
+        }
+        self.state.next_check = Some(now);
+        let generation = self.generation();
+        match &self.state.phase {
+            Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => self.advance(now, out),
+            Phase::AskingHalt { .. } => out.push(Action::AskHalt),
+            Phase::Preparing { .. } => {
+                let waiting = (0..self.state.nodes.len() as u32).filter(|at| !self.state.nodes[*at as usize].is_down());
+                self.state.phase = Phase::Preparing { waiting: waiting.collect() };
+                let to = self.names_of(self.healthy_nodes());
+                out.push(Action::Prepare { generation, placement: self.placed(), to });
+                self.advance(now, out);
+            }
+            Phase::Running if self.state.run.as_ref().is_some_and(|run| run.started) => {
+                out.push(Action::FollowStep { generation, placement: self.placed() });
+            }
+            Phase::Running => {
+                let reason = "it is not known whether it was launched".to_owned();
+                self.step_lost(now, generation, reason, out);
+            }
+            Phase::Ending { unkilled, unheard, .. } => {
+                let up = |position: &&u32| self.state.nodes[**position as usize].is_healthy();
+                let to = self.names_of(unkilled.iter().filter(up).copied());
+                let unheard = self.names_of(unheard.iter().filter(up).copied());
+                let reason = "the generation is over".to_owned();
+                out.push(Action::KillRanks { generation, to, reason });
+                out.push(Action::CancelStep { generation });
+                out.push(Action::PollNow { to: unheard });
+                self.advance(now, out);
+            }
+            Phase::Draining => self.drain(now, out),
+            Phase::Finished => {
+                if let Some(outcome) = self.state.outcome.clone() {
+                    self.end_agents(out);
+                    out.push(Action::Finish(outcome));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Events in any order, also such as no driver would send.
+
+use std::time::Duration;
+
+use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+use proptest::prelude::*;
+
+use super::simulation::Dice;
+use super::world::{address, config, ms, name};
+use crate::relaunch::*;
+
+fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Event {
+    let node = match dice.below(30) {
+        0 => NodeName::new("stranger"),
+        _ => name(dice.below(6) as usize),
+    };
+    let at = match node.as_str() {
+        "stranger" => address(&name(7), 1),
+        _ => address(&node, dice.below(2) as u16),
+    };
+    let current = machine.generation();
+    let generation = if dice.percent(85) { current } else { Generation(dice.below(5)) };
+    let rank = Rank(dice.below(5) as u32);
+    let reason = String::from("because");
+    let end = [RankEnd::SUCCESS, RankEnd::SUCCESS, RankEnd::Code(3), RankEnd::Signal(9), RankEnd::Unknown];
+    let end = end[dice.below(5) as usize];
+    match dice.below(60) {
+        0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
+        12 => Event::AgentStartFailed { node, reason, node_gone: dice.percent(30) },
+        13 => Event::AgentLost { node, reason },
+        14..=21 => Event::PollAnswered { node, sent: now, fault: dice.percent(2).then_some(reason) },
+        22 if dice.percent(20) => Event::NodeDown { node, reason: DownReason::Excluded },
+        23 if dice.percent(20) => Event::HealthFault { node, fault: reason },
+        24..=27 => Event::HaltAnswered { met: dice.percent(3).then_some(reason) },
+        28 if dice.percent(10) => Event::HaltSet { reason },
+        29 => Event::HaltCleared,
+        30..=38 => Event::RunPrepared { node, generation },
+        39 if dice.percent(10) => Event::RunRefused { node, generation, reason },
+        40..=47 => Event::RanksKilled { node, generation },
+        48 => Event::StepStarted { generation },
+        49 if dice.percent(30) => Event::LaunchFailed { generation, reason },
+        50 | 51 => Event::RankExited { generation, rank, end },
+        52 => Event::StepEnded { generation, end },
+        53 if dice.percent(30) => Event::StepLost { generation, reason },
+        54 => Event::Restarted { generation, from: dice.percent(50).then_some(CheckpointId(dice.below(9))) },
+        55 => Event::CheckpointComplete { generation, checkpoint: CheckpointId(dice.below(9)) },
+        56 if dice.percent(20) => Event::Finalized { generation },
+        57 if dice.percent(20) => Event::Halting { generation, reason },
+        58 if dice.percent(10) => Event::Signal { name: reason },
+        59 => Event::Drained { result: DrainResult::Nothing },
+        _ => Event::Tick,
+    }
+}
+
+fn restored(machine: &Machine) -> Machine {
+    let text = serde_json::to_string(&machine.snapshot()).unwrap();
+    Machine::restore(machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn a_machine_restored_from_its_snapshot_goes_on_as_if_it_had_never_died(seed: u64) {
+        let mut dice = Dice(seed);
+        let mut machine = Machine::new(Config { min_nodes: 2, settle: ms(dice.below(2) * 500), ..config(6, 4) });
+        let mut twin = machine.clone();
+        let mut now = Duration::ZERO;
+        prop_assert_eq!(machine.begin(now), twin.begin(now));
+        for _ in 0..400 {
+            now += ms(dice.below(60));
+            let event = anything(&mut dice, &machine, now);
+            let actions = machine.handle(now, event.clone());
+            prop_assert_eq!(&actions, &twin.handle(now, event));
+            prop_assert_eq!(machine.snapshot(), twin.snapshot());
+            prop_assert_eq!(machine.deadline(), twin.deadline());
+            prop_assert_eq!(machine.explain(), twin.explain());
+            if dice.percent(10) {
+                twin = restored(&machine);
+            }
+        }
+    }
+
+    #[test]
+    fn no_order_of_events_makes_the_loop_launch_twice_at_once_or_end_twice(seed: u64) {
+        let mut dice = Dice(seed);
+        let mut machine = Machine::new(Config { min_nodes: 2, ..config(6, 4) });
+        let mut now = Duration::ZERO;
+        let (mut ends, mut open) = (0, false);
+        let mut actions = machine.begin(now);
+        for _ in 0..600 {
+            for action in &actions {
+                match action {
+                    Action::Launch { .. } => prop_assert!(!std::mem::replace(&mut open, true)),
+                    Action::Record(LogEvent::GenerationEnded { .. }) => open = false,
+                    Action::Finish(_) => ends += 1,
+                    _ => {}
+                }
+            }
+            now += ms(dice.below(60));
+            let event = anything(&mut dice, &machine, now);
+            actions = machine.handle(now, event);
+        }
+        prop_assert!(ends <= 1);
+    }
+}

@@ -1,0 +1,339 @@
+//! What a job lives through, from its first launch to its end.
+
+use holdfast_wire::{CheckpointId, Generation, NodeName};
+
+use super::world::{World, address, config, ms, name};
+use crate::exit;
+use crate::relaunch::*;
+
+#[test]
+fn an_undisturbed_job_is_launched_once_drained_and_finished() {
+    let mut world = World::running();
+    assert_eq!(world.homes(), ["n0", "n1", "n2", "n3"]);
+    world.joined(None);
+    world.checkpoint(1);
+    world.happens(Event::Finalized { generation: world.generation() });
+    world.ranks_end_well();
+    assert_eq!(world.launches().len(), 1);
+    assert_eq!(world.causes(), [EndCause::Finalized]);
+    assert!(world.drained());
+    assert_eq!(world.outcome().exit_code(), exit::FINISHED);
+    let agents_stopped = world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6));
+    assert!(agents_stopped, "spares have agents too");
+}
+
+#[test]
+fn when_a_node_dies_the_first_spare_takes_its_rank_and_the_others_keep_theirs() {
+    let mut world = World::running();
+    world.joined(None);
+    world.checkpoint(1);
+    world.dies(2);
+    assert_eq!(world.homes(), ["n0", "n1", "n4", "n3"]);
+    assert_eq!(world.generation(), Generation(2));
+    assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(2)] }]);
+}
+
+#[test]
+fn two_nodes_lost_one_after_another_cost_two_relaunches() {
+    let mut world = World::running();
+    world.dies(0);
+    world.checkpoint(1);
+    world.dies(3);
+    assert_eq!(world.homes(), ["n4", "n1", "n2", "n5"]);
+    let leaders: Vec<NodeName> = world
+        .asked
+        .iter()
+        .filter_map(|action| match action {
+            Action::Launch { placement, .. } => Some(placement.leader.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(leaders, [name(0), name(1), name(1)], "the leader is the run's first node");
+}
+
+#[test]
+fn two_nodes_lost_at_once_cost_one_relaunch() {
+    let mut world = World::running();
+    world.only(Event::AgentLost { node: name(1), reason: "connection closed".into() });
+    world.dead.extend([name(1), name(2)]);
+    world.dies(2);
+    assert_eq!(world.launches().len(), 1, "node 1 is not judged yet");
+    world.happens(Event::AgentStartFailed { node: name(1), reason: "gone".into(), node_gone: true });
+    assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(1), name(2)] }]);
+    assert_eq!(world.homes(), ["n0", "n4", "n5", "n3"]);
+}
+
+#[test]
+fn a_spare_that_dies_disturbs_nobody_and_is_never_used() {
+    let mut world = World::running();
+    world.dies(4);
+    assert_eq!(world.generation(), Generation(1));
+    world.dies(0);
+    assert_eq!(world.homes(), ["n5", "n1", "n2", "n3"]);
+}
+
+#[test]
+fn a_node_that_dies_while_the_generation_is_prepared_is_replaced_before_anything_is_launched() {
+    let mut world = World::new(config(6, 4));
+    world.mute.insert(name(1));
+    world.begin();
+    world.happens(Event::AgentReady { node: name(1), address: address(&name(1), 1), adopted: None });
+    assert_eq!(world.machine.explain().phase, "preparing");
+    world.dies(1);
+    assert_eq!(world.launches().len(), 1);
+    assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
+    assert_eq!(world.generation(), Generation(2), "the number of the generation that was given up is not used again");
+}
+
+#[test]
+fn an_agent_killed_alone_is_restarted_and_the_run_goes_on() {
+    let mut world = World::running();
+    world.happens(Event::AgentLost { node: name(1), reason: "killed".into() });
+    assert_eq!(world.launches().len(), 1);
+    assert!(world.causes().is_empty());
+    let told = world.asked.iter().any(|action| {
+        matches!(action, Action::UpdatePeers { addresses, to, .. } if addresses.contains_key(&name(1)) && to.len() == 5)
+    });
+    assert!(told, "the others are told where it listens now");
+    assert!(!world.asked.iter().any(|action| matches!(action, Action::KillRanks { .. })));
+}
+
+#[test]
+fn a_restarted_agent_that_lost_its_state_is_told_the_run_again() {
+    let mut world = World::running();
+    world.only(Event::AgentLost { node: name(1), reason: "killed".into() });
+    let actions = world.only(Event::AgentReady { node: name(1), address: address(&name(1), 7), adopted: None });
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::Prepare { generation: Generation(1), to, .. } if *to == [name(1)]))
+    );
+}
+
+#[test]
+fn an_agent_that_dies_again_and_again_brings_its_node_down() {
+    let mut world = World::running();
+    for _ in 0..=world.machine.config().agent_restarts {
+        world.happens(Event::AgentLost { node: name(1), reason: "killed".into() });
+    }
+    assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(1)] }]);
+    assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
+}
+
+#[test]
+fn a_node_that_falls_silent_is_down_after_its_agent_could_not_be_restarted_in_time() {
+    let mut world = World::running();
+    world.mute.insert(name(3));
+    world.passes(ms(700));
+    assert_eq!(world.launches().len(), 1);
+    world.passes(ms(900));
+    assert_eq!(world.homes(), ["n0", "n1", "n2", "n4"]);
+}
+
+#[test]
+fn a_node_that_fails_a_health_test_is_left_though_its_agent_answers() {
+    let mut world = World::running();
+    let full = Some("/tmp: no space".to_owned());
+    world.happens(Event::PollAnswered { node: name(0), sent: ms(0), fault: full });
+    assert_eq!(world.homes(), ["n4", "n1", "n2", "n3"]);
+    let killed = world.asked.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if *to == [name(0)]));
+    assert!(killed, "its ranks are alive");
+    world.happens(Event::Finalized { generation: world.generation() });
+    world.ranks_end_well();
+    let stopped = world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.contains(&name(0))));
+    assert!(stopped, "and so is its agent");
+}
+
+#[test]
+fn a_node_that_the_user_excluded_is_never_used() {
+    let mut world = World::new(config(5, 4));
+    let actions = world.machine.begin(ms(0));
+    world.happens(Event::NodeDown { node: name(0), reason: DownReason::Excluded });
+    world.perform(actions);
+    assert_eq!(world.homes(), ["n1", "n2", "n3", "n4"]);
+}
+
+#[test]
+fn with_too_few_nodes_left_the_loop_stops_and_drains_with_those_that_are_left() {
+    let mut world = World::running_with(config(4, 4));
+    world.checkpoint(3);
+    world.dies(2);
+    assert_eq!(*world.stop(), StopReason::TooFewNodes { healthy: 3, needed: 4 });
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+    let drain = world.asked.iter().find_map(|action| match action {
+        Action::Drain { healthy, down, .. } => Some((healthy.len(), down.clone())),
+        _ => None,
+    });
+    assert_eq!(drain, Some((3, vec![name(2)])));
+}
+
+#[test]
+fn with_fewer_nodes_than_the_run_wants_but_enough_the_lost_ranks_are_spread() {
+    let mut world = World::running_with(Config { min_nodes: 2, ..config(4, 4) });
+    world.dies(3);
+    assert_eq!(world.homes(), ["n0", "n1", "n2", "n0"]);
+}
+
+#[test]
+fn a_dataset_that_cannot_be_completed_shows_in_the_exit_code() {
+    let mut world = World::running_with(config(4, 4));
+    world.drain = DrainResult::Incomplete { checkpoint: CheckpointId(3), reason: "two members missing".into() };
+    world.dies(2);
+    assert_eq!(world.outcome().exit_code(), exit::DAMAGED_DATA);
+    assert!(world.outcome().to_string().contains("checkpoint 3 could not be completed"));
+}
+
+#[test]
+fn when_our_own_node_is_down_the_loop_stops_and_drains() {
+    let mut world = World::running_with(Config { own_node: Some(name(0)), ..config(6, 4) });
+    world.happens(Event::HealthFault { node: name(0), fault: "/tmp is read-only".into() });
+    assert_eq!(*world.stop(), StopReason::OwnNodeDown { node: name(0) });
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+    assert!(world.drained());
+}
+
+#[test]
+fn when_no_agent_can_be_started_there_is_nothing_to_drain() {
+    let mut world = World::new(config(3, 2));
+    world.dead.extend((0..3).map(name));
+    world.begin();
+    assert_eq!(world.outcome().exit_code(), exit::UNAVAILABLE);
+    assert!(!world.drained());
+    assert!(world.outcome().to_string().contains("no such node"));
+}
+
+#[test]
+fn an_agent_that_cannot_be_started_at_first_is_tried_again() {
+    let mut world = World::new(config(4, 4));
+    world.mute.insert(name(2));
+    world.begin();
+    let failed = || Event::AgentStartFailed { node: name(2), reason: "connection refused".into(), node_gone: false };
+    world.happens(failed());
+    world.mute.clear();
+    world.passes(ms(1000));
+    assert_eq!(world.launches().len(), 1);
+}
+
+#[test]
+fn a_halt_set_before_the_first_launch_launches_nothing() {
+    let mut world = World::new(config(4, 4));
+    world.halt = Some("JOB_HALTED".into());
+    world.begin();
+    assert!(world.launches().is_empty());
+    assert_eq!(*world.stop(), StopReason::Halted { reason: "JOB_HALTED".into() });
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+}
+
+#[test]
+fn a_halt_set_while_it_runs_lets_the_ranks_end_by_themselves_and_is_not_followed_by_a_launch() {
+    let mut world = World::running();
+    world.joined(None);
+    world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
+    assert!(!world.asked.iter().any(|action| matches!(action, Action::KillRanks { .. })));
+    world.happens(Event::Halting { generation: world.generation(), reason: "JOB_HALTED".into() });
+    world.ranks_end_well();
+    assert_eq!(world.causes(), [EndCause::Halted { reason: "JOB_HALTED".into() }]);
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+}
+
+#[test]
+fn a_halt_that_was_taken_back_does_not_stop_a_relaunch() {
+    let mut world = World::running();
+    world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
+    world.happens(Event::HaltCleared);
+    world.dies(1);
+    assert_eq!(world.launches().len(), 2);
+}
+
+#[test]
+fn the_halt_file_is_asked_before_and_after_the_settle_delay() {
+    for (before, launches) in [(true, 1), (false, 1)] {
+        let mut world = World::running_with(Config { settle: ms(60_000), ..config(6, 4) });
+        world.halt = before.then(|| "EXIT_AFTER_TIME".into());
+        world.dies(1);
+        if !before {
+            assert_eq!(world.machine.explain().phase, "settling");
+            world.passes(ms(59_900));
+            assert_eq!(world.machine.explain().phase, "settling");
+            world.halt = Some("EXIT_AFTER_TIME".into());
+            world.passes(ms(200));
+        }
+        assert_eq!(world.launches().len(), launches);
+        assert_eq!(*world.stop(), StopReason::Halted { reason: "EXIT_AFTER_TIME".into() });
+    }
+}
+
+#[test]
+fn the_first_signal_kills_the_ranks_drains_and_reports() {
+    let mut world = World::running();
+    world.happens(Event::Signal { name: "SIGTERM".into() });
+    assert!(world.asked.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if to.len() == 4)));
+    assert!(world.asked.contains(&Action::CancelStep { generation: Generation(1) }));
+    assert!(world.drained());
+    assert_eq!(*world.stop(), StopReason::Signal { name: "SIGTERM".into() });
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+}
+
+#[test]
+fn the_second_signal_ends_everything_at_once() {
+    let mut world = World::running();
+    world.only(Event::Signal { name: "SIGINT".into() });
+    world.only(Event::Signal { name: "SIGINT".into() });
+    assert!(!world.drained());
+    assert_eq!(world.outcome().drain, None);
+    assert!(world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6)));
+    assert_eq!(world.only(Event::Tick), []);
+}
+
+#[test]
+fn a_second_signal_during_the_drain_breaks_it_off() {
+    let mut world = World::running();
+    world.only(Event::Signal { name: "SIGINT".into() });
+    for node in 0..4 {
+        let generation = world.generation();
+        world.only(Event::RanksKilled { node: name(node), generation });
+        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
+    }
+    assert_eq!(world.machine.explain().phase, "draining");
+    world.only(Event::Signal { name: "SIGINT".into() });
+    assert!(world.machine.is_finished());
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+}
+
+#[test]
+fn near_the_end_of_the_allocation_ranks_are_killed_so_that_there_is_time_to_drain() {
+    let limits = |config| Config {
+        started: 1_000_000,
+        allocation_end: Some(1_000_100),
+        before_end: ms(50_000),
+        drain_reserve: ms(20_000),
+        ..config
+    };
+    let mut world = World::running_with(limits(config(6, 4)));
+    world.passes(ms(79_900));
+    assert_eq!(world.machine.explain().phase, "running");
+    world.passes(ms(200));
+    assert_eq!(world.causes(), [EndCause::TimeLimit]);
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+
+    let mut world = World::running_with(limits(config(6, 4)));
+    world.passes(ms(60_000));
+    world.dies(0);
+    assert_eq!(world.launches().len(), 1, "nothing is launched with less than before_end left");
+    assert_eq!(*world.stop(), StopReason::TimeLimit);
+}
+
+#[test]
+fn silence_during_the_drain_is_no_reason_to_restart_an_agent_that_copies() {
+    let mut world = World::running();
+    world.only(Event::Signal { name: "SIGTERM".into() });
+    for node in 0..4 {
+        let generation = world.generation();
+        world.only(Event::RanksKilled { node: name(node), generation });
+        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
+    }
+    world.asked.clear();
+    world.mute.extend((0..6).map(name));
+    world.passes(ms(100_000));
+    assert_eq!(world.asked, []);
+}

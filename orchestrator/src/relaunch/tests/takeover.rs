@@ -1,0 +1,112 @@
+//! An orchestrator that takes over from one that was killed.
+
+use holdfast_wire::{Generation, Rank};
+
+use super::world::{World, config, ms, name};
+use crate::relaunch::snapshot::RestoreError;
+use crate::relaunch::*;
+
+/// Kills the orchestrator and starts another one from what was on disk.
+fn taken_over(world: &mut World) -> Vec<Action> {
+    let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
+    let snapshot = serde_json::from_str(&text).unwrap();
+    world.machine = Machine::restore(world.machine.config().clone(), snapshot).unwrap();
+    let actions = world.machine.begin(world.now);
+    world.asked.extend(actions.clone());
+    actions
+}
+
+#[test]
+fn a_run_that_is_under_way_is_followed_to_its_end() {
+    let mut world = World::running();
+    let actions = taken_over(&mut world);
+    assert!(actions.iter().any(|action| matches!(action, Action::FollowStep { generation: Generation(1), .. })));
+    assert_eq!(world.machine.agents().count(), 6, "it knows where to poll");
+    world.happens(Event::Finalized { generation: Generation(1) });
+    (0..4).for_each(|rank| world.rank_ends(rank, RankEnd::Unknown));
+    assert_eq!(*world.stop(), StopReason::Finished);
+}
+
+#[test]
+fn a_step_that_cannot_be_followed_is_ended_and_launched_again() {
+    let mut world = World::running();
+    taken_over(&mut world);
+    world.happens(Event::StepLost { generation: Generation(1), reason: "its launcher died".into() });
+    assert!(world.asked.iter().any(|action| matches!(action, Action::KillRanks { generation: Generation(1), .. })));
+    assert_eq!(world.launches().len(), 2);
+}
+
+#[test]
+fn a_launch_of_which_nobody_knows_whether_it_was_begun_is_ended_first() {
+    let mut world = World::new(config(4, 4));
+    let actions = world.machine.begin(ms(0));
+    for action in actions {
+        if let Action::StartAgent { node } = action {
+            world.only(Event::AgentReady { address: super::world::address(&node, 1), node, adopted: None });
+        }
+    }
+    world.only(Event::HaltAnswered { met: None });
+    (0..4).for_each(|node| drop(world.only(Event::RunPrepared { node: name(node), generation: Generation(1) })));
+    assert_eq!(world.launches().len(), 1);
+    let actions = taken_over(&mut world);
+    assert!(actions.iter().any(|action| matches!(action, Action::KillRanks { generation: Generation(1), .. })));
+    world.perform(actions);
+    assert_eq!(world.generation(), Generation(2));
+    assert_eq!(world.launches().len(), 2);
+}
+
+#[test]
+fn a_rank_that_nobody_saw_end_is_judged_by_what_the_leader_says() {
+    let mut world = World::running();
+    taken_over(&mut world);
+    world.only(Event::RankExited { generation: Generation(1), rank: Rank(1), end: RankEnd::Unknown });
+    world.only(Event::Finalized { generation: Generation(1) });
+    world.happens(Event::PollAnswered { node: name(0), sent: world.now, fault: None });
+    assert_eq!(world.machine.explain().phase, "running", "the others end by themselves");
+
+    let mut world = World::running();
+    taken_over(&mut world);
+    world.rank_ends(1, RankEnd::Unknown);
+    assert_eq!(world.causes(), [EndCause::Application { rank: Some(Rank(1)), end: RankEnd::Unknown }]);
+}
+
+#[test]
+fn a_drain_that_was_under_way_is_begun_again() {
+    let mut world = World::running();
+    world.only(Event::Signal { name: "SIGTERM".into() });
+    for node in 0..4 {
+        world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
+        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
+    }
+    let actions = taken_over(&mut world);
+    assert!(actions.iter().any(|action| matches!(action, Action::Drain { .. })));
+    world.perform(actions);
+    assert!(world.machine.is_finished());
+}
+
+#[test]
+fn without_a_snapshot_the_numbers_of_generations_go_on_from_what_the_agents_know() {
+    let mut world = World::new(config(4, 4));
+    let actions = world.machine.begin(ms(0));
+    let ready = super::world::address(&name(2), 3);
+    world.happens(Event::AgentReady { node: name(2), address: ready, adopted: Some(Generation(41)) });
+    world.perform(actions);
+    assert_eq!(world.generation(), Generation(42));
+}
+
+#[test]
+fn a_snapshot_of_another_job_or_a_damaged_one_is_refused() {
+    let snapshot = World::running().machine.snapshot();
+    let refused = |config: Config, snapshot: Snapshot| Machine::restore(config, snapshot).unwrap_err();
+    assert!(matches!(refused(config(5, 4), snapshot.clone()), RestoreError::Mismatch { .. }));
+    assert!(matches!(refused(config(6, 3), snapshot.clone()), RestoreError::Mismatch { .. }));
+    let mut value = serde_json::to_value(&snapshot).unwrap();
+    value["homes"] = serde_json::json!([0, 1, 2, 4_000_000_000u32]);
+    assert!(matches!(refused(config(6, 4), serde_json::from_value(value).unwrap()), RestoreError::Mismatch { .. }));
+    let mut value = serde_json::to_value(&snapshot).unwrap();
+    value["version"] = 2.into();
+    assert_eq!(
+        refused(config(6, 4), serde_json::from_value(value).unwrap()),
+        RestoreError::Version { found: 2, known: 1 }
+    );
+}

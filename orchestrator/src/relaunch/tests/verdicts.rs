@@ -1,0 +1,269 @@
+//! How the end of a generation is judged, and what follows.
+
+use std::collections::BTreeMap;
+
+use holdfast_wire::{CheckpointId, Generation, Rank};
+
+use super::world::{World, config, ms, name};
+use crate::exit;
+use crate::relaunch::config::{ExitAction, WithoutFinalize};
+use crate::relaunch::*;
+
+#[test]
+fn a_rank_that_fails_because_its_neighbours_node_died_is_not_called_an_application_error() {
+    let mut world = World::running();
+    world.dead.insert(name(2));
+    world.rank_ends(1, RankEnd::Code(1));
+    assert!(world.causes().is_empty(), "node 2 has not answered since");
+    world.happens(Event::AgentLost { node: name(2), reason: "connection closed".into() });
+    assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(2)] }]);
+    assert_eq!(world.homes(), ["n0", "n1", "n4", "n3"]);
+}
+
+#[test]
+fn an_answer_to_a_poll_that_was_sent_before_the_exit_proves_nothing() {
+    let mut world = World::running();
+    world.now = ms(500);
+    let generation = world.generation();
+    world.only(Event::RankExited { generation, rank: Rank(1), end: RankEnd::Signal(11) });
+    for node in 0..4 {
+        world.only(Event::RanksKilled { node: name(node), generation });
+        world.only(Event::PollAnswered { node: name(node), sent: ms(499), fault: None });
+    }
+    assert!(world.causes().is_empty());
+    for node in 0..4 {
+        world.happens(Event::PollAnswered { node: name(node), sent: ms(500), fault: None });
+    }
+    assert_eq!(world.causes(), [EndCause::Application { rank: Some(Rank(1)), end: RankEnd::Signal(11) }]);
+}
+
+#[test]
+fn the_next_generation_waits_until_every_node_has_killed_its_ranks() {
+    let mut world = World::running();
+    world.only(Event::RankExited { generation: Generation(1), rank: Rank(1), end: RankEnd::Code(1) });
+    for node in 0..4 {
+        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
+    }
+    for node in 0..3 {
+        world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
+    }
+    assert!(world.causes().is_empty());
+    world.happens(Event::RanksKilled { node: name(3), generation: Generation(1) });
+    assert_eq!(world.causes().len(), 1);
+}
+
+#[test]
+fn an_application_that_fails_every_time_is_given_up_after_no_progress_limit_generations() {
+    let mut world = World::running();
+    for _ in 0..3 {
+        world.joined(Some(4));
+        world.rank_ends(0, RankEnd::Code(1));
+    }
+    assert_eq!(world.launches().len(), 3);
+    let last = EndCause::Application { rank: Some(Rank(0)), end: RankEnd::Code(1) };
+    assert_eq!(*world.stop(), StopReason::NoProgress { generations: 3, checkpoint: Some(CheckpointId(4)), last });
+    assert_eq!(world.outcome().exit_code(), exit::NO_PROGRESS);
+    assert!(world.outcome().to_string().contains("newer than 4"));
+    assert!(world.drained());
+}
+
+#[test]
+fn a_newer_checkpoint_starts_the_count_of_generations_without_progress_again() {
+    let mut world = World::running();
+    world.rank_ends(0, RankEnd::Code(1));
+    world.rank_ends(0, RankEnd::Code(1));
+    world.checkpoint(1);
+    world.rank_ends(0, RankEnd::Code(1));
+    world.rank_ends(0, RankEnd::Code(1));
+    world.rank_ends(0, RankEnd::Code(1));
+    assert_eq!(world.machine.explain().phase, "running");
+    assert_eq!(world.launches().len(), 6);
+    world.rank_ends(0, RankEnd::Code(1));
+    assert!(matches!(world.stop(), StopReason::NoProgress { generations: 3, .. }));
+}
+
+#[test]
+fn writing_again_what_was_written_before_is_no_progress() {
+    let mut world = World::running_with(Config { no_progress_limit: 2, ..config(6, 4) });
+    world.checkpoint(10);
+    world.rank_ends(0, RankEnd::Code(1));
+    for _ in 0..2 {
+        world.joined(Some(5));
+        world.checkpoint(6);
+        world.rank_ends(0, RankEnd::Code(1));
+    }
+    assert!(matches!(world.stop(), StopReason::NoProgress { checkpoint: Some(CheckpointId(10)), .. }));
+}
+
+#[test]
+fn attempts_count_relaunches_and_another_allocation_can_go_on_after_node_failures() {
+    let mut world = World::running_with(Config { attempts: 1, ..config(6, 4) });
+    world.checkpoint(1);
+    world.dies(0);
+    world.checkpoint(2);
+    world.dies(1);
+    assert_eq!(world.launches().len(), 2);
+    assert!(matches!(world.stop(), StopReason::AttemptsUsed { attempts: 1, .. }));
+    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
+}
+
+#[test]
+fn an_application_that_fails_when_all_attempts_are_used_is_an_application_error() {
+    let mut world = World::running_with(Config { attempts: 0, ..config(6, 4) });
+    world.rank_ends(2, RankEnd::Code(3));
+    assert_eq!(world.outcome().exit_code(), exit::APPLICATION_ERROR);
+}
+
+#[test]
+fn an_exit_code_that_the_policy_stops_at_is_not_retried() {
+    let mut world =
+        World::running_with(Config { exit_codes: BTreeMap::from([(17, ExitAction::Stop)]), ..config(6, 4) });
+    world.rank_ends(2, RankEnd::Code(17));
+    assert_eq!(*world.stop(), StopReason::ApplicationError { rank: Some(Rank(2)), end: RankEnd::Code(17) });
+    assert_eq!(world.outcome().exit_code(), exit::APPLICATION_ERROR);
+    assert!(world.drained());
+}
+
+#[test]
+fn an_exit_code_that_the_policy_calls_finished_finishes() {
+    let mut world =
+        World::running_with(Config { exit_codes: BTreeMap::from([(3, ExitAction::Finished)]), ..config(6, 4) });
+    (0..4).for_each(|rank| world.rank_ends(rank, RankEnd::Code(3)));
+    assert_eq!(*world.stop(), StopReason::Finished);
+}
+
+#[test]
+fn ranks_that_end_well_without_ever_using_the_api_are_finished() {
+    let mut world = World::running();
+    world.ranks_end_well();
+    assert_eq!(world.causes(), [EndCause::ExitedWell]);
+    assert_eq!(world.outcome().exit_code(), exit::FINISHED);
+}
+
+#[test]
+fn ranks_that_used_the_api_and_end_without_finalize_are_launched_again_unless_the_policy_says_otherwise() {
+    let mut world = World::running();
+    world.joined(None);
+    world.ranks_end_well();
+    assert_eq!(world.causes(), [EndCause::WithoutFinalize]);
+    assert_eq!(world.launches().len(), 2);
+
+    let mut world = World::running_with(Config { without_finalize: WithoutFinalize::Finished, ..config(6, 4) });
+    world.joined(None);
+    world.ranks_end_well();
+    assert_eq!(*world.stop(), StopReason::Finished);
+}
+
+#[test]
+fn a_word_of_the_leader_that_comes_after_the_ranks_end_still_counts() {
+    let mut world = World::running();
+    world.joined(None);
+    let generation = world.generation();
+    world.only(Event::StepEnded { generation, end: RankEnd::SUCCESS });
+    world.only(Event::Finalized { generation });
+    for node in 0..4 {
+        world.happens(Event::RanksKilled { node: name(node), generation });
+        world.happens(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
+    }
+    assert_eq!(world.causes(), [EndCause::Finalized]);
+}
+
+#[test]
+fn a_node_that_dies_after_finalize_does_not_bring_the_job_back() {
+    let mut world = World::running();
+    world.happens(Event::Finalized { generation: Generation(1) });
+    world.dies(2);
+    assert_eq!(*world.stop(), StopReason::Finished);
+}
+
+#[test]
+fn a_rank_that_fails_after_finalize_is_reported_but_not_launched_again() {
+    let mut world = World::running();
+    world.happens(Event::Finalized { generation: Generation(1) });
+    world.rank_ends(3, RankEnd::Signal(6));
+    assert_eq!(*world.stop(), StopReason::FailedAfterFinalize { rank: Some(Rank(3)), end: RankEnd::Signal(6) });
+    assert_eq!(world.outcome().exit_code(), exit::APPLICATION_ERROR);
+}
+
+#[test]
+fn a_launcher_that_fails_without_telling_which_rank_is_an_application_error() {
+    let mut world = World::running_with(Config { attempts: 0, ..config(6, 4) });
+    world.happens(Event::StepEnded { generation: Generation(1), end: RankEnd::Code(2) });
+    assert_eq!(world.causes(), [EndCause::Application { rank: None, end: RankEnd::Code(2) }]);
+}
+
+#[test]
+fn a_hang_is_ended_and_launched_again() {
+    let mut world = World::running();
+    world.happens(Event::Hang { generation: Generation(1), what: "no output for 10 min".into() });
+    assert_eq!(world.causes(), [EndCause::Hang { what: "no output for 10 min".into() }]);
+    assert_eq!(world.launches().len(), 2);
+    assert_eq!(world.homes(), ["n0", "n1", "n2", "n3"]);
+}
+
+#[test]
+fn a_launcher_that_cannot_be_started_is_something_missing() {
+    let mut world = World::running();
+    for generation in 1..=3 {
+        world.happens(Event::LaunchFailed { generation: Generation(generation), reason: "srun: not found".into() });
+    }
+    assert_eq!(world.outcome().exit_code(), exit::UNAVAILABLE);
+    assert!(world.outcome().to_string().contains("srun: not found"));
+}
+
+#[test]
+fn what_an_older_generation_says_is_not_heard() {
+    let mut world = World::running();
+    world.rank_ends(0, RankEnd::Code(1));
+    let old = Generation(1);
+    world.happens(Event::RankExited { generation: old, rank: Rank(1), end: RankEnd::Signal(9) });
+    world.happens(Event::StepEnded { generation: old, end: RankEnd::Signal(9) });
+    world.happens(Event::Finalized { generation: old });
+    world.happens(Event::CheckpointComplete { generation: old, checkpoint: CheckpointId(9) });
+    assert_eq!(world.causes().len(), 1);
+    assert_eq!(world.generation(), Generation(2));
+    assert_eq!(world.machine.explain().newest, None);
+}
+
+#[test]
+fn a_down_node_that_comes_back_is_not_used_but_its_ranks_are_killed() {
+    let mut world = World::running();
+    world.dies(2);
+    let back =
+        Event::AgentReady { node: name(2), address: super::world::address(&name(2), 9), adopted: Some(Generation(1)) };
+    let actions = world.only(back);
+    assert!(matches!(&actions[..], [Action::KillRanks { to, .. }] if *to == [name(2)]));
+    assert_eq!(world.homes(), ["n0", "n1", "n4", "n3"]);
+}
+
+#[test]
+fn every_verdict_is_kept_with_its_reason_and_time() {
+    let mut world = World::running();
+    world.now = ms(1234);
+    world.dies(2);
+    let explanation = world.machine.explain();
+    let node = serde_json::to_value(&explanation.nodes[2]).unwrap();
+    assert_eq!(node["condition"], "down");
+    assert_eq!(node["reason"]["why"], "agent_silent");
+    assert_eq!(explanation.generations[0].ended.as_ref().unwrap().at, ms(1234));
+}
+
+#[test]
+fn the_lines_of_the_event_log_have_stable_names() {
+    let mut world = World::running();
+    world.joined(None);
+    world.dies(2);
+    world.happens(Event::Signal { name: "SIGTERM".into() });
+    let mut names: Vec<String> = Vec::new();
+    for action in &world.asked {
+        if let Action::Record(event) = action {
+            let line = serde_json::to_value(event).unwrap();
+            assert_eq!(&serde_json::from_value::<LogEvent>(line.clone()).unwrap(), event);
+            names.push(line["event"].as_str().unwrap().to_owned());
+        }
+    }
+    names.retain(|name| name != "agent_ready");
+    let expected = "generation_placed generation_launched agent_lost node_down generation_ending generation_ended \
+        generation_placed generation_launched signal generation_ending generation_ended stopping drained finished";
+    assert_eq!(names.join(" "), expected);
+}

@@ -1,0 +1,226 @@
+//! A small obedient world: it does at once what the machine asks for, as far as its nodes live.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+
+use crate::relaunch::*;
+
+pub fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub fn name(position: usize) -> NodeName {
+    NodeName::new(format!("n{position}"))
+}
+
+pub fn address(node: &NodeName, start: u16) -> SocketAddr {
+    let position: u16 = node.as_str()[1..].parse().unwrap();
+    SocketAddr::from(([10, 0, (position >> 8) as u8, position as u8], 1000 + start))
+}
+
+pub fn config(nodes: usize, needed: u32) -> Config {
+    let node = |position| AllocatedNode { name: name(position), failure_domain: format!("n{position}") };
+    Config::new((0..nodes).map(node).collect(), needed, 1)
+}
+
+/// Nodes and their ranks.
+pub type Homes = Vec<(NodeName, Vec<Rank>)>;
+
+pub struct World {
+    pub machine: Machine,
+    pub now: Duration,
+    /// Everything that was asked for, in order.
+    pub asked: Vec<Action>,
+    /// Nodes that do not exist any more.
+    pub dead: BTreeSet<NodeName>,
+    /// Nodes that neither answer nor fail.
+    pub mute: BTreeSet<NodeName>,
+    /// What the halt files say.
+    pub halt: Option<String>,
+    pub drain: DrainResult,
+    starts: BTreeMap<NodeName, u16>,
+}
+
+impl World {
+    pub fn new(config: Config) -> Self {
+        World {
+            machine: Machine::new(config),
+            now: Duration::ZERO,
+            asked: Vec::new(),
+            dead: BTreeSet::new(),
+            mute: BTreeSet::new(),
+            halt: None,
+            drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
+            starts: BTreeMap::new(),
+        }
+    }
+
+    /// Six nodes, four of them used, the first generation running.
+    pub fn running() -> Self {
+        Self::running_with(config(6, 4))
+    }
+
+    pub fn running_with(config: Config) -> Self {
+        let mut world = World::new(config);
+        world.begin();
+        assert_eq!(world.machine.explain().phase, "running");
+        world
+    }
+
+    pub fn begin(&mut self) {
+        let actions = self.machine.begin(self.now);
+        self.perform(actions);
+    }
+
+    /// Hands in an event, and does whatever follows from it.
+    pub fn happens(&mut self, event: Event) {
+        let actions = self.machine.handle(self.now, event);
+        self.perform(actions);
+    }
+
+    /// Hands in an event, and does nothing.
+    pub fn only(&mut self, event: Event) -> Vec<Action> {
+        let actions = self.machine.handle(self.now, event);
+        self.asked.extend(actions.clone());
+        actions
+    }
+
+    /// Time passes; living agents answer polls meanwhile.
+    pub fn passes(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end && !self.machine.is_finished() {
+            self.now = (self.now + ms(50)).min(end);
+            let agents: Vec<NodeName> = self.machine.agents().map(|(node, _)| node.clone()).collect();
+            for node in agents {
+                if self.answers(&node) {
+                    self.happens(Event::PollAnswered { node, sent: self.now, fault: None });
+                }
+            }
+            self.happens(Event::Tick);
+        }
+    }
+
+    /// The node dies: its agent's connection breaks.
+    pub fn dies(&mut self, node: usize) {
+        self.dead.insert(name(node));
+        self.happens(Event::AgentLost { node: name(node), reason: "connection closed".into() });
+    }
+
+    pub fn answers(&self, node: &NodeName) -> bool {
+        !self.dead.contains(node) && !self.mute.contains(node)
+    }
+
+    pub fn perform(&mut self, actions: Vec<Action>) {
+        self.asked.extend(actions.clone());
+        for action in actions {
+            for event in self.answer(action) {
+                self.happens(event);
+            }
+        }
+    }
+
+    fn answer(&mut self, action: Action) -> Vec<Event> {
+        let living = |to: Vec<NodeName>| to.into_iter().filter(|node| self.answers(node)).collect::<Vec<_>>();
+        match action {
+            Action::StartAgent { node } if self.dead.contains(&node) => {
+                vec![Event::AgentStartFailed { node, reason: "no such node".into(), node_gone: true }]
+            }
+            Action::StartAgent { node } if self.mute.contains(&node) => vec![],
+            Action::StartAgent { node } => {
+                let start = self.starts.entry(node.clone()).or_default();
+                *start += 1;
+                let adopted = (*start > 1).then(|| self.machine.generation());
+                vec![Event::AgentReady { address: address(&node, *start), node, adopted }]
+            }
+            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone() }],
+            Action::Prepare { generation, to, .. } => {
+                living(to).into_iter().map(|node| Event::RunPrepared { node, generation }).collect()
+            }
+            Action::Launch { generation, .. } => vec![Event::StepStarted { generation }],
+            Action::PollNow { to } => {
+                let sent = self.now;
+                living(to).into_iter().map(|node| Event::PollAnswered { node, sent, fault: None }).collect()
+            }
+            Action::KillRanks { generation, to, .. } => {
+                living(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
+            }
+            Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone() }],
+            _ => vec![],
+        }
+    }
+
+    pub fn generation(&self) -> Generation {
+        self.machine.generation()
+    }
+
+    /// All ranks end with exit code 0.
+    pub fn ranks_end_well(&mut self) {
+        let generation = self.generation();
+        for rank in 0..self.machine.config().ranks {
+            self.happens(Event::RankExited { generation, rank: Rank(rank), end: RankEnd::SUCCESS });
+        }
+    }
+
+    pub fn rank_ends(&mut self, rank: u32, end: RankEnd) {
+        self.happens(Event::RankExited { generation: self.generation(), rank: Rank(rank), end });
+    }
+
+    pub fn joined(&mut self, from: Option<u64>) {
+        self.happens(Event::Restarted { generation: self.generation(), from: from.map(CheckpointId) });
+    }
+
+    pub fn checkpoint(&mut self, id: u64) {
+        self.happens(Event::CheckpointComplete { generation: self.generation(), checkpoint: CheckpointId(id) });
+    }
+
+    /// Each launch: its generation, and the nodes with their ranks.
+    pub fn launches(&self) -> Vec<(Generation, Homes)> {
+        let launch = |action: &Action| match action {
+            Action::Launch { generation, placement } => {
+                Some((*generation, placement.used().map(|node| (node.name.clone(), node.ranks.clone())).collect()))
+            }
+            _ => None,
+        };
+        self.asked.iter().filter_map(launch).collect()
+    }
+
+    /// The nodes of the last launch by rank, for runs with one rank a node.
+    pub fn homes(&self) -> Vec<String> {
+        let last = self.launches().pop().unwrap().1;
+        let mut homes: Vec<_> = last
+            .into_iter()
+            .flat_map(|(node, ranks)| ranks.into_iter().map(move |rank| (rank, node.to_string())))
+            .collect();
+        homes.sort();
+        homes.into_iter().map(|(_, node)| node).collect()
+    }
+
+    pub fn causes(&self) -> Vec<EndCause> {
+        let cause = |action: &Action| match action {
+            Action::Record(LogEvent::GenerationEnded { cause, .. }) => Some(cause.clone()),
+            _ => None,
+        };
+        self.asked.iter().filter_map(cause).collect()
+    }
+
+    pub fn outcome(&self) -> &Outcome {
+        let mut ends = self.asked.iter().filter_map(|action| match action {
+            Action::Finish(outcome) => Some(outcome),
+            _ => None,
+        });
+        let outcome = ends.next().expect("the loop is over");
+        assert_eq!(ends.next(), None, "it ends once");
+        outcome
+    }
+
+    pub fn stop(&self) -> &StopReason {
+        &self.outcome().stop.reason
+    }
+
+    pub fn drained(&self) -> bool {
+        self.asked.iter().any(|action| matches!(action, Action::Drain { .. }))
+    }
+}

@@ -1,0 +1,153 @@
+//! `holdfast check`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::program::{command, holdfast, holdfast_in, run};
+
+fn config(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs").join(name).display().to_string()
+}
+
+#[test]
+fn a_right_spec_is_told_in_one_line() {
+    let path = config("quickstart.yaml");
+    let ran = holdfast(["check", &path]);
+    assert_eq!(ran.out, format!("{path}: job `heat` on 6 nodes: 4 ranks on 4 nodes, 2 spares\n"));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(holdfast(["check", "--quiet", &path]).out, "");
+}
+
+#[test]
+fn all_mistakes_of_a_spec_are_told_at_once_with_78() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("job.yaml"), "jbo: heat\nrun:\n  nodes: 0\n  command: [a]\n").unwrap();
+    let ran = holdfast_in(directory.path(), ["check", "job.yaml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (78, ""));
+    assert_eq!(
+        ran.err,
+        "error: 2 mistakes in the job spec; nothing was started\n\
+         \n\
+         job.yaml:1:1: jbo: unknown key\n\
+         \x20  |\n\
+         \x201 | jbo: heat\n\
+         \x20  | ^^^\n\
+         \x20 help: did you mean `job`?\n\
+         \n\
+         job.yaml:3:10: run.nodes: expected a whole number from 1 to 65536, found the number `0`\n\
+         \x20  |\n\
+         \x203 |   nodes: 0\n\
+         \x20  |          ^\n"
+    );
+    let ran = holdfast_in(directory.path(), ["check", "--json", "job.yaml"]);
+    assert_eq!(ran.code, 78);
+    let document = ran.json();
+    assert_eq!((&document["version"], &document["error"]["exit_code"]), (&json!(1), &json!(78)));
+    let mistake = json!({
+        "file": "job.yaml", "line": 1, "column": 1, "key": "jbo", "message": "unknown key", "help": "did you mean `job`?",
+    });
+    assert_eq!(document["error"]["mistakes"][0], mistake);
+}
+
+#[test]
+fn a_file_that_is_no_spec_is_told_as_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, expected) in [("nowhere.yaml", "there is no such file"), (".", "it is a directory")] {
+        let ran = holdfast_in(directory.path(), ["check", name]);
+        assert_eq!(ran.code, 78, "{name}");
+        assert!(ran.err.contains(&format!("{name}: {expected}\n  help: ")), "{}", ran.err);
+    }
+}
+
+#[test]
+fn explain_tells_where_every_setting_comes_from() {
+    let ran = holdfast(["check", "--explain", &config("quickstart.yaml")]);
+    assert_eq!(ran.code, 0);
+    let line = |key: &str| -> Vec<&str> {
+        let start = format!("{key} ");
+        let line =
+            ran.out.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{key}:\n{}", ran.out));
+        line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect()
+    };
+    assert_eq!(line("run.nodes")[1], "4");
+    assert!(line("run.nodes")[2].starts_with("line "));
+    assert_eq!(line("checkpoint.flush.every"), ["checkpoint.flush.every", "10", "default"]);
+    assert_eq!(line("allocation.chaos[1].after_checkpoint")[1], "5");
+
+    let document = holdfast(["check", "--explain", "--json", &config("quickstart.yaml")]).json();
+    let settings = document["settings"].as_array().unwrap();
+    let health = settings.iter().find(|setting| setting["key"] == "health.poll").unwrap();
+    assert_eq!(health, &json!({"key": "health.poll", "value": "250ms", "origin": "default"}));
+    let job = settings.iter().find(|setting| setting["key"] == "job").unwrap();
+    assert_eq!(job["value"], "heat");
+    assert!(job["origin"]["spec"]["line"].is_u64());
+}
+
+#[test]
+fn the_reference_is_printed_and_is_a_right_spec() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = holdfast(["check", "--reference"]);
+    fs::write(directory.path().join("reference.yaml"), ran.out).unwrap();
+    assert_eq!(holdfast_in(directory.path(), ["check", "reference.yaml"]).code, 0);
+}
+
+#[test]
+fn parameters_of_the_environment_stand_above_the_spec() {
+    let ran =
+        run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_FLUSH", "5").env("SCR_SET_SIZE", "2"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let told = |key: &str, value: &str, origin: &str| {
+        ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == [key, value, origin])
+    };
+    assert!(told("checkpoint.flush.every", "5", "SCR_FLUSH"), "{}", ran.out);
+    assert!(told("checkpoint.redundancy[0].set_size", "2", "SCR_SET_SIZE"), "{}", ran.out);
+
+    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_SET_SIZE", "many"));
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.starts_with("error: SCR_SET_SIZE is \"many\" (environment), expected is"), "{}", ran.err);
+    // What is right by itself must also fit the spec.
+    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_MIN_NODES", "9"));
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.contains("relaunch.min_nodes: 9 nodes are more than the allocation's 6"), "{}", ran.err);
+}
+
+#[test]
+fn a_user_s_configuration_file_stands_between_environment_and_spec() {
+    let directory = tempfile::tempdir().unwrap();
+    let conf = directory.path().join("user.conf");
+    fs::write(
+        &conf,
+        "SCR_FLUSH=7\nSCR_FETCH=0\nSCR_COPY_TYPE=FILE\n\
+         CACHEDESC=0 BASE=/dev/shm SIZE=3\n\
+         CKPTDESC=0 INTERVAL=1 BASE=/dev/shm TYPE=PARTNER\n\
+         CKPTDESC=1 INTERVAL=4 BASE=/dev/shm TYPE=XOR SET_SIZE=4\n",
+    )
+    .unwrap();
+    let ran = run(command(["check", "--explain", &config("quickstart.yaml")])
+        .env("SCR_CONF_FILE", &conf)
+        .env("SCR_FLUSH", "5"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let told = |start: &str| {
+        ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(start))
+    };
+    let conf = conf.display();
+    for start in [
+        "checkpoint.flush.every 5 SCR_FLUSH".to_owned(),
+        format!("checkpoint.restart.fetch false SCR_FETCH ({conf}:2)"),
+        format!("checkpoint.cache[0].keep 3 CACHEDESC ({conf}:4)"),
+        format!("checkpoint.redundancy[0].scheme partner CKPTDESC ({conf}:5)"),
+        format!("checkpoint.redundancy[1].every 4 CKPTDESC ({conf}:6)"),
+    ] {
+        assert!(told(&start), "{start}\n{}", ran.out);
+    }
+}
+
+#[test]
+fn a_parameter_that_only_the_site_may_set_is_refused_with_a_warning() {
+    let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_CNTL_BASE", "/elsewhere"));
+    assert_eq!(ran.code, 0);
+    assert!(ran.err.starts_with("warning: ") && ran.err.contains("SCR_CNTL_BASE"), "{}", ran.err);
+    assert!(!ran.out.contains("/elsewhere"));
+}

@@ -1,0 +1,12 @@
+//! What a user of the command line meets: specs and their mistakes, what is printed, exit codes.
+
+// Tests report by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod check;
+mod hosts;
+mod index;
+mod inspect;
+mod program;
+mod spec;
+mod usage;

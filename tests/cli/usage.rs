@@ -1,0 +1,89 @@
+//! The frame around all commands: help, usage errors, closed pipes.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::program::{command, holdfast};
+
+const COMMANDS: [&[&str]; 16] = [
+    &["run"],
+    &["check"],
+    &["drain"],
+    &["index", "list"],
+    &["index", "add"],
+    &["index", "current"],
+    &["index", "remove"],
+    &["halt", "list"],
+    &["halt", "set"],
+    &["halt", "unset"],
+    &["status"],
+    &["inspect"],
+    &["hosts"],
+    &["agent"],
+    &["step"],
+    &["example", "heat"],
+];
+
+#[test]
+fn every_command_helps_with_examples_that_name_it() {
+    for words in COMMANDS {
+        let ran = holdfast(words.iter().copied().chain(["--help"]));
+        assert_eq!(ran.code, 0, "{words:?}");
+        assert!(ran.out.contains("Examples:"), "{words:?}:\n{}", ran.out);
+        let name = words.join(" ");
+        let examples = ran.out.split("Examples:").nth(1).unwrap();
+        assert!(examples.contains(&name), "{words:?}:\n{examples}");
+    }
+    let ran = holdfast(["--help"]);
+    assert!(ran.out.contains("75  not finished: another allocation can go on"), "{}", ran.out);
+    assert!(!ran.out.contains("\n  step "), "step is for launchers");
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_64_and_the_nearest_spelling() {
+    for arguments in
+        [&["chekc"][..], &["check"], &["check", "--explian", "x"], &["index"], &["run"], &["halt", "set"], &[]]
+    {
+        let ran = holdfast(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{arguments:?}");
+        assert!(ran.err.contains("Usage:"), "{arguments:?}: {}", ran.err);
+    }
+    assert!(holdfast(["chekc"]).err.contains("'check'"));
+    assert!(holdfast(["check", "--explian", "x"]).err.contains("'--explain'"));
+}
+
+#[test]
+fn the_version_is_told() {
+    let ran = holdfast(["--version"]);
+    assert_eq!((ran.code, ran.out.trim_end()), (0, concat!("holdfast ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = command(["check", "--reference"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Closed before the first byte is read: the write fails, whenever it comes.
+    drop(child.stdout.take());
+    let status = child.wait().unwrap();
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!((status.code(), err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn every_exit_code_is_documented() {
+    use holdfast::exit;
+    let help = holdfast(["--help"]).out;
+    for code in [
+        exit::FINISHED,
+        exit::USAGE,
+        exit::DAMAGED_DATA,
+        exit::UNAVAILABLE,
+        exit::INTERNAL,
+        exit::NOT_FINISHED,
+        exit::CONFIGURATION,
+        exit::APPLICATION_ERROR,
+        exit::NO_PROGRESS,
+    ] {
+        assert!(help.contains(&format!("\n  {code:2}  ")), "{code}:\n{help}");
+    }
+}
