@@ -114,64 +114,46 @@ impl<R: Read> Source<R> {
         self.offset
     }
 
-    /// The next token.
+    /// The next token. Waits for no more bytes than it has, so that an answer that came whole is read whole.
     ///
     /// # Errors
     /// When the block ends before it, or no token starts here.
     pub fn token(&mut self) -> Result<Token, Fault> {
-        self.fill(LONGEST_HEAD)?;
-        let Some((&byte, rest)) = self.buffer[self.start..self.end].split_first() else {
-            return Err(Fault::Insufficient { offset: self.offset });
+        self.fill(1)?;
+        let insufficient = Fault::Insufficient { offset: self.offset };
+        let Some(&byte) = self.buffer[..self.end].get(self.start) else { return Err(insufficient) };
+        let marker = Marker::from_u8(byte);
+        let width = number_width(marker).ok_or(Fault::Parse { offset: self.offset, byte })?;
+        self.fill(1 + width)?;
+        let Some(bytes) = self.buffer[..self.end].get(self.start + 1..self.start + 1 + width) else {
+            return Err(insufficient);
         };
-        let number = |bytes: usize| rest.get(..bytes).map(|at| at.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
-        // The width is that of the marker, so that the cast takes what was read and no less.
-        let word = |bytes: usize| number(bytes).map(|value| value as u32);
-        let signed = |bytes: usize| {
-            let unused = 64 - 8 * bytes as u32;
-            number(bytes).map(|value| integer((value << unused).cast_signed() >> unused))
+        let number = bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        // Of as many bytes as were read, so that nothing is cut off.
+        let word = number as u32;
+        let text = |length, new_form| Token::Text { length, new_form };
+        let token = match marker {
+            Marker::FixPos(value) => Token::Unsigned(u64::from(value)),
+            Marker::FixNeg(value) => integer(i64::from(value)),
+            Marker::FixStr(length) => text(u32::from(length), false),
+            Marker::FixArray(count) => Token::Array(u32::from(count)),
+            Marker::FixMap(count) => Token::Map(u32::from(count)),
+            Marker::False => Token::Bool(false),
+            Marker::True => Token::Bool(true),
+            Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Token::Unsigned(number),
+            Marker::I8 => integer(i64::from(number as u8 as i8)),
+            Marker::I16 => integer(i64::from(number as u16 as i16)),
+            Marker::I32 => integer(i64::from(word.cast_signed())),
+            Marker::I64 => integer(number.cast_signed()),
+            Marker::F32 => Token::Float32(f32::from_bits(word)),
+            Marker::F64 => Token::Float64(f64::from_bits(number)),
+            Marker::Str16 | Marker::Str32 => text(word, false),
+            Marker::Str8 | Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => text(word, true),
+            Marker::Array16 | Marker::Array32 => Token::Array(word),
+            Marker::Map16 | Marker::Map32 => Token::Map(word),
+            // What has no width was refused above.
+            _ => Token::Nil,
         };
-        let text = |length: Option<u32>, new_form: bool| length.map(|length| Token::Text { length, new_form });
-        let (width, token) = match Marker::from_u8(byte) {
-            Marker::FixPos(value) => (0, Some(Token::Unsigned(u64::from(value)))),
-            Marker::FixNeg(value) => (0, Some(integer(i64::from(value)))),
-            Marker::FixStr(length) => (0, text(Some(u32::from(length)), false)),
-            Marker::FixArray(count) => (0, Some(Token::Array(u32::from(count)))),
-            Marker::FixMap(count) => (0, Some(Token::Map(u32::from(count)))),
-            Marker::Null => (0, Some(Token::Nil)),
-            Marker::False => (0, Some(Token::Bool(false))),
-            Marker::True => (0, Some(Token::Bool(true))),
-            Marker::U8 => (1, number(1).map(Token::Unsigned)),
-            Marker::U16 => (2, number(2).map(Token::Unsigned)),
-            Marker::U32 => (4, number(4).map(Token::Unsigned)),
-            Marker::U64 => (8, number(8).map(Token::Unsigned)),
-            Marker::I8 => (1, signed(1)),
-            Marker::I16 => (2, signed(2)),
-            Marker::I32 => (4, signed(4)),
-            Marker::I64 => (8, signed(8)),
-            Marker::F32 => (4, word(4).map(|bits| Token::Float32(f32::from_bits(bits)))),
-            Marker::F64 => (8, number(8).map(|bits| Token::Float64(f64::from_bits(bits)))),
-            Marker::Str8 => (1, text(word(1), true)),
-            Marker::Str16 => (2, text(word(2), false)),
-            Marker::Str32 => (4, text(word(4), false)),
-            Marker::Bin8 => (1, text(word(1), true)),
-            Marker::Bin16 => (2, text(word(2), true)),
-            Marker::Bin32 => (4, text(word(4), true)),
-            Marker::Array16 => (2, word(2).map(Token::Array)),
-            Marker::Array32 => (4, word(4).map(Token::Array)),
-            Marker::Map16 => (2, word(2).map(Token::Map)),
-            Marker::Map32 => (4, word(4).map(Token::Map)),
-            // The servers' library knows no extension types.
-            Marker::Reserved
-            | Marker::Ext8
-            | Marker::Ext16
-            | Marker::Ext32
-            | Marker::FixExt1
-            | Marker::FixExt2
-            | Marker::FixExt4
-            | Marker::FixExt8
-            | Marker::FixExt16 => return Err(Fault::Parse { offset: self.offset, byte }),
-        };
-        let token = token.ok_or(Fault::Insufficient { offset: self.offset })?;
         self.take(1 + width);
         Ok(token)
     }
@@ -258,6 +240,21 @@ impl<R: Read> Source<R> {
             }
         }
         Ok(())
+    }
+}
+
+/// Bytes of the number behind a marker; none for markers that the servers' library does not know, such as those of
+/// extension types.
+fn number_width(marker: Marker) -> Option<usize> {
+    match marker {
+        Marker::FixPos(_) | Marker::FixNeg(_) | Marker::FixStr(_) | Marker::FixArray(_) | Marker::FixMap(_) => Some(0),
+        Marker::Null | Marker::False | Marker::True => Some(0),
+        Marker::U8 | Marker::I8 | Marker::Str8 | Marker::Bin8 => Some(1),
+        Marker::U16 | Marker::I16 | Marker::Str16 | Marker::Bin16 | Marker::Array16 | Marker::Map16 => Some(2),
+        Marker::U32 | Marker::I32 | Marker::F32 => Some(4),
+        Marker::Str32 | Marker::Bin32 | Marker::Array32 | Marker::Map32 => Some(4),
+        Marker::U64 | Marker::I64 | Marker::F64 => Some(8),
+        _ => None,
     }
 }
 
@@ -375,7 +372,8 @@ mod tests {
             assert!(matches!(tokens(cut), Err(Fault::Insufficient { .. })), "{cut:?}");
         }
         let mut source = Source::block(&b"\xda\x00\x05fo"[..], 8);
-        assert!(matches!(source.token(), Err(Fault::Ended)));
+        assert_eq!(source.token().unwrap(), Token::Text { length: 5, new_form: false });
+        assert!(matches!(source.skip(5), Err(Fault::Ended)));
         assert!(matches!(tokens(b"\x01\xc1"), Err(Fault::Parse { offset: 1, byte: 0xc1 })));
         assert!(matches!(tokens(b"\xd4\x00\x00"), Err(Fault::Parse { .. })));
         assert!(matches!(Source::to_end(&b""[..]).text(9, 8), Err(Fault::TooLong { length: 9, limit: 8, .. })));
@@ -402,5 +400,22 @@ mod tests {
             assert_eq!(source.token().unwrap(), Token::Float64(1.0));
             assert_eq!(source.drain().unwrap(), 0);
         }
+    }
+
+    #[test]
+    fn an_answer_on_an_open_connection_is_read_without_waiting_for_more() {
+        /// A connection on which nothing more will come.
+        struct Open<'a>(&'a [u8]);
+        impl Read for Open<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                assert!(!self.0.is_empty(), "the reader would wait for ever");
+                self.0.read(buffer)
+            }
+        }
+        let mut source = Source::to_end(Open(b"\x94\x01\x00\xc0\xa2ok"));
+        let head: Vec<Token> = (0..4).map(|_| source.token().unwrap()).collect();
+        assert_eq!(head, [Token::Array(4), Token::Unsigned(1), Token::Unsigned(0), Token::Nil]);
+        assert_eq!(source.token().unwrap(), Token::Text { length: 2, new_form: false });
+        assert_eq!(source.text(2, 2).unwrap(), b"ok");
     }
 }
