@@ -147,6 +147,13 @@ fn look_at(bytes: &[u8], name: &str, servers: &[Server]) {
     }
     let described = to_json(path, &scan);
     assert!(described["file_size"] == bytes.len());
+    // The pass over a file leaves out what it can; the description goes value by value, and must come to the same.
+    if let Ok(blocks) = &scan.blocks
+        && let Some(user_bytes) = &blocks.user_bytes
+        && user_bytes.first() == Some(&0x92)
+    {
+        assert_eq!(blocks.user.is_ok(), described["user_data"].get("model").is_some(), "{:?}", blocks.user);
+    }
     let _ = (to_text(&scan), ModelFileName::of(path));
     if let Some(Ok((system, _))) = scan.system.map(|block| block.data) {
         for release in [Release::NEWEST, Release::new(0, 9, 4)] {

@@ -120,15 +120,21 @@ impl<R: Read> Source<R> {
     /// When the block ends before it, or no token starts here.
     pub fn token(&mut self) -> Result<Token, Fault> {
         self.fill(1)?;
-        let insufficient = Fault::Insufficient { offset: self.offset };
-        let Some(&byte) = self.buffer[..self.end].get(self.start) else { return Err(insufficient) };
-        let marker = Marker::from_u8(byte);
-        let width = number_width(marker).ok_or(Fault::Parse { offset: self.offset, byte })?;
-        self.fill(1 + width)?;
-        let Some(bytes) = self.buffer[..self.end].get(self.start + 1..self.start + 1 + width) else {
-            return Err(insufficient);
+        let Some(&byte) = self.buffer[..self.end].get(self.start) else {
+            return Err(Fault::Insufficient { offset: self.offset });
         };
-        let number = bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let marker = Marker::from_u8(byte);
+        let Some(width) = number_width(marker) else { return Err(Fault::Parse { offset: self.offset, byte }) };
+        self.fill(1 + width)?;
+        let bytes = &self.buffer[self.start + 1..self.end];
+        let number = match bytes.first_chunk() {
+            // Almost always: eight bytes at once, of which those that are not the number's go again.
+            Some(eight) => u64::from_be_bytes(*eight).checked_shr(64 - 8 * width as u32).unwrap_or(0),
+            None => match bytes.get(..width) {
+                Some(bytes) => bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+                None => return Err(Fault::Insufficient { offset: self.offset }),
+            },
+        };
         // Of as many bytes as were read, so that nothing is cut off.
         let word = number as u32;
         let text = |length, new_form| Token::Text { length, new_form };
@@ -156,6 +162,38 @@ impl<R: Read> Source<R> {
         };
         self.take(1 + width);
         Ok(token)
+    }
+
+    /// Leaves out values that hold no others and whose head tells their length, up to so many and as far as they stand
+    /// in the buffer; says how many. Most of a model are such values, and there is nothing to be said of them.
+    pub fn skip_plain(&mut self, most: u64) -> u64 {
+        let held = &self.buffer[self.start..self.end];
+        let (mut at, mut skipped) = (0, 0);
+        while skipped < most
+            && let Some(head) = held.get(at)
+        {
+            let bytes = usize::from(PLAIN[usize::from(*head)]);
+            if bytes == 0 || held.len() - at < bytes {
+                break;
+            }
+            at += bytes;
+            skipped += 1;
+        }
+        self.take(at);
+        skipped
+    }
+
+    /// Takes the head of a small array or map that stands in the buffer, and gives the number of values in it: the
+    /// commonest token, without the cost of finding out which it is.
+    pub fn small_container(&mut self) -> Option<u64> {
+        let head = *self.buffer[self.start..self.end].first()?;
+        let values = match head {
+            0x80..=0x8f => 2 * u64::from(head & 0x0f),
+            0x90..=0x9f => u64::from(head & 0x0f),
+            _ => return None,
+        };
+        self.take(1);
+        Some(values)
     }
 
     /// The bytes of a text whose token was just read.
@@ -242,6 +280,25 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 }
+
+/// For every first byte how many bytes the value has in all, where that is known from it; else 0.
+static PLAIN: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut head = 0;
+    while head < 256 {
+        bytes[head] = match head {
+            0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => 1,
+            0xa0..=0xbf => (head - 0xa0) as u8 + 1,
+            0xcc | 0xd0 => 2,
+            0xcd | 0xd1 => 3,
+            0xca | 0xce | 0xd2 => 5,
+            0xcb | 0xcf | 0xd3 => 9,
+            _ => 0,
+        };
+        head += 1;
+    }
+    bytes
+};
 
 /// Bytes of the number behind a marker; none for markers that the servers' library does not know, such as those of
 /// extension types.
@@ -377,6 +434,28 @@ mod tests {
         assert!(matches!(tokens(b"\x01\xc1"), Err(Fault::Parse { offset: 1, byte: 0xc1 })));
         assert!(matches!(tokens(b"\xd4\x00\x00"), Err(Fault::Parse { .. })));
         assert!(matches!(Source::to_end(&b""[..]).text(9, 8), Err(Fault::TooLong { length: 9, limit: 8, .. })));
+    }
+
+    #[test]
+    fn what_is_left_out_at_once_is_what_the_tokens_say() {
+        for head in 0..=255_u8 {
+            let bytes = [vec![head], vec![0; 40]].concat();
+            let mut one_by_one = Source::block(&bytes[..], 41);
+            let token = one_by_one.token();
+            if let Ok(Token::Text { length, .. }) = token {
+                one_by_one.skip(length).unwrap();
+            }
+            let mut at_once = Source::block(&bytes[..], 41);
+            assert_eq!(at_once.skip_plain(1), 0, "nothing is in the buffer");
+            at_once.fill(41).unwrap();
+            match at_once.skip_plain(1) {
+                1 => assert_eq!(at_once.offset(), one_by_one.offset(), "{head:#04x}"),
+                _ => assert!(at_once.offset() == 0 && head >= 0x80, "{head:#04x}"),
+            }
+        }
+        let mut source = Source::block(&b"\x01\xa2ab\xcb\0\0"[..], 7);
+        source.fill(7).unwrap();
+        assert_eq!((source.skip_plain(9), source.offset()), (2, 4), "the last one is not whole");
     }
 
     #[test]

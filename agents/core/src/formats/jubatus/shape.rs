@@ -84,6 +84,11 @@ impl Open {
             _ => &ANY,
         }
     }
+
+    /// True if nothing is demanded of any member.
+    fn takes_any(&self) -> bool {
+        matches!(self.shape, Shape::Any | Shape::List(Shape::Any))
+    }
 }
 
 /// Goes through one value that stands inside `depth` open containers. A value that is not of the shape is noted and
@@ -97,25 +102,12 @@ pub fn walk<R: Read>(
     shape: &'static Shape,
     seen: &mut Seen,
 ) -> Result<(), Fault> {
-    let mut open: Vec<Open> = Vec::with_capacity(MAX_DEPTH);
+    let mut open: Vec<Open> = Vec::new();
     let mut expected = shape;
     loop {
         let offset = source.offset();
         let token = source.token()?;
-        let fits = matches!(
-            (expected, token),
-            (Shape::Any, _)
-                | (Shape::Unsigned, Token::Unsigned(_))
-                | (Shape::Float, Token::Float32(_) | Token::Float64(_))
-                | (Shape::Text, Token::Text { .. })
-                | (Shape::List(_), Token::Array(_))
-                | (Shape::Map(..), Token::Map(_))
-        ) || match (expected, token) {
-            (Shape::Exactly(members), Token::Array(count)) => count as usize == members.len(),
-            (Shape::Members(members), Token::Array(count)) => count as usize >= members.len(),
-            _ => false,
-        };
-        if !fits {
+        if !fits(expected, token) {
             seen.mismatch.get_or_insert(offset);
             expected = &ANY;
         }
@@ -136,16 +128,43 @@ pub fn walk<R: Read>(
             }
             open.push(Open { left, index: 0, shape: expected });
         }
-        while open.last().is_some_and(|container| container.left == 0) {
-            open.pop();
-        }
-        match open.last_mut() {
-            None => return Ok(()),
-            Some(container) => {
+        loop {
+            let Some(container) = open.last_mut() else { return Ok(()) };
+            if container.takes_any() {
+                container.left -= source.skip_plain(container.left);
+                let offset = source.offset();
+                if container.left > 0
+                    && let Some(left) = source.small_container()
+                {
+                    container.left -= 1;
+                    if depth + open.len() >= MAX_DEPTH {
+                        return Err(Fault::TooDeep { offset });
+                    }
+                    open.push(Open { left, index: 0, shape: &ANY });
+                    continue;
+                }
+            }
+            if container.left > 0 {
                 container.left -= 1;
                 expected = container.next();
+                break;
             }
+            open.pop();
         }
+    }
+}
+
+fn fits(expected: &Shape, token: Token) -> bool {
+    match (expected, token) {
+        (Shape::Any, _)
+        | (Shape::Unsigned, Token::Unsigned(_))
+        | (Shape::Float, Token::Float32(_) | Token::Float64(_))
+        | (Shape::Text, Token::Text { .. })
+        | (Shape::List(_), Token::Array(_))
+        | (Shape::Map(..), Token::Map(_)) => true,
+        (Shape::Exactly(members), Token::Array(count)) => count as usize == members.len(),
+        (Shape::Members(members), Token::Array(count)) => count as usize >= members.len(),
+        _ => false,
     }
 }
 

@@ -224,7 +224,7 @@ fn release(saved: Release, server: Release) -> Result<(), Refusal> {
             return Ok(());
         }
         match saved < Release::new(1, 0, 0) {
-            true => format!("cannot load model file created before v1.0.0: {saved}"),
+            true => format!("cannot load model file created before v1.0.0: {saved} (only servers of {saved} load it)"),
             false => format!("jubatus version mismatched: {saved}, expected major version: {}", server.major),
         }
     };
