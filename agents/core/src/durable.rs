@@ -240,7 +240,7 @@ fn write_temporary<R>(
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<(Temporary, R), DurableError> {
     let (temporary, file) = with_temporary_name(directory, path, |temporary| {
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
     })?;
     let mut out = BufWriter::new(file);
     let result = fill(&mut out).map_err(failed("write", path))?;

@@ -39,6 +39,11 @@ impl Input {
         Ok(Input { path: path.to_owned(), file, size })
     }
 
+    /// A file that is open already, with the size that it is to be taken for.
+    pub(crate) fn over(path: &Path, file: File, size: u64) -> Input {
+        Input { path: path.to_owned(), file, size }
+    }
+
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
