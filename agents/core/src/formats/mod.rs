@@ -11,6 +11,7 @@
 //! * [`error`]: why a file could not be worked on;
 //! * [`fti_ff`]: FTI's file format and the files of its levels 2 and 3;
 //! * [`sion`]: SION containers;
+//! * [`jubatus`]: the model files of Jubatus servers;
 //! * [`scr_hash`], [`scr_xor`]: the files of SCR itself.
 //!
 //! Every file is untrusted: no number read from one is believed before it was compared with the file's size.
@@ -21,6 +22,7 @@ pub mod destination;
 pub mod error;
 pub mod fti_ff;
 pub mod input;
+pub mod jubatus;
 pub mod scr_hash;
 pub mod scr_xor;
 pub mod sion;
@@ -33,7 +35,7 @@ pub use verdict::{Damage, Verdict};
 
 /// The formats, in the order in which they are asked: the surest signs first.
 pub fn all() -> &'static [&'static dyn Format] {
-    &[&scr_hash::ScrHash, &scr_xor::ScrXor, &fti_ff::FtiFf, &sion::Sion]
+    &[&scr_hash::ScrHash, &scr_xor::ScrXor, &fti_ff::FtiFf, &sion::Sion, &jubatus::Jubatus]
 }
 
 /// One format of checkpoint files.
