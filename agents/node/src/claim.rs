@@ -148,7 +148,7 @@ pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
             return Err(ClaimError::Taken { path: control.to_owned(), pid: holder });
         }
         let pid = holder.parse().ok().and_then(Pid::from_raw).filter(|pid| *pid != rustix::process::getpid());
-        if let Some(pid) = pid.filter(|_| !asked[usize::from(late)]) {
+        if let Some(pid) = pid.filter(|pid| !asked[usize::from(late)] && has_open(*pid, &file)) {
             asked[usize::from(late)] = true;
             let signal = if late { Signal::KILL } else { Signal::TERM };
             tracing::warn!(pid = %holder, ?signal, "earlier_agent_ended");
@@ -160,6 +160,17 @@ pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(pid.as_bytes()));
     written.map_err(failed("write", &path))?;
     Ok(Claim { _lock: file })
+}
+
+/// True if the process has this file open. Until the holder of the lock has written its number, another one stands there,
+/// which may belong to anybody by now.
+fn has_open(pid: Pid, file: &File) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let Ok(ours) = file.metadata().map(identity) else { return false };
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
+    descriptors.is_ok_and(|descriptors| {
+        descriptors.flatten().any(|entry| fs::metadata(entry.path()).map(identity).is_ok_and(|theirs| theirs == ours))
+    })
 }
 
 /// The process that the lock file names: whoever has the lock wrote it.

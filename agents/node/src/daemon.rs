@@ -36,7 +36,7 @@ const WORKERS: usize = 2;
 const BLOCKING: usize = 256;
 /// Stack of each thread. Deep recursion is refused everywhere.
 const STACK_BYTES: usize = 2 << 20;
-/// How often to see whether anybody still needs us.
+/// At most so often is looked whether anybody still needs us.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Why the agent did not start, or ended.
@@ -52,10 +52,14 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// The start line.
-    #[error("the first line on standard input is no start message: {0}; the agent is started by the orchestrator, not by hand")]
+    #[error(
+        "the first line on standard input is no start message: {0}; the agent is started by the orchestrator, not by hand"
+    )]
     Start(String),
     /// Orchestrator and agent are of different releases.
-    #[error("the orchestrator speaks version {orchestrator}, this agent {VERSION}: install the same release on all nodes")]
+    #[error(
+        "the orchestrator speaks version {orchestrator}, this agent {VERSION}: install the same release on all nodes"
+    )]
     Version {
         /// The orchestrator's.
         orchestrator: u64,
@@ -119,7 +123,8 @@ fn read_start(start_line: impl BufRead) -> Result<AgentStart, DaemonError> {
     if read as u64 == LONGEST_START && !line.ends_with('\n') {
         return Err(DaemonError::Start(format!("it is longer than {LONGEST_START} bytes")));
     }
-    let value: serde_json::Value = serde_json::from_str(&line).map_err(|error| DaemonError::Start(error.to_string()))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&line).map_err(|error| DaemonError::Start(error.to_string()))?;
     let orchestrator = value.get("version").and_then(serde_json::Value::as_u64);
     match orchestrator {
         Some(version) if version == u64::from(VERSION) => {}
@@ -167,7 +172,8 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     end(&agent, server).await
 }
 
-fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
+/// The agent with what it shares, not yet serving.
+pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
     let bases = start.cache_bases.keys().cloned().collect();
     let store = Store::open(paths.clone(), bases)?;
     for fault in store.faults() {
@@ -218,8 +224,10 @@ async fn told_to_stop(agent: &Agent) {
 async fn abandoned(agent: &Arc<Agent>) {
     let patience = agent.start.abandon_after;
     loop {
-        tokio::time::sleep(WATCH.min(patience)).await;
-        if agent.contact.silence() < patience {
+        let left = patience.saturating_sub(agent.contact.silence());
+        if !left.is_zero() {
+            // No sooner can it be true; and not in tiny steps when it nearly is.
+            tokio::time::sleep(left.max(WATCH.min(patience))).await;
             continue;
         }
         // Looking for ranks reads all of /proc, so that it comes last and seldom.

@@ -29,7 +29,7 @@ impl Moment {
     pub fn at(now: i64, settings: &Settings) -> Self {
         Moment {
             now,
-            remaining: settings.allocation_end.map(|end| end - now),
+            remaining: settings.allocation_end.map(|end| end.saturating_sub(now)),
             halt_seconds: i64::try_from(settings.halt_seconds).ok().filter(|seconds| *seconds > 0),
         }
     }
@@ -67,7 +67,10 @@ impl HaltKeeper {
             Ok(file) => state_of(&file.unwrap_or_default(), moment),
             Err(error) => {
                 tracing::warn!(%error, "halt_file_unreadable");
-                HaltState { met: Some(format!("The halt file may hold a reason, but {error}.")), ..HaltState::default() }
+                HaltState {
+                    met: Some(format!("The halt file may hold a reason, but {error}.")),
+                    ..HaltState::default()
+                }
             }
         }
     }
@@ -224,8 +227,11 @@ mod tests {
     #[test]
     fn a_condition_that_does_not_exist_is_refused_before_anything_is_changed() {
         let (_directory, keeper) = keeper();
-        let change =
-            HaltChange { reason: Some("JOB_HALTED".to_owned()), unset: vec!["Exit".to_owned()], ..HaltChange::default() };
+        let change = HaltChange {
+            reason: Some("JOB_HALTED".to_owned()),
+            unset: vec!["Exit".to_owned()],
+            ..HaltChange::default()
+        };
         assert!(matches!(keeper.change(&change, &at(0)), Err(HaltError::Unknown(_))));
         assert_eq!(keeper.state(&at(0)).reason, None);
     }

@@ -197,9 +197,9 @@ fn probe(directory: &Path) -> std::io::Result<()> {
 /// The agent's own resident memory, bytes; 0 where `/proc` does not say.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = status.lines().find_map(|line| {
-        line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
+    let kilobytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }
 

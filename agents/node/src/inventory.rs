@@ -4,12 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::kvtree::Tree;
-use holdfast_core::redundancy::Descriptor;
-use holdfast_wire::agent::{DescriptorFields, HeldFile, Holding, Inventory};
+use holdfast_wire::agent::{HeldFile, Holding, Inventory};
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 
 use crate::agent::Agent;
+use crate::convert;
 use crate::halt::HaltKeeper;
 use crate::store::Store;
 use crate::store::examine::examine;
@@ -29,7 +28,8 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
             for rank in map.ranks(checkpoint) {
                 let found = examine(map, checkpoint, rank, store.paths(), &bases);
                 let descriptor = map.descriptor(checkpoint, rank).and_then(|tree| {
-                    fields_of(tree)
+                    convert::from_tree(tree)
+                        .map(|descriptor| convert::to_wire(&descriptor))
                         .map_err(|error| faults.push(format!("checkpoint {checkpoint} of rank {rank}: {error}")))
                         .ok()
                 });
@@ -73,55 +73,6 @@ fn the_better(one: Holding, other: Holding) -> Holding {
     better
 }
 
-/// A descriptor as it lies in a filemap, as a message carries it.
-///
-/// # Errors
-/// What is missing in the tree, or not a descriptor's.
-pub fn fields_of(tree: &Tree) -> Result<DescriptorFields, holdfast_core::redundancy::descriptor::DescriptorError> {
-    Ok(to_fields(&Descriptor::from_tree(tree)?))
-}
-
-/// A descriptor as a message carries it.
-pub fn to_fields(descriptor: &Descriptor) -> DescriptorFields {
-    DescriptorFields {
-        scheme: descriptor.scheme.to_string(),
-        index: descriptor.index,
-        interval: descriptor.interval,
-        base: descriptor.base.clone(),
-        directory: descriptor.directory.clone(),
-        groups: descriptor.groups,
-        group_id: descriptor.group_id,
-        group_size: descriptor.group_size,
-        group_rank: descriptor.group_rank,
-        hop_distance: descriptor.hop_distance,
-        set_size: descriptor.set_size,
-        enabled: descriptor.enabled,
-    }
-}
-
-/// A descriptor from a message.
-///
-/// # Errors
-/// When its scheme is none of ours.
-pub fn from_fields(
-    fields: &DescriptorFields,
-) -> Result<Descriptor, holdfast_core::redundancy::descriptor::DescriptorError> {
-    Ok(Descriptor {
-        enabled: fields.enabled,
-        index: fields.index,
-        interval: fields.interval,
-        base: fields.base.clone(),
-        directory: fields.directory.clone(),
-        scheme: fields.scheme.parse()?,
-        groups: fields.groups,
-        group_id: fields.group_id,
-        group_size: fields.group_size,
-        group_rank: fields.group_rank,
-        hop_distance: fields.hop_distance,
-        set_size: fields.set_size,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,8 +96,7 @@ mod tests {
         let left = holding(&inventory, 3, 0);
         assert!(!left.complete && left.files.is_empty() && left.fault.is_none());
         assert_eq!(left.descriptor.as_ref().unwrap().group_rank, 0);
-        let back = from_fields(own.descriptor.as_ref().unwrap()).unwrap();
-        assert_eq!(to_fields(&back), *own.descriptor.as_ref().unwrap());
+        assert_eq!((own.expected, left.expected), (Some(2), None));
     }
 
     #[test]

@@ -28,8 +28,8 @@
 pub mod agent;
 mod claim;
 pub mod collective;
-pub mod convert;
 pub mod contact;
+pub mod convert;
 pub mod copy;
 pub mod daemon;
 pub mod events;

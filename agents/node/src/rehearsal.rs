@@ -10,9 +10,10 @@ use crate::ranks;
 
 /// Dies here if the orchestrator asked for it.
 pub fn point(agent: &Agent, point: RehearsalPoint, checkpoint: CheckpointId) {
-    let armed = agent.start.rehearsals.iter().find(|rehearsal| {
-        rehearsal.point == point && rehearsal.checkpoint.is_none_or(|wanted| wanted == checkpoint)
-    });
+    let armed =
+        agent.start.rehearsals.iter().find(|rehearsal| {
+            rehearsal.point == point && rehearsal.checkpoint.is_none_or(|wanted| wanted == checkpoint)
+        });
     let Some(rehearsal) = armed else { return };
     tracing::warn!(?point, %checkpoint, "rehearsed failure");
     if !rehearsal.agent_only {

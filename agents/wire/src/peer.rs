@@ -241,6 +241,13 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// True if agents carry it out hand in hand: then none can repeat it alone.
+    pub fn is_joint(&self) -> bool {
+        matches!(self, Order::Encode { .. } | Order::Transfer { .. } | Order::Rebuild { .. })
+    }
+}
+
 /// A rank whose files are sent to where it lives now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outgoing {

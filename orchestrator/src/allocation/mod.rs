@@ -1,1 +1,87 @@
-//! Resource managers behind one trait.
+//! Resource managers behind one trait: who lends the nodes, which of them are dead, how an agent gets onto one.
+//!
+//! * [`Allocation`]: what the rest of the orchestrator knows of a resource manager;
+//! * [`local`]: virtual nodes on this machine, each a root directory and an agent process;
+//! * [`chaos`]: the failures that the local manager rehearses, as a pure schedule;
+//! * [`process`]: looking at and ending processes of this machine without hitting a stranger.
+
+pub mod chaos;
+mod error;
+pub mod local;
+pub mod process;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::SystemTime;
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::run::{AgentReady, AgentStart};
+
+pub use chaos::{Observation, Strike};
+pub use error::{AgentStartError, AllocationError};
+
+/// The answer of a manager that takes its time.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An agent that has said that it is up.
+#[derive(Clone, Debug)]
+pub struct RunningAgent {
+    /// What it said.
+    pub ready: AgentReady,
+    /// Where its log goes, for messages.
+    pub log: PathBuf,
+}
+
+/// The nodes that a resource manager lent us, for a time.
+pub trait Allocation: Send + Sync {
+    /// The resource manager's name, as in a spec.
+    fn manager(&self) -> &'static str;
+
+    /// The job id: part of the names of control, cache and checkpoint directories.
+    fn job_id(&self) -> &str;
+
+    /// The user whose job it is: part of directory names.
+    fn user(&self) -> &str;
+
+    /// All nodes, in the manager's order, dead ones included.
+    fn nodes(&self) -> &[NodeName];
+
+    /// The nodes that the manager itself says are down, each with its reason.
+    fn down_nodes(&self) -> Vec<(NodeName, String)>;
+
+    /// When the allocation ends, if that is known.
+    fn end(&self) -> Option<SystemTime>;
+
+    /// What stands in front of a node's paths here, if anything: virtual nodes.
+    fn root_of(&self, node: &NodeName) -> Option<PathBuf>;
+
+    /// Starts an agent on a node, and waits until it says that it is up. An agent that this node had before is dead,
+    /// or is killed first.
+    ///
+    /// # Errors
+    /// [`AgentStartError::NodeGone`] if the node itself is lost; everything else may be tried again.
+    fn start_agent<'a>(
+        &'a self,
+        node: &'a NodeName,
+        start: AgentStart,
+    ) -> Pending<'a, Result<RunningAgent, AgentStartError>>;
+
+    /// The process of an agent that another orchestrator started, so that it can be ended.
+    fn adopt_agent(&self, node: &NodeName, pid: u32);
+
+    /// Ends the agent of a node at once, if it lives.
+    fn kill_agent(&self, node: &NodeName);
+
+    /// Tells the manager what happens, and gets the rehearsed failures that are due. Only the local manager has any.
+    fn observe(&self, observation: Observation) -> Vec<Strike>;
+
+    /// Carries out a rehearsed failure; the caller kills the ranks of the node.
+    fn strike(&self, strike: &Strike);
+
+    /// Gives back what the manager made for this job. The agents are gone by then.
+    ///
+    /// # Errors
+    /// A directory could not be removed.
+    fn release(&self) -> Result<(), AllocationError>;
+}

@@ -1,11 +1,21 @@
 //! `holdfast drain`: saves what is left in the nodes' caches.
 
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use holdfast_core::hostlist;
 use holdfast_core::ids::CheckpointId;
+use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::job::JobSelection;
-use super::output::Style;
+use super::job::{self, JobSelection};
+use super::output::{Output, Report, Style, document, printable};
+use crate::drain::DrainReport;
+use crate::drain::standalone::{self, Preview, Roots, StandaloneError};
 use crate::exit;
+use crate::relaunch::DrainResult;
+use crate::relaunch::driver::start;
+use crate::spec::{JobSpec, Surroundings};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory
 ///
@@ -19,7 +29,10 @@ Examples:
   holdfast drain --checkpoint 7 job.yaml    this one
   holdfast drain --dry-run job.yaml         what the nodes hold, and what would be copied
 
-JSON: {version, checkpoint, directory, complete, copied_files, copied_bytes, rebuilt_ranks, failed_nodes}
+  holdfast drain --prefix ./pfs --root ./nodes --job-id 1145655 --user user1
+                                            what SCR's library left in nodes/node1/tmp/user1/scr.1145655, …
+
+JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes}
 
 Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 nobody could be reached")]
 pub struct DrainArgs {
@@ -32,8 +45,179 @@ pub struct DrainArgs {
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
+    /// Directories of nodes
+    #[command(flatten)]
+    pub roots: RootArgs,
 }
 
-pub(super) fn run(_args: DrainArgs, _style: Style) -> Result<u8, Failure> {
-    Err(Failure::new(exit::INTERNAL, "`drain` is not wired"))
+/// Node directories that the user has, instead of those of a job of ours.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RootArgs {
+    /// Drain directories that SCR's library, or anybody, left: DIR/<node> stands in front of the paths of each node, and
+    /// is never deleted. A node without directory is gone
+    #[arg(long, value_name = "DIR", requires = "job_id", help_heading = "Directories of nodes")]
+    pub root: Option<PathBuf>,
+    /// The job id in the names of the control and cache directories (`scr.<id>`)
+    #[arg(long, value_name = "ID", requires = "root", help_heading = "Directories of nodes")]
+    pub job_id: Option<String>,
+    /// The user in their names [default: you]
+    #[arg(long, value_name = "NAME", requires = "root", help_heading = "Directories of nodes")]
+    pub user: Option<String>,
+    /// The nodes, as a host list [default: all that have a directory]
+    #[arg(long, value_name = "HOSTS", requires = "root", help_heading = "Directories of nodes")]
+    pub nodes: Option<String>,
+}
+
+impl DrainArgs {
+    /// The directories that were named, with the checkpoint settings of the spec or the defaults.
+    fn roots(&self, surroundings: &Surroundings) -> Result<Option<Roots>, Failure> {
+        let (Some(directory), Some(job_id)) = (&self.roots.root, &self.roots.job_id) else { return Ok(None) };
+        let nodes = match &self.roots.nodes {
+            None => Vec::new(),
+            Some(hosts) => hostlist::expand(hosts).map_err(|error| Failure::of(exit::USAGE, &error))?,
+        };
+        let spec = match self.job.spec(surroundings)? {
+            Some(spec) => spec,
+            // Only its checkpoint settings count; a command is what a spec cannot be without.
+            None => JobSpec::from_command(&["true".to_owned()], surroundings)?,
+        };
+        let checkpoint = spec.steps.into_iter().next().map(|step| step.checkpoint);
+        Ok(checkpoint.map(|checkpoint| Roots {
+            directory: directory.clone(),
+            nodes,
+            job_id: job_id.clone(),
+            user: self.roots.user.clone().unwrap_or_else(start::user_name),
+            checkpoint,
+        }))
+    }
+}
+
+pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
+    let surroundings = job::surroundings(&style)?;
+    let roots = args.roots(&surroundings)?;
+    let prefix = match &roots {
+        Some(_) => args.job.prefix(&surroundings)?,
+        None => job::prefix_with_state(&args.job, &surroundings)?,
+    };
+    let prefix = prefix.canonicalize().map_err(|error| {
+        Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
+    })?;
+    let (wanted, screen) = (args.checkpoint, super::runtime::screen(style));
+    if args.dry_run {
+        let preview = super::runtime::block_on(standalone::preview(&prefix, roots, wanted, screen))?.map_err(failed)?;
+        style.result(&Previewed(preview))?;
+        return Ok(exit::FINISHED);
+    }
+    let drained = super::runtime::block_on(async {
+        match roots {
+            Some(roots) => standalone::of_roots(&prefix, roots, wanted, screen).await.map(Some),
+            None => standalone::of_prefix(&prefix, wanted, screen).await,
+        }
+    })?;
+    let report = Drained(drained.map_err(failed)?);
+    style.result(&report)?;
+    Ok(report.exit_code())
+}
+
+fn failed(error: StandaloneError) -> Failure {
+    Failure::of(error.exit_code(), &error)
+}
+
+/// What a drain did.
+struct Drained(Option<DrainReport>);
+
+impl Drained {
+    fn exit_code(&self) -> u8 {
+        match self.0.as_ref().map(|report| &report.result) {
+            None | Some(DrainResult::Nothing | DrainResult::Complete { .. }) => exit::FINISHED,
+            Some(DrainResult::Incomplete { .. }) => exit::DAMAGED_DATA,
+            Some(DrainResult::Failed { .. }) => exit::UNAVAILABLE,
+        }
+    }
+
+    fn checkpoint(&self) -> Option<CheckpointId> {
+        match self.0.as_ref().map(|report| &report.result) {
+            Some(DrainResult::Complete { checkpoint } | DrainResult::Incomplete { checkpoint, .. }) => {
+                Some(*checkpoint)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Report for Drained {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let Some(report) = &self.0 else { return writeln!(to, "nothing is left to drain") };
+        let directory = report.directory.as_deref().unwrap_or_default();
+        match &report.result {
+            DrainResult::Nothing => writeln!(to, "nothing is left to drain"),
+            DrainResult::Complete { checkpoint } => {
+                writeln!(to, "checkpoint {checkpoint} is complete in {directory}, and current")
+            }
+            DrainResult::Incomplete { checkpoint, reason } => {
+                writeln!(to, "checkpoint {checkpoint} is not complete in {directory}: {}", printable(reason))
+            }
+            DrainResult::Failed { reason } => writeln!(to, "the drain failed: {}", printable(reason)),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let report = self.0.as_ref();
+        let reason = match report.map(|report| &report.result) {
+            Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason }) => Some(reason),
+            _ => None,
+        };
+        document(json!({
+            "checkpoint": self.checkpoint(),
+            "directory": report.and_then(|report| report.directory.as_ref()),
+            "complete": matches!(report.map(|report| &report.result), Some(DrainResult::Complete { .. })),
+            "reason": reason,
+            "copied_ranks": report.map(|report| &report.copied),
+            "copied_bytes": report.map_or(0, |report| report.bytes),
+            "rebuilt_ranks": report.map(|report| &report.rebuilt),
+            "failed_nodes": report.map(|report| &report.failed_nodes),
+        }))
+    }
+}
+
+/// What a drain would do.
+struct Previewed(Option<Preview>);
+
+impl Report for Previewed {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let Some(preview) = &self.0 else { return writeln!(to, "nothing is left to drain") };
+        for (checkpoint, reason) in &preview.plan.skipped {
+            writeln!(to, "checkpoint {checkpoint} would be passed over: {}", printable(reason))?;
+        }
+        match (preview.plan.candidates.first(), &preview.plan.remnant) {
+            (Some(first), _) => writeln!(to, "checkpoint {} would be drained", first.checkpoint)?,
+            (None, Some(remnant)) => {
+                writeln!(to, "what is left of checkpoint {} would be drained, as incomplete", remnant.checkpoint)?;
+            }
+            (None, None) => writeln!(to, "nothing would be drained")?,
+        }
+        for (node, ranks) in preview.held.iter().filter(|(_, ranks)| !ranks.is_empty()) {
+            let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+            writeln!(to, "  {node}: ranks {}", ranks.join(","))?;
+        }
+        preview.silent.iter().try_for_each(|node| writeln!(to, "  {node} does not answer"))
+    }
+
+    fn json(&self) -> Value {
+        let plan = self.0.as_ref().map(|preview| &preview.plan);
+        let candidates =
+            plan.map(|plan| plan.candidates.iter().map(|candidate| candidate.checkpoint).collect::<Vec<_>>());
+        let skipped = plan.map(|plan| {
+            let skipped =
+                |(checkpoint, reason): &(CheckpointId, String)| json!({"checkpoint": checkpoint, "reason": reason});
+            plan.skipped.iter().map(skipped).collect::<Vec<_>>()
+        });
+        document(json!({
+            "candidates": candidates,
+            "remnant": plan.and_then(|plan| plan.remnant.as_ref()).map(|remnant| remnant.checkpoint),
+            "flushed": plan.and_then(|plan| plan.flushed),
+            "skipped": skipped,
+            "nodes": self.0.as_ref().map(|preview| &preview.held),
+        }))
+    }
 }

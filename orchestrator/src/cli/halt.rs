@@ -1,11 +1,18 @@
 //! `holdfast halt`: reasons to stop a running job.
 
+use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
+use chrono::{DateTime, Local};
+use holdfast_wire::agent::{HaltChange, HaltState};
+use serde_json::Value;
+
+use super::contact::Contact;
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::Style;
+use super::output::{Output, Report, Style, document, printable};
 use crate::exit;
+use crate::relaunch::driver::settings::epoch;
 use crate::spec::quantity;
 
 /// List, set and remove the conditions under which a running job stops
@@ -174,6 +181,87 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     quantity::parse_duration(text).or_else(seconds).ok_or("write a duration: `600`, `90s` or `10min`")
 }
 
-pub(super) fn run(_args: HaltArgs, _style: Style) -> Result<u8, Failure> {
-    Err(Failure::new(exit::INTERNAL, "`halt` is not wired"))
+impl HaltConditions {
+    fn change(&self) -> HaltChange {
+        let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        HaltChange {
+            reason: self.reason.clone(),
+            checkpoints_left: self.checkpoints_left.map(whole),
+            after: self.after.map(epoch),
+            before: self.before.map(epoch),
+            seconds: self.seconds.map(|seconds| whole(seconds.as_secs())),
+            unset: Vec::new(),
+        }
+    }
+}
+
+pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
+    let (job, change, dry_run) = match &args.command {
+        HaltCommand::List(job) => (job, None, false),
+        HaltCommand::Set(set) => (&set.job, Some(set.conditions().change()), set.dry_run),
+        HaltCommand::Unset(unset) => {
+            let unset_keys = unset.keys().into_iter().map(str::to_owned).collect();
+            (&unset.job, Some(HaltChange { unset: unset_keys, ..HaltChange::default() }), unset.dry_run)
+        }
+    };
+    let contact = Contact::of(job, &style)?;
+    // A dry run changes nothing, but finds out whether there is a job to change.
+    let sent = change.clone().filter(|_| !dry_run);
+    let state = super::runtime::block_on(contact.halt(sent))??;
+    style.result(&Halting { state, would: change.filter(|_| dry_run) })?;
+    Ok(exit::FINISHED)
+}
+
+/// The conditions that are set.
+struct Halting {
+    state: HaltState,
+    would: Option<HaltChange>,
+}
+
+impl Report for Halting {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        if let Some(change) = &self.would {
+            for key in &change.unset {
+                writeln!(to, "would remove {key}")?;
+            }
+            let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
+            return conditions(
+                to,
+                "would set ",
+                &HaltState { reason, checkpoints_left, after, before, seconds, met: None },
+            );
+        }
+        if (HaltState { met: None, ..self.state.clone() }) == HaltState::default() {
+            return writeln!(to, "no condition is set");
+        }
+        conditions(to, "", &self.state)?;
+        match &self.state.met {
+            Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(met)),
+            None => Ok(()),
+        }
+    }
+
+    fn json(&self) -> Value {
+        document(serde_json::to_value(&self.state).unwrap_or_default())
+    }
+}
+
+fn conditions(to: &mut dyn Write, before: &str, state: &HaltState) -> io::Result<()> {
+    let time = |seconds: i64| {
+        let time = DateTime::from_timestamp(seconds, 0).map(|time| time.with_timezone(&Local));
+        time.map_or_else(|| seconds.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
+    };
+    let lines = [
+        ("ExitReason", state.reason.as_deref().map(printable)),
+        ("CheckpointsLeft", state.checkpoints_left.map(|left| left.to_string())),
+        ("ExitAfter", state.after.map(time)),
+        ("ExitBefore", state.before.map(time)),
+        ("HaltSeconds", state.seconds.map(|seconds| seconds.to_string())),
+    ];
+    for (key, value) in lines {
+        if let Some(value) = value {
+            writeln!(to, "{before}{key}: {value}")?;
+        }
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::failure::Failure;
 use super::output::Output;
 use crate::exit;
+use crate::relaunch::driver::state::{JobState, Stage};
 use crate::spec::{JobSpec, Surroundings};
 
 /// The parameters around this process. What has no effect among them is told.
@@ -46,7 +47,19 @@ impl JobSelection {
     }
 }
 
-/// A duration on the command line.
-pub(super) fn duration(text: &str) -> Result<std::time::Duration, &'static str> {
-    crate::spec::quantity::parse_duration(text).ok_or("write a duration with its unit: `20ms`, `90s`, `5min`")
+/// The prefix directory in which the job's state lies: that of the step that is running, or left something, in a job of
+/// several steps.
+pub(super) fn prefix_with_state(selection: &JobSelection, surroundings: &Surroundings) -> Result<PathBuf, Failure> {
+    let prefix = selection.prefix(surroundings)?;
+    let mut candidates = vec![prefix.clone()];
+    candidates.extend(selection.spec(surroundings)?.into_iter().flat_map(|spec| spec.steps).map(|step| step.prefix));
+    let mut known = None;
+    for candidate in candidates {
+        match JobState::read(&candidate).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))? {
+            Some(state) if !matches!(state.stage, Stage::Finished { .. }) => return Ok(candidate),
+            Some(_) => drop(known.get_or_insert(candidate)),
+            None => {}
+        }
+    }
+    Ok(known.unwrap_or(prefix))
 }

@@ -6,6 +6,7 @@
 
 mod agent;
 mod check;
+mod contact;
 mod drain;
 mod example;
 mod failure;
@@ -16,6 +17,7 @@ mod inspect;
 mod job;
 mod output;
 mod run;
+mod runtime;
 mod status;
 mod step;
 
@@ -130,6 +132,7 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
+    runtime::start_log(matches!(command, Command::Agent(_)));
     match command {
         Command::Run(args) => run::run(args, style),
         Command::Check(args) => check::run(args, &style),

@@ -1,11 +1,16 @@
 //! `holdfast run`: runs a job to its end.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
+
+use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job;
-use super::output::Style;
+use super::output::{Output, Report, Style, document};
+use crate::events::RunReport;
 use crate::exit;
+use crate::relaunch::driver::{self, RunError, RunOptions};
 use crate::spec::{JobSpec, Surroundings};
 
 /// Run a job to its end
@@ -22,7 +27,8 @@ Examples:
                                             75: not finished, another allocation can go on
   holdfast run --dry-run job.yaml           preflight only: what would be started where
 
-JSON: {version, job, outcome, exit_code, generations, checkpoint, complete, prefix, events}")]
+JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, checkpoint, checkpoint_directory, complete,
+       prefix, output, events, millis}")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]
@@ -49,6 +55,40 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
-    let _spec = args.spec(&job::surroundings(&style)?)?;
-    Err(Failure::new(exit::INTERNAL, "`run` is not wired"))
+    let spec = args.spec(&job::surroundings(&style)?)?;
+    if args.dry_run {
+        style.result(&Planned(driver::plan_text(&spec).map_err(failed)?))?;
+        return Ok(exit::FINISHED);
+    }
+    let options = RunOptions { spec, style: super::runtime::screen(style) };
+    let report = super::runtime::block_on(driver::run(&options))?.map_err(failed)?;
+    style.result(&report)?;
+    Ok(report.exit_code)
+}
+
+fn failed(error: RunError) -> Failure {
+    Failure::of(error.exit_code(), &error)
+}
+
+/// What would be started where.
+struct Planned(String);
+
+impl Report for Planned {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(self.0.as_bytes())
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"plan": self.0.lines().collect::<Vec<_>>()}))
+    }
+}
+
+impl Report for RunReport {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(self.text().as_bytes())
+    }
+
+    fn json(&self) -> Value {
+        document(serde_json::to_value(self).unwrap_or_default())
+    }
 }

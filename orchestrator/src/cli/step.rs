@@ -1,20 +1,27 @@
-//! `holdfast step`: runs one command the way a launcher would; for launchers and tests.
+//! `holdfast step`: the supervisor of a generation's processes.
+
+use std::path::PathBuf;
 
 use super::failure::Failure;
 use super::output::Style;
 use crate::exit;
+use crate::launch::step;
 
-/// Run one command as a step of the allocation
+/// Start the processes of a launch plan, and write down what becomes of them: started by `holdfast run`, never by hand
+///
+/// Outlives the orchestrator, so that an application goes on when that is killed. Ends with its last process; SIGTERM kills
+/// them all.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  holdfast step -- hostname")]
+  holdfast step heat-run/.holdfast/generations/1/plan.json")]
 pub struct StepArgs {
-    /// The command
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
+    /// The launch plan
+    #[arg(value_name = "PLAN")]
+    pub plan: PathBuf,
 }
 
-pub(super) fn run(_args: StepArgs, _style: Style) -> Result<u8, Failure> {
-    Err(Failure::new(exit::INTERNAL, "`step` is not wired"))
+pub(super) fn run(args: StepArgs, _style: Style) -> Result<u8, Failure> {
+    step::supervise(&args.plan).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
+    Ok(exit::FINISHED)
 }

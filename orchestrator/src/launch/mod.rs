@@ -1,1 +1,60 @@
-//! Launchers behind one trait.
+//! Launchers behind one trait, and the step supervisor that outlives the orchestrator.
+//!
+//! A launcher says which processes make up a generation ([`StepPlan`]). `holdfast step PLAN` starts them and writes down
+//! what becomes of them ([`step`]); the orchestrator, or the one that takes over from it, reads that ([`follow`]) and shows
+//! what the ranks print ([`output`]).
+//!
+//! Everything of a generation lies in `<prefix>/.holdfast/generations/<g>/`: `plan.json`, `steps.jsonl`, and of each rank
+//! `rank_<r>.out` and `rank_<r>.err`.
+
+mod error;
+pub mod follow;
+pub mod local;
+pub mod output;
+pub mod plan;
+pub mod program;
+pub mod step;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::ids::{Generation, NodeName};
+
+pub use error::LaunchError;
+pub use plan::{StepEvent, StepPlan, StepProcess};
+
+use crate::relaunch::Placement;
+use crate::spec::Run;
+
+/// What a launcher has to know.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchRequest<'a> {
+    /// The job id.
+    pub job_id: &'a str,
+    /// The generation.
+    pub generation: Generation,
+    /// Who runs where.
+    pub placement: &'a Placement,
+    /// The agents' sockets.
+    pub sockets: &'a BTreeMap<NodeName, PathBuf>,
+    /// What is to be run.
+    pub run: &'a Run,
+    /// The program, found.
+    pub program: &'a Path,
+    /// The working directory of every rank, absolute.
+    pub working_directory: &'a Path,
+    /// The generation's directory.
+    pub directory: &'a Path,
+}
+
+/// Turns a placement into processes.
+pub trait Launcher: Send + Sync {
+    /// Its name, as in a spec.
+    fn name(&self) -> &'static str;
+
+    /// The processes of a generation.
+    ///
+    /// # Errors
+    /// A node of the placement has no socket.
+    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError>;
+}

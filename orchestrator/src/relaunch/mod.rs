@@ -41,6 +41,7 @@ pub mod action;
 mod agents;
 mod classify;
 pub mod config;
+pub mod driver;
 mod ending;
 pub mod event;
 pub mod explain;

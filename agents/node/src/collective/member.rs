@@ -47,7 +47,8 @@ impl Calls {
             // The others may have had their answer from the agent before: each is passed on as it comes.
             Some(ToLeader::Calls { seq, calls: vec![(rank, call)] })
         } else {
-            let local = run.plan.nodes.iter().find(|node| node.ranks.contains(&rank)).map_or(0, |node| node.ranks.len());
+            let local =
+                run.plan.nodes.iter().find(|node| node.ranks.contains(&rank)).map_or(0, |node| node.ranks.len());
             (of_seq.len() == local).then(|| all(seq, of_seq))
         };
         drop(waiting);
@@ -138,7 +139,10 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
                     tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what))
                 };
                 let result = work.await.unwrap_or_else(|error| {
-                    Err(OrderError { message: format!("the agent of {} failed: {error}", agent.start.node), lost_peer: false })
+                    Err(OrderError {
+                        message: format!("the agent of {} failed: {error}", agent.start.node),
+                        lost_peer: false,
+                    })
                 });
                 let _ = to_leader.send(ToLeader::Done { order, result });
             });

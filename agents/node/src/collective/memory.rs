@@ -151,9 +151,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
         tracing::warn!(path = %path.display(), "this is not a state file of ours; it is ignored");
         return None;
     }
-    let parsed = fs::read(path).map_err(|error| error.to_string()).and_then(|bytes| {
-        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
-    });
+    let parsed = fs::read(path)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
     match parsed {
         Ok(value) => Some(value),
         Err(error) => {

@@ -5,7 +5,7 @@
 //! the rank's filemap says how many there should have been, so that the rank is rebuilt. What is there already and
 //! verified is not copied again: a drain that was killed goes on where it was.
 //!
-//! * [`file`](mod@file): one file, its checksum, its meta files;
+//! * `file`: one file, its checksum, its meta files;
 //! * [`on_prefix`]: rebuild and verify.
 
 mod file;
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
+use holdfast_wire::run::RehearsalPoint;
 use holdfast_wire::{NodeName, Rank};
 
 use crate::agent::Agent;
@@ -60,7 +61,7 @@ pub enum CopyError {
 /// # Errors
 /// When the directory cannot be used. What goes wrong with a rank stands in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest) -> Result<CopyReply, CopyError> {
-    let midway = || {};
+    let midway = || crate::rehearsal::point(agent, RehearsalPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, request, &midway)
 }
 
@@ -112,7 +113,8 @@ fn copy_from(
             finish_file(order, *at, result, request);
         }
     };
-    let threads = THREADS.min(units.len()).min(std::thread::available_parallelism().map_or(1, NonZeroUsize::get).max(2));
+    let threads =
+        THREADS.min(units.len()).min(std::thread::available_parallelism().map_or(1, NonZeroUsize::get).max(2));
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(work);
@@ -157,7 +159,8 @@ fn orders(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, No
             let found = examine(map, request.checkpoint, rank, store.paths(), &bases);
             let better = by_rank.get(&rank).is_none_or(|other| found.complete && !other.found.complete);
             if better {
-                let progress = Progress { remaining: found.files.len(), fault: found.fault.clone(), ..Progress::default() };
+                let progress =
+                    Progress { remaining: found.files.len(), fault: found.fault.clone(), ..Progress::default() };
                 // Not finished: there should be at least one more, so that nobody takes it for complete.
                 let listed = u32::try_from(found.files.len()).unwrap_or(u32::MAX);
                 let expected = expected.unwrap_or(listed.saturating_add(1));

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
@@ -14,8 +15,8 @@ use holdfast_core::redundancy::xor::file::XorFile;
 use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_wire::agent::{RebuildReply, RebuildRequest, VerifyReply, VerifyRequest};
 
-use super::{CopyError, check_directory};
-use crate::events::ProgressBoard;
+use super::{CopyError, THREADS, check_directory};
+use crate::events::{ProgressBoard, lock};
 
 /// Rebuilds one member of a set. Survivors are verified while they are read; nothing is replaced unless all is well.
 ///
@@ -37,9 +38,10 @@ pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<R
         ControlFlow::Continue(())
     };
     let options = RebuildOptions::default();
-    let rebuilt = rebuild_member(directory, *group_id, *members, *missing, &options, &mut progress).map_err(|source| {
-        CopyError::Rebuild { directory: directory.clone(), group_id: *group_id, missing: *missing, source }
-    })?;
+    let rebuilt =
+        rebuild_member(directory, *group_id, *members, *missing, &options, &mut progress).map_err(|source| {
+            CopyError::Rebuild { directory: directory.clone(), group_id: *group_id, missing: *missing, source }
+        })?;
     let files = rebuilt.files.iter().chain([&rebuilt.xor]);
     Ok(RebuildReply {
         rank: rebuilt.rank,
@@ -62,13 +64,22 @@ fn survivor(request: &RebuildRequest) -> Option<XorFile> {
 /// When the directory is none that may be used. What is wrong with a file stands in the reply.
 pub fn verify(request: &VerifyRequest) -> Result<VerifyReply, CopyError> {
     check_directory(&request.directory)?;
-    let mut damaged = BTreeMap::new();
-    for name in &request.files {
-        if let Err(fault) = verify_file(&request.directory, name) {
-            damaged.insert(name.clone(), fault);
+    let damaged = Mutex::new(BTreeMap::new());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(name) = request.files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(fault) = verify_file(&request.directory, name) {
+                lock(&damaged).insert(name.clone(), fault);
+            }
         }
-    }
-    Ok(VerifyReply { damaged })
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..THREADS.min(request.files.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    Ok(VerifyReply { damaged: damaged.into_inner().unwrap_or_else(PoisonError::into_inner) })
 }
 
 fn verify_file(directory: &Path, name: &str) -> Result<(), String> {

@@ -99,7 +99,7 @@ mod tests {
     fn a_copy_has_the_same_bytes_and_the_checksum_of_both() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let bytes: Vec<u8> = (0..100_000u32).map(|at| (at * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..100_000u32).map(|at| ((at * 31) >> 3) as u8).collect();
         std::fs::write(&from, &bytes).unwrap();
         let mut told = 0;
         let (size, crc) = copy(&from, &to, &mut buffer(4096), true, &mut Pace::new(0), |bytes| told += bytes).unwrap();

@@ -11,8 +11,8 @@ use holdfast_core::redundancy::xor::header::{Header, MemberFiles};
 use holdfast_core::redundancy::xor::logical::LogicalFile;
 use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_core::redundancy::xor::piece::Pool;
-use holdfast_wire::bytes::Base64;
 use holdfast_wire::agent::DescriptorFields;
+use holdfast_wire::bytes::Base64;
 use holdfast_wire::peer::{FilesKey, GroupWork, Member, OrderResult, Purpose, RingKey};
 use holdfast_wire::run::RehearsalPoint;
 use holdfast_wire::{CheckpointId, NodeName, Rank, frame};
@@ -35,7 +35,13 @@ struct Greeting {
 }
 
 impl Work<'_> {
-    pub(super) fn encode(&self, checkpoint: CheckpointId, groups: &[GroupWork], crc: bool, only: Option<&[Rank]>) -> Result<OrderResult> {
+    pub(super) fn encode(
+        &self,
+        checkpoint: CheckpointId,
+        groups: &[GroupWork],
+        crc: bool,
+        only: Option<&[Rank]>,
+    ) -> Result<OrderResult> {
         self.in_parallel(groups, |group| match group.scheme.as_str() {
             "XOR" => self.encode_xor(checkpoint, group, crc),
             "PARTNER" => self.encode_partner(checkpoint, group, only),
@@ -55,7 +61,10 @@ impl Work<'_> {
         let (_, right_node) = group.right().ok_or_else(|| misshapen(group))?;
         let purpose = Purpose::Ring(RingKey { order: self.order, group_id: group.group_id, to_member: group.right });
         let mut right = stream::connect(self.agent, generation, right_node, purpose)?;
-        let greeting = Greeting { files: Base64(hash_file::encode(&current.to_tree())), descriptor: self.descriptor_of(checkpoint, rank)? };
+        let greeting = Greeting {
+            files: Base64(hash_file::encode(&current.to_tree())),
+            descriptor: self.descriptor_of(checkpoint, rank)?,
+        };
         frame::send(&mut right, &greeting)?;
         let purpose = Purpose::Ring(RingKey { order: self.order, group_id: group.group_id, to_member: group.member });
         let mut left = self.agent.streams.claim(generation, &purpose, PATIENCE)?;
@@ -63,7 +72,10 @@ impl Work<'_> {
         let (left_rank, _) = *group.left().ok_or_else(|| misshapen(group))?;
         let partner = files_of(&greeting.files.0)?;
         if partner.rank != left_rank {
-            return Err(Trouble::Other(format!("rank {} greeted where rank {left_rank} is the left neighbour", partner.rank)));
+            return Err(Trouble::Other(format!(
+                "rank {} greeted where rank {left_rank} is the left neighbour",
+                partner.rank
+            )));
         }
         let neighbour = from_wire(&greeting.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
         store.set_descriptor(checkpoint, rank, left_rank, &neighbour.to_neighbour_tree())?;
@@ -97,12 +109,17 @@ impl Work<'_> {
         let written = std::thread::scope(|scope| {
             let mut from_left = FromLeft::spawn(scope, left, pool.clone());
             let mut to_right = ToRight::new(right, pool.clone());
-            let written = encode_member(&place, &header, &mut data, &mut from_left, &mut to_right, &mut out, &mut progress)?;
+            let written =
+                encode_member(&place, &header, &mut data, &mut from_left, &mut to_right, &mut out, &mut progress)?;
             to_right.sound().map_err(|error| Trouble::Frame(error.into()))?;
             from_left.verdict().map_err(|error| Trouble::Frame(error.into()))?;
             Ok::<_, Trouble>(written)
         })?;
-        out.into_inner().map_err(|error| Trouble::File { doing: "write", path: path.clone(), source: error.into_error() })?;
+        out.into_inner().map_err(|error| Trouble::File {
+            doing: "write",
+            path: path.clone(),
+            source: error.into_error(),
+        })?;
         file.sync_all().map_err(Trouble::file("bring to disk", &path))?;
         written.meta(&header, crc).write(&path).map_err(|error| Trouble::Other(error.to_string()))
     }
@@ -124,7 +141,8 @@ impl Work<'_> {
         };
         std::thread::scope(|scope| {
             let sending = wanted(&rank).then(|| scope.spawn(send));
-            let received = if wanted(left_rank) { self.receive_copy(checkpoint, rank, *left_rank, left_node) } else { Ok(()) };
+            let received =
+                if wanted(left_rank) { self.receive_copy(checkpoint, rank, *left_rank, left_node) } else { Ok(()) };
             let sent = sending.map_or(Ok(()), |sending| {
                 sending.join().unwrap_or_else(|_| Err(Trouble::Other("a thread of the agent failed".to_owned())))
             });
@@ -142,13 +160,16 @@ impl Work<'_> {
     pub(super) fn member_files(&self, checkpoint: CheckpointId, rank: Rank) -> Result<MemberFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
         let names = self.agent.store.files(checkpoint, rank).into_iter().filter(|name| XorName::parse(name).is_none());
-        let files = names.map(|name| Meta::read(&directory.join(name)).map_err(|error| Trouble::Other(error.to_string())));
+        let files =
+            names.map(|name| Meta::read(&directory.join(name)).map_err(|error| Trouble::Other(error.to_string())));
         Ok(MemberFiles { rank, files: files.collect::<Result<_>>()? })
     }
 
     pub(super) fn descriptor_of(&self, checkpoint: CheckpointId, rank: Rank) -> Result<DescriptorFields> {
         let tree = self.agent.store.descriptor(checkpoint, rank).unwrap_or_default();
-        from_tree(&tree).map(|descriptor| to_wire(&descriptor)).map_err(|error| Trouble::Other(format!("rank {rank}: {error}")))
+        from_tree(&tree)
+            .map(|descriptor| to_wire(&descriptor))
+            .map_err(|error| Trouble::Other(format!("rank {rank}: {error}")))
     }
 }
 

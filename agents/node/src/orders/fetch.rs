@@ -11,7 +11,13 @@ use super::{Result, Trouble, Work};
 use crate::paths::base_name;
 
 impl Work<'_> {
-    pub(super) fn fetch(&self, checkpoint: CheckpointId, directory: &Path, ranks: &[FetchRank], total_ranks: u32) -> Result<OrderResult> {
+    pub(super) fn fetch(
+        &self,
+        checkpoint: CheckpointId,
+        directory: &Path,
+        ranks: &[FetchRank],
+        total_ranks: u32,
+    ) -> Result<OrderResult> {
         // Whatever an earlier attempt left is not to be trusted.
         self.agent.store.delete(checkpoint)?;
         self.in_parallel(ranks, |rank| self.fetch_rank(checkpoint, directory, rank, total_ranks))?;

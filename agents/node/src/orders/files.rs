@@ -46,7 +46,13 @@ pub(super) enum Keep<'a> {
 
 impl Work<'_> {
     /// Sends all files of a rank, redundancy files included, and waits until the receiver has them.
-    pub(super) fn send_files(&self, stream: &mut Outgoing, checkpoint: CheckpointId, owner: &Member, working: &Working) -> Result<()> {
+    pub(super) fn send_files(
+        &self,
+        stream: &mut Outgoing,
+        checkpoint: CheckpointId,
+        owner: &Member,
+        working: &Working,
+    ) -> Result<()> {
         let directory = rank_directory(self.agent, checkpoint, owner.rank)?;
         let mut metas = Vec::new();
         // The filemap lists the newest first; the receiver adds them in the order in which they were made.
@@ -67,16 +73,27 @@ impl Work<'_> {
     }
 
     /// Receives all files of a rank, each entry on disk before its file.
-    pub(super) fn receive_files(&self, stream: &mut Incoming, checkpoint: CheckpointId, rank: Rank, keep: &Keep<'_>) -> Result<()> {
+    pub(super) fn receive_files(
+        &self,
+        stream: &mut Incoming,
+        checkpoint: CheckpointId,
+        rank: Rank,
+        keep: &Keep<'_>,
+    ) -> Result<()> {
         let greeting: Greeting = frame::receive(stream)?;
         if greeting.owner.rank != rank {
-            return Err(Trouble::Other(format!("files of rank {} came where those of rank {rank} are due", greeting.owner.rank)));
+            return Err(Trouble::Other(format!(
+                "files of rank {} came where those of rank {rank} are due",
+                greeting.owner.rank
+            )));
         }
-        let metas = greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
+        let metas =
+            greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
         let total: u64 = metas.iter().map(|meta| meta.size).sum();
         let working = self.agent.progress.begin("transfer", checkpoint, total);
         let store = &self.agent.store;
-        let descriptor = convert::from_wire(&greeting.owner.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
+        let descriptor =
+            convert::from_wire(&greeting.owner.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
         let slot = match keep {
             Keep::Own => rank,
             Keep::Copy { slot, .. } => *slot,
@@ -103,7 +120,10 @@ fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> 
     let wrong = |why: String| Trouble::Other(format!("a peer announced a file with impossible meta data: {why}"));
     let (tree, _) = hash_file::decode(packed).map_err(|error| wrong(error.to_string()))?;
     let meta = Meta::from_tree(&tree).map_err(|error| wrong(error.to_string()))?;
-    base_name(&meta.file).ok().filter(|name| *name == meta.file).ok_or_else(|| wrong(format!("file name {:?}", meta.file)))?;
+    base_name(&meta.file)
+        .ok()
+        .filter(|name| *name == meta.file)
+        .ok_or_else(|| wrong(format!("file name {:?}", meta.file)))?;
     if meta.checkpoint != checkpoint || meta.rank != rank {
         return Err(wrong(format!("{} is of checkpoint {} and rank {}", meta.file, meta.checkpoint, meta.rank)));
     }

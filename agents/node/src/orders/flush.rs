@@ -14,7 +14,13 @@ use super::{Result, Trouble, Work, rank_directory};
 type Flushed = Vec<(String, u64, Option<u32>)>;
 
 impl Work<'_> {
-    pub(super) fn flush(&self, checkpoint: CheckpointId, directory: &Path, bandwidth: u64, crc: bool) -> Result<OrderResult> {
+    pub(super) fn flush(
+        &self,
+        checkpoint: CheckpointId,
+        directory: &Path,
+        bandwidth: u64,
+        crc: bool,
+    ) -> Result<OrderResult> {
         // The bandwidth is the node's: its ranks take turns, so that it is kept without talking to each other.
         let mut pace = Pace::new(bandwidth);
         let mut flushed: BTreeMap<Rank, Flushed> = BTreeMap::new();
@@ -25,10 +31,22 @@ impl Work<'_> {
         Ok(OrderResult::Flushed(flushed))
     }
 
-    fn flush_rank(&self, checkpoint: CheckpointId, rank: Rank, directory: &Path, pace: &mut Pace, crc: bool) -> Result<Flushed> {
+    fn flush_rank(
+        &self,
+        checkpoint: CheckpointId,
+        rank: Rank,
+        directory: &Path,
+        pace: &mut Pace,
+        crc: bool,
+    ) -> Result<Flushed> {
         let cache = rank_directory(self.agent, checkpoint, rank)?;
-        let names: Vec<String> =
-            self.agent.store.files(checkpoint, rank).into_iter().filter(|name| XorName::parse(name).is_none()).collect();
+        let names: Vec<String> = self
+            .agent
+            .store
+            .files(checkpoint, rank)
+            .into_iter()
+            .filter(|name| XorName::parse(name).is_none())
+            .collect();
         let metas = names
             .iter()
             .map(|name| Meta::read(&cache.join(name)).map_err(|error| Trouble::Other(error.to_string())))

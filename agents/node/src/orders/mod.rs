@@ -212,7 +212,10 @@ impl Work<'_> {
     }
 
     fn remember(&self, change: impl FnOnce(&mut crate::collective::memory::Memory)) -> Result<()> {
-        self.run.memory.change(change).map_err(Trouble::file("record the run's checkpoints in", self.agent.paths.control()))
+        self.run
+            .memory
+            .change(change)
+            .map_err(Trouble::file("record the run's checkpoints in", self.agent.paths.control()))
     }
 
     /// Does the same for several things at once, each on a thread of its own; the first error wins when all are done.

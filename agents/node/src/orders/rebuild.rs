@@ -69,7 +69,8 @@ impl Work<'_> {
         let (left, first) = if begins {
             (None, header.clone())
         } else {
-            let purpose = Purpose::Ring(RingKey { order: self.order, group_id: group.group_id, to_member: group.member });
+            let purpose =
+                Purpose::Ring(RingKey { order: self.order, group_id: group.group_id, to_member: group.member });
             let mut left = self.agent.streams.claim(generation, &purpose, PATIENCE)?;
             let greeting: Greeting = frame::receive(&mut left)?;
             (Some(left), greeting.first)

@@ -13,7 +13,8 @@ use super::{Result, Trouble, Work, rank_directory};
 
 impl Work<'_> {
     pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: bool) -> Result<OrderResult> {
-        let sealed = self.in_parallel(self.local(), |rank| Ok((*rank, self.seal_rank(checkpoint, *rank, ranks, crc)?)))?;
+        let sealed =
+            self.in_parallel(self.local(), |rank| Ok((*rank, self.seal_rank(checkpoint, *rank, ranks, crc)?)))?;
         Ok(OrderResult::Sealed(sealed.into_iter().collect::<BTreeMap<Rank, u64>>()))
     }
 
@@ -32,7 +33,16 @@ impl Work<'_> {
                 return Err(Trouble::Other(format!("{} is not a regular file", path.display())));
             }
             let crc = if crc { Some(checksum(&path, self.run.plan.settings.copy_bytes)?.1) } else { None };
-            let meta = Meta { file: name, kind: FileKind::Full, size: metadata.len(), checkpoint, rank, ranks, complete: true, crc };
+            let meta = Meta {
+                file: name,
+                kind: FileKind::Full,
+                size: metadata.len(),
+                checkpoint,
+                rank,
+                ranks,
+                complete: true,
+                crc,
+            };
             meta.write(&path).map_err(|error| Trouble::Other(error.to_string()))?;
             bytes += metadata.len();
         }

@@ -15,13 +15,17 @@ use crate::stream;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Work<'_> {
-    pub(super) fn transfer(&self, checkpoint: CheckpointId, outgoing: &[Outgoing], incoming: &[Member]) -> Result<OrderResult> {
+    pub(super) fn transfer(
+        &self,
+        checkpoint: CheckpointId,
+        outgoing: &[Outgoing],
+        incoming: &[Member],
+    ) -> Result<OrderResult> {
         enum Step<'a> {
             Send(&'a Outgoing),
             Receive(&'a Member),
         }
-        let steps: Vec<Step<'_>> =
-            outgoing.iter().map(Step::Send).chain(incoming.iter().map(Step::Receive)).collect();
+        let steps: Vec<Step<'_>> = outgoing.iter().map(Step::Send).chain(incoming.iter().map(Step::Receive)).collect();
         self.in_parallel(&steps, |step| match step {
             Step::Send(step) => self.send_away(checkpoint, step),
             Step::Receive(member) => self.receive_home(checkpoint, member),
@@ -47,7 +51,8 @@ impl Work<'_> {
 
     fn receive_home(&self, checkpoint: CheckpointId, member: &Member) -> Result<()> {
         // An order that is repeated after this rank arrived, and its source deleted its own.
-        if self.agent.store.partner(checkpoint, member.rank).is_none() && self.agent.store.has(checkpoint, member.rank) {
+        if self.agent.store.partner(checkpoint, member.rank).is_none() && self.agent.store.has(checkpoint, member.rank)
+        {
             return Ok(());
         }
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: member.rank });

@@ -91,13 +91,7 @@ async fn calls(
     }
 }
 
-async fn answer(
-    agent: &Arc<Agent>,
-    plan: &Arc<RunPlan>,
-    rank: Rank,
-    seq: u64,
-    call: Call,
-) -> Result<Reply, CallError> {
+async fn answer(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64, call: Call) -> Result<Reply, CallError> {
     if let Call::Route { name } = call {
         let agent = agent.clone();
         let routed = tokio::task::spawn_blocking(move || collective::route(&agent, rank, &name)).await;

@@ -39,13 +39,21 @@ impl Ranks {
     /// The ranks of `generation` that are connected and alive, ascending.
     pub fn alive(&self, generation: Generation) -> Vec<Rank> {
         let connected = lock(&self.connected);
-        connected.iter().filter(|(_, known)| known.generation == generation && !known.gone).map(|(rank, _)| *rank).collect()
+        connected
+            .iter()
+            .filter(|(_, known)| known.generation == generation && !known.gone)
+            .map(|(rank, _)| *rank)
+            .collect()
     }
 
     /// The processes of the ranks of `generation` and older ones that have not gone.
     fn processes(&self, generation: Generation) -> Vec<u32> {
         let connected = lock(&self.connected);
-        connected.values().filter(|known| known.generation <= generation && !known.gone).map(|known| known.pid).collect()
+        connected
+            .values()
+            .filter(|known| known.generation <= generation && !known.gone)
+            .map(|known| known.pid)
+            .collect()
     }
 
     /// Notes a rank's connection; refuses a second process for a rank that lives.

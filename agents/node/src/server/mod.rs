@@ -5,8 +5,8 @@
 //! is cut, and of too many such connections the oldest goes first, so that a flood of silent ones cannot keep out
 //! those who know the word.
 //!
-//! * [`requests`]: what each path does; [`access`]: the token;
-//! * [`newcomers`]: connections that have not shown the token; [`strangers`]: counting and reporting those who do not.
+//! * `requests`: what each path does; `access`: the token;
+//! * `newcomers`: connections that have not shown the token; `strangers`: counting and reporting those who do not.
 
 mod access;
 mod newcomers;
@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
+use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -120,14 +120,29 @@ async fn introduce(
         () = tokio::time::sleep(INTRODUCTION) => return stranger("was silent"),
     };
     match stream.get_ref().1.alpn_protocol() {
-        Some(protocol) if protocol == ALPN_PEER => {
-            // The peers' side keeps its own time, and keeps the connection for the whole run.
-            newcomer.is_known();
-            if let Err(reason) = stream::accept(port.agent.clone(), stream, peer).await {
-                stranger(&reason);
-            }
-        }
+        Some(protocol) if protocol == ALPN_PEER => from_peer(port, stream, peer, newcomer).await,
         _ => http(port, stream, peer, newcomer).await,
+    }
+}
+
+/// A connection of a peer, which may last for the whole run. Whoever takes it in asks for the token within his own time;
+/// when that is over, whoever is still here has shown it.
+async fn from_peer(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, newcomer: &Arc<Newcomer>) {
+    let accepted = stream::accept(port.agent.clone(), stream, peer);
+    tokio::pin!(accepted);
+    loop {
+        tokio::select! {
+            result = accepted.as_mut() => {
+                if let Err(reason) = result {
+                    port.strangers.report(&port.agent, peer, &reason);
+                }
+                return;
+            }
+            () = newcomer.turned_away() => {
+                return port.strangers.report(&port.agent, peer, "gave way, silent, to newer connections");
+            }
+            () = tokio::time::sleep_until(newcomer.since + INTRODUCTION * 3), if !newcomer.known() => newcomer.is_known(),
+        }
     }
 }
 
@@ -188,5 +203,7 @@ pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
+#[cfg(test)]
+pub(crate) mod client;
 #[cfg(test)]
 mod tests;

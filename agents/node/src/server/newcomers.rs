@@ -31,8 +31,7 @@ pub(super) struct Newcomer {
 impl Newcomers {
     /// Takes one in; of too many, the oldest is turned away.
     pub(super) fn admit(&self) -> Arc<Newcomer> {
-        let newcomer =
-            Arc::new(Newcomer { since: Instant::now(), known: AtomicBool::new(false), away: Notify::new() });
+        let newcomer = Arc::new(Newcomer { since: Instant::now(), known: AtomicBool::new(false), away: Notify::new() });
         let mut waiting = lock(&self.waiting);
         waiting.push_back(Arc::downgrade(&newcomer));
         if waiting.len() > MOST {

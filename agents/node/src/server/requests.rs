@@ -31,7 +31,8 @@ const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// All paths.
 pub(super) fn router(agent: Arc<Agent>) -> Router {
-    let unknown = || async { Failure(StatusCode::NOT_FOUND, "no such path: is the other end of this version?".to_owned()) };
+    let unknown =
+        || async { Failure(StatusCode::NOT_FOUND, "no such path: is the other end of this version?".to_owned()) };
     let method = || async { Failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method".to_owned()) };
     Router::new()
         .route(POLL, post(poll))
@@ -116,9 +117,14 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(Failure::internal)
 }
 
-fn moment() -> Moment {
+/// Now, with what the run in force knows of the allocation's end.
+fn moment(agent: &Agent) -> Moment {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Moment { now: i64::try_from(now).unwrap_or(i64::MAX), ..Moment::default() }
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    match agent.collectives.plan() {
+        Some(plan) => Moment::at(now, &plan.settings),
+        None => Moment { now, ..Moment::default() },
+    }
 }
 
 async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollRequest>) -> Answer<PollReply> {
@@ -158,11 +164,11 @@ async fn take_inventory(State(agent): State<Arc<Agent>>) -> Answer<Inventory> {
 }
 
 async fn halt_state(State(agent): State<Arc<Agent>>) -> Answer<HaltState> {
-    Ok(Json(blocking(move || agent.halt.state(&moment())).await?))
+    Ok(Json(blocking(move || agent.halt.state(&moment(&agent))).await?))
 }
 
 async fn change_halt(State(agent): State<Arc<Agent>>, Message(change): Message<HaltChange>) -> Answer<HaltState> {
-    Ok(Json(blocking(move || agent.halt.change(&change, &moment())).await??))
+    Ok(Json(blocking(move || agent.halt.change(&change, &moment(&agent))).await??))
 }
 
 async fn copy_files(State(agent): State<Arc<Agent>>, Message(request): Message<CopyRequest>) -> Answer<CopyReply> {

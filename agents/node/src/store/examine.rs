@@ -36,13 +36,7 @@ pub struct ExaminedFile {
 }
 
 /// Looks at the files of a rank.
-pub fn examine(
-    map: &Filemap,
-    checkpoint: CheckpointId,
-    rank: Rank,
-    paths: &Paths,
-    bases: &[String],
-) -> Examined {
+pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Paths, bases: &[String]) -> Examined {
     let mut found = Examined::default();
     for node_path in map.files(checkpoint, rank) {
         let place = paths.real_of_job(node_path, bases).and_then(|path| Ok((base_name(node_path)?, path)));

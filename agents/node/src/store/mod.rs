@@ -8,9 +8,9 @@
 //! Every method that changes something returns after the change is on disk. They block: call them from blocking threads.
 //!
 //! * [`loading`]: what is on disk, read with every damaged file stepped over;
-//! * [`slots`]: who gets which entries when a run begins (`SCR manual §11.4.1`);
+//! * `slots`: who gets which entries when a run begins (`SCR manual §11.4.1`);
 //! * [`examine`]: are all files of a rank there and whole;
-//! * [`locations`]: the flush file.
+//! * `locations`: the flush file.
 
 pub mod examine;
 pub mod loading;
@@ -61,7 +61,9 @@ pub enum StoreError {
     #[error("rank {0} does not live on this node in this run: it has no filemap here")]
     NoSlot(Rank),
     /// The descriptor of a rank is not known, so there is no directory for its files.
-    #[error("checkpoint {checkpoint} of rank {rank} has no redundancy descriptor on this node: it was not started here")]
+    #[error(
+        "checkpoint {checkpoint} of rank {rank} has no redundancy descriptor on this node: it was not started here"
+    )]
     NoDescriptor {
         /// The checkpoint.
         checkpoint: CheckpointId,
@@ -186,7 +188,7 @@ impl Store {
     pub fn remove_file(&self, checkpoint: CheckpointId, rank: Rank, name: &str) -> Result<(), StoreError> {
         let name = base_name(name)?;
         let mut inner = lock(&self.inner);
-        for (node_path, real) in self.files_in(&inner, checkpoint, rank)? {
+        for (node_path, real) in self.files_in(&inner, checkpoint, rank) {
             if base_name(&node_path)? == name {
                 delete_file(&real)?;
                 inner.change_all(&self.paths, |map| {
@@ -234,13 +236,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
-    pub fn set_expected(
-        &self,
-        checkpoint: CheckpointId,
-        slot: Rank,
-        rank: Rank,
-        files: u32,
-    ) -> Result<(), StoreError> {
+    pub fn set_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, files: u32) -> Result<(), StoreError> {
         self.change(slot, |map| map.set_expected(checkpoint, rank, files))
     }
 
@@ -323,14 +319,15 @@ impl Store {
         let mut inner = lock(&self.inner);
         let mut directories = BTreeSet::new();
         for rank in inner.ranks(checkpoint) {
-            for (_, real) in self.files_in(&inner, checkpoint, rank)? {
+            for (_, real) in self.files_in(&inner, checkpoint, rank) {
                 delete_file(&real)?;
             }
             for slot in &inner.slots {
                 // A neighbour's descriptor can name a directory of another node, which is not ours to touch.
-                let directory = slot.map.descriptor(checkpoint, rank).map(|descriptor| {
-                    self.directory_below(&inner.bases, checkpoint, descriptor)
-                });
+                let directory = slot
+                    .map
+                    .descriptor(checkpoint, rank)
+                    .map(|descriptor| self.directory_below(&inner.bases, checkpoint, descriptor));
                 if let Some(Ok((_, real))) = directory {
                     directories.insert(real);
                 }
@@ -351,7 +348,7 @@ impl Store {
     /// When something cannot be deleted; the entries then stay, and it can be done again.
     pub fn delete_rank(&self, checkpoint: CheckpointId, rank: Rank) -> Result<(), StoreError> {
         let mut inner = lock(&self.inner);
-        for (_, real) in self.files_in(&inner, checkpoint, rank)? {
+        for (_, real) in self.files_in(&inner, checkpoint, rank) {
             delete_file(&real)?;
         }
         inner.change_all(&self.paths, |map| map.remove(checkpoint, rank))
@@ -461,15 +458,20 @@ impl Store {
         Ok((node_path, real))
     }
 
-    /// A rank's files in all slots.
-    fn files_in(
-        &self,
-        inner: &Inner,
-        checkpoint: CheckpointId,
-        rank: Rank,
-    ) -> Result<BTreeMap<String, PathBuf>, StoreError> {
-        let all = inner.slots.iter().flat_map(|slot| slot.map.files(checkpoint, rank));
-        all.map(|path| Ok((path.to_owned(), self.paths.real_of_job(path, &inner.bases)?))).collect()
+    /// A rank's files in all slots that are ours to delete. An entry that leads elsewhere, because it is damaged or of a
+    /// cache that the job does not use any more, is forgotten with the others, and its file left alone: refusing would
+    /// keep the checkpoint, and with it the run, for ever.
+    fn files_in(&self, inner: &Inner, checkpoint: CheckpointId, rank: Rank) -> BTreeMap<String, PathBuf> {
+        let mut files = BTreeMap::new();
+        for path in inner.slots.iter().flat_map(|slot| slot.map.files(checkpoint, rank)) {
+            match self.paths.real_of_job(path, &inner.bases) {
+                Ok(real) => {
+                    files.insert(path.to_owned(), real);
+                }
+                Err(error) => tracing::warn!(%error, "file_left_alone"),
+            }
+        }
+        files
     }
 }
 
@@ -507,12 +509,7 @@ impl Inner {
         self.slots.iter_mut().try_for_each(|slot| slot.change(paths, &change))
     }
 
-    fn change_others(
-        &mut self,
-        paths: &Paths,
-        but: usize,
-        change: impl Fn(&mut Filemap),
-    ) -> Result<(), StoreError> {
+    fn change_others(&mut self, paths: &Paths, but: usize, change: impl Fn(&mut Filemap)) -> Result<(), StoreError> {
         let others = self.slots.iter_mut().enumerate().filter(|(at, _)| *at != but);
         others.map(|(_, slot)| slot).try_for_each(|slot| slot.change(paths, &change))
     }

@@ -57,11 +57,8 @@ fn slot_path(paths: &Paths, level: usize) -> PathBuf {
 /// The slots of a run with these local ranks: each gets its own entries; those of ranks that live elsewhere stay in their
 /// slot if it is still there, and go around otherwise.
 pub(super) fn distribute(on_disk: &OnDisk, local: &[Rank]) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = local
-        .iter()
-        .enumerate()
-        .map(|(level, rank)| Slot { owner: Some(*rank), level, map: Filemap::new() })
-        .collect();
+    let mut slots: Vec<Slot> =
+        local.iter().enumerate().map(|(level, rank)| Slot { owner: Some(*rank), level, map: Filemap::new() }).collect();
     if slots.is_empty() {
         slots.push(Slot { owner: None, level: 0, map: Filemap::new() });
     }

@@ -98,11 +98,10 @@ fn a_run_with_other_ranks_takes_over_every_entry() {
         assert!(store.descriptor(CheckpointId(3), Rank(0)).is_some());
     }
     let (on_disk, _) = again.on_disk();
-    assert_eq!(on_disk.slots.iter().map(|(level, map)| (*level, map.all_ranks())).collect::<Vec<_>>(), [
-        (0, vec![Rank(0)]),
-        (1, vec![Rank(1)]),
-        (2, vec![]),
-    ]);
+    assert_eq!(
+        on_disk.slots.iter().map(|(level, map)| (*level, map.all_ranks())).collect::<Vec<_>>(),
+        [(0, vec![Rank(0)]), (1, vec![Rank(1)]), (2, vec![]),]
+    );
     store.begin_run(&[], &[]).unwrap();
     assert!(store.has(CheckpointId(3), Rank(1)), "a spare keeps what it has");
     assert_eq!(store.on_disk().0.slots.len(), 1);
@@ -196,14 +195,17 @@ fn entries_that_lead_out_of_the_job_s_directories_are_never_followed() {
     store.begin_run(&[Rank(0)], &[]).unwrap();
     assert!(!store.has(id, Rank(0)));
     assert!(store.file_paths(id, Rank(0)).is_err());
-    assert!(store.delete(id).is_err());
-    assert!(outside.exists());
-    assert!(store.directory(id, &{
-        let mut tree = Tree::new();
-        tree.put("DIRECTORY", "/tmp/../etc");
-        tree
-    })
-    .is_err());
+    store.delete(id).unwrap();
+    assert!(outside.exists() && store.checkpoints().is_empty());
+    assert!(
+        store
+            .directory(id, &{
+                let mut tree = Tree::new();
+                tree.put("DIRECTORY", "/tmp/../etc");
+                tree
+            })
+            .is_err()
+    );
     assert!(store.add_file(id, Rank(0), Rank(0), "..").is_err());
 }
 
@@ -216,4 +218,46 @@ fn a_removed_file_is_gone_with_its_meta_file_and_entry() {
     assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor"]);
     store.delete_rank(CheckpointId(3), Rank(1)).unwrap();
     assert!(!paths[0].1.exists() && store.files(CheckpointId(3), Rank(1)).is_empty());
+}
+
+#[test]
+fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
+    let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
+    store.begin_run(&[Rank(0), Rank(1)], &[]).unwrap();
+    let control = store.paths().control();
+    let (on_disk, _) = store.on_disk();
+    let (first, second) = (&on_disk.slots[0].1, &on_disk.slots[1].1);
+    // As `begin_run(&[Rank(1), Rank(0)])` goes: all entries in one file more, then slot by slot, then without that file.
+    let mut all = Filemap::new();
+    for rank in [Rank(0), Rank(1)] {
+        all.merge(&first.clone().extract_rank(rank));
+        all.merge(&second.clone().extract_rank(rank));
+    }
+    let master = fs::read(control.join("filemap.scrinfo")).unwrap();
+    let whole = || {
+        let store = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
+        assert!(store.has(CheckpointId(2), Rank(1)) && store.has(CheckpointId(3), Rank(1)));
+        assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor", "rank_1.ckpt"]);
+        assert!(store.descriptor(CheckpointId(3), Rank(0)).is_some());
+        store
+    };
+    all.write(&control.join("filemap_2.scrinfo")).unwrap();
+    whole();
+    let mut listed = holdfast_core::control::filemap::MasterFilemap::new();
+    for level in 0..3 {
+        listed.add(&format!("{}/filemap_{level}.scrinfo", store.paths().control_node_path()));
+    }
+    listed.write(&control.join("filemap.scrinfo")).unwrap();
+    whole();
+    second.write(&control.join("filemap_0.scrinfo")).unwrap();
+    whole();
+    first.write(&control.join("filemap_1.scrinfo")).unwrap();
+    whole();
+    // The next run cleans up, whatever it finds.
+    let store = whole();
+    store.begin_run(&[Rank(1), Rank(0)], &[]).unwrap();
+    assert!(!control.join("filemap_2.scrinfo").exists());
+    assert_eq!(fs::read(control.join("filemap.scrinfo")).unwrap(), master);
+    let store = whole();
+    assert_eq!(store.on_disk().0.slots[0].1.all_ranks(), [Rank(1)]);
 }

@@ -37,7 +37,12 @@ pub struct Incoming {
 }
 
 /// Connects to the agent of `node`. Blocks.
-pub fn connect(agent: &Agent, generation: Generation, node: &NodeName, purpose: Purpose) -> Result<Outgoing, StreamError> {
+pub fn connect(
+    agent: &Agent,
+    generation: Generation,
+    node: &NodeName,
+    purpose: Purpose,
+) -> Result<Outgoing, StreamError> {
     let address = agent.collectives.address(node).ok_or_else(|| StreamError::UnknownNode(node.clone()))?;
     let broken = |source| StreamError::Connection { node: node.clone(), source };
     let protocol = |source| StreamError::Protocol { node: node.clone(), source };

@@ -55,7 +55,12 @@ impl Streams {
     }
 
     /// Waits for the stream of this purpose. Blocks.
-    pub fn claim(&self, generation: Generation, purpose: &Purpose, patience: Duration) -> Result<Incoming, StreamError> {
+    pub fn claim(
+        &self,
+        generation: Generation,
+        purpose: &Purpose,
+        patience: Duration,
+    ) -> Result<Incoming, StreamError> {
         let key = key(generation, purpose);
         let until = Instant::now() + patience;
         let mut state = lock(&self.state);
@@ -78,7 +83,12 @@ impl Streams {
     }
 
     /// Remembers a stream to a peer, so that it can be cut.
-    pub(super) fn remember(&self, generation: Generation, purpose: &Purpose, socket: TcpStream) -> Result<(), StreamError> {
+    pub(super) fn remember(
+        &self,
+        generation: Generation,
+        purpose: &Purpose,
+        socket: TcpStream,
+    ) -> Result<(), StreamError> {
         let mut state = lock(&self.state);
         if Some(generation) < state.generation {
             return Err(StreamError::Over(generation));

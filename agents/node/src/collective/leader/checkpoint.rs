@@ -62,11 +62,14 @@ impl Work {
         });
         let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
             return Err(CallError {
-                message: format!("no redundancy descriptor is due for checkpoint {checkpoint}: add one with `every: 1`"),
+                message: format!(
+                    "no redundancy descriptor is due for checkpoint {checkpoint}: add one with `every: 1`"
+                ),
             });
         };
         let base = descriptors.first().map(|descriptor| descriptor.base.clone()).unwrap_or_default();
-        let keep = self.leader.plan.settings.caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
+        let keep =
+            self.leader.plan.settings.caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
         let in_base = self.in_base(&base).await?;
         let surplus = (in_base.len() + 1).saturating_sub(keep as usize);
         let delete: Vec<CheckpointId> = in_base.into_iter().filter(|id| *id != checkpoint).take(surplus).collect();
@@ -79,7 +82,8 @@ impl Work {
             pace.started = Some(pace.begun.elapsed());
         }
         let orders = self.leader.layout.by_node(&descriptors).into_iter();
-        let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
+        let orders =
+            orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
         self.order(orders.collect()).await?;
         if !delete.is_empty() {
             // Spares may still hold files of it, from a run in which they were not spare.
@@ -169,7 +173,8 @@ impl Work {
         let work = self.leader.layout.work(descriptors, &bytes);
         if !work.is_empty() {
             self.event(AgentEvent::EncodeStarted { generation: self.leader.generation(), checkpoint });
-            let orders = work.into_iter().map(|(node, groups)| (node, Order::Encode { checkpoint, groups, crc, only: None }));
+            let orders =
+                work.into_iter().map(|(node, groups)| (node, Order::Encode { checkpoint, groups, crc, only: None }));
             self.order(orders.collect()).await?;
         }
         Ok(bytes.values().sum())

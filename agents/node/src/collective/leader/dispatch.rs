@@ -34,7 +34,8 @@ struct State {
 #[derive(Debug)]
 struct Pending {
     what: Order,
-    cancelled: bool,
+    /// The member was told.
+    sent: bool,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -44,19 +45,28 @@ impl Dispatch {
         Dispatch { next: AtomicU64::new(instance >> 1), state: Mutex::default() }
     }
 
-    /// A member can be reached: it gets what it has not answered yet.
+    /// A member can be reached (again): it gets what it has not answered yet. What it was doing together with others is
+    /// over for all of them, since its part cannot be repeated alone.
     pub(super) fn link_up(&self, node: &NodeName, link: mpsc::UnboundedSender<ToMember>) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = lock(&self.state);
-        for (order, pending) in &state.orders {
-            if let Some(pending) = pending.get(node) {
+        let mut broken = Vec::new();
+        for (order, pending) in &mut state.orders {
+            let Some(pending) = pending.get_mut(node) else { continue };
+            if pending.sent && pending.what.is_joint() {
+                let _ = link.send(ToMember::Cancel { order: *order });
+                broken.push(*order);
+            } else {
                 let _ = link.send(ToMember::Order { order: *order, what: pending.what.clone() });
-                if pending.cancelled {
-                    let _ = link.send(ToMember::Cancel { order: *order });
-                }
+                pending.sent = true;
             }
         }
         state.links.insert(node.clone(), (number, link));
+        drop(state);
+        for order in broken {
+            let message = "its agent was away for a moment".to_owned();
+            self.done(node, order, Err(OrderError { message, lost_peer: true }));
+        }
         number
     }
 
@@ -82,11 +92,17 @@ impl Dispatch {
         let Some(of_node) = pending.remove(node) else { return };
         if answer.is_err() {
             // The others may be waiting for this one in a ring: let them go.
-            for pending in pending.values_mut() {
-                pending.cancelled = true;
+            let untold: Vec<NodeName> =
+                pending.iter().filter(|(_, pending)| !pending.sent).map(|(node, _)| node.clone()).collect();
+            for node in untold {
+                // Nobody is left for it to do this with.
+                if let Some(pending) = pending.remove(&node) {
+                    let message = "it could not be reached".to_owned();
+                    let _ = pending.answer.send(Err(OrderError { message, lost_peer: true }));
+                }
             }
-            let others: Vec<NodeName> = pending.keys().cloned().collect();
-            for other in others {
+            let told: Vec<NodeName> = pending.keys().cloned().collect();
+            for other in told {
                 if let Some((_, link)) = state.links.get(&other) {
                     let _ = link.send(ToMember::Cancel { order });
                 }
@@ -98,7 +114,10 @@ impl Dispatch {
     /// Has orders carried out, one by each node. If a peer was lost on the way, all of it is tried again: the agent that
     /// died alone is back soon, and a node that is lost ends the whole run. Otherwise the first real error is returned
     /// when all have answered.
-    pub(super) async fn order(&self, orders: BTreeMap<NodeName, Order>) -> Result<BTreeMap<NodeName, OrderResult>, OrderError> {
+    pub(super) async fn order(
+        &self,
+        orders: BTreeMap<NodeName, Order>,
+    ) -> Result<BTreeMap<NodeName, OrderResult>, OrderError> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -121,7 +140,8 @@ impl Dispatch {
             for (node, what) in orders {
                 let (answer, receiver) = oneshot::channel();
                 answers.push((node.clone(), receiver));
-                pending.insert(node.clone(), Pending { what: what.clone(), cancelled: false, answer });
+                pending
+                    .insert(node.clone(), Pending { what: what.clone(), sent: state.links.contains_key(node), answer });
             }
             state.orders.insert(number, pending);
             for (node, what) in orders {

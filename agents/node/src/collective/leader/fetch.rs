@@ -28,7 +28,9 @@ impl Work {
                     let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
                     let candidates = fetch::candidates(&prefix).map_err(|error| error.to_string())?;
                     let newer = |candidate: &Candidate| limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
-                    Ok(candidates.into_iter().find(|candidate| !already.contains(&candidate.directory) && !newer(candidate)))
+                    Ok(candidates
+                        .into_iter()
+                        .find(|candidate| !already.contains(&candidate.directory) && !newer(candidate)))
                 })
                 .await?;
             let Some(candidate) = next else { return Ok(None) };
@@ -70,7 +72,8 @@ impl Work {
                 FetchRank { member, files }
             });
             let ranks = ranks.collect();
-            orders.insert(node, Order::Fetch { checkpoint, directory: real.clone(), ranks, total_ranks: summary.ranks });
+            orders
+                .insert(node, Order::Fetch { checkpoint, directory: real.clone(), ranks, total_ranks: summary.ranks });
         }
         self.order(orders).await?;
         self.protect(checkpoint, &descriptors).await?;

@@ -108,7 +108,8 @@ impl Work {
                 let directory = prefix
                     .create_checkpoint_directory(now(), &agent.start.job_id, checkpoint)
                     .map_err(|error| text(&error))?;
-                index::update(&prefix, |index| index.add(checkpoint, &directory, now())).map_err(|error| text(&error))?;
+                index::update(&prefix, |index| index.add(checkpoint, &directory, now()))
+                    .map_err(|error| text(&error))?;
                 Ok((prefix, directory))
             })
             .await?;
@@ -125,7 +126,8 @@ impl Work {
             Err(error) => {
                 let directory = directory.clone();
                 self.blocking(move |_| {
-                    index::update(&prefix, |index| index.set_complete(&directory, false)).map_err(|error| error.to_string())
+                    index::update(&prefix, |index| index.set_complete(&directory, false))
+                        .map_err(|error| error.to_string())
                 })
                 .await?;
                 return Err(error);

@@ -106,7 +106,11 @@ impl Layout {
     }
 
     /// Each node's part in making the redundancy of a checkpoint whose ranks have `bytes` bytes of files.
-    pub(super) fn work(&self, descriptors: &[Descriptor], bytes: &BTreeMap<Rank, u64>) -> BTreeMap<NodeName, Vec<GroupWork>> {
+    pub(super) fn work(
+        &self,
+        descriptors: &[Descriptor],
+        bytes: &BTreeMap<Rank, u64>,
+    ) -> BTreeMap<NodeName, Vec<GroupWork>> {
         let mut nodes: BTreeMap<NodeName, Vec<GroupWork>> = BTreeMap::new();
         let Some(first) = descriptors.first() else { return nodes };
         let hop = if first.scheme == Scheme::Partner { first.hop_distance.max(1) } else { 1 };

@@ -86,7 +86,10 @@ impl Leader {
             ToLeader::Calls { seq, calls } => {
                 let ended = {
                     let mut gather = lock(&self.gather);
-                    calls.into_iter().filter_map(|(rank, call)| gather.hear(seq, rank, call).then_some(rank)).collect::<Vec<_>>()
+                    calls
+                        .into_iter()
+                        .filter_map(|(rank, call)| gather.hear(seq, rank, call).then_some(rank))
+                        .collect::<Vec<_>>()
                 };
                 if !ended.is_empty() {
                     // The collective is over, and its results were lost on the way: here they are again.
@@ -187,7 +190,8 @@ impl Work {
                 self.complete(&invalid).await
             }
             Call::CompleteRestart { .. } => {
-                let invalid = gather::ranks_where(&calls, |call| matches!(call, Call::CompleteRestart { valid: false }));
+                let invalid =
+                    gather::ranks_where(&calls, |call| matches!(call, Call::CompleteRestart { valid: false }));
                 self.complete_restart(&invalid).await
             }
             Call::ShouldExit => Ok(Reply::Flag(self.halt_condition().await?.is_some())),
@@ -224,7 +228,9 @@ impl Work {
     ) -> Result<R, CallError> {
         let agent = self.agent.clone();
         let result = tokio::task::spawn_blocking(move || work(&agent)).await;
-        result.unwrap_or_else(|error| Err(format!("the leader failed: {error}"))).map_err(|message| CallError { message })
+        result
+            .unwrap_or_else(|error| Err(format!("the leader failed: {error}")))
+            .map_err(|message| CallError { message })
     }
 
     /// The same halt conditions on every node, so that they outlive the leader's.

@@ -73,10 +73,8 @@ impl Work {
             }
         }
         self.memory(|memory| {
-            memory.restart = found.as_ref().map(|found| Restarted {
-                checkpoint: found.checkpoint,
-                fetched: found.fetched.clone(),
-            });
+            memory.restart =
+                found.as_ref().map(|found| Restarted { checkpoint: found.checkpoint, fetched: found.fetched.clone() });
             memory.complete = found.as_ref().map(|found| found.checkpoint);
             memory.last = found.as_ref().map_or(CheckpointId::NONE, |found| found.checkpoint);
         });
@@ -176,12 +174,15 @@ impl Work {
         if !plan.moves.is_empty() {
             self.order(transfers(plan, node)).await?;
         }
-        let adopt = members.iter().map(|(node, members)| {
-            (node.clone(), Order::Adopt { checkpoint, members: members.clone() })
-        });
+        let adopt =
+            members.iter().map(|(node, members)| (node.clone(), Order::Adopt { checkpoint, members: members.clone() }));
         self.order(adopt.collect()).await?;
-        let rebuilt: Vec<Rank> =
-            plan.rebuilds.iter().filter_map(|set| set.members.get(set.missing as usize)).map(|(rank, _)| *rank).collect();
+        let rebuilt: Vec<Rank> = plan
+            .rebuilds
+            .iter()
+            .filter_map(|set| set.members.get(set.missing as usize))
+            .map(|(rank, _)| *rank)
+            .collect();
         if !plan.rebuilds.is_empty() {
             self.event(AgentEvent::RebuildStarted {
                 generation: self.leader.generation(),
@@ -194,7 +195,9 @@ impl Work {
             let copied: Vec<Rank> = plan.recopy.iter().map(|copy| copy.rank).collect();
             let mut work = self.leader.layout.work(&plan.descriptors, &BTreeMap::new());
             for groups in work.values_mut() {
-                groups.retain(|group| [group.own(), group.left()].into_iter().flatten().any(|(rank, _)| copied.contains(rank)));
+                groups.retain(|group| {
+                    [group.own(), group.left()].into_iter().flatten().any(|(rank, _)| copied.contains(rank))
+                });
             }
             let orders = work.into_iter().map(|(node, groups)| {
                 (node, Order::Encode { checkpoint, groups, crc: false, only: Some(copied.clone()) })
@@ -217,7 +220,9 @@ impl Work {
         let work = self.leader.layout.work(&plan.descriptors, &BTreeMap::new());
         for (node, groups) in work {
             for group in groups {
-                let Some(rebuild) = plan.rebuilds.iter().find(|rebuild| rebuild.group_id == group.group_id) else { continue };
+                let Some(rebuild) = plan.rebuilds.iter().find(|rebuild| rebuild.group_id == group.group_id) else {
+                    continue;
+                };
                 let lost = group.members.get(rebuild.missing as usize).map(|(rank, _)| *rank);
                 let Some(descriptor) = lost.and_then(|rank| plan.descriptors.get(rank.index())) else { continue };
                 nodes.entry(node.clone()).or_default().push(GroupRebuild {

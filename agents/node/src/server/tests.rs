@@ -1,0 +1,175 @@
+use super::client::{ask, bearer, connect, send};
+use super::*;
+
+use std::sync::atomic::Ordering;
+
+use holdfast_wire::CheckpointId;
+use holdfast_wire::agent::{
+    AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, HaltChange, HaltState, INVENTORY,
+    Inventory, POLL, PollReply, PollRequest, Problem, STOP, StopRequest,
+};
+use holdfast_wire::run::TrustMaterial;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::daemon::set_up;
+use crate::paths::Paths;
+use crate::store::fixture_node::{fixture_start, lay_out};
+
+struct Served {
+    _root: tempfile::TempDir,
+    agent: Arc<Agent>,
+    address: SocketAddr,
+    trust: TrustMaterial,
+    task: tokio::task::JoinHandle<Result<(), ServerError>>,
+}
+
+/// The agent of a node on which LLNL's library left checkpoints 2 and 3.
+async fn served() -> Served {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path(), "a-xor4/killed-before-flush", "node1");
+    let mut start = fixture_start(root.path(), "node1");
+    let trust = trust::generate().unwrap();
+    start.trust = trust.clone();
+    let paths = Paths::new(&start);
+    let agent = Arc::new(set_up(start, paths).unwrap());
+    let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(serve(agent.clone(), listener));
+    Served { _root: root, agent, address, trust, task }
+}
+
+impl Served {
+    async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> T {
+        ask(self.address, &self.trust, path, None::<&Empty>).await
+    }
+
+    async fn post<T: serde::de::DeserializeOwned>(&self, path: &str, message: &impl serde::Serialize) -> T {
+        ask(self.address, &self.trust, path, Some(message)).await
+    }
+
+    fn strangers(&self) -> u64 {
+        self.agent.strangers.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
+    let served = served().await;
+    let inventory: Inventory = served.get(INVENTORY).await;
+    assert_eq!(inventory.holdings.iter().filter(|holding| holding.complete).count(), 2);
+    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0 }).await;
+    assert_eq!(poll.health.newest, Some(CheckpointId(3)));
+    assert_eq!(poll.health.directories.len(), 1, "control and cache are one directory in the fixtures");
+    assert_eq!(poll.health.directories[0].fault, None);
+    assert!(poll.health.agent_memory > 0 && poll.health.memory_total > 0);
+    let change = HaltChange { reason: Some("JOB_HALTED".to_owned()), ..HaltChange::default() };
+    let changed: HaltState = served.post(HALT, &change).await;
+    assert_eq!(changed.met.as_deref(), Some("Reason: JOB_HALTED."));
+    assert_eq!(served.get::<HaltState>(HALT).await, changed);
+    assert_eq!(served.strangers(), 0);
+}
+
+#[tokio::test]
+async fn a_poll_is_held_back_until_there_is_news() {
+    let served = served().await;
+    let (address, trust) = (served.address, served.trust.clone());
+    let polling = tokio::spawn(async move {
+        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { after: 0, wait_ms: 600_000 })).await
+    });
+    served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
+    let reply = polling.await.unwrap();
+    assert_eq!((reply.instance, reply.events.len()), (served.agent.instance, 1));
+}
+
+#[tokio::test]
+async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
+    let served = served().await;
+    let other = trust::generate().unwrap();
+    let wrong = bearer(&other);
+    for authorization in [None, Some(wrong.as_str()), Some("Basic x"), Some("Bearer !")] {
+        let (status, body) =
+            send(served.address, &served.trust, authorization, ("POST", STOP, "{\"remove\":true}")).await;
+        assert_eq!(status, 401);
+        assert!(serde_json::from_str::<Problem>(&body).unwrap().message.contains("token"));
+    }
+    assert_eq!(served.strangers(), 4);
+    let mut plain = TcpStream::connect(served.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"));
+    let mut peer = connect(served.address, &served.trust, ALPN_PEER).await;
+    peer.write_all(&[0xff; 64]).await.unwrap();
+    let _ = peer.read_to_end(&mut answer).await;
+    let inventory: Inventory = served.get(INVENTORY).await;
+    assert!(inventory.holdings.len() > 1);
+    assert_eq!(served.strangers(), 6);
+    let reported = served.agent.events.since(0);
+    assert_eq!(reported.len(), 5, "the sixth within a moment is counted, not reported");
+    assert!(reported.iter().all(|event| matches!(event.event, AgentEvent::Stranger { .. })));
+    assert!(served.agent.stop.borrow().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_stays_silent_is_cut() {
+    let served = served().await;
+    let mut silent = TcpStream::connect(served.address).await.unwrap();
+    let mut greeted = connect(served.address, &served.trust, ALPN_HTTP).await;
+    let mut nothing = Vec::new();
+    assert_eq!(silent.read_to_end(&mut nothing).await.unwrap_or(0), 0);
+    let _ = greeted.read_to_end(&mut nothing).await;
+    assert!(nothing.is_empty());
+    assert_eq!(served.strangers(), 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_answered_with_a_problem() {
+    let served = served().await;
+    let token = bearer(&served.trust);
+    let cases = [
+        ("POST", "/v1/nothing", "{}", 404),
+        ("GET", POLL, "", 405),
+        ("POST", POLL, "{", 400),
+        ("POST", HALT, r#"{"unset":["Nonsense"]}"#, 400),
+        (
+            "POST",
+            "/v1/copy",
+            r#"{"checkpoint":3,"directory":"../x","crc":true,"on_behalf_of":[],"partners_only":false,"buffer_bytes":1}"#,
+            400,
+        ),
+        ("POST", "/v1/rebuild", r#"{"directory":"/nowhere","group_id":0,"members":4,"missing":1}"#, 422),
+    ];
+    for (method, path, body, expected) in cases {
+        let (status, answer) = send(served.address, &served.trust, Some(&token), (method, path, body)).await;
+        assert_eq!(status, expected, "{method} {path}: {answer}");
+        assert!(!serde_json::from_str::<Problem>(&answer).unwrap().message.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
+    let served = served().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let request = CopyRequest {
+        checkpoint: CheckpointId(3),
+        directory: prefix.path().join("ckpt"),
+        crc: true,
+        on_behalf_of: Vec::new(),
+        partners_only: false,
+        buffer_bytes: 1 << 20,
+    };
+    let reply: CopyReply = served.post(COPY, &request).await;
+    assert_eq!(reply.copied.values().sum::<u64>(), 10038 + 3902);
+    assert!(prefix.path().join("ckpt/1.scrfilemap").exists());
+    let _: Empty = served.post(FLUSHED, &FlushedNote { checkpoint: CheckpointId(3) }).await;
+    let inventory: Inventory = served.get(INVENTORY).await;
+    assert!(inventory.flush[&CheckpointId(3)].pfs && inventory.flush[&CheckpointId(3)].cache);
+}
+
+#[tokio::test]
+async fn told_to_stop_the_port_answers_and_closes() {
+    let served = served().await;
+    let _: Empty = served.post(STOP, &StopRequest { remove: false }).await;
+    served.task.await.unwrap().unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err());
+}

@@ -1,0 +1,102 @@
+//! What can go wrong between us and a resource manager.
+
+use std::io;
+use std::path::PathBuf;
+
+use holdfast_core::ids::NodeName;
+
+/// The allocation as a whole cannot be used or given back.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocationError {
+    /// A directory of the local manager.
+    #[error("cannot {action} {}: {source}; {remedy}", path.display())]
+    Directory {
+        /// What was being done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+        /// What the user can do.
+        remedy: &'static str,
+    },
+    /// We stand in an allocation that this version cannot use.
+    #[error(
+        "this is an allocation of {manager}, which this version cannot use; write `manager: local` under `allocation:` to run on this node only"
+    )]
+    UnknownManager {
+        /// Its name.
+        manager: &'static str,
+    },
+    /// A name that cannot be a directory of its own.
+    #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
+    Name {
+        /// What it names.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The own program cannot be found, which is also the agents' and the step's.
+    #[error("cannot find the holdfast program itself: {0}; was it replaced or removed while it runs?")]
+    Program(io::Error),
+}
+
+/// An agent could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentStartError {
+    /// The node is lost, for the whole allocation.
+    #[error("node {node} is gone: {reason}")]
+    NodeGone {
+        /// The node.
+        node: NodeName,
+        /// How we know.
+        reason: String,
+    },
+    /// The process did not come up.
+    #[error("cannot {action} for the agent of node {node}: {source}; see {}", log.display())]
+    Process {
+        /// The node.
+        node: NodeName,
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// It ended, or said something else than that it is up.
+    #[error("the agent of node {node} {problem}; see {}", log.display())]
+    NotReady {
+        /// The node.
+        node: NodeName,
+        /// What it did instead.
+        problem: String,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// Another version of Holdfast.
+    #[error(
+        "the agent of node {node} speaks version {found}, and this is version {ours}; install one version on all nodes"
+    )]
+    Version {
+        /// The node.
+        node: NodeName,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// The node has no such name.
+    #[error("there is no node {node} in this allocation")]
+    Unknown {
+        /// The name.
+        node: NodeName,
+    },
+}
+
+impl AgentStartError {
+    /// True if another attempt is pointless because the node itself is lost.
+    pub fn is_node_gone(&self) -> bool {
+        matches!(self, AgentStartError::NodeGone { .. } | AgentStartError::Unknown { .. })
+    }
+}

@@ -1,0 +1,468 @@
+//! The local manager: virtual nodes on this machine.
+//!
+//! A node is a root directory that stands in front of all its paths, and an agent process. The roots lie in a
+//! workspace below the temporary directory that goes with the job, or in a directory that the user gave, of which
+//! nothing is ever deleted. A node whose root is missing is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::run::{AgentReady, AgentStart};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::chaos::Schedule;
+use super::{AgentStartError, Allocation, AllocationError, Observation, Pending, RunningAgent, Strike, process};
+use crate::spec::Chaos;
+
+/// How long an agent may take to say that it is up; a busy machine is slow, a broken one never answers.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// An agent's first line is short; what is longer is not an agent.
+const LONGEST_READY_LINE: u64 = 64 << 10;
+/// A process that is ending is given this long before it is taken for alive.
+const ENDING: Duration = Duration::from_millis(50);
+/// How long a killed process may take to disappear.
+const KILLED: Duration = Duration::from_secs(5);
+
+/// What a second orchestrator has to know about the virtual nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalRecord {
+    /// The job id.
+    pub job_id: String,
+    /// The user.
+    pub user: String,
+    /// The nodes, in order.
+    pub nodes: Vec<NodeName>,
+    /// The job's own directory below the temporary directory; absent if the roots are the user's.
+    pub workspace: Option<PathBuf>,
+    /// Where the nodes' roots lie.
+    pub roots: PathBuf,
+    /// When the allocation ends, seconds since the epoch.
+    pub end: Option<u64>,
+}
+
+/// Virtual nodes on this machine.
+#[derive(Debug)]
+pub struct Local {
+    record: LocalRecord,
+    logs: PathBuf,
+    program: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    agents: BTreeMap<NodeName, Agent>,
+    chaos: Schedule,
+    discarded: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Agent {
+    pid: u32,
+    /// We ended it, so that its rehearsals have not struck.
+    killed: bool,
+}
+
+impl Local {
+    /// Makes the virtual nodes of a new job. Logs of agents go to `logs`.
+    ///
+    /// # Errors
+    /// The workspace cannot be made, or a name cannot be a directory.
+    pub fn create(
+        job_id: String,
+        user: String,
+        nodes: Vec<NodeName>,
+        end: Option<SystemTime>,
+        chaos: Vec<Chaos>,
+        logs: PathBuf,
+    ) -> Result<Self, AllocationError> {
+        check_name("the job id", &job_id)?;
+        check_name("the user", &user)?;
+        let workspace = std::env::temp_dir().join(format!("holdfast-{user}-{job_id}"));
+        make_directory(&workspace)?;
+        let roots = workspace.join("nodes");
+        make_directory(&roots)?;
+        for node in &nodes {
+            check_name("the node", node.as_str())?;
+            make_directory(&roots.join(node.as_str()))?;
+        }
+        let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
+        let record = LocalRecord { job_id, user, nodes, workspace: Some(workspace), roots, end };
+        Local::with(record, chaos, logs)
+    }
+
+    /// Takes virtual nodes whose roots the user has: `<roots>/<node>` each. Nothing of them is ever deleted.
+    ///
+    /// # Errors
+    /// A name cannot be a directory.
+    pub fn over_roots(
+        job_id: String,
+        user: String,
+        nodes: Vec<NodeName>,
+        roots: PathBuf,
+        logs: PathBuf,
+    ) -> Result<Self, AllocationError> {
+        check_name("the job id", &job_id)?;
+        check_name("the user", &user)?;
+        for node in &nodes {
+            check_name("the node", node.as_str())?;
+        }
+        let roots = absolute(&roots)?;
+        let record = LocalRecord { job_id, user, nodes, workspace: None, roots, end: None };
+        Local::with(record, Vec::new(), logs)
+    }
+
+    /// Takes over the virtual nodes of a job whose orchestrator died: what is missing stays missing.
+    ///
+    /// # Errors
+    /// The own program cannot be found.
+    pub fn reopen(record: LocalRecord, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
+        Local::with(record, chaos, logs)
+    }
+
+    fn with(record: LocalRecord, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
+        let program = std::env::current_exe().map_err(AllocationError::Program)?;
+        make_directory(&logs)?;
+        let struck = record.workspace.as_deref().map(struck_in).unwrap_or_default();
+        let chaos = Schedule::new(chaos, struck);
+        let state = State { agents: BTreeMap::new(), chaos, discarded: 0 };
+        Ok(Local { record, logs, program, state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// What a second orchestrator needs.
+    pub fn record(&self) -> &LocalRecord {
+        &self.record
+    }
+
+    /// The node names that a directory of roots offers, sorted, numbers by value.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn nodes_below(roots: &Path) -> Result<Vec<NodeName>, AllocationError> {
+        let failed = directory_error("list the nodes' roots in", roots, "check the path");
+        let mut names = Vec::new();
+        for entry in fs::read_dir(roots).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
+            if let Some(name) = entry.file_name().to_str().filter(|_| entry.path().is_dir()) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_by_key(|name| {
+            let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+            let (stem, number) = name.split_at(name.len() - digits);
+            (stem.to_owned(), number.parse::<u64>().unwrap_or(0), name.clone())
+        });
+        Ok(names.into_iter().map(NodeName::new).collect())
+    }
+
+    fn root(&self, node: &NodeName) -> PathBuf {
+        self.record.roots.join(node.as_str())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What the lock guards is whole after every statement, so a panic elsewhere does not make it wrong.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes on disk that a rehearsed failure has struck: a second orchestrator must not repeat it.
+    fn note_struck(&self, number: usize) {
+        if let Some(workspace) = &self.record.workspace
+            && let Err(error) = fs::write(workspace.join(format!("struck-{number}")), b"")
+        {
+            tracing::warn!(%error, number, "cannot note that a rehearsed failure has struck");
+        }
+    }
+
+    /// Makes a node's directories disappear: renamed away in one step, so that nobody sees half of it, then deleted.
+    fn delete_root(&self, node: &NodeName) {
+        let Some(workspace) = &self.record.workspace else { return };
+        let number = {
+            let mut state = self.lock();
+            state.discarded += 1;
+            state.discarded
+        };
+        let grave = workspace.join(format!("gone-{node}-{number}"));
+        match fs::rename(self.root(node), &grave) {
+            Ok(()) => remove_tree(&grave),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, %node, "cannot delete the directories of a virtual node"),
+        }
+    }
+
+    /// Before an agent is started: the old one is dead, and a node that it took along is gone.
+    fn bury_old_agent(&self, node: &NodeName) {
+        let Some(agent) = self.lock().agents.get(node).copied() else { return };
+        let by_itself = !agent.killed && process::wait_gone(agent.pid, ENDING);
+        if !by_itself {
+            process::kill_agent(agent.pid, KILLED);
+        }
+        let strike = {
+            let mut state = self.lock();
+            state.agents.remove(node);
+            if by_itself { state.chaos.agent_died(node) } else { None }
+        };
+        if let Some(strike) = strike {
+            tracing::info!(%node, agent_only = strike.agent_only, "a rehearsed failure struck");
+            self.note_struck(strike.number);
+            if !strike.agent_only {
+                self.delete_root(node);
+            }
+        }
+    }
+
+    fn log_of(&self, node: &NodeName) -> PathBuf {
+        self.logs.join(format!("{node}.log"))
+    }
+
+    async fn start(&self, node: &NodeName, mut start: AgentStart) -> Result<RunningAgent, AgentStartError> {
+        if !self.record.nodes.contains(node) {
+            return Err(AgentStartError::Unknown { node: node.clone() });
+        }
+        tokio::task::block_in_place(|| self.bury_old_agent(node));
+        let root = self.root(node);
+        if !root.is_dir() {
+            let reason = format!("its root directory {} does not exist", root.display());
+            return Err(AgentStartError::NodeGone { node: node.clone(), reason });
+        }
+        start.root = Some(root);
+        start.rehearsals = self.lock().chaos.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
+        let log = self.log_of(node);
+        let failed = |action| {
+            let (node, log) = (node.clone(), log.clone());
+            move |source| AgentStartError::Process { node, action, source, log }
+        };
+        let not_ready = |problem: String| AgentStartError::NotReady { node: node.clone(), problem, log: log.clone() };
+        let errors = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log);
+        let mut line = serde_json::to_vec(&start).map_err(|error| failed("write the start message")(error.into()))?;
+        line.push(b'\n');
+        let mut child = tokio::process::Command::new(&self.program)
+            .arg("agent")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.map_err(failed("open the log"))?)
+            // Its own process group: Ctrl-C on our terminal must reach us only.
+            .process_group(0)
+            .spawn()
+            .map_err(failed("start a process"))?;
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(not_ready("has no standard input or output".to_owned()));
+        };
+        let talk = async {
+            input.write_all(&line).await?;
+            drop(input);
+            let mut ready = Vec::new();
+            BufReader::new(output.take(LONGEST_READY_LINE)).read_until(b'\n', &mut ready).await?;
+            Ok::<_, io::Error>(ready)
+        };
+        let answer = tokio::time::timeout(READY_WITHIN, talk).await;
+        let problem = match answer {
+            Ok(Ok(line)) if line.is_empty() => "ended without saying that it is up".to_owned(),
+            Ok(Ok(line)) => match serde_json::from_slice::<AgentReady>(&line) {
+                Ok(ready) if ready.version != holdfast_wire::VERSION => {
+                    let _ = child.start_kill();
+                    let (found, ours) = (ready.version, holdfast_wire::VERSION);
+                    return Err(AgentStartError::Version { node: node.clone(), found, ours });
+                }
+                Ok(ready) => {
+                    self.lock().agents.insert(node.clone(), Agent { pid: ready.pid, killed: false });
+                    return Ok(RunningAgent { ready, log });
+                }
+                Err(error) => format!("said something else than that it is up ({error})"),
+            },
+            Ok(Err(error)) => format!("broke off while it was started ({error})"),
+            Err(_) => format!("did not come up within {} s", READY_WITHIN.as_secs()),
+        };
+        let _ = child.start_kill();
+        Err(not_ready(problem))
+    }
+}
+
+impl Allocation for Local {
+    fn manager(&self) -> &'static str {
+        "local"
+    }
+
+    fn job_id(&self) -> &str {
+        &self.record.job_id
+    }
+
+    fn user(&self) -> &str {
+        &self.record.user
+    }
+
+    fn nodes(&self) -> &[NodeName] {
+        &self.record.nodes
+    }
+
+    fn down_nodes(&self) -> Vec<(NodeName, String)> {
+        let gone = |node: &&NodeName| !self.root(node).is_dir();
+        self.record
+            .nodes
+            .iter()
+            .filter(gone)
+            .map(|node| (node.clone(), "its root directory is gone".to_owned()))
+            .collect()
+    }
+
+    fn end(&self) -> Option<SystemTime> {
+        self.record.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
+    }
+
+    fn root_of(&self, node: &NodeName) -> Option<PathBuf> {
+        Some(self.root(node))
+    }
+
+    fn start_agent<'a>(
+        &'a self,
+        node: &'a NodeName,
+        start: AgentStart,
+    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+        Box::pin(self.start(node, start))
+    }
+
+    fn adopt_agent(&self, node: &NodeName, pid: u32) {
+        self.lock().agents.insert(node.clone(), Agent { pid, killed: false });
+    }
+
+    fn kill_agent(&self, node: &NodeName) {
+        let pid = self.lock().agents.get_mut(node).map(|agent| {
+            agent.killed = true;
+            agent.pid
+        });
+        if let Some(pid) = pid
+            && !process::kill_agent(pid, KILLED)
+        {
+            tracing::warn!(%node, pid, "an agent does not end although it was killed");
+        }
+    }
+
+    fn observe(&self, observation: Observation) -> Vec<Strike> {
+        self.lock().chaos.due(observation)
+    }
+
+    fn strike(&self, strike: &Strike) {
+        tracing::info!(node = %strike.node, agent_only = strike.agent_only, "a rehearsed failure strikes");
+        self.note_struck(strike.number);
+        self.kill_agent(&strike.node);
+        if !strike.agent_only {
+            self.delete_root(&strike.node);
+        }
+    }
+
+    fn release(&self) -> Result<(), AllocationError> {
+        let Some(workspace) = &self.record.workspace else { return Ok(()) };
+        remove_tree(workspace);
+        match workspace.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            _ => {
+                let source = io::Error::other("something still writes below it");
+                let (path, remedy) = (workspace.clone(), "remove it by hand");
+                Err(AllocationError::Directory { action: "remove", path, source, remedy })
+            }
+        }
+    }
+}
+
+/// The numbers of the failures that have struck, as [`Local::note_struck`] left them.
+fn struck_in(workspace: &Path) -> BTreeSet<usize> {
+    let Ok(entries) = fs::read_dir(workspace) else { return BTreeSet::new() };
+    let number =
+        |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_prefix("struck-")?.parse().ok();
+    entries.filter_map(number).collect()
+}
+
+/// Removes a tree below which a process that was just killed may still have been writing: again until it is gone.
+fn remove_tree(path: &Path) {
+    for _ in 0..20 {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(Duration::from_millis(10)),
+            _ => return,
+        }
+    }
+    tracing::warn!(path = %path.display(), "cannot remove a directory");
+}
+
+fn make_directory(path: &Path) -> Result<(), AllocationError> {
+    let remedy = "check the directory above it, or set another TMPDIR";
+    fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(directory_error("make", path, remedy))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, AllocationError> {
+    path.canonicalize().map_err(directory_error(
+        "find",
+        path,
+        "name the directory that holds one root directory a node",
+    ))
+}
+
+fn directory_error<'a>(
+    action: &'static str,
+    path: &'a Path,
+    remedy: &'static str,
+) -> impl Fn(io::Error) -> AllocationError + 'a {
+    move |source| AllocationError::Directory { action, path: path.to_owned(), source, remedy }
+}
+
+fn check_name(what: &'static str, name: &str) -> Result<(), AllocationError> {
+    let bad = name.is_empty() || name == "." || name == ".." || name.len() > 200;
+    if bad || name.contains(|c: char| c == '/' || c.is_control()) {
+        return Err(AllocationError::Name { what, name: name.to_owned() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local_over(roots: &Path) -> Local {
+        let logs = roots.join("logs");
+        let nodes = ["node0", "node1"].map(NodeName::from).to_vec();
+        Local::over_roots("17".to_owned(), "user1".to_owned(), nodes, roots.to_owned(), logs).unwrap()
+    }
+
+    #[test]
+    fn a_node_whose_root_is_missing_is_down() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("node0")).unwrap();
+        let down = local_over(base.path()).down_nodes();
+        assert_eq!(down.len(), 1);
+        assert_eq!(down[0].0, "node1".into());
+    }
+
+    #[test]
+    fn roots_that_the_user_gave_survive_a_release() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("node0")).unwrap();
+        let local = local_over(base.path());
+        local.delete_root(&"node0".into());
+        local.release().unwrap();
+        assert!(base.path().join("node0").is_dir());
+    }
+
+    #[test]
+    fn nodes_are_listed_by_their_numbers() {
+        let base = tempfile::tempdir().unwrap();
+        for name in ["node10", "node2", "node1"] {
+            fs::create_dir(base.path().join(name)).unwrap();
+        }
+        fs::write(base.path().join("notes"), b"").unwrap();
+        let names = Local::nodes_below(base.path()).unwrap();
+        assert_eq!(names, ["node1", "node2", "node10"].map(NodeName::from));
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_refused() {
+        for name in ["", "..", "a/b", "/etc", "a\0"] {
+            assert!(check_name("the node", name).is_err(), "{name:?}");
+        }
+    }
+}

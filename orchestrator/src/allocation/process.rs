@@ -1,0 +1,103 @@
+//! Processes of this machine, ended without hitting a stranger that got an old number.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+
+/// True if a process of this number exists and is more than a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let Some(number) = number(pid) else { return false };
+    if test_kill_process(number).is_err() {
+        return false;
+    }
+    // A zombie has ended; only its parent has not asked yet.
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])),
+        Err(_) => false,
+    }
+}
+
+/// True if the process is this program in the given role (`agent`, `step`): its second argument says so.
+pub fn plays(pid: u32, role: &str) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+    line.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes())
+}
+
+/// True if the process was started with this variable in its environment.
+pub fn has_variable(pid: u32, name: &str, value: &str) -> bool {
+    let Ok(block) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+    let wanted = format!("{name}={value}");
+    block.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+}
+
+/// Kills an agent and waits until it is gone, `patience` at most; a process that is something else is left alone.
+pub fn kill_agent(pid: u32, patience: Duration) -> bool {
+    if !plays(pid, "agent") {
+        return true;
+    }
+    signal(pid, Signal::KILL);
+    wait_gone(pid, patience)
+}
+
+/// Kills the process group that a rank leads, unless the number belongs to somebody else by now.
+pub fn kill_rank(pid: u32, job_variable: &str, job: &str) -> bool {
+    if !has_variable(pid, job_variable, job) {
+        return false;
+    }
+    number(pid).is_some_and(|pid| kill_process_group(pid, Signal::KILL).is_ok())
+}
+
+/// Sends a signal.
+pub fn signal(pid: u32, signal: Signal) -> bool {
+    number(pid).is_some_and(|pid| kill_process(pid, signal).is_ok())
+}
+
+/// Waits until a process is gone.
+pub fn wait_gone(pid: u32, patience: Duration) -> bool {
+    let begun = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    while is_alive(pid) {
+        if begun.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+    true
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_that_ended_and_was_not_waited_for_counts_as_gone() {
+        let mut child = Command::new("true").spawn().unwrap();
+        assert!(wait_gone(child.id(), Duration::from_secs(10)));
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn a_stranger_with_the_number_of_an_agent_or_rank_is_left_alone() {
+        let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(kill_agent(stranger.id(), Duration::ZERO));
+        assert!(!kill_rank(stranger.id(), "HOLDFAST_JOB", "1"));
+        assert!(is_alive(stranger.id()));
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+
+    #[test]
+    fn numbers_that_address_everybody_are_refused() {
+        assert!(!signal(0, Signal::TERM));
+        assert!(!signal(1, Signal::TERM));
+        assert!(!signal(u32::MAX, Signal::TERM));
+    }
+}

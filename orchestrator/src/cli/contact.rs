@@ -1,0 +1,97 @@
+//! Talking to the agents of a running job from outside: through what its orchestrator wrote down.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::agent::{HaltChange, HaltState, Health, PollRequest};
+
+use super::failure::Failure;
+use super::job::{self, JobSelection};
+use super::output::Output;
+use crate::exit;
+use crate::fleet::{AgentClient, fan_out};
+use crate::relaunch::driver::state::{JobLock, JobState};
+
+/// An agent that does not answer within this is left out.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// A job, and the way to its agents.
+pub(super) struct Contact {
+    pub(super) prefix: PathBuf,
+    pub(super) state: JobState,
+    /// Its orchestrator lives.
+    pub(super) driven: bool,
+    client: AgentClient,
+}
+
+impl Contact {
+    /// The job that was named.
+    pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
+        let prefix = job::prefix_with_state(selection, &job::surroundings(output)?)?;
+        let state = JobState::read(&prefix).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
+        let state = state.ok_or_else(|| {
+            Failure::new(exit::UNAVAILABLE, "no job was ever run in this prefix directory")
+                .at(prefix.display())
+                .remedy("name the job's spec, or its prefix directory with `--prefix`")
+        })?;
+        let client = AgentClient::new(&state.agents.trust).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
+        Ok(Contact { driven: JobLock::is_held(&prefix), prefix, state, client })
+    }
+
+    /// That nobody is there.
+    pub(super) fn nobody(&self) -> Failure {
+        Failure::new(
+            exit::UNAVAILABLE,
+            format!("no agent of job {} answers: it is not running", self.state.agents.job_id),
+        )
+        .at(self.prefix.display())
+        .remedy("`holdfast run` starts it, `holdfast drain` saves what it left")
+    }
+
+    /// Changes or only reads the halt conditions, on all agents: which node's file counts depends on the run.
+    pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
+        let client = self.client.clone();
+        let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
+        let answers = fan_out(agents, move |address| {
+            let (client, change) = (client.clone(), change.clone());
+            let asked = async move {
+                match change {
+                    Some(change) => client.set_halt(address, &change).await,
+                    None => client.halt(address).await,
+                }
+            };
+            async move { tokio::time::timeout(WITHIN, asked).await }
+        });
+        let (mut found, mut refused): (Option<HaltState>, _) = (None, None);
+        for answer in answers.await.into_iter().flatten() {
+            match answer {
+                // The first that says something: a node that joined late may have an empty file.
+                Ok(state) if found.as_ref().is_none_or(|known| *known == HaltState::default()) => found = Some(state),
+                Ok(_) => {}
+                Err(error) if error.is_refusal() => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        match (found, refused) {
+            (Some(state), _) => Ok(state),
+            (None, Some(error)) => Err(Failure::of(exit::UNAVAILABLE, &error)),
+            (None, None) => Err(self.nobody()),
+        }
+    }
+
+    /// The health of every agent that answers.
+    pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
+        let client = self.client.clone();
+        let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
+        let answers = fan_out(agents, move |(node, address)| {
+            let client = client.clone();
+            async move {
+                let reply = client.poll(address, &PollRequest { after: u64::MAX, wait_ms: 0 }, WITHIN).await.ok()?;
+                Some((node, reply.health))
+            }
+        });
+        answers.await.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,43 @@
+//! What the commands that talk to agents share: threads, the internal log, the style of the screen.
+
+use std::future::Future;
+use std::io;
+
+use tracing_subscriber::EnvFilter;
+
+use super::failure::Failure;
+use super::output::Style;
+use crate::events::ScreenStyle;
+use crate::exit;
+
+/// The variable that says what is logged: `debug`, `holdfast::drain=trace`, ….
+const LOG_VARIABLE: &str = "HOLDFAST_LOG";
+
+/// Starts the internal log, on standard error. An agent's goes to a file that is read after something went wrong, so it
+/// says more.
+pub(super) fn start_log(agent: bool) {
+    let default = if agent { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    // Only a second log in one process could fail, and that one would be superfluous.
+    let _ = log.try_init();
+}
+
+/// Runs asynchronous work to its end.
+pub(super) fn block_on<R>(work: impl Future<Output = R>) -> Result<R, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("holdfast").build();
+    let runtime = runtime.map_err(|error| Failure::new(exit::INTERNAL, "cannot start threads").because(error))?;
+    let result = runtime.block_on(work);
+    // File work that hangs on a dead file system must not keep the process.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    Ok(result)
+}
+
+/// What people see of long work in this style.
+pub(super) fn screen(style: Style) -> ScreenStyle {
+    ScreenStyle {
+        quiet: style == Style::Quiet,
+        document: matches!(style, Style::Json { .. }),
+        labels: matches!(style, Style::Human { verbose: true } | Style::Json { verbose: true }),
+    }
+}

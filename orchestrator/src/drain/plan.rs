@@ -1,0 +1,234 @@
+//! Which dataset is drained: the newest that can be completed, with the reason for every one that is passed over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::ids::{CheckpointId, NodeName};
+use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
+use holdfast_core::redundancy::{descriptor, inventory};
+use holdfast_wire::agent::{DescriptorFields, Holding, Inventory};
+
+/// A dataset that is worth copying.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// What it cannot be completed for: it is copied all the same, so that nothing that is left is thrown away.
+    pub incomplete: Option<String>,
+    /// Whether other nodes hold copies of a node's files.
+    pub partner_copies: bool,
+    /// Nodes that hold files of it.
+    pub holders: BTreeSet<NodeName>,
+}
+
+/// What to drain, in this order until one is complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainPlan {
+    /// Datasets that can be completed, newest first.
+    pub candidates: Vec<Candidate>,
+    /// The newest dataset that was complete once and cannot be completed any more: recorded as incomplete if none of the
+    /// candidates can be drained.
+    pub remnant: Option<Candidate>,
+    /// Datasets that were passed over, and why.
+    pub skipped: Vec<(CheckpointId, String)>,
+    /// The newest dataset that is on the prefix directory already.
+    pub flushed: Option<CheckpointId>,
+}
+
+/// Judges what the nodes hold. With `wanted`, only that dataset is looked at, also if it is on the prefix already.
+pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPlan {
+    let known = converted(inventories);
+    let mut ids: BTreeSet<CheckpointId> = inventory::candidates(&known).into_iter().collect();
+    ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
+    let mut plan = DrainPlan::default();
+    for id in ids.into_iter().rev().filter(|id| wanted.is_none_or(|wanted| wanted == *id)) {
+        let mut flush = flush_state(id, inventories);
+        if wanted.is_some() && flush == FlushState::OnPrefix {
+            flush = FlushState::NeedsFlush;
+        }
+        match drainable(id, &known, flush) {
+            Verdict::Drainable { .. } => plan.candidates.push(candidate(id, inventories, None)),
+            Verdict::AlreadyFlushed => {
+                // Everything older is of no use to anybody.
+                plan.flushed = Some(id);
+                break;
+            }
+            Verdict::Incomplete(reason) => {
+                if reason != Reason::NeverComplete && plan.remnant.is_none() {
+                    plan.remnant = Some(candidate(id, inventories, Some(reason.to_string())));
+                }
+                plan.skipped.push((id, reason.to_string()));
+            }
+        }
+    }
+    plan
+}
+
+fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<String>) -> Candidate {
+    let of_it = |inventory: &Inventory| {
+        let mut held =
+            inventory.holdings.iter().filter(|holding| holding.checkpoint == id && !holding.files.is_empty());
+        held.next().is_some()
+    };
+    let holders =
+        inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
+    let mut holdings = inventories.iter().flat_map(|inventory| &inventory.holdings);
+    let partner_copies = holdings.any(|holding| holding.checkpoint == id && holding.partner_of.is_some());
+    Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect() }
+}
+
+/// What the nodes' flush files say together. Every node is told the same; one that was away when a flush ended may not
+/// know it.
+fn flush_state(id: CheckpointId, inventories: &[Inventory]) -> FlushState {
+    let mut known = inventories.iter().filter_map(|inventory| inventory.flush.get(&id)).peekable();
+    if known.peek().is_none() {
+        FlushState::Unknown
+    } else if known.any(|locations| locations.pfs) {
+        FlushState::OnPrefix
+    } else {
+        FlushState::NeedsFlush
+    }
+}
+
+/// The inventories in the core's terms.
+fn converted(inventories: &[Inventory]) -> Vec<inventory::Inventory> {
+    let node = |(at, inventory): (usize, &Inventory)| inventory::Inventory {
+        node: u32::try_from(at).unwrap_or(u32::MAX),
+        name: inventory.node.clone().unwrap_or_else(|| NodeName::new("?")),
+        healthy: true,
+        holdings: inventory.holdings.iter().map(holding).collect(),
+    };
+    inventories.iter().enumerate().map(node).collect()
+}
+
+fn holding(holding: &Holding) -> inventory::Holding {
+    let files = u32::try_from(holding.files.len()).unwrap_or(u32::MAX);
+    inventory::Holding {
+        checkpoint: holding.checkpoint,
+        rank: holding.rank,
+        complete: holding.complete,
+        files,
+        expected: holding.expected,
+        ranks: (holding.ranks > 0).then_some(holding.ranks),
+        copy_of: holding.partner_of.clone(),
+        descriptor: holding.descriptor.as_ref().and_then(descriptor_of),
+    }
+}
+
+/// `None` for a scheme that nobody knows: the holding then counts as one whose protection is unknown.
+fn descriptor_of(fields: &DescriptorFields) -> Option<descriptor::Descriptor> {
+    Some(descriptor::Descriptor {
+        enabled: fields.enabled,
+        index: fields.index,
+        interval: fields.interval,
+        base: fields.base.clone(),
+        directory: fields.directory.clone(),
+        scheme: fields.scheme.parse().ok()?,
+        groups: fields.groups,
+        group_id: fields.group_id,
+        group_size: fields.group_size,
+        group_rank: fields.group_rank,
+        hop_distance: fields.hop_distance,
+        set_size: fields.set_size,
+    })
+}
+
+/// What is lost of a dataset, node by node, for a dry run.
+pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<holdfast_core::ids::Rank>> {
+    let mut held = BTreeMap::new();
+    for inventory in inventories {
+        let Some(node) = &inventory.node else { continue };
+        let complete = inventory.holdings.iter().filter(|holding| holding.checkpoint == id && holding.complete);
+        held.insert(node.clone(), complete.map(|holding| holding.rank).collect());
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::ids::Rank;
+    use holdfast_wire::agent::{HeldFile, Locations};
+
+    fn held(id: u64, rank: u32) -> Holding {
+        Holding {
+            checkpoint: CheckpointId(id),
+            rank: Rank(rank),
+            ranks: 4,
+            complete: true,
+            expected: Some(1),
+            fault: None,
+            partner_of: None,
+            descriptor: Some(DescriptorFields {
+                scheme: "XOR".to_owned(),
+                index: 0,
+                interval: 1,
+                base: "/tmp".to_owned(),
+                directory: "/tmp/u/scr.1/index.0".to_owned(),
+                groups: 1,
+                group_id: 0,
+                group_size: 4,
+                group_rank: rank,
+                hop_distance: 1,
+                set_size: 4,
+                enabled: true,
+            }),
+            files: vec![HeldFile { name: format!("rank_{rank}.ckpt"), size: 1 }],
+        }
+    }
+
+    /// Four nodes with one rank each, holding these datasets; `flushed` are on the prefix.
+    fn nodes(ids: &[u64], flushed: &[u64]) -> Vec<Inventory> {
+        let locations =
+            |id: &u64| (CheckpointId(*id), Locations { cache: true, pfs: flushed.contains(id), flushing: false });
+        (0..4)
+            .map(|rank| Inventory {
+                node: Some(NodeName::new(format!("node{rank}"))),
+                holdings: ids.iter().map(|id| held(*id, rank)).collect(),
+                flush: ids.iter().map(locations).collect(),
+                nodes: Some(4),
+                faults: vec![],
+            })
+            .collect()
+    }
+
+    fn ids(plan: &DrainPlan) -> Vec<u64> {
+        plan.candidates.iter().map(|candidate| candidate.checkpoint.0).collect()
+    }
+
+    #[test]
+    fn the_newest_dataset_comes_first_and_what_is_older_than_a_flushed_one_is_not_touched() {
+        let plan = plan(&nodes(&[1, 2, 3, 4], &[2]), None);
+        assert_eq!(ids(&plan), [4, 3]);
+        assert_eq!(plan.flushed, Some(CheckpointId(2)));
+    }
+
+    #[test]
+    fn a_lost_node_does_not_matter_to_xor_and_two_do() {
+        let mut nodes = nodes(&[3], &[]);
+        nodes.remove(1);
+        assert_eq!(ids(&plan(&nodes, None)), [3]);
+        nodes.remove(1);
+        let plan = plan(&nodes, None);
+        assert!(plan.candidates.is_empty());
+        let remnant = plan.remnant.unwrap();
+        assert_eq!(remnant.checkpoint, CheckpointId(3));
+        assert!(remnant.incomplete.unwrap().contains("lost 2 member(s)"));
+    }
+
+    #[test]
+    fn a_dataset_that_was_never_complete_is_passed_over_and_is_no_loss() {
+        let mut nodes = nodes(&[3, 4], &[3]);
+        for node in &mut nodes {
+            node.flush.remove(&CheckpointId(4));
+        }
+        let plan = plan(&nodes, None);
+        assert!(plan.candidates.is_empty() && plan.remnant.is_none());
+        assert_eq!(plan.skipped[0].0, CheckpointId(4));
+    }
+
+    #[test]
+    fn a_dataset_that_is_asked_for_is_drained_even_if_it_was_flushed() {
+        let plan = plan(&nodes(&[3, 4], &[3]), Some(CheckpointId(3)));
+        assert_eq!(ids(&plan), [3]);
+    }
+}

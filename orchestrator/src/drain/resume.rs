@@ -1,0 +1,123 @@
+//! Which directory an interrupted or incomplete drain of the same dataset left, so that running it again finishes the work.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::durable;
+use holdfast_core::ids::CheckpointId;
+use holdfast_core::prefix::{DirectoryName, Prefix, index};
+use serde::{Deserialize, Serialize};
+
+use super::DrainError;
+
+/// The note is a few hundred bytes.
+const LARGEST_NOTE: u64 = 64 << 10;
+
+/// The drain that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    job_id: String,
+    checkpoint: CheckpointId,
+    directory: String,
+}
+
+fn path(prefix: &Prefix) -> PathBuf {
+    prefix.path().join(".holdfast").join("drain.json")
+}
+
+/// Notes which directory is written, before the first file is copied.
+///
+/// # Errors
+/// [`DrainError::Durable`].
+pub fn begin(
+    prefix: &Prefix,
+    job_id: &str,
+    checkpoint: CheckpointId,
+    directory: &DirectoryName,
+) -> Result<(), DrainError> {
+    let note = Note { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
+    let path = path(prefix);
+    durable::create_directory(path.parent().unwrap_or(Path::new(".")), 0o700)?;
+    let mut text = serde_json::json!(note).to_string();
+    text.push('\n');
+    Ok(durable::replace(&path, text.as_bytes())?)
+}
+
+/// The dataset is complete: nothing is left to finish.
+///
+/// # Errors
+/// [`DrainError::Durable`].
+pub fn end(prefix: &Prefix) -> Result<(), DrainError> {
+    durable::remove(&path(prefix))?;
+    Ok(())
+}
+
+/// The directory to go on with: of a drain that was killed, or of one that is indexed as incomplete. What a killed
+/// *flush* left (indexed without any word on completeness) is not touched, as in SCR.
+///
+/// # Errors
+/// The index cannot be read.
+pub fn directory_of(
+    prefix: &Prefix,
+    job_id: &str,
+    checkpoint: CheckpointId,
+) -> Result<Option<DirectoryName>, DrainError> {
+    if let Some(note) = read_note(&path(prefix))
+        && note.job_id == job_id
+        && note.checkpoint == checkpoint
+        && let Ok(directory) = DirectoryName::new(note.directory)
+        && prefix.checkpoint_path(&directory).is_dir()
+    {
+        return Ok(Some(directory));
+    }
+    let entries = index::read(prefix)?.unwrap_or_default().entries();
+    let ours = entries.into_iter().find(|entry| {
+        entry.id == checkpoint
+            && entry.complete == Some(false)
+            && entry.directory.parts().is_some_and(|parts| parts.job == job_id)
+            && prefix.checkpoint_path(&entry.directory).is_dir()
+    });
+    Ok(ours.map(|entry| entry.directory))
+}
+
+/// A note that cannot be read is none: the drain begins in a new directory then.
+fn read_note(path: &Path) -> Option<Note> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(LARGEST_NOTE).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::NaiveDateTime;
+
+    fn time() -> NaiveDateTime {
+        NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap()
+    }
+
+    #[test]
+    fn a_drain_that_was_killed_is_gone_on_with_in_its_directory() {
+        let base = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(base.path()).unwrap();
+        let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();
+        begin(&prefix, "17", CheckpointId(3), &directory).unwrap();
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory));
+        assert_eq!(directory_of(&prefix, "18", CheckpointId(3)).unwrap(), None);
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(4)).unwrap(), None);
+        end(&prefix).unwrap();
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), None);
+    }
+
+    #[test]
+    fn an_incomplete_drain_is_completed_and_a_killed_flush_is_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(base.path()).unwrap();
+        let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();
+        index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), None);
+        index::update(&prefix, |index| index.set_complete(&directory, false)).unwrap();
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory));
+    }
+}

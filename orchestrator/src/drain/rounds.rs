@@ -1,0 +1,231 @@
+//! The two rounds of copies as a pure state machine.
+//!
+//! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be down.
+//! Round 2: for nodes whose copies failed, the nodes that are known to hold copies of their files; if nobody is known,
+//! all that are left. Every answer says rank by rank what was copied, so that one bad file holds back nobody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::ids::{NodeName, Rank};
+use holdfast_wire::agent::CopyReply;
+
+/// What a node is to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Who copies.
+    pub node: NodeName,
+    /// The round.
+    pub round: u8,
+    /// For whom else.
+    pub on_behalf_of: Vec<NodeName>,
+    /// Nothing but that.
+    pub partners_only: bool,
+}
+
+/// How the rounds went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Ranks whose files are there, with bytes.
+    pub ranks: BTreeMap<Rank, u64>,
+    /// Ranks whose files are not, with the last reason.
+    pub failed: BTreeMap<Rank, String>,
+    /// Nodes that could not be asked, with the reason.
+    pub unreachable: BTreeMap<NodeName, String>,
+}
+
+/// The state of the rounds.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    healthy: BTreeSet<NodeName>,
+    down: BTreeSet<NodeName>,
+    partner_copies: bool,
+    /// Owners' nodes, and who holds copies of their files.
+    holders: BTreeMap<NodeName, BTreeSet<NodeName>>,
+    /// Nodes with ranks that were not copied in round 1.
+    troubled: BTreeSet<NodeName>,
+    copied: Copied,
+}
+
+impl Rounds {
+    /// The copies of a dataset from `healthy` nodes, with `down` ones known. `partner_copies` says that some node holds
+    /// copies of another's files: without any, round 2 has nothing to do.
+    pub fn new(
+        healthy: impl IntoIterator<Item = NodeName>,
+        down: impl IntoIterator<Item = NodeName>,
+        partner_copies: bool,
+    ) -> Self {
+        Rounds {
+            healthy: healthy.into_iter().collect(),
+            down: down.into_iter().collect(),
+            partner_copies,
+            holders: BTreeMap::new(),
+            troubled: BTreeSet::new(),
+            copied: Copied::default(),
+        }
+    }
+
+    /// The orders of round 1.
+    pub fn first(&self) -> Vec<Order> {
+        self.healthy.iter().map(|node| self.first_of(node)).collect()
+    }
+
+    /// The order of round 1 for one node: also after its agent came back.
+    pub fn first_of(&self, node: &NodeName) -> Order {
+        let on_behalf_of = if self.partner_copies { self.down.iter().cloned().collect() } else { Vec::new() };
+        Order { node: node.clone(), round: 1, on_behalf_of, partners_only: false }
+    }
+
+    /// Takes in an answer.
+    pub fn answered(&mut self, order: &Order, reply: CopyReply) {
+        for owner in reply.partners.into_values() {
+            self.holders.entry(owner).or_default().insert(order.node.clone());
+        }
+        if order.round == 1 {
+            self.copied.unreachable.remove(&order.node);
+            self.troubled.remove(&order.node);
+            if !reply.failed.is_empty() {
+                self.troubled.insert(order.node.clone());
+            }
+        }
+        for (rank, bytes) in reply.copied {
+            self.copied.failed.remove(&rank);
+            self.copied.ranks.insert(rank, bytes);
+        }
+        for (rank, reason) in reply.failed {
+            // Somebody else may have had a whole copy.
+            if !self.copied.ranks.contains_key(&rank) {
+                self.copied.failed.insert(rank, reason);
+            }
+        }
+    }
+
+    /// No answer came: the agent is lost, or it refused.
+    pub fn unanswered(&mut self, order: &Order, reason: String) {
+        self.copied.unreachable.insert(order.node.clone(), reason);
+        if order.round == 1 {
+            self.troubled.insert(order.node.clone());
+        }
+    }
+
+    /// The orders of round 2; none if all is well, or nobody could help.
+    pub fn second(&self) -> Vec<Order> {
+        if !self.partner_copies {
+            return Vec::new();
+        }
+        let failed: BTreeSet<&NodeName> = self.troubled.iter().chain(&self.down).collect();
+        // What partners copied for nodes that are down in round 1 need not be asked for again.
+        let open = failed.iter().any(|node| !self.down.contains(*node)) || !self.copied.failed.is_empty();
+        if !open {
+            return Vec::new();
+        }
+        let reachable = |node: &&NodeName| !self.copied.unreachable.contains_key(*node);
+        let known: BTreeSet<&NodeName> =
+            failed.iter().filter_map(|node| self.holders.get(*node)).flatten().filter(reachable).collect();
+        let askable = if known.is_empty() { self.healthy.iter().filter(reachable).collect() } else { known };
+        let on_behalf_of: Vec<NodeName> = failed.into_iter().cloned().collect();
+        askable
+            .into_iter()
+            .map(|node| Order { node: node.clone(), round: 2, on_behalf_of: on_behalf_of.clone(), partners_only: true })
+            .collect()
+    }
+
+    /// What came of it.
+    pub fn finish(self) -> Copied {
+        self.copied
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(nodes: &[&str]) -> Vec<NodeName> {
+        nodes.iter().map(|name| NodeName::from(*name)).collect()
+    }
+
+    fn reply(copied: &[u32], failed: &[u32], partners: &[(u32, &str)]) -> CopyReply {
+        CopyReply {
+            partners: partners.iter().map(|(rank, owner)| (Rank(*rank), NodeName::from(*owner))).collect(),
+            copied: copied.iter().map(|rank| (Rank(*rank), 10)).collect(),
+            failed: failed.iter().map(|rank| (Rank(*rank), "disk error".to_owned())).collect(),
+        }
+    }
+
+    #[test]
+    fn without_failures_there_is_no_second_round() {
+        let mut rounds = Rounds::new(names(&["a", "b"]), names(&[]), true);
+        for (order, rank) in rounds.first().into_iter().zip(0..) {
+            rounds.answered(&order, reply(&[rank], &[], &[]));
+        }
+        assert!(rounds.second().is_empty());
+        assert_eq!(rounds.finish().ranks.len(), 2);
+    }
+
+    #[test]
+    fn the_partner_of_a_node_that_failed_copies_for_it_and_nobody_else_is_asked() {
+        let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
+        let orders = rounds.first();
+        rounds.unanswered(&orders[0], "connection reset".to_owned());
+        rounds.answered(&orders[1], reply(&[1], &[], &[(0, "a")]));
+        rounds.answered(&orders[2], reply(&[2], &[], &[(1, "b")]));
+        let second = rounds.second();
+        assert_eq!(second.len(), 1);
+        assert_eq!((second[0].node.as_str(), second[0].partners_only), ("b", true));
+        assert_eq!(second[0].on_behalf_of, names(&["a"]));
+        rounds.answered(&second[0], reply(&[0], &[], &[(0, "a")]));
+        let copied = rounds.finish();
+        assert_eq!(copied.ranks.len(), 3);
+        assert!(copied.failed.is_empty());
+    }
+
+    #[test]
+    fn if_nobody_is_known_to_hold_copies_everybody_who_can_be_reached_is_asked() {
+        let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
+        let orders = rounds.first();
+        rounds.unanswered(&orders[0], "silent".to_owned());
+        rounds.answered(&orders[1], reply(&[1], &[], &[]));
+        rounds.answered(&orders[2], reply(&[2], &[], &[]));
+        let asked: Vec<NodeName> = rounds.second().into_iter().map(|order| order.node).collect();
+        assert_eq!(asked, names(&["b", "c"]));
+    }
+
+    #[test]
+    fn a_bad_file_holds_back_its_rank_only_and_the_partner_s_copy_makes_it_good() {
+        let mut rounds = Rounds::new(names(&["a", "b"]), names(&[]), true);
+        let orders = rounds.first();
+        rounds.answered(&orders[0], reply(&[0], &[1], &[]));
+        rounds.answered(&orders[1], reply(&[2], &[], &[(0, "a"), (1, "a")]));
+        assert_eq!(rounds.second().len(), 1);
+        let second = rounds.second().remove(0);
+        rounds.answered(&second, reply(&[0, 1], &[], &[]));
+        assert!(rounds.finish().failed.is_empty());
+    }
+
+    #[test]
+    fn partners_copy_in_the_first_round_for_nodes_that_are_known_to_be_down() {
+        let mut rounds = Rounds::new(names(&["b"]), names(&["a"]), true);
+        let orders = rounds.first();
+        assert_eq!(orders[0].on_behalf_of, names(&["a"]));
+        rounds.answered(&orders[0], reply(&[0, 1], &[], &[(0, "a")]));
+        assert!(rounds.second().is_empty());
+    }
+
+    #[test]
+    fn without_partner_copies_nobody_can_copy_for_another() {
+        let mut rounds = Rounds::new(names(&["a", "b"]), names(&["c"]), false);
+        let orders = rounds.first();
+        assert!(orders[0].on_behalf_of.is_empty());
+        rounds.unanswered(&orders[0], "silent".to_owned());
+        assert!(rounds.second().is_empty());
+    }
+
+    #[test]
+    fn an_agent_that_came_back_copies_after_all() {
+        let mut rounds = Rounds::new(names(&["a"]), names(&[]), true);
+        let order = rounds.first().remove(0);
+        rounds.unanswered(&order, "killed".to_owned());
+        rounds.answered(&rounds.first_of(&order.node), reply(&[0], &[], &[]));
+        assert!(rounds.second().is_empty());
+        assert!(rounds.finish().unreachable.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! The summary at the end of `holdfast run`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_core::ids::{CheckpointId, Generation, NodeName};
+use serde::Serialize;
+
+/// How one generation went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GenerationReport {
+    /// It.
+    pub generation: Generation,
+    /// Where it began.
+    pub from: Option<CheckpointId>,
+    /// Why it ended.
+    pub ended: String,
+    /// The newest complete checkpoint at its end.
+    pub newest: Option<CheckpointId>,
+}
+
+/// How the job went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunReport {
+    /// The job's name.
+    pub job: String,
+    /// The job id.
+    pub job_id: String,
+    /// How it ended, in words.
+    pub outcome: String,
+    /// The exit code.
+    pub exit_code: u8,
+    /// The generations, oldest first.
+    pub generations: Vec<GenerationReport>,
+    /// Nodes that went down, with the reason.
+    pub nodes_down: Vec<(NodeName, String)>,
+    /// The dataset that the prefix directory's link names.
+    pub checkpoint: Option<CheckpointId>,
+    /// The directory of that dataset.
+    pub checkpoint_directory: Option<PathBuf>,
+    /// Whether the drained dataset is complete; absent if nothing was drained.
+    pub complete: Option<bool>,
+    /// The prefix directory.
+    pub prefix: PathBuf,
+    /// Where the last generation's output lies.
+    pub output: Option<PathBuf>,
+    /// The event log.
+    pub events: PathBuf,
+    /// How long it all took.
+    #[serde(serialize_with = "holdfast_wire::run::millis::serialize", rename = "millis")]
+    pub took: Duration,
+}
+
+impl RunReport {
+    /// The summary for people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let none = || "none".to_owned();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\njob {} ({}): {}", self.job, self.job_id, self.outcome);
+        for generation in &self.generations {
+            let from = generation.from.map_or_else(|| "the beginning".to_owned(), |id| format!("checkpoint {id}"));
+            let newest = generation.newest.map_or_else(none, |id| id.to_string());
+            let _ = writeln!(
+                text,
+                "  generation {}: from {from}; {}; newest checkpoint: {newest}",
+                generation.generation, generation.ended
+            );
+        }
+        for (node, reason) in &self.nodes_down {
+            let _ = writeln!(text, "  {node} down: {reason}");
+        }
+        match (&self.checkpoint, &self.checkpoint_directory) {
+            (Some(id), Some(directory)) => {
+                let _ = writeln!(text, "  checkpoint    {id}, in {}", directory.display());
+            }
+            _ => text.push_str("  checkpoint    none in the prefix directory\n"),
+        }
+        let _ = writeln!(text, "  prefix        {}", self.prefix.display());
+        if let Some(output) = &self.output {
+            let _ = writeln!(text, "  output        {}", output.display());
+        }
+        let _ = writeln!(text, "  events        {}", self.events.display());
+        let _ = writeln!(text, "  took          {:.1} s, exit code {}", self.took.as_secs_f64(), self.exit_code);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_every_generation_and_where_everything_lies() {
+        let generation = GenerationReport {
+            generation: Generation(1),
+            from: None,
+            ended: "node failure: node1".to_owned(),
+            newest: Some(CheckpointId(3)),
+        };
+        let report = RunReport {
+            job: "heat".to_owned(),
+            job_id: "17".to_owned(),
+            outcome: "the job is finished".to_owned(),
+            exit_code: 0,
+            generations: vec![generation],
+            nodes_down: vec![("node1".into(), "gone".to_owned())],
+            checkpoint: Some(CheckpointId(9)),
+            checkpoint_directory: Some("/p/scr.x.17.9".into()),
+            complete: Some(true),
+            prefix: "/p".into(),
+            output: None,
+            events: "/p/.holdfast/events.jsonl".into(),
+            took: Duration::from_millis(12_340),
+        };
+        let text = report.text();
+        for part in ["node failure: node1", "node1 down: gone", "9, in /p/scr.x.17.9", "events.jsonl", "12.3 s"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One request to one agent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_wire::agent::{self, Problem};
+use holdfast_wire::run::{RunPlan, TrustMaterial};
+use holdfast_wire::{ALPN_HTTP, trust};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{FleetError, RequestError};
+
+/// The largest answer that is taken in; an inventory of a thousand ranks is a few megabytes.
+const LARGEST_ANSWER: usize = 64 << 20;
+/// A connection that is not there by then will not come.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// For requests that an agent answers at once.
+const SHORT: Duration = Duration::from_secs(5);
+/// For requests that wait for processes to die or control files to be read.
+const MEDIUM: Duration = Duration::from_secs(30);
+
+/// Talks to the agents of one job.
+#[derive(Clone, Debug)]
+pub struct AgentClient {
+    http: reqwest::Client,
+}
+
+impl AgentClient {
+    /// A client that accepts only agents of this job.
+    ///
+    /// # Errors
+    /// The job's material cannot be used.
+    pub fn new(material: &TrustMaterial) -> Result<Self, FleetError> {
+        let tls = trust::client_config(material, &[ALPN_HTTP])?;
+        let token = serde_json::to_value(&material.token).map_err(|_| FleetError::Token)?;
+        let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
+        let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| FleetError::Token)?;
+        bearer.set_sensitive(true);
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
+            .connect_timeout(CONNECT_WITHIN)
+            // Agents are reached directly, whatever the site's proxy variables say.
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(AgentClient { http })
+    }
+
+    /// News and health; the agent holds the answer back for up to the request's `wait_ms`.
+    ///
+    /// # Errors
+    /// [`RequestError`], as for all requests.
+    pub async fn poll(
+        &self,
+        address: SocketAddr,
+        request: &agent::PollRequest,
+        patience: Duration,
+    ) -> Result<agent::PollReply, RequestError> {
+        let within = Duration::from_millis(request.wait_ms) + patience;
+        self.post(address, agent::POLL, request, within).await
+    }
+
+    /// Makes a generation known.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn run(&self, address: SocketAddr, plan: Arc<RunPlan>) -> Result<agent::RunAccepted, RequestError> {
+        self.post(address, agent::RUN, &*plan, MEDIUM).await
+    }
+
+    /// Kills ranks.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn kill(
+        &self,
+        address: SocketAddr,
+        request: &agent::KillRequest,
+    ) -> Result<agent::KillReply, RequestError> {
+        self.post(address, agent::KILL, request, SHORT).await
+    }
+
+    /// Tells where other agents listen now.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn peers(&self, address: SocketAddr, update: &agent::PeersUpdate) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::PEERS, update, SHORT).await
+    }
+
+    /// What the node holds.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn inventory(&self, address: SocketAddr) -> Result<agent::Inventory, RequestError> {
+        let request = self.http.get(url(address, agent::INVENTORY));
+        self.send(address, agent::INVENTORY, request, MEDIUM).await
+    }
+
+    /// The halt conditions.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn halt(&self, address: SocketAddr) -> Result<agent::HaltState, RequestError> {
+        self.send(address, agent::HALT, self.http.get(url(address, agent::HALT)), SHORT).await
+    }
+
+    /// Changes halt conditions.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn set_halt(
+        &self,
+        address: SocketAddr,
+        change: &agent::HaltChange,
+    ) -> Result<agent::HaltState, RequestError> {
+        self.post(address, agent::HALT, change, SHORT).await
+    }
+
+    /// Copies the node's files of a dataset. How long that takes nobody knows: the caller watches the agent's polls,
+    /// and gives up when the agent is lost.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn copy(
+        &self,
+        address: SocketAddr,
+        request: &agent::CopyRequest,
+        within: Duration,
+    ) -> Result<agent::CopyReply, RequestError> {
+        self.post(address, agent::COPY, request, within).await
+    }
+
+    /// Rebuilds one member in the prefix directory.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn rebuild(
+        &self,
+        address: SocketAddr,
+        request: &agent::RebuildRequest,
+        within: Duration,
+    ) -> Result<agent::RebuildReply, RequestError> {
+        self.post(address, agent::REBUILD, request, within).await
+    }
+
+    /// Checks files in the prefix directory.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn verify(
+        &self,
+        address: SocketAddr,
+        request: &agent::VerifyRequest,
+        within: Duration,
+    ) -> Result<agent::VerifyReply, RequestError> {
+        self.post(address, agent::VERIFY, request, within).await
+    }
+
+    /// Tells that a dataset is on the prefix directory.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn flushed(&self, address: SocketAddr, note: &agent::FlushedNote) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::FLUSHED, note, SHORT).await
+    }
+
+    /// Ends the agent.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn stop(&self, address: SocketAddr, request: &agent::StopRequest) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::STOP, request, SHORT).await
+    }
+
+    async fn post<R: DeserializeOwned>(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<R, RequestError> {
+        self.send(address, path, self.http.post(url(address, path)).json(body), within).await
+    }
+
+    async fn send<R: DeserializeOwned>(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        request: reqwest::RequestBuilder,
+        within: Duration,
+    ) -> Result<R, RequestError> {
+        let failed = |error: reqwest::Error| {
+            if error.is_timeout() {
+                return RequestError::Silent { address, path, within };
+            }
+            RequestError::Broken { address, path, reason: innermost(&error) }
+        };
+        let mut response = request.timeout(within).send().await.map_err(failed)?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(failed)? {
+            if body.len() + piece.len() > LARGEST_ANSWER {
+                let reason = format!("it is larger than {} MiB", LARGEST_ANSWER >> 20);
+                return Err(RequestError::Answer { address, path, reason });
+            }
+            body.extend_from_slice(&piece);
+        }
+        if !status.is_success() {
+            let message = match serde_json::from_slice::<Problem>(&body) {
+                Ok(problem) => problem.message,
+                Err(_) => String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
+            };
+            return Err(RequestError::Refused { address, path, status: status.as_u16(), message });
+        }
+        serde_json::from_slice(&body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
+    }
+}
+
+fn url(address: SocketAddr, path: &str) -> String {
+    format!("https://{address}{path}")
+}
+
+/// What the system said; the layers above it only say that a request failed.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+        // What a killed process leaves; the TLS library would explain at length what a truncation attack is.
+        Some(std::io::ErrorKind::UnexpectedEof) => "the connection was closed".to_owned(),
+        _ => {
+            let text = error.to_string();
+            if text.contains("close_notify") { "the connection was closed".to_owned() } else { text }
+        }
+    }
+}

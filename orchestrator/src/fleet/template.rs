@@ -1,0 +1,78 @@
+//! What every agent of a job is told when it starts.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::run::{AgentStart, TrustMaterial};
+use serde::{Deserialize, Serialize};
+
+use crate::allocation::Allocation;
+use crate::spec::Checkpoint;
+
+/// Stands for the node's name in the base of a control or cache directory.
+const NODE_MARK: &str = "{node}";
+/// An agent that neither an orchestrator nor ranks need ends after this long; until then an orchestrator can take over.
+const ABANDON_AFTER: Duration = Duration::from_secs(300);
+
+/// The same for all agents of a job, but for the node. Kept in the job's state, because whoever takes over, or drains,
+/// starts agents that find what the old ones left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentTemplate {
+    /// The job's name.
+    pub job: String,
+    /// The job id.
+    pub job_id: String,
+    /// The user.
+    pub user: String,
+    /// Base of the control directory.
+    pub control_base: String,
+    /// Its expected capacity.
+    pub control_bytes: Option<u64>,
+    /// Bases of the caches with their expected capacities.
+    pub cache_bases: BTreeMap<String, Option<u64>>,
+    /// Certificate and token.
+    pub trust: TrustMaterial,
+}
+
+impl AgentTemplate {
+    /// The template of a step.
+    pub fn new(job: &str, checkpoint: &Checkpoint, allocation: &dyn Allocation, trust: TrustMaterial) -> Self {
+        let cache_bases = checkpoint.cache.iter().map(|cache| (text(&cache.base), cache.bytes)).collect();
+        AgentTemplate {
+            job: job.to_owned(),
+            job_id: allocation.job_id().to_owned(),
+            user: allocation.user().to_owned(),
+            control_base: text(&checkpoint.control.base),
+            control_bytes: checkpoint.control.bytes,
+            cache_bases,
+            trust,
+        }
+    }
+
+    /// What the agent of `node` is told. The allocation adds what belongs to it: root directory, rehearsals.
+    pub fn for_node(&self, node: &NodeName) -> AgentStart {
+        let named = |base: &str| base.replace(NODE_MARK, node.as_str());
+        AgentStart {
+            version: holdfast_wire::VERSION,
+            job: self.job.clone(),
+            job_id: self.job_id.clone(),
+            user: self.user.clone(),
+            node: node.clone(),
+            root: None,
+            control_base: named(&self.control_base),
+            cache_bases: self.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),
+            control_bytes: self.control_bytes,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            trust: self.trust.clone(),
+            abandon_after: ABANDON_AFTER,
+            rehearsals: Vec::new(),
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

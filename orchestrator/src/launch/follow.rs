@@ -1,0 +1,147 @@
+//! Reading what a step supervisor writes down, from the orchestrator that started it or one that took over.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::plan::{StepEvent, StepPlan};
+use super::step;
+
+/// Read at once at most.
+const PIECE_BYTES: u64 = 256 << 10;
+/// A line is short; a longer one was not written by a supervisor.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// Every so many looks without news it is asked whether the supervisor lives.
+const LOOKS_BETWEEN_QUESTIONS: u32 = 20;
+/// A supervisor that was just started has so many looks to take its lock.
+const LOOKS_TO_BEGIN: u32 = 2_000;
+
+/// Follows the events of one step.
+#[derive(Debug)]
+pub struct Follower {
+    directory: PathBuf,
+    file: Option<File>,
+    offset: u64,
+    partial: Vec<u8>,
+    quiet: u32,
+    begun: bool,
+    done: bool,
+}
+
+/// What a look at the step found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look {
+    /// These happened, maybe none.
+    Events(Vec<StepEvent>),
+    /// The supervisor is gone and did not say that it was done: nobody knows how its ranks end.
+    Orphaned,
+}
+
+impl Follower {
+    /// Follows the step in a generation's directory, from its first event. `begun` says that its supervisor was started
+    /// long ago.
+    pub fn new(directory: &Path, begun: bool) -> Self {
+        let directory = directory.to_owned();
+        Follower { directory, file: None, offset: 0, partial: Vec::new(), quiet: 0, begun, done: false }
+    }
+
+    /// The events since the last look. After [`StepEvent::Done`] there are no more.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub fn look(&mut self) -> io::Result<Look> {
+        if self.done {
+            return Ok(Look::Events(Vec::new()));
+        }
+        let mut events = self.read()?;
+        if events.is_empty() {
+            self.quiet += 1;
+            let ask = self.quiet.is_multiple_of(LOOKS_BETWEEN_QUESTIONS) && (self.begun || self.quiet > LOOKS_TO_BEGIN);
+            if ask && !step::is_supervised(&self.directory) {
+                // What it wrote between our reading and its end.
+                events = self.read()?;
+                if events.is_empty() {
+                    return Ok(Look::Orphaned);
+                }
+            }
+        } else {
+            (self.quiet, self.begun) = (0, true);
+        }
+        self.done = events.contains(&StepEvent::Done);
+        Ok(Look::Events(events))
+    }
+
+    /// True after [`StepEvent::Done`].
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn read(&mut self) -> io::Result<Vec<StepEvent>> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => match File::open(StepPlan::events_in(&self.directory)) {
+                Ok(file) => self.file.insert(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            },
+        };
+        file.seek(SeekFrom::Start(self.offset))?;
+        let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)?;
+        self.offset += read as u64;
+        let mut events = Vec::new();
+        let whole = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        for line in self.partial[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            events.push(serde_json::from_slice(line)?);
+        }
+        self.partial.drain(..whole);
+        if self.partial.len() > LONGEST_LINE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line of the step's events is too long"));
+        }
+        Ok(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relaunch::RankEnd;
+    use holdfast_core::ids::Rank;
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+
+    fn write(directory: &Path, text: &str) {
+        let path = StepPlan::events_in(directory);
+        let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn events_come_once_and_half_a_line_waits_for_its_end() {
+        let base = tempfile::tempdir().unwrap();
+        let mut follower = Follower::new(base.path(), false);
+        write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n{\"event\":\"exited\",\"rank\":1,");
+        assert_eq!(follower.look().unwrap(), Look::Events(vec![StepEvent::Supervisor { pid: 7 }]));
+        write(base.path(), "\"end\":{\"code\":3}}\n{\"event\":\"done\"}\n");
+        let exited = StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(3) };
+        assert_eq!(follower.look().unwrap(), Look::Events(vec![exited, StepEvent::Done]));
+        assert_eq!(follower.look().unwrap(), Look::Events(vec![]));
+    }
+
+    #[test]
+    fn a_supervisor_that_went_without_a_word_is_noticed() {
+        let base = tempfile::tempdir().unwrap();
+        write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n");
+        let mut follower = Follower::new(base.path(), false);
+        follower.look().unwrap();
+        let looks = (0..LOOKS_BETWEEN_QUESTIONS).map(|_| follower.look().unwrap());
+        assert_eq!(looks.last(), Some(Look::Orphaned));
+    }
+
+    #[test]
+    fn what_is_no_event_is_an_error_and_not_skipped() {
+        let base = tempfile::tempdir().unwrap();
+        write(base.path(), "garbage\n");
+        assert!(Follower::new(base.path(), true).look().is_err());
+    }
+}

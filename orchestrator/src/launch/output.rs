@@ -1,0 +1,158 @@
+//! What the ranks print, passed on line by line while they run.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use holdfast_core::ids::Rank;
+
+use super::plan::StepPlan;
+
+/// Read of one file at once at most, so that one talkative rank does not hide the others.
+const PIECE_BYTES: u64 = 64 << 10;
+/// A line without end is passed on in parts of this size.
+const LONGEST_LINE: usize = 16 << 10;
+
+/// Which of a rank's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Errors,
+}
+
+/// The output files of a generation.
+#[derive(Debug)]
+pub struct OutputTail {
+    files: Vec<Tailed>,
+}
+
+#[derive(Debug)]
+struct Tailed {
+    rank: Rank,
+    stream: Stream,
+    path: PathBuf,
+    file: Option<File>,
+    offset: u64,
+    partial: Vec<u8>,
+}
+
+impl OutputTail {
+    /// The output of these ranks. `from_end` skips what is there already: another orchestrator has shown it.
+    pub fn new(directory: &Path, ranks: impl Iterator<Item = Rank>, from_end: bool) -> Self {
+        let files = ranks
+            .flat_map(|rank| {
+                let paths = [
+                    (Stream::Output, StepPlan::output_in(directory, rank)),
+                    (Stream::Errors, StepPlan::errors_in(directory, rank)),
+                ];
+                paths.map(|(stream, path)| {
+                    let there = || path.metadata().map_or(0, |metadata| metadata.len());
+                    let offset = if from_end { there() } else { 0 };
+                    Tailed { rank, stream, path, file: None, offset, partial: Vec::new() }
+                })
+            })
+            .collect();
+        OutputTail { files }
+    }
+
+    /// Passes on the lines that are new, without their ends. Says whether there may be more at once.
+    pub fn pass_on(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) -> bool {
+        let mut more = false;
+        for tailed in &mut self.files {
+            match tailed.read() {
+                Ok(read) => more |= read == PIECE_BYTES,
+                Err(error) => tracing::debug!(path = %tailed.path.display(), %error, "cannot read a rank's output"),
+            }
+            tailed.take_lines(&mut sink);
+        }
+        more
+    }
+
+    /// Passes on what is left, also lines that have no end.
+    pub fn finish(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) {
+        while self.pass_on(&mut sink) {}
+        for tailed in &mut self.files {
+            if !tailed.partial.is_empty() {
+                sink(tailed.rank, tailed.stream, &tailed.partial);
+                tailed.partial.clear();
+            }
+        }
+    }
+}
+
+impl Tailed {
+    fn read(&mut self) -> io::Result<u64> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Ok(file) => self.file.insert(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+                Err(error) => return Err(error),
+            },
+        };
+        file.seek(SeekFrom::Start(self.offset))?;
+        let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;
+        self.offset += read;
+        Ok(read)
+    }
+
+    fn take_lines(&mut self, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+        let mut begin = 0;
+        while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
+            sink(self.rank, self.stream, &self.partial[begin..begin + length]);
+            begin += length + 1;
+        }
+        self.partial.drain(..begin);
+        if self.partial.len() > LONGEST_LINE {
+            sink(self.rank, self.stream, &self.partial);
+            self.partial.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+
+    fn add(path: &Path, text: &str) {
+        OpenOptions::new().append(true).create(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn lines(tail: &mut OutputTail) -> Vec<String> {
+        let mut lines = Vec::new();
+        tail.pass_on(|rank, stream, line| {
+            let mark = if stream == Stream::Errors { "!" } else { "" };
+            lines.push(format!("{rank}{mark}: {}", String::from_utf8_lossy(line)));
+        });
+        lines
+    }
+
+    #[test]
+    fn lines_of_all_ranks_are_passed_on_once_and_whole() {
+        let base = tempfile::tempdir().unwrap();
+        let mut tail = OutputTail::new(base.path(), [Rank(0), Rank(1)].into_iter(), false);
+        assert!(lines(&mut tail).is_empty());
+        add(&StepPlan::output_in(base.path(), Rank(0)), "one\ntw");
+        add(&StepPlan::errors_in(base.path(), Rank(1)), "oops\n");
+        assert_eq!(lines(&mut tail), ["0: one", "1!: oops"]);
+        add(&StepPlan::output_in(base.path(), Rank(0)), "o\nthree");
+        assert_eq!(lines(&mut tail), ["0: two"]);
+        let mut rest = Vec::new();
+        tail.finish(|_, _, line| rest.extend_from_slice(line));
+        assert_eq!(rest, b"three");
+    }
+
+    #[test]
+    fn who_takes_over_shows_only_what_is_new() {
+        let base = tempfile::tempdir().unwrap();
+        let path = StepPlan::output_in(base.path(), Rank(0));
+        fs::write(&path, "old\n").unwrap();
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), true);
+        add(&path, "new\n");
+        assert_eq!(lines(&mut tail), ["0: new"]);
+    }
+}

@@ -1,0 +1,197 @@
+//! The step supervisor: `holdfast step PLAN`.
+//!
+//! It is the parent of the ranks, so that they and their exit statuses survive an orchestrator that is killed. It starts
+//! every process of the plan in a process group of its own, appends a line to `steps.jsonl` for whatever happens, and
+//! ends with the last process. SIGTERM makes it kill them all. A lock file says that it lives: unlike a process number,
+//! a lock cannot come to belong to somebody else.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_core::ids::Rank;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group, wait, waitid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::plan::{StepEvent, StepPlan, StepProcess};
+use super::{LaunchError, plan};
+use crate::relaunch::RankEnd;
+
+/// The children that have not been waited for; their numbers cannot belong to anybody else as long as they are here.
+#[derive(Debug, Default)]
+struct Children {
+    by_pid: BTreeMap<i32, Rank>,
+    /// No more children: everything was told to end.
+    ending: bool,
+}
+
+impl Children {
+    fn kill_all(&mut self) {
+        self.ending = true;
+        for pid in self.by_pid.keys().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Runs the step of a plan to its end.
+///
+/// # Errors
+/// The plan cannot be read, another supervisor has it, or its directory cannot be written to.
+pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
+    let plan = StepPlan::read(plan_path)?;
+    let directory = plan_path.parent().unwrap_or(Path::new("."));
+    let _lock = take_lock(directory)?;
+    let events_path = StepPlan::events_in(directory);
+    let events = OpenOptions::new().append(true).create(true).mode(0o600).open(&events_path);
+    let mut events = events.map_err(LaunchError::file("open", &events_path))?;
+    let mut tell = |event: &StepEvent| append(&mut events, event).map_err(LaunchError::file("write to", &events_path));
+
+    let children = Arc::new(Mutex::new(Children::default()));
+    watch_signals(&children)?;
+    tell(&StepEvent::Supervisor { pid: std::process::id() })?;
+    for process in &plan.processes {
+        let mut held = lock(&children);
+        if held.ending {
+            break;
+        }
+        match start(&plan, process, directory) {
+            Ok(pid) => {
+                held.by_pid.insert(i32::try_from(pid).unwrap_or(i32::MAX), process.rank);
+                drop(held);
+                tell(&StepEvent::Started { rank: process.rank, node: process.node.clone(), pid })?;
+            }
+            Err(error) => {
+                held.kill_all();
+                drop(held);
+                tell(&StepEvent::Refused { rank: process.rank, reason: error.to_string() })?;
+            }
+        }
+    }
+    while wait_for_one() {
+        // Taking children off the table and asking the system about them is one step for whoever kills.
+        let mut held = lock(&children);
+        let mut ended = Vec::new();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Some(rank) = held.by_pid.remove(&pid.as_raw_nonzero().get()) {
+                ended.push(StepEvent::Exited { rank, end: end_of(status) });
+            }
+        }
+        drop(held);
+        for event in &ended {
+            tell(event)?;
+        }
+    }
+    tell(&StepEvent::Done)
+}
+
+/// Starts one process; the child is waited for by number, not through the handle.
+fn start(plan: &StepPlan, process: &StepProcess, directory: &Path) -> io::Result<u32> {
+    let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let output = open(plan::StepPlan::output_in(directory, process.rank))?;
+    let errors = open(plan::StepPlan::errors_in(directory, process.rank))?;
+    let child = Command::new(&plan.program)
+        .args(&plan.arguments)
+        .current_dir(&plan.working_directory)
+        .envs(&plan.environment)
+        .envs(&process.environment)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .process_group(0)
+        .spawn();
+    let cannot = |error: io::Error| {
+        let message = format!("cannot start {} for rank {}: {error}", plan.program.display(), process.rank);
+        io::Error::new(error.kind(), message)
+    };
+    Ok(child.map_err(cannot)?.id())
+}
+
+/// Blocks until some child has ended, without taking it off the system's table; false if there is none.
+fn wait_for_one() -> bool {
+    loop {
+        match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(_) => return true,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+fn end_of(status: WaitStatus) -> RankEnd {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => RankEnd::Code(code),
+        (None, Some(signal)) => RankEnd::Signal(signal),
+        (None, None) => RankEnd::Unknown,
+    }
+}
+
+/// SIGTERM kills the ranks. SIGHUP and SIGINT belong to a terminal that we do not; a handler, unlike an ignored signal,
+/// is not inherited by the ranks.
+fn watch_signals(children: &Arc<Mutex<Children>>) -> Result<(), LaunchError> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(LaunchError::Supervisor)?;
+    let children = Arc::clone(children);
+    let watch = move || {
+        for signal in signals.forever() {
+            if signal == SIGTERM {
+                lock(&children).kill_all();
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(LaunchError::Supervisor)?;
+    Ok(())
+}
+
+fn take_lock(directory: &Path) -> Result<File, LaunchError> {
+    let path = StepPlan::lock_in(directory);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(LaunchError::file("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(LaunchError::Running { path: directory.to_owned() }),
+        Err(errno) => Err(LaunchError::file("lock", path)(errno.into())),
+    }
+}
+
+/// True while the supervisor of a generation's directory lives.
+pub fn is_supervised(directory: &Path) -> bool {
+    let Ok(file) = File::open(StepPlan::lock_in(directory)) else { return false };
+    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+}
+
+/// Starts the supervisor of the plan in `directory`, detached from us: it outlives the orchestrator.
+///
+/// # Errors
+/// [`LaunchError::Supervisor`].
+pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, LaunchError> {
+    let log_path = directory.join("step.log");
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
+    Command::new(program)
+        .arg("step")
+        .arg(StepPlan::path_in(directory))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.map_err(LaunchError::file("open", log_path))?)
+        .process_group(0)
+        .spawn()
+        .map_err(LaunchError::Supervisor)
+}
+
+/// One write a line: a reader never sees two half lines mixed.
+fn append(file: &mut File, event: &StepEvent) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    file.write_all(&line)
+}
+
+fn lock(children: &Mutex<Children>) -> MutexGuard<'_, Children> {
+    children.lock().unwrap_or_else(PoisonError::into_inner)
+}

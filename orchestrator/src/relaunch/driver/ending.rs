@@ -1,0 +1,105 @@
+//! Nothing is left running: ranks, step, agents; and, unless they hold the only copy of something, the nodes' directories.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::agent::StopRequest;
+
+use super::state::Stage;
+use super::{Driver, state};
+use crate::fleet::fan_out;
+use crate::launch::step;
+use crate::relaunch::{DrainResult, Outcome};
+
+/// An agent that was told to stop gets so long, then it is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+impl Driver {
+    /// Ends the drain, the step and the agents; whatever does not end by itself is killed.
+    pub(super) async fn stop_agents(&mut self, to: &[NodeName]) {
+        if let Some(drain) = self.drain.take() {
+            drain.abort();
+        }
+        self.stop_step().await;
+        let agents = self.reachable(to);
+        let client = self.parts.client.clone();
+        let (remove, allocation) = (!self.keeps_data(), Arc::clone(&self.parts.allocation));
+        // The pollers would report every agent that ends as lost.
+        self.agents.clear();
+        let stops = fan_out(agents, move |(node, _, address)| {
+            let client = client.clone();
+            async move {
+                let request = StopRequest { remove };
+                let stop = client.stop(address, &request);
+                let stopped = tokio::time::timeout(STOP_WITHIN, stop).await;
+                if !matches!(stopped, Ok(Ok(_))) {
+                    tracing::info!(%node, "an agent does not stop by itself");
+                }
+            }
+        });
+        stops.await;
+        let all: Vec<NodeName> = allocation.nodes().to_vec();
+        let pids: Vec<u32> = self.parts.state.running.values().map(|record| record.pid).collect();
+        let ended = tokio::task::spawn_blocking(move || {
+            for pid in pids {
+                crate::allocation::process::wait_gone(pid, STOP_WITHIN);
+            }
+            all.iter().for_each(|node| allocation.kill_agent(node));
+        });
+        let _ = ended.await;
+        self.parts.state.running.clear();
+    }
+
+    async fn stop_step(&mut self) {
+        if let Some(running) = self.running.take()
+            && !running.has_ended()
+        {
+            let _ = tokio::task::spawn_blocking(running.canceller()).await;
+        }
+        // Also one whose end was not followed.
+        let directory = state::generation_directory(&self.parts.prefix, self.parts.state.generation);
+        if step::is_supervised(&directory) {
+            tracing::warn!(directory = %directory.display(), "a step does not end although it was cancelled");
+        }
+    }
+
+    /// The nodes hold what another drain could save.
+    pub(super) fn keeps_data(&self) -> bool {
+        self.parts.state.keeps_data
+    }
+
+    /// After the loop, however it ended.
+    pub(super) async fn clean_up(&mut self, outcome: Option<&Outcome>) {
+        let all: Vec<NodeName> = self.agents.keys().cloned().collect();
+        if !all.is_empty() || self.running.is_some() || self.drain.is_some() || !self.parts.state.running.is_empty() {
+            self.stop_agents(&all).await;
+        }
+        self.parts.state.stage = match outcome {
+            Some(_) if self.keeps_data() => {
+                let reason = match self.drained.as_ref().map(|report| &report.result) {
+                    Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason }) => reason.clone(),
+                    _ => String::new(),
+                };
+                Stage::Undrained { reason }
+            }
+            Some(outcome) => Stage::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() },
+            None => Stage::Finished { exit_code: crate::exit::INTERNAL, message: "the loop broke off".to_owned() },
+        };
+        if self.keeps_data() {
+            let place = self.parts.state.allocation.roots.display().to_string();
+            let prefix = self.parts.prefix.display().to_string();
+            self.remark(format!(
+                "what could not be drained is kept in {place}; `holdfast drain --prefix {prefix}` tries again"
+            ));
+        } else {
+            let allocation = Arc::clone(&self.parts.allocation);
+            match tokio::task::spawn_blocking(move || allocation.release()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.remark(error.to_string()),
+                Err(error) => self.remark(error.to_string()),
+            }
+        }
+        self.write_state();
+    }
+}

@@ -1,0 +1,180 @@
+//! What agents, ranks and the drain tell, as events for the machine.
+
+use std::path::PathBuf;
+
+use holdfast_core::ids::{Generation, NodeName};
+use holdfast_wire::agent::{AgentEvent, Health, PollReply};
+
+use super::Driver;
+use super::agents::Started;
+use super::running_step::StepNews;
+use crate::allocation::Observation;
+use crate::drain::DrainReport;
+use crate::events::{Entry, OwnEvent};
+use crate::fleet::PollNews;
+use crate::launch::StepEvent;
+use crate::relaunch::{Event, RankEnd};
+
+/// The end of something that a task did.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// An agent was started, or not.
+    Started { node: NodeName, started: Started },
+    /// An event that needs nothing else.
+    Event(Event),
+    /// An agent accepted a generation.
+    Prepared { node: NodeName, generation: Generation, socket: PathBuf },
+    /// A request was not answered.
+    Unanswered { node: NodeName, start: u64, reason: String },
+    /// The spec's halt conditions are in the halt files.
+    HaltSet,
+    /// The drain ended.
+    Drained(Box<DrainReport>),
+}
+
+impl Driver {
+    pub(super) async fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Started { node, started } => self.agent_started(node, started).await,
+            Effect::Event(event) => self.feed(event).await,
+            Effect::Prepared { node, generation, socket } => {
+                self.parts.state.sockets.insert(node.clone(), socket);
+                self.feed(Event::RunPrepared { node, generation }).await;
+            }
+            Effect::Unanswered { node, start, reason } => self.agent_lost(node, start, reason).await,
+            Effect::HaltSet => self.parts.state.halt_set = true,
+            Effect::Drained(report) => {
+                let result = report.result.clone();
+                // On disk with the machine's state, before the agents are told to remove anything.
+                self.parts.state.keeps_data = report.retry_may_help;
+                self.drained = Some(*report);
+                self.drain = None;
+                self.feed(Event::Drained { result }).await;
+            }
+        }
+    }
+
+    pub(super) async fn poll_news(&mut self, news: PollNews) {
+        match news {
+            PollNews::Lost { node, start, reason } => self.agent_lost(node, start, reason).await,
+            PollNews::Answered { node, start, sent, reply } => {
+                if self.agents.get(&node).is_none_or(|agent| agent.start != start) {
+                    return;
+                }
+                let PollReply { instance, health, events, progress } = *reply;
+                if let Some(record) = self.parts.state.running.get_mut(&node) {
+                    let before = if record.seen.0 == instance { record.seen.1 } else { 0 };
+                    let number = events.iter().map(|event| event.number).max().unwrap_or(before);
+                    record.seen = (instance, number);
+                }
+                self.parts.screen.progress(&node, &progress);
+                for event in events {
+                    self.agent_event(&node, event.event).await;
+                }
+                let fault = self.fault_of(&health);
+                self.feed(Event::PollAnswered { node, sent, fault }).await;
+            }
+        }
+    }
+
+    /// What is wrong with a node according to its own report.
+    fn fault_of(&self, health: &Health) -> Option<String> {
+        let directory = health
+            .directories
+            .iter()
+            .find_map(|directory| directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path)));
+        let memory = || {
+            let needed = self.parts.spec.health.min_memory?;
+            let available = health.memory_available;
+            (available < needed)
+                .then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
+        };
+        directory.or_else(memory)
+    }
+
+    async fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
+        self.tell(Entry::Agent { node: node.clone(), event: event.clone() });
+        match event {
+            AgentEvent::Restarted { generation, checkpoint, .. } => {
+                self.parts.state.restarted_from.insert(generation, checkpoint);
+                self.feed(Event::Restarted { generation, from: checkpoint }).await;
+            }
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
+                self.newest = Some((checkpoint, scheme != "LOCAL"));
+                self.feed(Event::CheckpointComplete { generation, checkpoint }).await;
+                self.observe(Observation::Protected(checkpoint));
+            }
+            AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }).await,
+            AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }).await,
+            _ => {}
+        }
+    }
+
+    /// Carries out the rehearsed failures that are due.
+    pub(super) fn observe(&mut self, observation: Observation) {
+        for strike in self.parts.allocation.observe(observation) {
+            self.tell(Entry::Own(OwnEvent::ChaosStruck { node: strike.node.clone(), agent_only: strike.agent_only }));
+            let allocation = &self.parts.allocation;
+            let running = self.running.as_ref().filter(|_| !strike.agent_only);
+            tokio::task::block_in_place(|| {
+                // The agent first: a node that dies reports nothing.
+                allocation.kill_agent(&strike.node);
+                if let Some(step) = running {
+                    step.kill_on(&strike.node);
+                }
+                allocation.strike(&strike);
+            });
+        }
+    }
+
+    pub(super) async fn step_news(&mut self, news: StepNews) {
+        let current = self.running.as_ref().map(|step| step.generation);
+        match news {
+            StepNews::Output(lines) => {
+                for (rank, stream, line) in lines {
+                    self.parts.screen.rank_line(rank, stream, &line);
+                }
+            }
+            StepNews::Event(generation, event) if current == Some(generation) => {
+                if let Some(step) = &mut self.running {
+                    step.take_in(&event);
+                }
+                self.step_event(generation, event).await;
+            }
+            StepNews::Orphaned(generation) if current == Some(generation) => {
+                self.step_lost(generation, "its supervisor is gone").await;
+            }
+            StepNews::Unreadable(generation, reason) if current == Some(generation) => {
+                self.step_lost(generation, &format!("what it does cannot be read: {reason}")).await;
+            }
+            StepNews::Event(..) | StepNews::Orphaned(_) | StepNews::Unreadable(..) => {}
+        }
+    }
+
+    async fn step_event(&mut self, generation: Generation, event: StepEvent) {
+        match event {
+            StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }).await,
+            StepEvent::Started { .. } => {}
+            StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
+            StepEvent::Exited { rank, end } => {
+                if end != RankEnd::SUCCESS {
+                    let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
+                    // That ranks die of being killed is no news for people.
+                    if self.ending == Some(generation) { self.parts.journal.write(&entry) } else { self.tell(entry) }
+                }
+                self.feed(Event::RankExited { generation, rank, end }).await;
+            }
+            // Every rank's own end was told before.
+            StepEvent::Done => self.feed(Event::StepEnded { generation, end: RankEnd::SUCCESS }).await,
+        }
+    }
+
+    /// Nobody can say any more how the ranks end: they are killed, and the generation with them.
+    async fn step_lost(&mut self, generation: Generation, reason: &str) {
+        if let Some(step) = &self.running {
+            tokio::task::block_in_place(|| step.cancel());
+        }
+        self.feed(Event::StepLost { generation, reason: reason.to_owned() }).await;
+        self.feed(Event::StepEnded { generation, end: RankEnd::Unknown }).await;
+    }
+}

@@ -1,0 +1,210 @@
+//! The step that runs: a thread follows what its supervisor writes down and what its ranks print.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use holdfast_core::ids::{Generation, NodeName, Rank};
+use holdfast_wire::environment;
+use rustix::process::Signal;
+use tokio::sync::mpsc;
+
+use crate::allocation::process;
+use crate::launch::follow::{Follower, Look};
+use crate::launch::output::{OutputTail, Stream};
+use crate::launch::{StepEvent, step};
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Every so many looks at the events, the output is looked at.
+const LOOKS_AN_OUTPUT: u32 = 5;
+/// A supervisor that was told to end gets so long to kill its ranks.
+const CANCEL_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the following thread tells.
+#[derive(Debug)]
+pub enum StepNews {
+    /// The supervisor wrote this.
+    Event(Generation, StepEvent),
+    /// The supervisor is gone without a word.
+    Orphaned(Generation),
+    /// Its file cannot be read.
+    Unreadable(Generation, String),
+    /// Ranks printed these lines.
+    Output(Vec<(Rank, Stream, Vec<u8>)>),
+}
+
+/// A step that is followed.
+#[derive(Debug)]
+pub struct RunningStep {
+    /// Its generation.
+    pub generation: Generation,
+    job_id: String,
+    directory: PathBuf,
+    supervisor: Option<u32>,
+    ranks: BTreeMap<Rank, (NodeName, u32)>,
+    ended: bool,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RunningStep {
+    /// Follows the step in a generation's directory. `child` is its supervisor if we started it; else somebody else has
+    /// shown the output so far.
+    pub fn follow(
+        generation: Generation,
+        job_id: &str,
+        directory: &Path,
+        ranks: Vec<Rank>,
+        child: Option<Child>,
+        news: mpsc::Sender<StepNews>,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
+        let thread = std::thread::Builder::new()
+            .name("step".to_owned())
+            .spawn(move || watch(generation, &place, ranks, child, &news, &stopped))?;
+        Ok(RunningStep {
+            generation,
+            job_id: job_id.to_owned(),
+            directory: directory.to_owned(),
+            supervisor: None,
+            ranks: BTreeMap::new(),
+            ended: false,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Takes in what the supervisor wrote.
+    pub fn take_in(&mut self, event: &StepEvent) {
+        match event {
+            StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
+            StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
+            StepEvent::Exited { rank, .. } => drop(self.ranks.remove(rank)),
+            StepEvent::Refused { .. } => {}
+            StepEvent::Done => self.ended = true,
+        }
+    }
+
+    /// The step has no process any more.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The processes on a node that have not ended, as far as it is known.
+    pub fn kill_on(&self, node: &NodeName) {
+        for (_, pid) in self.ranks.values().filter(|(home, _)| home == node) {
+            process::kill_rank(*pid, environment::JOB, &self.job_id);
+        }
+    }
+
+    /// Ends the step: the supervisor is asked to kill its ranks; if there is none any more, they are killed from here.
+    /// Blocks for two seconds at most.
+    pub fn cancel(&self) {
+        cancel(&self.directory, self.supervisor, self.ranks.values().map(|(_, pid)| *pid).collect(), &self.job_id);
+    }
+
+    /// What [`RunningStep::cancel`] does, for a thread of its own.
+    pub fn canceller(&self) -> impl FnOnce() + Send + 'static {
+        let (directory, supervisor, job_id) = (self.directory.clone(), self.supervisor, self.job_id.clone());
+        let pids = self.ranks.values().map(|(_, pid)| *pid).collect();
+        move || cancel(&directory, supervisor, pids, &job_id)
+    }
+}
+
+impl Drop for RunningStep {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.is_finished()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Ends a step whose supervisor and ranks are these: see [`RunningStep::cancel`].
+pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, ranks: Vec<u32>, job_id: &str) {
+    let supervisor = supervisor.filter(|pid| step::is_supervised(directory) && process::plays(*pid, "step"));
+    if let Some(pid) = supervisor {
+        process::signal(pid, Signal::TERM);
+        if process::wait_gone(pid, CANCEL_WITHIN) {
+            return;
+        }
+        process::signal(pid, Signal::KILL);
+    }
+    for pid in ranks {
+        process::kill_rank(pid, environment::JOB, job_id);
+    }
+}
+
+fn watch(
+    generation: Generation,
+    directory: &Path,
+    ranks: Vec<Rank>,
+    mut child: Option<Child>,
+    news: &mpsc::Sender<StepNews>,
+    stop: &AtomicBool,
+) {
+    let mut follower = Follower::new(directory, child.is_none());
+    let mut tail = OutputTail::new(directory, ranks.into_iter(), child.is_none());
+    let mut looks = 0_u32;
+    let last = loop {
+        looks = looks.wrapping_add(1);
+        match follower.look() {
+            Ok(Look::Events(events)) => {
+                // What a rank printed is shown before its end is told.
+                if !events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT) {
+                    pass_on(&mut tail, news, false);
+                }
+                for event in events {
+                    let done = event == StepEvent::Done;
+                    if done {
+                        pass_on(&mut tail, news, true);
+                    }
+                    if news.blocking_send(StepNews::Event(generation, event)).is_err() || done {
+                        break;
+                    }
+                }
+            }
+            Ok(Look::Orphaned) => break Some(StepNews::Orphaned(generation)),
+            Err(error) => break Some(StepNews::Unreadable(generation, error.to_string())),
+        }
+        if follower.is_done() || stop.load(Ordering::Relaxed) {
+            break None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    if let Some(last) = last {
+        pass_on(&mut tail, news, true);
+        let _ = news.blocking_send(last);
+    }
+    if let Some(child) = &mut child {
+        // Only asked for, never waited for: a supervisor that goes on is the next orchestrator's.
+        for _ in 0..100 {
+            if !matches!(child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn pass_on(tail: &mut OutputTail, news: &mpsc::Sender<StepNews>, all: bool) {
+    let mut lines = Vec::new();
+    let mut keep = |rank, stream, line: &[u8]| lines.push((rank, stream, line.to_vec()));
+    if all {
+        tail.finish(&mut keep);
+    } else {
+        tail.pass_on(&mut keep);
+    }
+    if !lines.is_empty() {
+        // The channel is bounded: an application that prints without end waits in its files.
+        let _ = news.blocking_send(StepNews::Output(lines));
+    }
+}

@@ -1,0 +1,153 @@
+//! The job spec in the terms of the relaunch loop and of the agents.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::agent::HaltChange;
+use holdfast_wire::run;
+
+use crate::relaunch::config::{AllocatedNode, Config, ExitAction};
+use crate::spec::{self, FlushMode, JobSpec, Scheme, Step};
+
+/// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
+const PIECE_BYTES: usize = 1 << 20;
+/// Size of a copy's buffer.
+pub const COPY_BYTES: usize = 1 << 20;
+
+/// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
+pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
+    let nodes =
+        nodes.iter().map(|name| AllocatedNode { name: name.clone(), failure_domain: name.to_string() }).collect();
+    let mut config = Config::new(nodes, step.run.nodes, step.run.ranks_per_node);
+    config.ranks = step.run.ranks;
+    config.min_nodes = spec.relaunch.min_nodes.unwrap_or(step.run.nodes);
+    config.attempts = spec.relaunch.attempts;
+    config.no_progress_limit = spec.relaunch.no_progress_limit;
+    config.settle = spec.relaunch.settle;
+    config.down_after = spec.health.down_after;
+    // A process that has to be started may take longer than an answer; a dead node refuses at once.
+    config.restart_within = spec.health.down_after.max(std::time::Duration::from_secs(10));
+    for rule in &spec.relaunch.on_exit_code {
+        for code in &rule.codes {
+            let action = match rule.action {
+                spec::ExitAction::Relaunch => ExitAction::Relaunch,
+                spec::ExitAction::Stop => ExitAction::Stop,
+            };
+            // The first rule that names a code decides.
+            config.exit_codes.entry(i32::from(*code)).or_insert(action);
+        }
+    }
+    config.started = started;
+    config.allocation_end = end;
+    config.before_end = spec.halt.before_end;
+    config
+}
+
+/// The checkpoint settings that all agents get.
+pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) -> run::Settings {
+    let checkpoint = &step.checkpoint;
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let caches = checkpoint.cache.iter().map(|cache| run::Cache { base: text(&cache.base), keep: cache.keep });
+    let descriptors = checkpoint.redundancy.iter().map(|redundancy| run::RequestedDescriptor {
+        base: text(&redundancy.cache),
+        scheme: match redundancy.scheme {
+            Scheme::Local => "LOCAL",
+            Scheme::Partner => "PARTNER",
+            Scheme::Xor => "XOR",
+        }
+        .to_owned(),
+        interval: redundancy.every,
+        hop_distance: redundancy.hop_distance,
+        set_size: redundancy.set_size,
+    });
+    run::Settings {
+        prefix: prefix.to_owned(),
+        caches: caches.collect(),
+        descriptors: descriptors.collect(),
+        distribute: checkpoint.restart.distribute,
+        fetch: checkpoint.restart.fetch,
+        flush: run::Flush {
+            every: checkpoint.flush.every,
+            asynchronous: checkpoint.flush.mode == FlushMode::Async,
+            bandwidth: checkpoint.flush.bandwidth,
+            on_restart: checkpoint.flush.on_restart,
+        },
+        crc_on_copy: checkpoint.crc.on_copy,
+        crc_on_flush: checkpoint.crc.on_flush,
+        need: run::Need {
+            interval: checkpoint.need.interval,
+            seconds: checkpoint.need.seconds.as_secs(),
+            overhead: checkpoint.need.overhead,
+        },
+        halt_seconds: spec.halt.before_end.as_secs(),
+        allocation_end: end,
+        piece_bytes: PIECE_BYTES,
+        copy_bytes: COPY_BYTES,
+    }
+}
+
+/// The settings as one node gets them: its name in the bases of its directories.
+pub fn for_node(settings: &run::Settings, node: &NodeName) -> run::Settings {
+    let named = |base: &mut String| *base = base.replace("{node}", node.as_str());
+    let mut settings = settings.clone();
+    settings.caches.iter_mut().for_each(|cache| named(&mut cache.base));
+    settings.descriptors.iter_mut().for_each(|descriptor| named(&mut descriptor.base));
+    settings
+}
+
+/// The spec's own halt conditions, to be set in the halt files once; `None` if there are none.
+pub fn halt_conditions(spec: &JobSpec) -> Option<HaltChange> {
+    let halt = &spec.halt;
+    let before = halt.before.map(epoch);
+    let change = HaltChange {
+        reason: None,
+        checkpoints_left: halt.checkpoints_left.map(|left| i64::try_from(left).unwrap_or(i64::MAX)),
+        after: halt.after.map(epoch),
+        before,
+        // `before_end` reaches the agents with the settings; beside `before` the halt file has to have it too.
+        seconds: before.and_then(|_| i64::try_from(halt.before_end.as_secs()).ok().filter(|seconds| *seconds > 0)),
+        unset: Vec::new(),
+    };
+    (change != HaltChange::default()).then_some(change)
+}
+
+/// Seconds since the epoch.
+pub fn epoch(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> JobSpec {
+        JobSpec::parse(text, "job.yaml").unwrap()
+    }
+
+    #[test]
+    fn what_a_spec_says_reaches_the_loop_and_the_agents() {
+        let spec = spec(
+            "run: {command: [./app], nodes: 2, ranks_per_node: 3}\nallocation: {nodes: 3}\n\
+             checkpoint: {cache: [{base: '/c/{node}', keep: 4}], redundancy: [{scheme: partner}], flush: {every: 7, mode: async}}\n\
+             relaunch: {attempts: 9, on_exit_code: [{codes: [17], action: stop}]}\n",
+        );
+        let nodes: Vec<NodeName> = (0..3).map(spec::virtual_node).collect();
+        let config = config(&spec, &spec.steps[0], &nodes, 5, None);
+        assert_eq!((config.nodes.len(), config.nodes_needed, config.ranks, config.attempts), (3, 2, 6, 9));
+        assert_eq!(config.exit_codes.get(&17), Some(&ExitAction::Stop));
+        let settings = settings(&spec, &spec.steps[0], Path::new("/p"), Some(9));
+        assert_eq!(settings.descriptors[0].scheme, "PARTNER");
+        assert_eq!((settings.flush.every, settings.flush.asynchronous), (7, true));
+        let settings = for_node(&settings, &"node1".into());
+        assert_eq!((settings.caches[0].base.as_str(), settings.descriptors[0].base.as_str()), ("/c/node1", "/c/node1"));
+    }
+
+    #[test]
+    fn a_spec_without_halt_conditions_touches_no_halt_file() {
+        assert_eq!(halt_conditions(&spec("run: {command: [./app]}\n")), None);
+        let change = halt_conditions(&spec("run: {command: [./app]}\nhalt: {checkpoints_left: 3}\n")).unwrap();
+        assert_eq!(change.checkpoints_left, Some(3));
+    }
+}

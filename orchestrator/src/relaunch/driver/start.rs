@@ -1,0 +1,422 @@
+//! From a spec to a running loop, and from its end to the report.
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Instant, SystemTime};
+
+use chrono::Local as LocalTime;
+use holdfast_core::durable::{self, DurableError};
+use holdfast_core::prefix::Prefix;
+use holdfast_wire::trust::{self, TrustError};
+
+use super::state::{JobLock, JobState, Stage, StateError};
+use super::{Driver, Parts, settings, site, state};
+use crate::allocation::local::Local;
+use crate::allocation::{Allocation, AllocationError};
+use crate::drain::standalone::{self, StandaloneError};
+use crate::events::report::GenerationReport;
+use crate::events::{Entry, Journal, OwnEvent, RunReport, Screen, ScreenStyle};
+use crate::exit;
+use crate::fleet::clock::unix_now;
+use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError};
+use crate::launch::{LaunchError, program};
+use crate::relaunch::snapshot::RestoreError;
+use crate::relaunch::{DrainResult, Machine, Outcome};
+use crate::spec::{JobSpec, Step, virtual_node};
+
+/// What `holdfast run` is to do.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The job.
+    pub spec: JobSpec,
+    /// What people see.
+    pub style: ScreenStyle,
+}
+
+/// Why a job could not be begun, or ended in a way that is nobody's verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The command or its directory.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The nodes.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// The job's state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The state does not fit the spec.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The connections to the agents.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    /// No certificate.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The prefix directory.
+    #[error("the prefix directory cannot be used: {0}; make it, or give another `prefix`")]
+    Prefix(#[from] DurableError),
+    /// Another file or the signals.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The allocation is too small.
+    #[error("the allocation has {have} nodes, and `run.nodes` asks for {needed}")]
+    TooFewNodes {
+        /// Nodes.
+        have: usize,
+        /// Wanted.
+        needed: u32,
+    },
+    /// A command of `before:`.
+    #[error("{0}; nothing was launched")]
+    Before(String),
+    /// An earlier run left something that could not be drained, and still cannot.
+    #[error("an earlier run of this prefix directory left a checkpoint in its nodes that cannot be drained: {0}")]
+    Undrained(String),
+    /// Draining what an earlier run left.
+    #[error(transparent)]
+    Standalone(#[from] Box<StandaloneError>),
+}
+
+impl RunError {
+    /// The exit code: see [`crate::exit`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Launch(
+                LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. },
+            )
+            | RunError::TooFewNodes { .. }
+            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. }) => {
+                exit::CONFIGURATION
+            }
+            RunError::Undrained(_) => exit::DAMAGED_DATA,
+            RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
+            RunError::Standalone(error) => error.exit_code(),
+            _ => exit::UNAVAILABLE,
+        }
+    }
+
+    fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| RunError::Io { action, source }
+    }
+}
+
+/// What preflight found.
+struct Prepared {
+    program: PathBuf,
+    working_directory: PathBuf,
+}
+
+/// Everything that can be known to be wrong before anything is started.
+fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
+    let variable = |name: &str| env::var(name).ok();
+    spec.allocation.manager.resolve(variable).map_err(|manager| AllocationError::UnknownManager { manager })?;
+    let working_directory =
+        site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
+    if !working_directory.is_dir() {
+        return Err(LaunchError::NoDirectory { path: working_directory }.into());
+    }
+    let name = step.run.command.first().map(String::as_str).unwrap_or_default();
+    let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+    let program = program::find(name, &working_directory, path.as_deref())?;
+    let (have, needed) = (spec.allocation.nodes, step.run.nodes);
+    if have < needed {
+        return Err(RunError::TooFewNodes { have: have as usize, needed });
+    }
+    Ok(Prepared { program, working_directory })
+}
+
+/// What would be started where: `holdfast run --dry-run`. Changes nothing.
+///
+/// # Errors
+/// What preflight finds.
+pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
+    let mut text = String::new();
+    for step in &spec.steps {
+        let Prepared { program, working_directory } = preflight(spec, step)?;
+        let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
+        let prefix = here.join(&step.prefix);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}: {} {}", step.name, program.display(), step.run.command[1..].join(" "));
+        let _ = writeln!(text, "  in {}, prefix {}", working_directory.display(), prefix.display());
+        let mut next = 0;
+        for index in 0..spec.allocation.nodes {
+            let count = if index < step.run.nodes { step.run.ranks_on(index) } else { 0 };
+            let ranks = match count {
+                0 => "spare".to_owned(),
+                1 => format!("rank {next}"),
+                _ => format!("ranks {next}-{}", next + count - 1),
+            };
+            let _ = writeln!(text, "  {}: {ranks}", virtual_node(index));
+            next += count;
+        }
+        match JobState::read(&prefix)? {
+            Some(old) if JobLock::is_held(&prefix) => {
+                let _ = writeln!(text, "  refused: process {} runs a job there", old.orchestrator);
+            }
+            Some(old) if old.stage == Stage::Running && old.has_nodes() => {
+                let _ = writeln!(text, "  would take over job {} in generation {}", old.agents.job_id, old.generation);
+            }
+            _ => {}
+        }
+    }
+    Ok(text)
+}
+
+/// Runs a job to its end: its steps one after the other, until one is not finished. The report of the last.
+///
+/// # Errors
+/// What keeps a job from beginning. How it ends otherwise is in the report.
+pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
+    let spec = &options.spec;
+    // All steps are looked at before the first is begun.
+    let prepared = spec.steps.iter().map(|step| preflight(spec, step)).collect::<Result<Vec<_>, _>>()?;
+    let several = spec.steps.len() > 1;
+    let mut last = None;
+    for (number, (step, prepared)) in spec.steps.iter().zip(prepared).enumerate() {
+        let prefix = make_prefix(&step.prefix)?;
+        let done = several
+            && JobState::read(&prefix)?
+                .is_some_and(|state| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. }));
+        if done {
+            tracing::info!(step = step.name, "finished in an earlier run");
+            continue;
+        }
+        // Rehearsed failures belong to the job; its virtual nodes are made anew for every step.
+        let chaos = if number == 0 { spec.allocation.chaos.clone() } else { Vec::new() };
+        let report = run_step(options, step, prepared, prefix, chaos).await?;
+        let finished = report.exit_code == exit::FINISHED;
+        last = Some(report);
+        if !finished {
+            break;
+        }
+    }
+    match last {
+        Some(report) => Ok(report),
+        None => finished_before(spec),
+    }
+}
+
+/// Every step was finished in earlier runs.
+fn finished_before(spec: &JobSpec) -> Result<RunReport, RunError> {
+    let prefix = make_prefix(&spec.prefix)?;
+    Ok(RunReport {
+        job: spec.job.clone(),
+        job_id: String::new(),
+        outcome: "every step was finished before".to_owned(),
+        exit_code: exit::FINISHED,
+        generations: Vec::new(),
+        nodes_down: Vec::new(),
+        checkpoint: None,
+        checkpoint_directory: None,
+        complete: None,
+        output: None,
+        events: state::directory(&prefix).join(crate::events::journal::FILE),
+        prefix,
+        took: std::time::Duration::ZERO,
+    })
+}
+
+fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
+    if !prefix.is_dir() {
+        durable::create_directory(prefix, 0o755)?;
+    }
+    prefix.canonicalize().map_err(RunError::io("find the prefix directory"))
+}
+
+async fn run_step(
+    options: &RunOptions,
+    step: &Step,
+    prepared: Prepared,
+    prefix: PathBuf,
+    chaos: Vec<crate::spec::Chaos>,
+) -> Result<RunReport, RunError> {
+    let (spec, began) = (&options.spec, Instant::now());
+    let lock = JobLock::take(&prefix)?;
+    let mut previous = JobState::read(&prefix)?.filter(JobState::has_nodes);
+    if let Some(Stage::Undrained { .. }) = previous.as_ref().map(|state| &state.stage) {
+        let state = previous.take();
+        finish_earlier(&prefix, state, options.style).await?;
+    }
+    let previous = previous.filter(|state| state.stage == Stage::Running);
+    let logs = state::directory(&prefix).join("agents");
+    let mut journal = Journal::open(&state::directory(&prefix)).map_err(RunError::io("open the event log"))?;
+    let screen = Screen::new(options.style);
+    let (allocation, state) = match previous {
+        Some(state) => (Arc::new(Local::reopen(state.allocation.clone(), chaos, logs)?), state),
+        None => begin(spec, step, &prefix, chaos, logs, &mut journal, &screen).await?,
+    };
+    let started = state.snapshot.as_ref().map_or_else(unix_now, crate::relaunch::Snapshot::started);
+    let end = allocation.end().map(settings::epoch);
+    let config = settings::config(spec, step, allocation.nodes(), started, end);
+    let machine = match &state.snapshot {
+        Some(snapshot) => Machine::restore(config, snapshot.clone())?,
+        None => Machine::new(config),
+    };
+    let parts = Parts {
+        client: AgentClient::new(&state.agents.trust)?,
+        template: state.agents.clone(),
+        settings: settings::settings(spec, step, &prefix, end),
+        clock: Clock::since(started),
+        spec: spec.clone(),
+        step: step.clone(),
+        program: prepared.program,
+        working_directory: prepared.working_directory,
+        allocation,
+        machine,
+        state,
+        journal,
+        screen,
+        prefix,
+    };
+    let (mut driver, mut ears) = Driver::new(parts).map_err(RunError::io("listen for signals"))?;
+    let outcome = driver.drive(&mut ears).await;
+    driver.clean_up(outcome.as_ref()).await;
+    driver.parts.screen.close();
+    let report = driver.report(outcome.as_ref(), began);
+    drop(lock);
+    Ok(report)
+}
+
+/// What an earlier run could not drain is drained before a new one begins: the new one would not see it.
+async fn finish_earlier(prefix: &Path, state: Option<JobState>, style: ScreenStyle) -> Result<(), RunError> {
+    let Some(state) = state else { return Ok(()) };
+    let report = standalone::of_state(prefix, state, None, style).await.map_err(Box::new)?;
+    match report.result {
+        DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
+        DrainResult::Incomplete { .. } if !report.retry_may_help => Ok(()),
+        DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason } => Err(RunError::Undrained(reason)),
+    }
+}
+
+/// A job begins: its nodes, its certificate, its state on disk; then the commands of `before:`.
+async fn begin(
+    spec: &JobSpec,
+    step: &Step,
+    prefix: &Path,
+    chaos: Vec<crate::spec::Chaos>,
+    logs: PathBuf,
+    journal: &mut Journal,
+    screen: &Screen,
+) -> Result<(Arc<Local>, JobState), RunError> {
+    set_old_generations_aside(prefix);
+    let nodes: Vec<_> = (0..spec.allocation.nodes).map(virtual_node).collect();
+    let end = spec.allocation.time_limit.map(|limit| SystemTime::now() + limit);
+    let local = Arc::new(Local::create(new_job_id(), user_name(), nodes.clone(), end, chaos, logs)?);
+    // From here on there is something to give back.
+    let made = begin_state(spec, step, prefix, &local);
+    let state = match made {
+        Ok(state) => state,
+        Err(error) => {
+            let _ = local.release();
+            return Err(error);
+        }
+    };
+    let mut tell = |entry: Entry| {
+        journal.write(&entry);
+        screen.event(&entry);
+    };
+    tell(Entry::Own(OwnEvent::JobStarted {
+        job: spec.job.clone(),
+        job_id: local.job_id().to_owned(),
+        nodes: nodes.clone(),
+        prefix: prefix.to_owned(),
+    }));
+    let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
+    let surroundings = site::Surroundings { job_id: local.job_id().to_owned(), prefix: prefix.to_owned(), directory };
+    if let Err(failure) = site::run_all(&spec.before, &nodes, &surroundings, tell).await {
+        let _ = local.release();
+        return Err(RunError::Before(failure));
+    }
+    Ok((local, state))
+}
+
+fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, local: &Local) -> Result<JobState, RunError> {
+    let template = AgentTemplate::new(&spec.job, &step.checkpoint, local, trust::generate()?);
+    let mut state = JobState::new(spec.job.clone(), local.record().clone(), template);
+    state.crc = step.checkpoint.crc.on_flush;
+    state.copy_bytes = settings::COPY_BYTES;
+    state.write(prefix)?;
+    Ok(state)
+}
+
+/// The output of an earlier job's generations keeps its place, under that job's id.
+fn set_old_generations_aside(prefix: &Path) {
+    let generations = state::directory(prefix).join("generations");
+    if !generations.is_dir() {
+        return;
+    }
+    let old = JobState::read(prefix).ok().flatten().map_or_else(|| "earlier".to_owned(), |state| state.agents.job_id);
+    let aside = generations.with_file_name(format!("generations.{}", old.replace('/', "_")));
+    if let Err(error) = std::fs::rename(&generations, &aside) {
+        tracing::warn!(%error, "the output of an earlier job's generations is in the way");
+    }
+}
+
+/// Unique on this machine, and readable: when, and which process; steps of one second are counted.
+fn new_job_id() -> String {
+    static EARLIER: AtomicU32 = AtomicU32::new(0);
+    let count = match EARLIER.fetch_add(1, Ordering::Relaxed) {
+        0 => String::new(),
+        earlier => format!("-{}", earlier + 1),
+    };
+    format!("{}-{}{count}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
+}
+
+/// The user's name, or number if no name is known.
+pub(crate) fn user_name() -> String {
+    let named = ["USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
+    named.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+}
+
+impl Driver {
+    fn report(&self, outcome: Option<&Outcome>, began: Instant) -> RunReport {
+        let parts = &self.parts;
+        let explanation = parts.machine.explain();
+        let generations = explanation.generations.iter().map(|past| GenerationReport {
+            generation: past.generation,
+            from: parts.state.restarted_from.get(&past.generation).copied().flatten(),
+            ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
+            newest: past.newest,
+        });
+        let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
+            crate::relaunch::explain::Condition::Down(verdict) => Some((node.node.clone(), verdict.reason.to_string())),
+            _ => None,
+        });
+        let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
+            Some(DrainResult::Complete { checkpoint }) => (Some(*checkpoint), Some(true)),
+            Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),
+            Some(DrainResult::Nothing) | None => (None, None),
+        };
+        let current = Prefix::open(&parts.prefix).ok().and_then(|prefix| {
+            let directory = prefix.current().ok().flatten()?;
+            Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
+        });
+        let last =
+            explanation.generations.last().map(|past| state::generation_directory(&parts.prefix, past.generation));
+        RunReport {
+            job: parts.spec.job.clone(),
+            job_id: parts.allocation.job_id().to_owned(),
+            outcome: outcome.map_or_else(|| "the loop broke off".to_owned(), ToString::to_string),
+            exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
+            generations: generations.collect(),
+            nodes_down: down.collect(),
+            checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
+            checkpoint_directory: current.map(|current| current.1),
+            complete,
+            prefix: parts.prefix.clone(),
+            output: last,
+            events: parts.journal.path().to_owned(),
+            took: began.elapsed(),
+        }
+    }
+}

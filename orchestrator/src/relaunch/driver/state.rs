@@ -1,0 +1,328 @@
+//! `<prefix>/.holdfast/job.json`: what a second orchestrator, or `status`, `halt` and `drain`, have to know of a job; and
+//! the lock that one orchestrator at a time holds.
+//!
+//! The file holds the job's key and token: mode 0600, in a directory of mode 0700.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::durable::{self, DurableError};
+use holdfast_core::ids::{CheckpointId, Generation, NodeName};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::allocation::local::LocalRecord;
+use crate::fleet::AgentTemplate;
+use crate::relaunch::Snapshot;
+
+/// The version of the file.
+const VERSION: u32 = 1;
+/// A state of ten thousand nodes stays below this.
+const LARGEST: u64 = 256 << 20;
+
+/// What is known of a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobState {
+    /// The version of the file.
+    pub version: u32,
+    /// The job's name.
+    pub job: String,
+    /// The process of its orchestrator.
+    pub orchestrator: u32,
+    /// How far it is.
+    pub stage: Stage,
+    /// The nodes.
+    pub allocation: LocalRecord,
+    /// What agents are told; certificate and token.
+    pub agents: AgentTemplate,
+    /// The agents that were there last.
+    pub running: BTreeMap<NodeName, AgentRecord>,
+    /// The sockets that the ranks of the generation were given.
+    pub sockets: BTreeMap<NodeName, PathBuf>,
+    /// The generation.
+    pub generation: Generation,
+    /// What the spec's own halt conditions were: set in the halt files once.
+    pub halt_set: bool,
+    /// Compute checksums while draining.
+    pub crc: bool,
+    /// Size of a copy's buffer, bytes.
+    pub copy_bytes: usize,
+    /// The relaunch loop's memory.
+    pub snapshot: Option<Snapshot>,
+    /// What the loop decided so far, and why, for whoever looks from outside.
+    pub explanation: serde_json::Value,
+    /// What each generation started from.
+    pub restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
+    /// The newest checkpoint in cache survives the loss of a node.
+    pub protected: bool,
+    /// The drain ended, and the nodes hold what another one could save.
+    pub keeps_data: bool,
+    /// When the application was launched first, milliseconds since the loop began.
+    pub first_launch_ms: Option<u64>,
+}
+
+/// How far a job is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "snake_case")]
+pub enum Stage {
+    /// An orchestrator works on it, or died doing so.
+    Running,
+    /// It ended, and its nodes still hold what could not be drained.
+    Undrained {
+        /// Why.
+        reason: String,
+    },
+    /// Nothing of it is left but the prefix directory.
+    Finished {
+        /// The exit code of `holdfast run`.
+        exit_code: u8,
+        /// In words.
+        message: String,
+    },
+}
+
+/// An agent that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// The events of it that were seen: its instance, and the highest number.
+    pub seen: (u64, u64),
+}
+
+/// The state cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file system refused.
+    #[error("cannot {action} {}: {source}; check the prefix directory and its mode", path.display())]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It could not be written.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// It is damaged, or of another version.
+    #[error(
+        "{} cannot be used: {problem}; use the version of Holdfast that wrote it, or, if no process of the job is left, remove it",
+        path.display()
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Another orchestrator lives.
+    #[error(
+        "a job of the prefix directory {} is running{}; `holdfast status` shows it, `holdfast halt set --now` ends it",
+        prefix.display(),
+        pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    Running {
+        /// The prefix directory.
+        prefix: PathBuf,
+        /// The other orchestrator.
+        pid: Option<u32>,
+    },
+}
+
+impl StateError {
+    fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| StateError::File { action, path, source }
+    }
+}
+
+/// `<prefix>/.holdfast`.
+pub fn directory(prefix: &Path) -> PathBuf {
+    prefix.join(".holdfast")
+}
+
+/// Where the state of a prefix directory stands.
+pub fn path(prefix: &Path) -> PathBuf {
+    directory(prefix).join("job.json")
+}
+
+/// Where a generation's files lie.
+pub fn generation_directory(prefix: &Path, generation: Generation) -> PathBuf {
+    directory(prefix).join("generations").join(generation.to_string())
+}
+
+impl JobState {
+    /// The state of a job that begins.
+    pub fn new(job: String, allocation: LocalRecord, agents: AgentTemplate) -> Self {
+        JobState {
+            version: VERSION,
+            job,
+            orchestrator: std::process::id(),
+            stage: Stage::Running,
+            allocation,
+            agents,
+            running: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            generation: Generation::NONE,
+            halt_set: false,
+            crc: true,
+            copy_bytes: 1 << 20,
+            snapshot: None,
+            explanation: serde_json::Value::Null,
+            restarted_from: BTreeMap::new(),
+            protected: false,
+            keeps_data: false,
+            first_launch_ms: None,
+        }
+    }
+
+    /// Reads the state of a prefix directory; `None` if no job was ever run there.
+    ///
+    /// # Errors
+    /// [`StateError::File`], [`StateError::Content`].
+    pub fn read(prefix: &Path) -> Result<Option<Self>, StateError> {
+        let path = path(prefix);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StateError::file("open", &path)(error)),
+        };
+        let mut text = Vec::new();
+        file.take(LARGEST).read_to_end(&mut text).map_err(StateError::file("read", &path))?;
+        let bad = |problem: String| StateError::Content { path: path.clone(), problem };
+        let version: Version = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        if version.version != VERSION {
+            return Err(bad(format!("it has version {}, and only {VERSION} is known", version.version)));
+        }
+        serde_json::from_slice(&text).map(Some).map_err(|error| bad(error.to_string()))
+    }
+
+    /// Replaces the state.
+    ///
+    /// # Errors
+    /// [`StateError::Durable`]; the old one is then still there.
+    pub fn write(&self, prefix: &Path) -> Result<(), StateError> {
+        let path = path(prefix);
+        let text = serde_json::to_vec(self).map_err(|error| StateError::file("write", &path)(error.into()))?;
+        Ok(durable::replace(&path, &text)?)
+    }
+
+    /// True if the nodes of this job are still there: what an orchestrator that comes later can take over.
+    pub fn has_nodes(&self) -> bool {
+        match &self.allocation.workspace {
+            Some(workspace) => workspace.is_dir(),
+            None => self.allocation.roots.is_dir(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// The lock of a prefix directory, held until dropped; the kernel frees it when a process dies, however it dies.
+#[derive(Debug)]
+pub struct JobLock {
+    _file: File,
+}
+
+impl JobLock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// [`StateError::Running`] if a live orchestrator has it.
+    pub fn take(prefix: &Path) -> Result<Self, StateError> {
+        let own = directory(prefix);
+        durable::create_directory(&own, 0o700)?;
+        let path = own.join("lock");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(StateError::file("open", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Some mounts of parallel file systems have no locks at all: refusing to run there would be worse.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(JobLock { _file: file }),
+            Err(Errno::WOULDBLOCK) => {
+                let pid = JobState::read(prefix).ok().flatten().map(|state| state.orchestrator);
+                Err(StateError::Running { prefix: prefix.to_owned(), pid })
+            }
+            Err(errno) => Err(StateError::file("lock", &path)(errno.into())),
+        }
+    }
+
+    /// True if a live orchestrator works on a job of this prefix directory.
+    pub fn is_held(prefix: &Path) -> bool {
+        let Ok(file) = File::open(directory(prefix).join("lock")) else { return false };
+        matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn state() -> JobState {
+        let allocation = LocalRecord {
+            job_id: "17".to_owned(),
+            user: "user1".to_owned(),
+            nodes: vec!["node0".into()],
+            workspace: None,
+            roots: "/nowhere".into(),
+            end: None,
+        };
+        let agents = AgentTemplate {
+            job: "heat".to_owned(),
+            job_id: "17".to_owned(),
+            user: "user1".to_owned(),
+            control_base: "/tmp".to_owned(),
+            control_bytes: None,
+            cache_bases: BTreeMap::new(),
+            trust: holdfast_wire::trust::generate().unwrap(),
+        };
+        JobState::new("heat".to_owned(), allocation, agents)
+    }
+
+    #[test]
+    fn a_state_comes_back_as_it_was_and_only_its_owner_may_read_it() {
+        let base = tempfile::tempdir().unwrap();
+        assert!(JobState::read(base.path()).unwrap().is_none());
+        let _lock = JobLock::take(base.path()).unwrap();
+        state().write(base.path()).unwrap();
+        let read = JobState::read(base.path()).unwrap().unwrap();
+        assert_eq!(read.stage, Stage::Running);
+        assert_eq!(read.agents.job_id, "17");
+        assert!(!read.has_nodes());
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path(base.path())), 0o600);
+        assert_eq!(mode(&directory(base.path())), 0o700);
+    }
+
+    #[test]
+    fn a_state_of_another_version_is_refused_with_both_numbers() {
+        let base = tempfile::tempdir().unwrap();
+        durable::create_directory(&directory(base.path()), 0o700).unwrap();
+        std::fs::write(path(base.path()), "{\"version\":99}").unwrap();
+        let error = JobState::read(base.path()).unwrap_err().to_string();
+        assert!(error.contains("version 99") && error.contains("only 1"), "{error}");
+    }
+
+    #[test]
+    fn a_second_orchestrator_is_refused_as_long_as_the_first_lives() {
+        let base = tempfile::tempdir().unwrap();
+        let lock = JobLock::take(base.path()).unwrap();
+        assert!(JobLock::is_held(base.path()));
+        assert!(matches!(JobLock::take(base.path()), Err(StateError::Running { .. })));
+        drop(lock);
+        assert!(!JobLock::is_held(base.path()));
+        JobLock::take(base.path()).unwrap();
+    }
+}
