@@ -1,8 +1,10 @@
 //! Commands of the user and of the site: `before:`, `after:` and the health test. On virtual nodes they run on this
 //! machine and learn the node's name from the environment.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::ids::NodeName;
@@ -10,6 +12,7 @@ use holdfast_wire::environment;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
+use crate::allocation::Allocation;
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::fan_out;
 use crate::launch::program;
@@ -21,7 +24,7 @@ const KEPT_BYTES: u64 = 4 << 10;
 const TEST_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where and for which job a command runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Surroundings {
     /// The job id.
     pub job_id: String,
@@ -29,6 +32,21 @@ pub struct Surroundings {
     pub prefix: PathBuf,
     /// The working directory.
     pub directory: PathBuf,
+    /// Knows the way to the nodes.
+    pub allocation: Arc<dyn Allocation>,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Surroundings { job_id, prefix, directory, allocation } = self;
+        let manager = allocation.manager();
+        f.debug_struct("Surroundings")
+            .field("job_id", job_id)
+            .field("prefix", prefix)
+            .field("directory", directory)
+            .field("manager", &manager)
+            .finish()
+    }
 }
 
 /// Runs one command on one node: what went wrong, if anything.
@@ -38,7 +56,11 @@ async fn run_on(
     surroundings: Surroundings,
     within: Option<Duration>,
 ) -> Result<(), String> {
-    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    if command.is_empty() {
+        return Ok(());
+    }
+    let words: Vec<String> = surroundings.allocation.reach(&node).into_iter().chain(command).collect();
+    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let program = program::find(program, &surroundings.directory, std::env::var_os("PATH").as_deref())
         .map_err(|error| error.to_string())?;
     let run = async {
@@ -134,9 +156,13 @@ pub fn working_directory(of_run: Option<&Path>) -> std::io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation::local::Local;
 
     fn surroundings() -> Surroundings {
-        Surroundings { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into() }
+        let roots = std::env::temp_dir();
+        let allocation = Local::over_roots("17".into(), "user1".into(), Vec::new(), roots.clone(), roots).unwrap();
+        let allocation = Arc::new(allocation);
+        Surroundings { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into(), allocation }
     }
 
     #[tokio::test]
