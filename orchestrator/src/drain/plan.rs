@@ -184,6 +184,7 @@ mod tests {
                 node: Some(NodeName::new(format!("node{rank}"))),
                 holdings: ids.iter().map(|id| held(*id, rank)).collect(),
                 flush: ids.iter().map(locations).collect(),
+                datasets: BTreeMap::new(),
                 nodes: Some(4),
                 faults: vec![],
             })
