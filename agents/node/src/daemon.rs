@@ -212,8 +212,14 @@ fn announce(
 ) -> Result<(), DaemonError> {
     let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let clock_ms = clock_ms.and_then(|since| u64::try_from(since.as_millis()).ok());
-    let message =
-        AgentReady { version: VERSION, node: agent.start.node.clone(), address, pid: std::process::id(), adopted, clock_ms };
+    let message = AgentReady {
+        version: VERSION,
+        node: agent.start.node.clone(),
+        address,
+        pid: std::process::id(),
+        adopted,
+        clock_ms,
+    };
     tracing::info!(node = %agent.start.node, %address, ?adopted, "ready");
     let failed = |source| DaemonError::Pipe { action: "say that the agent is ready", source };
     let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;

@@ -61,7 +61,14 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
         None
     });
     faults.extend(HaltKeeper::new(store.paths()).fault());
-    Inventory { node: Some(node.clone()), holdings: holdings.into_values().collect(), flush, nodes, faults }
+    Inventory {
+        node: Some(node.clone()),
+        holdings: holdings.into_values().collect(),
+        flush,
+        datasets: store.datasets(),
+        nodes,
+        faults,
+    }
 }
 
 /// Two filemaps know of the rank, one perhaps only its descriptor: the one with the files counts, with the descriptor

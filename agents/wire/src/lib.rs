@@ -24,6 +24,7 @@ pub mod socket;
 pub mod trust;
 
 pub use holdfast_core::ids::{CheckpointId, Generation, NodeName, Rank};
+pub use holdfast_core::prefix::Dataset;
 
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
 pub const VERSION: u32 = 1;

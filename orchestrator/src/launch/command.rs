@@ -46,9 +46,8 @@ pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Pat
         .stderr(open(StepPlan::all_errors_in(directory))?)
         .process_group(0)
         .spawn();
-    let cannot = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot run {}: {error}", launcher.program.display()))
-    };
+    let cannot =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot run {}: {error}", launcher.program.display()));
     Ok(child.map_err(cannot)?.id())
 }
 
@@ -218,7 +217,8 @@ mod tests {
     #[test]
     fn a_rank_s_end_is_told_once_and_the_silent_ones_succeeded() {
         let base = tempfile::tempdir().unwrap();
-        let mut watched = watched(base.path(), "srun: error: n1: task 1: Aborted\nsrun: error: n1: task 1: Killed\nsrun: er");
+        let mut watched =
+            watched(base.path(), "srun: error: n1: task 1: Aborted\nsrun: error: n1: task 1: Killed\nsrun: er");
         let aborted = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(6) };
         assert_eq!(watched.look(base.path()), [aborted]);
         let fine = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::SUCCESS };
