@@ -42,7 +42,8 @@ impl Driver {
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
         let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
-        tokio::spawn(async move {
+        while self.starting.try_join_next().is_some() {}
+        self.starting.spawn(async move {
             // Never closed; without a permit the agent is started all the same.
             let _permit = permits.acquire_owned().await.ok();
             if let Some(AgentRecord { address, pid, .. }) = known {

@@ -35,7 +35,7 @@ use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::allocation::Allocation;
@@ -86,6 +86,8 @@ struct Driver {
     adoptable: BTreeSet<NodeName>,
     starts: u64,
     start_permits: Arc<Semaphore>,
+    /// Agents that are being started.
+    starting: JoinSet<()>,
     running: Option<RunningStep>,
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
@@ -136,6 +138,7 @@ impl Driver {
             adoptable: parts.state.running.keys().cloned().collect(),
             starts: 0,
             start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
+            starting: JoinSet::new(),
             running: None,
             drain: None,
             drained: None,
