@@ -40,7 +40,7 @@ impl Driver {
         self.forget_agent(&node);
         let known = self.adoptable.remove(&node).then(|| self.parts.state.running.get(&node).copied()).flatten();
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
-        let start = self.parts.template.for_node(&node);
+        let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
         while self.starting.try_join_next().is_some() {}
         self.starting.spawn(async move {
@@ -56,7 +56,7 @@ impl Driver {
                     return;
                 }
             }
-            let started = match allocation.start_agent(&node, start).await {
+            let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
                     Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted }

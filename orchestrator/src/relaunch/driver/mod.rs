@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`start`] | from a spec to a running loop: preflight, lock, take-over; and from its end to the report |
+//! | `preflight` | what can be known to be wrong before anything is started |
 //! | [`state`] | `job.json` and the lock |
 //! | [`settings`] | the spec in the terms of the loop and the agents |
 //! | `agents` | starting, adopting, polling and losing agents |
@@ -18,6 +19,7 @@ mod actions;
 mod agents;
 mod ending;
 mod news;
+mod preflight;
 pub mod running_step;
 pub mod settings;
 pub mod site;
@@ -40,6 +42,7 @@ use crate::allocation::Allocation;
 use crate::drain::DrainReport;
 use crate::events::{Entry, Journal, OwnEvent, Screen, View};
 use crate::fleet::{AgentClient, AgentTemplate, Clock, PollNews, Roster};
+use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 use agents::AgentHandle;
@@ -47,10 +50,9 @@ use news::Effect;
 use running_step::{RunningStep, StepNews};
 use state::JobState;
 
+pub use preflight::PreflightError;
 pub use start::{RunError, RunOptions, plan_text, run};
 
-/// So many agents are being started at a time.
-const STARTS_AT_ONCE: usize = 32;
 /// How often the resource manager and the rehearsed failures are asked.
 const LOOK_AROUND_EVERY: Duration = Duration::from_millis(100);
 /// Batches of lines that wait to be shown; an application that prints faster waits in its files.
@@ -64,6 +66,7 @@ struct Parts {
     program: PathBuf,
     working_directory: PathBuf,
     allocation: Arc<dyn Allocation>,
+    launcher: Box<dyn Launcher>,
     client: AgentClient,
     template: AgentTemplate,
     settings: Settings,
@@ -134,7 +137,7 @@ impl Driver {
             agents: BTreeMap::new(),
             adoptable: parts.state.running.keys().cloned().collect(),
             starts: 0,
-            start_permits: Arc::new(Semaphore::new(STARTS_AT_ONCE)),
+            start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
             starting: JoinSet::new(),
             running: None,
             drain: None,

@@ -278,7 +278,7 @@ impl Shared {
                 state.finalized = true;
                 for_all(Reply::Done)
             }
-            Call::Route { .. } => unreachable!("not collective"),
+            other => unreachable!("heat never calls {}", other.name()),
         }
     }
 
