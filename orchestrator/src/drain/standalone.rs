@@ -255,24 +255,7 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let directory = state::generation_directory(prefix, state.generation);
     let job_id = state.agents.job_id.clone();
     let ended = tokio::task::spawn_blocking(move || {
-        let (mut supervisor, mut ranks) = (None, BTreeMap::new());
-        let mut follower = Follower::new(&directory, true);
-        while let Ok(Look::Events(events)) = follower.look() {
-            if events.is_empty() {
-                break;
-            }
-            for event in events {
-                match event {
-                    StepEvent::Supervisor { pid } => supervisor = Some(pid),
-                    StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
-                    StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                    StepEvent::Refused { .. } | StepEvent::Done => {}
-                }
-            }
-        }
-        if step::is_supervised(&directory) || !ranks.is_empty() {
-            running_step::cancel(&directory, supervisor, ranks.into_values().collect(), &job_id);
-        }
+        running_step::cancel(&directory, None, Vec::new(), &job_id);
     });
     let _ = ended.await;
 }
