@@ -21,7 +21,7 @@ fn an_application_that_fails_every_time_is_given_up_when_it_makes_no_progress() 
 fn an_application_that_gets_further_each_time_is_relaunched_until_its_attempts_are_used() {
     let world = World::new();
     let job = Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
-    job.run(90).says(&["all 2 relaunches (relaunch.attempts) are used", "rank 2 failed with exit code 1"]);
+    job.run(90).says(&["all 2 relaunches (relaunch.attempts) are used", "failed with exit code 1"]);
     assert_eq!(world.all("generation_launched").len(), 3);
     world.assert_nothing_is_left();
 }
