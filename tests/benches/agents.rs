@@ -139,7 +139,8 @@ impl Cluster {
         if let Some(output) = process.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
         }
-        let ready: AgentReady = serde_json::from_str(&line).map_err(|error| format!("{node} did not start: {error}"))?;
+        let ready: AgentReady =
+            serde_json::from_str(&line).map_err(|error| format!("{node} did not start: {error}"))?;
         self.agents.insert(node.clone(), Agent { process, address: ready.address });
         Ok(node)
     }
@@ -167,7 +168,11 @@ impl Cluster {
             name: name.clone(),
             address: agent.address,
             failure_domain: name.to_string(),
-            ranks: (0_u32..).zip(&self.places).filter(|(_, place)| *place == name).map(|(rank, _)| Rank(rank)).collect(),
+            ranks: (0_u32..)
+                .zip(&self.places)
+                .filter(|(_, place)| *place == name)
+                .map(|(rank, _)| Rank(rank))
+                .collect(),
         });
         let plan = Arc::new(RunPlan {
             generation,

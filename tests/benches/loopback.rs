@@ -155,6 +155,8 @@ fn exchange(
         Ok::<_, Failure>(())
     })?;
     println!("done");
+    // The connections stay until all have read: closing one with a session ticket unread would reset it.
+    orders.next().transpose()?;
     Ok(())
 }
 
