@@ -44,8 +44,13 @@ pub fn title(text: &str) {
     println!("\n{text}");
 }
 
+/// A ratio, for orientation.
+pub fn ratio(what: &str, ratio: f64) {
+    println!("  {what:<44} {ratio:7.2}");
+}
+
 /// A ratio that should be at least `aim`.
-pub fn ratio(what: &str, ratio: f64, aim: f64) {
+pub fn at_least(what: &str, ratio: f64, aim: f64) {
     let verdict = if ratio >= aim { "met" } else { "missed" };
     println!("  {what:<44} {ratio:7.2}     aim: at least {aim}: {verdict}");
 }
