@@ -48,7 +48,10 @@ struct Extent {
 const FULL: Extent = Extent { bytes: 256 << 20, tries: 5, ranks: 10_000, idle_seconds: 10 };
 const SMOKE: Extent = Extent { bytes: 8 << 20, tries: 1, ranks: 200, idle_seconds: 1 };
 
-const BENCHES: &[(&str, fn(Extent) -> Result<()>)] = &[
+/// A benchmark and its name.
+type Bench = (&'static str, fn(Extent) -> Result<()>);
+
+const BENCHES: &[Bench] = &[
     ("encode", encode::run),
     ("drain", drain::run),
     ("index", index::run),
