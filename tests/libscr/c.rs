@@ -59,7 +59,8 @@ fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "own", "6", &world.results()];
     // Two nodes are lost where only one is spare: the job ends unfinished, and what is in cache is drained.
-    let ran = world.run(&command, "", "{node: 0, during: encode, checkpoint: 2}, {node: 1, during: encode, checkpoint: 4}");
+    let ran =
+        world.run(&command, "", "{node: 0, during: encode, checkpoint: 2}, {node: 1, during: encode, checkpoint: 4}");
     assert_eq!(ran.status.code(), Some(75), "{}", said(&ran));
     assert_eq!(world.current(), "step.3");
     world.finishes(&command, "", "");

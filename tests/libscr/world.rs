@@ -116,7 +116,7 @@ impl World {
 
     /// `holdfast index` of the prefix.
     pub fn index(&self) -> String {
-        String::from_utf8(holdfast(&["index", "list", "prefix"], self.path()).stdout).unwrap()
+        String::from_utf8(holdfast(&["index", "list", "--prefix", "prefix"], self.path()).stdout).unwrap()
     }
 
     /// The name of the dataset that the link leads to.
@@ -141,7 +141,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
             command.env_remove(name);
         }
     }
-    command
+    // Cargo's own, which may lead to a libscr of an earlier build.
+    command.env_remove("LD_LIBRARY_PATH")
 }
 
 /// Everything that a program said.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::ids::{CheckpointId, NodeName};
+use holdfast_core::prefix::Dataset;
 use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
 use holdfast_core::redundancy::{descriptor, inventory};
-use holdfast_core::prefix::Dataset;
 use holdfast_wire::agent::{DescriptorFields, Holding, Inventory};
 
 /// A dataset that is worth copying.
@@ -251,7 +251,8 @@ mod tests {
         let mut nodes = nodes(&[2, 3, 4, 5], &[2]);
         let output = Dataset { output: true, checkpoint: false, ..Dataset::default() };
         let both = Dataset { output: true, ..Dataset::default() };
-        nodes[1].datasets = [(CheckpointId(3), both.clone()), (CheckpointId(4), both), (CheckpointId(5), output)].into();
+        nodes[1].datasets =
+            [(CheckpointId(3), both.clone()), (CheckpointId(4), both), (CheckpointId(5), output)].into();
         let plan = plan(&nodes, None);
         assert_eq!(ids(&plan), [4, 3]);
         let output: Vec<_> = plan.output.iter().map(|each| (each.checkpoint.0, each.checkpoint_data)).collect();

@@ -56,13 +56,14 @@ static int reads(const char *wanted)
 
 int main(int argc, char **argv)
 {
-    int both = SCR_FLAG_CHECKPOINT | SCR_FLAG_OUTPUT, have = -1;
+    int both = SCR_FLAG_CHECKPOINT | SCR_FLAG_OUTPUT, have = -1, ranks = 0;
     char name[SCR_MAX_FILENAME];
 
-    rank = atoi(getenv("HOLDFAST_RANK"));
     EXPECT(argc >= 2);
     EXPECT(SCR_Need_checkpoint(&have) != SCR_SUCCESS && have == 0); /* before SCR_Init */
+    EXPECT(HOLDFAST_Rank(&rank, NULL) != SCR_SUCCESS);
     EXPECT(SCR_Init() == SCR_SUCCESS);
+    EXPECT(HOLDFAST_Rank(&rank, &ranks) == SCR_SUCCESS && rank < ranks && ranks == 6);
     if (strcmp(argv[1], "write") == 0) {
         EXPECT(SCR_Have_restart(&have, NULL) == SCR_SUCCESS && have == 0);
         EXPECT(dataset("one", both));
