@@ -8,10 +8,10 @@ use holdfast_wire::agent::{HeldFile, Holding, Inventory};
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 
 use crate::agent::Agent;
-use crate::convert;
 use crate::halt::HaltKeeper;
 use crate::store::Store;
 use crate::store::examine::examine;
+use holdfast_wire::convert;
 
 /// What the node holds. Reads files: call it from a blocking thread.
 pub fn inventory(agent: &Agent) -> Inventory {

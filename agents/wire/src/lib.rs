@@ -13,6 +13,7 @@
 
 pub mod agent;
 pub mod bytes;
+pub mod convert;
 pub mod environment;
 pub mod frame;
 pub mod peer;

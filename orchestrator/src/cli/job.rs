@@ -63,8 +63,3 @@ pub(super) fn prefix_with_state(selection: &JobSelection, surroundings: &Surroun
     }
     Ok(known.unwrap_or(prefix))
 }
-
-/// A duration on the command line.
-pub(super) fn duration(text: &str) -> Result<std::time::Duration, &'static str> {
-    crate::spec::quantity::parse_duration(text).ok_or("write a duration with its unit: `20ms`, `90s`, `5min`")
-}

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::ids::{CheckpointId, NodeName};
 use holdfast_core::prefix::Dataset;
 use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
-use holdfast_core::redundancy::{descriptor, inventory};
-use holdfast_wire::agent::{DescriptorFields, Holding, Inventory};
+use holdfast_core::redundancy::inventory;
+use holdfast_wire::agent::Inventory;
+use holdfast_wire::convert;
 
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,45 +114,11 @@ fn flush_state(id: CheckpointId, inventories: &[Inventory]) -> FlushState {
 
 /// The inventories in the core's terms.
 fn converted(inventories: &[Inventory]) -> Vec<inventory::Inventory> {
-    let node = |(at, inventory): (usize, &Inventory)| inventory::Inventory {
-        node: u32::try_from(at).unwrap_or(u32::MAX),
-        name: inventory.node.clone().unwrap_or_else(|| NodeName::new("?")),
-        healthy: true,
-        holdings: inventory.holdings.iter().map(holding).collect(),
+    let node = |(at, held): (u32, &Inventory)| {
+        let name = held.node.clone().unwrap_or_else(|| NodeName::new("?"));
+        convert::inventory(held, at, &name)
     };
-    inventories.iter().enumerate().map(node).collect()
-}
-
-fn holding(holding: &Holding) -> inventory::Holding {
-    let files = u32::try_from(holding.files.len()).unwrap_or(u32::MAX);
-    inventory::Holding {
-        checkpoint: holding.checkpoint,
-        rank: holding.rank,
-        complete: holding.complete,
-        files,
-        expected: holding.complete.then_some(files),
-        ranks: (holding.ranks > 0).then_some(holding.ranks),
-        copy_of: holding.partner_of.clone(),
-        descriptor: holding.descriptor.as_ref().and_then(descriptor_of),
-    }
-}
-
-/// `None` for a scheme that nobody knows: the holding then counts as one whose protection is unknown.
-fn descriptor_of(fields: &DescriptorFields) -> Option<descriptor::Descriptor> {
-    Some(descriptor::Descriptor {
-        enabled: fields.enabled,
-        index: fields.index,
-        interval: fields.interval,
-        base: fields.base.clone(),
-        directory: fields.directory.clone(),
-        scheme: fields.scheme.parse().ok()?,
-        groups: fields.groups,
-        group_id: fields.group_id,
-        group_size: fields.group_size,
-        group_rank: fields.group_rank,
-        hop_distance: fields.hop_distance,
-        set_size: fields.set_size,
-    })
+    (0u32..).zip(inventories).map(node).collect()
 }
 
 /// What is lost of a dataset, node by node, for a dry run.
@@ -169,7 +136,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 mod tests {
     use super::*;
     use holdfast_core::ids::Rank;
-    use holdfast_wire::agent::{HeldFile, Locations};
+    use holdfast_wire::agent::{DescriptorFields, HeldFile, Holding, Locations};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
@@ -177,6 +144,7 @@ mod tests {
             rank: Rank(rank),
             ranks: 4,
             complete: true,
+            expected: Some(1),
             fault: None,
             partner_of: None,
             descriptor: Some(DescriptorFields {
@@ -240,7 +208,9 @@ mod tests {
     #[test]
     fn a_dataset_that_was_never_complete_is_passed_over_and_is_no_loss() {
         let mut nodes = nodes(&[3, 4], &[3]);
-        nodes.iter_mut().for_each(|node| drop(node.flush.remove(&CheckpointId(4))));
+        for node in &mut nodes {
+            node.flush.remove(&CheckpointId(4));
+        }
         let plan = plan(&nodes, None);
         assert!(plan.candidates.is_empty() && plan.remnant.is_none());
         assert_eq!(plan.skipped[0].0, CheckpointId(4));

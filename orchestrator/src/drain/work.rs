@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -244,8 +244,8 @@ async fn copy(order: &DrainOrder, candidate: &Candidate, directory: PathBuf) -> 
 
 type Answer = (Order, Option<SocketAddr>, Result<CopyReply, String>);
 
-async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &PathBuf, orders: Vec<Order>) -> Vec<Answer> {
-    let context = Arc::new((order.clone(), candidate.checkpoint, directory.clone()));
+async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &Path, orders: Vec<Order>) -> Vec<Answer> {
+    let context = Arc::new((order.clone(), candidate.checkpoint, directory.to_owned()));
     let answers = fan_out(orders, move |copy| {
         let context = Arc::clone(&context);
         async move {
@@ -262,7 +262,7 @@ async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &PathBu
                 buffer_bytes: order.buffer_bytes,
             };
             let answer = tokio::select! {
-                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.to_string()),
+                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.seen()),
                 () = order.roster.gone(&copy.node, address) => Err("its agent was lost during the copy".to_owned()),
             };
             (copy, Some(address), answer)

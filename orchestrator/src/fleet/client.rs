@@ -226,10 +226,17 @@ fn url(address: SocketAddr, path: &str) -> String {
 }
 
 /// What the system said; the layers above it only say that a request failed.
-fn innermost(error: &dyn std::error::Error) -> String {
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+        // What a killed process leaves; the TLS library would explain at length what a truncation attack is.
+        Some(std::io::ErrorKind::UnexpectedEof) => "the connection was closed".to_owned(),
+        _ => {
+            let text = error.to_string();
+            if text.contains("close_notify") { "the connection was closed".to_owned() } else { text }
+        }
+    }
 }

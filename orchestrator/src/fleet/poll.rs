@@ -52,6 +52,8 @@ pub struct PollTarget {
     pub interval: Duration,
     /// How much longer than that an answer may take.
     pub patience: Duration,
+    /// What an earlier orchestrator has seen of its events: the instance and the highest number.
+    pub seen: Option<(u64, u64)>,
 }
 
 /// A running poller; dropping it ends it.
@@ -113,7 +115,10 @@ async fn poll(
     now: Arc<Notify>,
 ) {
     let wait_ms = u64::try_from(target.interval.as_millis()).unwrap_or(u64::MAX);
-    let mut seen = Seen::default();
+    let mut seen = match target.seen {
+        Some((instance, number)) => Seen { instance: Some(instance), number },
+        None => Seen::default(),
+    };
     let reason = 'lost: loop {
         let (sent, long) = (clock.now(), PollRequest { after: seen.number, wait_ms });
         let question = client.poll(target.address, &long, target.patience);
@@ -158,7 +163,7 @@ fn tell(
 
 fn lost(target: &PollTarget, news: &mpsc::UnboundedSender<PollNews>, error: &RequestError) {
     // Nobody listens any more when the orchestrator is ending.
-    let _ = news.send(PollNews::Lost { node: target.node.clone(), start: target.start, reason: error.to_string() });
+    let _ = news.send(PollNews::Lost { node: target.node.clone(), start: target.start, reason: error.seen() });
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn plan(sockets: &BTreeMap<NodeName, PathBuf>) -> Result<StepPlan, LaunchError> {
-        let spec = JobSpec::from_command(&["./app".to_owned(), "--fast".to_owned()]).unwrap();
+        let spec = JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml").unwrap();
         let nodes = vec![node("node2", &[1]), node("node0", &[0]), node("node1", &[])];
         let placement = Placement { nodes, leader: "node2".into() };
         LocalLauncher.plan(LaunchRequest {

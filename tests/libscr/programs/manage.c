@@ -1,6 +1,6 @@
 /* Datasets by name: output beside checkpoints, Drop, Delete, Current.
  *
- *     manage write | manage current NAME
+ *     manage write | manage pictures | manage current NAME
  *
  * Fails with the number of the line that was disappointed. */
 
@@ -76,6 +76,20 @@ int main(int argc, char **argv)
         EXPECT(SCR_Delete("two") == SCR_SUCCESS);
         EXPECT(SCR_Delete("nobody") != SCR_SUCCESS);
         EXPECT(SCR_Route_file("anywhere/else.txt", name) == SCR_SUCCESS && strcmp(name, "anywhere/else.txt") == 0);
+    } else if (strcmp(argv[1], "pictures") == 0) {
+        int step = 1;
+        EXPECT(SCR_Have_restart(&have, name) == SCR_SUCCESS);
+        if (have) {
+            EXPECT(sscanf(name, "state.%d", &step) == 1);
+            EXPECT(reads(name));
+            step++;
+        }
+        for (; step <= 3; step++) {
+            snprintf(name, sizeof name, "picture.%d", step);
+            EXPECT(dataset(name, SCR_FLAG_OUTPUT));
+            snprintf(name, sizeof name, "state.%d", step);
+            EXPECT(dataset(name, SCR_FLAG_CHECKPOINT));
+        }
     } else {
         EXPECT(argc == 3 && SCR_Current(argv[2]) == SCR_SUCCESS);
         EXPECT(SCR_Have_restart(&have, name) == SCR_SUCCESS && have == 1 && strcmp(name, argv[2]) == 0);

@@ -5,10 +5,10 @@
 //! `include/scrf.h`, linked with `-lscr`, and started by `holdfast run`. Rank and size come from the launcher's
 //! environment ([`holdfast_client::surroundings`]), collectives go through the agents.
 //!
-//! * [`session`], what the functions do, in safe Rust;
-//! * [`settings`], for `SCR_Config`;
-//! * [`boundary`], pointers in and out, no unwinding across, one call at a time;
-//! * [`c`] and [`format`](mod@format), the C functions; [`fortran`], the Fortran ones.
+//! * [`session`]: what the functions do, in safe Rust;
+//! * [`settings`] holds what `SCR_Config` says;
+//! * [`boundary`]: pointers in and out, no unwinding across, one call at a time;
+//! * [`c`] and [`format`](mod@format): the C functions; [`fortran`]: the Fortran ones.
 //!
 //! # Where it differs from SCR
 //!

@@ -29,7 +29,7 @@ pub mod rebuild;
 pub mod scan;
 pub mod summary;
 pub mod verify;
-mod workers;
+pub(crate) mod workers;
 
 #[cfg(test)]
 mod tests;

@@ -30,10 +30,10 @@ use holdfast_wire::{CheckpointId, Rank};
 
 use crate::agent::Agent;
 use crate::collective::Run;
-use crate::convert;
 use crate::halt::Moment;
 use crate::store::StoreError;
 use crate::stream::StreamError;
+use holdfast_wire::convert;
 
 /// Carries out one order. Blocks.
 pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> Result<OrderResult, OrderError> {

@@ -1,6 +1,6 @@
 //! Connections between agents.
 //!
-//! A *link* carries the collectives between a member and the leader for a whole run (module [`collective`](crate::collective)).
+//! A *link* carries the collectives between a member and the leader for a whole run (module [`collective`]).
 //! A *stream* carries one body of raw bytes, the pieces of a ring or the files of a rank; it is read and written by a
 //! thread that may block. Whoever is to receive may not have got its order yet when the sender connects, so arrivals
 //! wait in the [`Streams`] inbox until they are claimed.

@@ -17,8 +17,7 @@ use super::{Driver, settings, site, state};
 use crate::drain::{self, DrainOrder, DrainReport};
 use crate::events::Entry;
 use crate::fleet::fan_out;
-use crate::launch::local::LocalLauncher;
-use crate::launch::{LaunchError, LaunchRequest, Launcher, step};
+use crate::launch::{LaunchError, LaunchRequest, step};
 use crate::relaunch::{Action, Event, LogEvent, Placement};
 
 /// The word of the halt files is waited for so long; a launch should not wait for a slow node.
@@ -57,6 +56,9 @@ impl Driver {
             // Its agent may live, but nobody listens to it any more: its ranks are to die now.
             let (allocation, node) = (Arc::clone(&self.parts.allocation), node.clone());
             tokio::task::spawn_blocking(move || allocation.kill_agent(&node));
+        }
+        if let LogEvent::GenerationEnding { generation, .. } | LogEvent::GenerationEnded { generation, .. } = &event {
+            self.ending = Some(*generation);
         }
         self.tell(Entry::Machine(event));
     }
@@ -125,7 +127,7 @@ impl Driver {
                     Err(error) if error.is_refusal() => {
                         Effect::Event(Event::RunRefused { node, generation, reason: error.to_string() })
                     }
-                    Err(error) => Effect::Unanswered { node, start, reason: error.to_string() },
+                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
                 };
                 let _ = effects.send(effect);
             }
@@ -155,7 +157,7 @@ impl Driver {
         let directory = state::generation_directory(&parts.prefix, generation);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
-        let plan = LocalLauncher.plan(LaunchRequest {
+        let plan = parts.launcher.plan(LaunchRequest {
             job_id: parts.allocation.job_id(),
             generation,
             placement,
@@ -207,7 +209,7 @@ impl Driver {
             async move {
                 let effect = match client.kill(address, &request).await {
                     Ok(_) => Effect::Event(Event::RanksKilled { node, generation }),
-                    Err(error) => Effect::Unanswered { node, start, reason: error.to_string() },
+                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
                 };
                 let _ = effects.send(effect);
             }
@@ -232,7 +234,7 @@ impl Driver {
                     if error.is_refusal() {
                         tracing::info!(%node, %error, "an agent does not take new addresses");
                     } else {
-                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.to_string() });
+                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.seen() });
                     }
                 }
             }
@@ -267,6 +269,7 @@ impl Driver {
             job_id: self.parts.allocation.job_id().to_owned(),
             prefix: self.parts.prefix.clone(),
             directory: self.parts.working_directory.clone(),
+            allocation: Arc::clone(&self.parts.allocation),
         }
     }
 }

@@ -40,12 +40,12 @@ impl Driver {
         self.forget_agent(&node);
         let known = self.adoptable.remove(&node).then(|| self.parts.state.running.get(&node).copied()).flatten();
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
-        let start = self.parts.template.for_node(&node);
+        let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
         tokio::spawn(async move {
             // Never closed; without a permit the agent is started all the same.
             let _permit = permits.acquire_owned().await.ok();
-            if let Some(AgentRecord { address, pid }) = known {
+            if let Some(AgentRecord { address, pid, .. }) = known {
                 let question = PollRequest { after: 0, wait_ms: 0 };
                 if let Ok(reply) = client.poll(address, &question, ADOPT_WITHIN).await
                     && reply.health.node == node
@@ -55,7 +55,7 @@ impl Driver {
                     return;
                 }
             }
-            let started = match allocation.start_agent(&node, start).await {
+            let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
                     Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted }
@@ -66,22 +66,50 @@ impl Driver {
         });
     }
 
+    /// After a take-over: asks the agents of the earlier orchestrator, all at once. Those that the machine wants started
+    /// anyway are asked then.
+    pub(super) fn adopt_agents(&mut self) {
+        for node in std::mem::take(&mut self.adoptable) {
+            let Some(AgentRecord { address, pid, .. }) = self.parts.state.running.get(&node).copied() else { continue };
+            let (client, effects) = (self.parts.client.clone(), self.effects.clone());
+            tokio::spawn(async move {
+                let question = PollRequest { after: 0, wait_ms: 0 };
+                let effect = match client.poll(address, &question, ADOPT_WITHIN).await {
+                    Ok(reply) if reply.health.node == node => {
+                        let adopted = Some(reply.health.generation).filter(|it| *it > Generation::NONE);
+                        Effect::Started { node, started: Started::Up { address, pid, adopted } }
+                    }
+                    Ok(reply) => {
+                        let reason = format!("{address} is the agent of {} now", reply.health.node);
+                        Effect::Event(Event::AgentLost { node, reason })
+                    }
+                    Err(error) => Effect::Event(Event::AgentLost { node, reason: error.seen() }),
+                };
+                let _ = effects.send(effect);
+            });
+        }
+    }
+
     /// The end of [`Driver::start_agent`].
     pub(super) async fn agent_started(&mut self, node: NodeName, started: Started) {
         match started {
             Started::Up { address, pid, adopted } => {
                 self.starts += 1;
+                // An agent that was taken over goes on where the other orchestrator stopped listening.
+                let known = self.parts.state.running.get(&node).filter(|record| record.pid == pid).copied();
                 let target = PollTarget {
                     node: node.clone(),
                     start: self.starts,
                     address,
                     interval: self.parts.spec.health.poll,
                     patience: self.parts.spec.health.down_after,
+                    seen: known.map(|record| record.seen),
                 };
                 let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
                 self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
                 self.roster.arrived(&node, address);
-                self.parts.state.running.insert(node.clone(), AgentRecord { address, pid });
+                let seen = known.map_or((0, 0), |record| record.seen);
+                self.parts.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
                 self.feed(Event::AgentReady { node, address, adopted }).await;
             }
             Started::Failed { reason, node_gone } => {

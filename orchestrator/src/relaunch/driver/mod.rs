@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`start`] | from a spec to a running loop: preflight, lock, take-over; and from its end to the report |
+//! | `preflight` | what can be known to be wrong before anything is started |
 //! | [`state`] | `job.json` and the lock |
 //! | [`settings`] | the spec in the terms of the loop and the agents |
 //! | `agents` | starting, adopting, polling and losing agents |
@@ -18,6 +19,7 @@ mod actions;
 mod agents;
 mod ending;
 mod news;
+mod preflight;
 pub mod running_step;
 pub mod settings;
 pub mod site;
@@ -40,6 +42,7 @@ use crate::allocation::Allocation;
 use crate::drain::DrainReport;
 use crate::events::{Entry, Journal, OwnEvent, Screen, View};
 use crate::fleet::{AgentClient, AgentTemplate, Clock, PollNews, Roster};
+use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 use agents::AgentHandle;
@@ -47,10 +50,9 @@ use news::Effect;
 use running_step::{RunningStep, StepNews};
 use state::JobState;
 
+pub use preflight::PreflightError;
 pub use start::{RunError, RunOptions, plan_text, run};
 
-/// So many agents are being started at a time.
-const STARTS_AT_ONCE: usize = 32;
 /// How often the resource manager and the rehearsed failures are asked.
 const LOOK_AROUND_EVERY: Duration = Duration::from_millis(100);
 /// Batches of lines that wait to be shown; an application that prints faster waits in its files.
@@ -64,6 +66,7 @@ struct Parts {
     program: PathBuf,
     working_directory: PathBuf,
     allocation: Arc<dyn Allocation>,
+    launcher: Box<dyn Launcher>,
     client: AgentClient,
     template: AgentTemplate,
     settings: Settings,
@@ -87,9 +90,10 @@ struct Driver {
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
     told_down: BTreeSet<NodeName>,
-    restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     newest: Option<(CheckpointId, bool)>,
     first_launch: Option<Duration>,
+    /// The generation whose ranks are being killed.
+    ending: Option<Generation>,
     outcome: Option<Outcome>,
     written_revision: Option<u64>,
     effects: Sender<Effect>,
@@ -131,14 +135,14 @@ impl Driver {
             agents: BTreeMap::new(),
             adoptable: parts.state.running.keys().cloned().collect(),
             starts: 0,
-            start_permits: Arc::new(Semaphore::new(STARTS_AT_ONCE)),
+            start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
             running: None,
             drain: None,
             drained: None,
             told_down: BTreeSet::new(),
-            restarted_from: BTreeMap::new(),
             newest: None,
             first_launch: parts.state.first_launch_ms.map(Duration::from_millis),
+            ending: None,
             outcome: None,
             written_revision: None,
             effects,
@@ -159,6 +163,7 @@ impl Driver {
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
+        self.adopt_agents();
         while self.outcome.is_none() {
             self.show();
             let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));

@@ -45,6 +45,8 @@ impl Driver {
             Effect::HaltSet => self.parts.state.halt_set = true,
             Effect::Drained(report) => {
                 let result = report.result.clone();
+                // On disk with the machine's state, before the agents are told to remove anything.
+                self.parts.state.keeps_data = report.retry_may_help;
                 self.drained = Some(*report);
                 self.drain = None;
                 self.feed(Event::Drained { result }).await;
@@ -59,7 +61,12 @@ impl Driver {
                 if self.agents.get(&node).is_none_or(|agent| agent.start != start) {
                     return;
                 }
-                let PollReply { health, events, progress, .. } = *reply;
+                let PollReply { instance, health, events, progress } = *reply;
+                if let Some(record) = self.parts.state.running.get_mut(&node) {
+                    let before = if record.seen.0 == instance { record.seen.1 } else { 0 };
+                    let number = events.iter().map(|event| event.number).max().unwrap_or(before);
+                    record.seen = (instance, number);
+                }
                 self.parts.screen.progress(&node, &progress);
                 for event in events {
                     self.agent_event(&node, event.event).await;
@@ -89,7 +96,7 @@ impl Driver {
         self.tell(Entry::Agent { node: node.clone(), event: event.clone() });
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.restarted_from.insert(generation, checkpoint);
+                self.parts.state.restarted_from.insert(generation, checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
@@ -151,7 +158,9 @@ impl Driver {
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
-                    self.tell(Entry::Own(OwnEvent::RankFailed { generation, rank, end }));
+                    let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
+                    // That ranks die of being killed is no news for people.
+                    if self.ending == Some(generation) { self.parts.journal.write(&entry) } else { self.tell(entry) }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }

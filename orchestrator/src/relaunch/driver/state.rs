@@ -11,12 +11,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, DurableError};
-use holdfast_core::ids::{Generation, NodeName};
+use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::local::LocalRecord;
+use crate::allocation::AllocationRecord;
 use crate::fleet::AgentTemplate;
 use crate::relaunch::Snapshot;
 
@@ -37,7 +37,7 @@ pub struct JobState {
     /// How far it is.
     pub stage: Stage,
     /// The nodes.
-    pub allocation: LocalRecord,
+    pub allocation: AllocationRecord,
     /// What agents are told; certificate and token.
     pub agents: AgentTemplate,
     /// The agents that were there last.
@@ -56,8 +56,12 @@ pub struct JobState {
     pub snapshot: Option<Snapshot>,
     /// What the loop decided so far, and why, for whoever looks from outside.
     pub explanation: serde_json::Value,
+    /// What each generation started from.
+    pub restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     /// The newest checkpoint in cache survives the loss of a node.
     pub protected: bool,
+    /// The drain ended, and the nodes hold what another one could save.
+    pub keeps_data: bool,
     /// When the application was launched first, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
 }
@@ -89,6 +93,8 @@ pub struct AgentRecord {
     pub address: SocketAddr,
     /// Its process.
     pub pid: u32,
+    /// The events of it that were seen: its instance, and the highest number.
+    pub seen: (u64, u64),
 }
 
 /// The state cannot be used.
@@ -156,7 +162,7 @@ pub fn generation_directory(prefix: &Path, generation: Generation) -> PathBuf {
 
 impl JobState {
     /// The state of a job that begins.
-    pub fn new(job: String, allocation: LocalRecord, agents: AgentTemplate) -> Self {
+    pub fn new(job: String, allocation: AllocationRecord, agents: AgentTemplate) -> Self {
         JobState {
             version: VERSION,
             job,
@@ -172,7 +178,9 @@ impl JobState {
             copy_bytes: 1 << 20,
             snapshot: None,
             explanation: serde_json::Value::Null,
+            restarted_from: BTreeMap::new(),
             protected: false,
+            keeps_data: false,
             first_launch_ms: None,
         }
     }
@@ -210,10 +218,7 @@ impl JobState {
 
     /// True if the nodes of this job are still there: what an orchestrator that comes later can take over.
     pub fn has_nodes(&self) -> bool {
-        match &self.allocation.workspace {
-            Some(workspace) => workspace.is_dir(),
-            None => self.allocation.roots.is_dir(),
-        }
+        self.allocation.is_there()
     }
 }
 
@@ -260,17 +265,18 @@ impl JobLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation::local::LocalRecord;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn state() -> JobState {
-        let allocation = LocalRecord {
+        let allocation = AllocationRecord::Local(LocalRecord {
             job_id: "17".to_owned(),
             user: "user1".to_owned(),
             nodes: vec!["node0".into()],
             workspace: None,
             roots: "/nowhere".into(),
             end: None,
-        };
+        });
         let agents = AgentTemplate {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),

@@ -4,7 +4,7 @@
 //! *logical file*; padded with zeros and cut into N-1 chunks, they fill all *slots* 0…N-1 but the member's own. The XOR
 //! data of member s is the XOR of what all others have in slot s.
 //!
-//! * [`name`]: the name of an XOR file; [`header`]: the hash in front of it; [`file`]: header and chunk together;
+//! * [`name`]: the name of an XOR file; [`header`]: the hash in front of it; [`mod@file`]: header and chunk together;
 //! * [`logical`]: files of a member as one;
 //! * [`piece`]: the byte loop and the buffers; [`link`]: what a neighbour looks like;
 //! * [`encode`]: a member's part in making the XOR files; [`rebuild`]: its part in making a lost member's files again;

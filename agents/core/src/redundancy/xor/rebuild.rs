@@ -5,7 +5,7 @@
 //! Slot after slot, each survivor passes on the partial result with its own chunk XORed in (in its own slot: its XOR
 //! data). So every file is read front to back exactly once, its checksum is verified on the way, and the root writes
 //! front to back. The root keeps what it wrote under temporary names until all survivors have said that their files
-//! were sound: see [`Unconfirmed`](super::writer::Unconfirmed).
+//! were sound: see [`Unconfirmed`].
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -13,7 +13,7 @@ use holdfast_wire::{CheckpointId, NodeName, Rank};
 
 use super::Work;
 use crate::collective::memory::Restarted;
-use crate::convert::{self, to_wire};
+use holdfast_wire::convert::{self, to_wire};
 
 /// What the ranks are told, and what the log says.
 pub(super) struct Found {
