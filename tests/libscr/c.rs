@@ -114,12 +114,17 @@ fn output_reaches_the_prefix_while_the_program_goes_on_and_a_lost_node_takes_non
     );
     let named = world.named_on_prefix();
     let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["picture.1", "picture.2", "picture.3"], "the checkpoints between them stay in cache");
+    assert_eq!(
+        names,
+        ["picture.1", "picture.2", "picture.3", "state.3"],
+        "of the checkpoints only the last is drained"
+    );
+    assert_eq!(world.current(), "state.3");
     for (name, directory) in &named {
         for rank in 0..6 {
             let text = std::fs::read_to_string(directory.join(format!("r{rank}.txt"))).unwrap();
             assert_eq!(text, format!("{name} of {rank}"));
         }
     }
-    assert_eq!(world.index().lines().filter(|line| line.starts_with('c')).count(), 3, "{}", world.index());
+    assert_eq!(world.index().lines().filter(|line| line.starts_with('c')).count(), 4, "{}", world.index());
 }
