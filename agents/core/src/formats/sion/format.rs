@@ -12,7 +12,7 @@ use super::part::Part;
 use super::recover::recover;
 use super::split::{SplitOptions, split};
 use super::tables::Mapping;
-use super::verify::{VerifyOptions, damage, place, verify};
+use super::verify::{VerifyOptions, damage, note, place, verify};
 use crate::formats::{
     Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, Verdict,
 };
@@ -27,8 +27,15 @@ impl From<SionError> for FormatsError {
         match error {
             SionError::Io { action, path, source } => FormatsError::Read { action, path, source },
             SionError::Durable(error) => FormatsError::Write(error),
-            SionError::NotSion { path } | SionError::NeverClosed { path } | SionError::Damaged { path, .. } => {
+            SionError::NotSion { path } => {
+                FormatsError::Damaged { action: "read", path, what: "it does not begin with \"sion\"".to_owned() }
+            }
+            SionError::NeverClosed { path } => {
+                let what = "it was never closed; ask for recovery to get what its chunks hold".to_owned();
                 FormatsError::Damaged { action: "read", path, what }
+            }
+            SionError::Damaged { path, fault } => {
+                FormatsError::Damaged { action: "read", path, what: fault.to_string() }
             }
             SionError::NoSuchTask { path, .. } | SionError::NotKeyValue { path } => {
                 FormatsError::NotPossible { action: "read", path, why: what }
@@ -64,18 +71,28 @@ impl Format for Sion {
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         // Of a damaged container, what recovery makes of it, with its warnings.
-        let container =
-            Container::open(path).or_else(|error| if error.is_damage() { recover(path) } else { Err(error) })?;
+        let mut verdict = Verdict::default();
+        let container = match Container::open(path) {
+            Ok(container) => container,
+            Err(error) if error.is_damage() => {
+                let container = recover(path)?;
+                note(&mut verdict, error)?;
+                container
+            }
+            Err(error) => return Err(error.into()),
+        };
         let mut text = Vec::new();
         let small = chunks(&container) <= MOST_CHUNKS_SHOWN;
         let options = DumpOptions { tasks: small, keys: small, ..DumpOptions::default() };
         if let Err(error) = dump::describe(&container, &options, &mut text) {
             text.extend_from_slice(format!("{error}\n").as_bytes());
+            note(&mut verdict, error)?;
         }
         for warning in container.warnings() {
             text.extend_from_slice(format!("warning: {warning}\n").as_bytes());
         }
-        Ok(Description { text: String::from_utf8_lossy(&text).into_owned(), json: json(&container, small) })
+        let (text, json) = (String::from_utf8_lossy(&text).into_owned(), json(&container, small));
+        Ok(Description { text, json, damages: verdict.damages })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
