@@ -20,7 +20,6 @@ use crate::allocation::{Allocation, AllocationError};
 use crate::events::{Entry, Journal, OwnEvent, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
-
 use crate::relaunch::DrainResult;
 use crate::relaunch::driver::running_step;
 use crate::relaunch::driver::state::{self, JobLock, JobState, Stage, StateError};
