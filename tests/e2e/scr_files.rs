@@ -496,7 +496,7 @@ fn a_node_that_the_original_could_not_reach_in_round_1_comes_out_the_same() {
 }
 
 #[test]
-fn a_run_that_leaves_another_job_s_files_is_relaunched_and_ended_and_those_files_are_not_drained() {
+fn another_job_s_files_on_a_node_are_not_drained() {
     // The application is a script that leaves what the library left in another job.
     let world = World::new();
     let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
