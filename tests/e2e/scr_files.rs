@@ -496,8 +496,8 @@ fn a_node_that_the_original_could_not_reach_in_round_1_comes_out_the_same() {
 }
 
 #[test]
-fn a_run_of_an_application_with_the_library_s_own_files_is_polled_and_drained() {
-    // The application is a script that leaves what the library would leave, in the job's own directories.
+fn another_job_s_files_on_a_node_are_not_drained() {
+    // The application is a script that leaves what the library left in another job.
     let world = World::new();
     let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
     let script = format!(

@@ -439,7 +439,11 @@ impl Crew {
 
     /// Ends all agents; what does not end by itself is killed.
     async fn stop(&mut self, remove: bool) {
-        self.keepers.drain(..).for_each(|keeper| keeper.abort());
+        for keeper in self.keepers.drain(..) {
+            keeper.abort();
+            // Waited for: one that goes on for a moment would start an agent anew because it is being stopped.
+            let _ = keeper.await;
+        }
         while let Ok(news) = self.ear.try_recv() {
             self.take_in(news);
         }
