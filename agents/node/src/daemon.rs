@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_wire::agent::StopRequest;
 use holdfast_wire::run::{AgentReady, AgentStart};
@@ -22,6 +22,7 @@ use crate::collective::{self, Collectives};
 use crate::contact::Contact;
 use crate::halt::HaltKeeper;
 use crate::health::HealthMonitor;
+use crate::identity::{self, IdentityError};
 use crate::paths::Paths;
 use crate::ranks::{self, Ranks};
 use crate::server::{self, ServerError};
@@ -64,6 +65,9 @@ pub enum DaemonError {
         /// The orchestrator's.
         orchestrator: u64,
     },
+    /// Nobody says on which node this is.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The job's directories on this node.
     #[error(transparent)]
     Claim(#[from] ClaimError),
@@ -99,7 +103,8 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start, or cannot go on.
 pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonError> {
-    let start = read_start(start_line)?;
+    let mut start = read_start(start_line)?;
+    identity::settle(&mut start, |name| std::env::var(name).ok())?;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -205,8 +210,16 @@ fn announce(
     address: SocketAddr,
     adopted: Option<Generation>,
 ) -> Result<(), DaemonError> {
-    let message =
-        AgentReady { version: VERSION, node: agent.start.node.clone(), address, pid: std::process::id(), adopted };
+    let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    let clock_ms = clock_ms.and_then(|since| u64::try_from(since.as_millis()).ok());
+    let message = AgentReady {
+        version: VERSION,
+        node: agent.start.node.clone(),
+        address,
+        pid: std::process::id(),
+        adopted,
+        clock_ms,
+    };
     tracing::info!(node = %agent.start.node, %address, ?adopted, "ready");
     let failed = |source| DaemonError::Pipe { action: "say that the agent is ready", source };
     let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;

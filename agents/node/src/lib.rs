@@ -9,6 +9,7 @@
 //! | [`daemon`] | from the line on standard input to the end of the process |
 //! | `claim` | the job's directories on the node, and one agent at a time in them |
 //! | [`agent`] | what all tasks of the agent share |
+//! | [`identity`] | on which node this is, where the start message leaves it open |
 //! | [`paths`] | node paths and where they really are below a virtual node's root |
 //! | [`store`] | the node's checkpoint files and their filemaps |
 //! | [`inventory`] | what the node holds, for restarts and drains |
@@ -29,12 +30,12 @@ pub mod agent;
 mod claim;
 pub mod collective;
 pub mod contact;
-pub mod convert;
 pub mod copy;
 pub mod daemon;
 pub mod events;
 pub mod halt;
 pub mod health;
+pub mod identity;
 pub mod inventory;
 pub mod orders;
 pub mod paths;

@@ -142,8 +142,11 @@ pub struct AgentStart {
     pub job_id: String,
     /// The user name, part of directory names.
     pub user: String,
-    /// This node's name.
+    /// This node's name; empty if [`identity`](Self::identity) says where the agent finds it.
     pub node: NodeName,
+    /// How the agent learns its node's name and the address at which the others reach it.
+    #[serde(default)]
+    pub identity: Identity,
     /// Put in front of every node path: a virtual node's root directory.
     pub root: Option<PathBuf>,
     /// Base of the control directory.
@@ -163,6 +166,21 @@ pub struct AgentStart {
     #[serde(default)]
     pub rehearsals: Vec<Rehearsal>,
 }
+
+/// How an agent learns on which node it is. One start message for many nodes cannot say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// The start message says it.
+    #[default]
+    Given,
+    /// Slurm's variables of the step say it. The agent also puts the name in place of [`NODE_MARK`], and listens at the
+    /// address that leads to the machine from which the step was started.
+    Slurm,
+}
+
+/// Stands for the node's name in the base of a control or cache directory.
+pub const NODE_MARK: &str = "{node}";
 
 /// A failure that a virtual node acts out: at the named point the agent sends SIGKILL to its ranks (unless only the
 /// agent is to die) and to itself.
@@ -215,6 +233,9 @@ pub struct AgentReady {
     pub pid: u32,
     /// The generation whose state it found in the control directory.
     pub adopted: Option<Generation>,
+    /// The node's clock at this moment, milliseconds since the epoch.
+    #[serde(default)]
+    pub clock_ms: Option<u64>,
 }
 
 /// The certificate and token of a job, as they travel on standard input and lie (mode 0600) in the job's state.

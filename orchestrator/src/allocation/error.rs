@@ -28,6 +28,48 @@ pub enum AllocationError {
         /// Its name.
         manager: &'static str,
     },
+    /// We do not stand in an allocation.
+    #[error(
+        "this is no allocation of {manager}: {missing} is not set; start `holdfast run` in a batch script (`sbatch`) or an interactive allocation (`salloc`)"
+    )]
+    Outside {
+        /// The manager.
+        manager: &'static str,
+        /// The variable that an allocation would have.
+        missing: &'static str,
+    },
+    /// We stand in another allocation than the job's.
+    #[error("the job ran in allocation {job_id} of {manager}, and this is {}; its nodes are gone",
+        here.as_ref().map_or("none".to_owned(), |here| format!("allocation {here}")))]
+    Elsewhere {
+        /// The manager.
+        manager: &'static str,
+        /// The job's allocation.
+        job_id: String,
+        /// This one.
+        here: Option<String>,
+    },
+    /// A list of nodes that makes no sense.
+    #[error("the manager's list of nodes cannot be read: {0}")]
+    Nodes(String),
+    /// A command of the resource manager.
+    #[error("{command} {problem}; {remedy}")]
+    Command {
+        /// Its name.
+        command: &'static str,
+        /// What went wrong.
+        problem: String,
+        /// What the user can do.
+        remedy: &'static str,
+    },
+    /// The allocation is over, or has not begun.
+    #[error("job {job_id} is {state}: `holdfast run` needs a running allocation")]
+    NotRunning {
+        /// The job.
+        job_id: String,
+        /// Its state, in the manager's words.
+        state: String,
+    },
     /// A name that cannot be a directory of its own.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
     Name {

@@ -19,9 +19,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::chaos::Schedule;
-use super::{AgentStartError, Allocation, AllocationError, Observation, Pending, RunningAgent, Strike, process};
+use super::{
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike, process,
+};
+use crate::fleet::AgentTemplate;
 use crate::spec::Chaos;
 
+/// So many agents are being started at a time: each is a process of this machine.
+const STARTS_AT_ONCE: usize = 32;
 /// How long an agent may take to say that it is up; a busy machine is slow, a broken one never answers.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// An agent's first line is short; what is longer is not an agent.
@@ -137,11 +142,6 @@ impl Local {
         Ok(Local { record, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
-    /// What a second orchestrator needs.
-    pub fn record(&self) -> &LocalRecord {
-        &self.record
-    }
-
     /// The node names that a directory of roots offers, sorted, numbers by value.
     ///
     /// # Errors
@@ -252,6 +252,10 @@ impl Local {
             .process_group(0)
             .spawn()
             .map_err(failed("start a process"))?;
+        // At once, not only when it is up: whoever ends the job in the meantime must find it.
+        if let Some(pid) = child.id() {
+            self.lock().agents.insert(node.clone(), Agent { pid, killed: false });
+        }
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(not_ready("has no standard input or output".to_owned()));
         };
@@ -316,6 +320,22 @@ impl Allocation for Local {
         self.record.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
     }
 
+    fn own_node(&self) -> Option<NodeName> {
+        None
+    }
+
+    fn record(&self) -> AllocationRecord {
+        AllocationRecord::Local(self.record.clone())
+    }
+
+    fn starts_at_once(&self) -> usize {
+        STARTS_AT_ONCE
+    }
+
+    fn reach(&self, _node: &NodeName) -> Vec<String> {
+        Vec::new()
+    }
+
     fn root_of(&self, node: &NodeName) -> Option<PathBuf> {
         Some(self.root(node))
     }
@@ -323,9 +343,9 @@ impl Allocation for Local {
     fn start_agent<'a>(
         &'a self,
         node: &'a NodeName,
-        start: AgentStart,
+        template: &'a AgentTemplate,
     ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
-        Box::pin(self.start(node, start))
+        Box::pin(self.start(node, template.for_node(node)))
     }
 
     fn adopt_agent(&self, node: &NodeName, pid: u32) {
@@ -342,6 +362,13 @@ impl Allocation for Local {
         {
             tracing::warn!(%node, pid, "an agent does not end although it was killed");
         }
+    }
+
+    fn see_off(&self, agents: &[(NodeName, u32)], patience: Duration) {
+        for (_, pid) in agents {
+            process::wait_gone(*pid, patience);
+        }
+        self.record.nodes.iter().for_each(|node| self.kill_agent(node));
     }
 
     fn observe(&self, observation: Observation) -> Vec<Strike> {

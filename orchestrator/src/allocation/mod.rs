@@ -2,6 +2,8 @@
 //!
 //! * [`Allocation`]: what the rest of the orchestrator knows of a resource manager;
 //! * [`local`]: virtual nodes on this machine, each a root directory and an agent process;
+//! * [`slurm`]: the nodes of the Slurm job that we run in;
+//! * [`record`]: what a second orchestrator has to know of an allocation;
 //! * [`chaos`]: the failures that the local manager rehearses, as a pure schedule;
 //! * [`process`]: looking at and ending processes of this machine without hitting a stranger.
 
@@ -9,17 +11,22 @@ pub mod chaos;
 mod error;
 pub mod local;
 pub mod process;
+pub mod record;
+pub mod slurm;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use holdfast_core::ids::NodeName;
-use holdfast_wire::run::{AgentReady, AgentStart};
+use holdfast_wire::run::AgentReady;
 
 pub use chaos::{Observation, Strike};
 pub use error::{AgentStartError, AllocationError};
+pub use record::AllocationRecord;
+
+use crate::fleet::AgentTemplate;
 
 /// The answer of a manager that takes its time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -50,8 +57,20 @@ pub trait Allocation: Send + Sync {
     /// The nodes that the manager itself says are down, each with its reason.
     fn down_nodes(&self) -> Vec<(NodeName, String)>;
 
-    /// When the allocation ends, if that is known.
+    /// When the allocation ends, if that is known. May change while we run.
     fn end(&self) -> Option<SystemTime>;
+
+    /// The node that this process runs on, if it is one of the allocation.
+    fn own_node(&self) -> Option<NodeName>;
+
+    /// What a second orchestrator has to know.
+    fn record(&self) -> AllocationRecord;
+
+    /// So many agents may be started at a time.
+    fn starts_at_once(&self) -> usize;
+
+    /// The words in front of a command that is to run on a node; none if it can only run here.
+    fn reach(&self, node: &NodeName) -> Vec<String>;
 
     /// What stands in front of a node's paths here, if anything: virtual nodes.
     fn root_of(&self, node: &NodeName) -> Option<PathBuf>;
@@ -64,14 +83,18 @@ pub trait Allocation: Send + Sync {
     fn start_agent<'a>(
         &'a self,
         node: &'a NodeName,
-        start: AgentStart,
+        template: &'a AgentTemplate,
     ) -> Pending<'a, Result<RunningAgent, AgentStartError>>;
 
     /// The process of an agent that another orchestrator started, so that it can be ended.
     fn adopt_agent(&self, node: &NodeName, pid: u32);
 
-    /// Ends the agent of a node at once, if it lives.
+    /// Ends the agent of a node at once, if it lives and can be reached.
     fn kill_agent(&self, node: &NodeName);
+
+    /// Waits until the agents are gone that were told to end, and ends those that do not; these were known. Blocks for
+    /// `patience` at most, or little more.
+    fn see_off(&self, agents: &[(NodeName, u32)], patience: Duration);
 
     /// Tells the manager what happens, and gets the rehearsed failures that are due. Only the local manager has any.
     fn observe(&self, observation: Observation) -> Vec<Strike>;

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::work::{self, DrainOrder, DrainReport};
 use super::{DrainError, plan};
 use crate::allocation::local::Local;
-use crate::allocation::{Allocation, AllocationError, process};
+use crate::allocation::{Allocation, AllocationError};
 use crate::events::{Entry, Journal, OwnEvent, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
@@ -64,12 +64,12 @@ pub enum StandaloneError {
         prefix: PathBuf,
     },
     /// The nodes are gone.
-    #[error("the nodes of job {job_id} are gone ({}): nothing is left to drain", roots.display())]
+    #[error("the nodes of job {job_id} are gone ({place}): nothing is left to drain")]
     NoNodes {
         /// The job.
         job_id: String,
         /// Where they were.
-        roots: PathBuf,
+        place: String,
     },
     /// The nodes.
     #[error(transparent)]
@@ -128,8 +128,8 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
         return Ok(None);
     }
     if !state.has_nodes() {
-        let roots = state.allocation.roots.clone();
-        return Err(StandaloneError::NoNodes { job_id: state.agents.job_id, roots });
+        let place = state.allocation.place();
+        return Err(StandaloneError::NoNodes { job_id: state.agents.job_id, place });
     }
     Ok(Some(state))
 }
@@ -145,9 +145,9 @@ pub async fn of_state(
     style: ScreenStyle,
 ) -> Result<DrainReport, StandaloneError> {
     let logs = state::directory(prefix).join("agents");
-    let local = Arc::new(Local::reopen(state.allocation.clone(), Vec::new(), logs)?);
+    let allocation = state.allocation.reopen(Vec::new(), logs).await?;
     end_step(prefix, &state).await;
-    let mut crew = Crew::new(Arc::clone(&local), state.agents.clone(), prefix, style)?;
+    let mut crew = Crew::new(Arc::clone(&allocation), state.agents.clone(), prefix, style)?;
     crew.adopt(&state).await;
     crew.start_all().await;
     let kill = KillRequest { generation: state.generation, reason: "the job is being drained".to_owned() };
@@ -166,7 +166,7 @@ pub async fn of_state(
     } else {
         let exit_code = exit::NOT_FINISHED;
         state.stage = Stage::Finished { exit_code, message: "drained after its orchestrator was gone".to_owned() };
-        local.release()?;
+        allocation.release()?;
     }
     state.write(prefix)?;
     result
@@ -216,8 +216,8 @@ pub async fn preview(
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             let logs = state::directory(prefix).join("agents");
-            let local = Arc::new(Local::reopen(state.allocation.clone(), Vec::new(), logs)?);
-            let mut crew = Crew::new(local, state.agents.clone(), prefix, style)?;
+            let allocation = state.allocation.reopen(Vec::new(), logs).await?;
+            let mut crew = Crew::new(allocation, state.agents.clone(), prefix, style)?;
             crew.adopt(&state).await;
             if JobLock::is_held(prefix) {
                 // A live orchestrator starts what has to be started.
@@ -255,31 +255,14 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let directory = state::generation_directory(prefix, state.generation);
     let job_id = state.agents.job_id.clone();
     let ended = tokio::task::spawn_blocking(move || {
-        let (mut supervisor, mut ranks) = (None, BTreeMap::new());
-        let mut follower = Follower::new(&directory, true);
-        while let Ok(Look::Events(events)) = follower.look() {
-            if events.is_empty() {
-                break;
-            }
-            for event in events {
-                match event {
-                    StepEvent::Supervisor { pid } => supervisor = Some(pid),
-                    StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
-                    StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                    StepEvent::Refused { .. } | StepEvent::Done => {}
-                }
-            }
-        }
-        if step::is_supervised(&directory) || !ranks.is_empty() {
-            running_step::cancel(&directory, supervisor, ranks.into_values().collect(), &job_id);
-        }
+        running_step::cancel(&directory, None, Vec::new(), &job_id);
     });
     let _ = ended.await;
 }
 
 /// The agents that a drain works with.
 struct Crew {
-    local: Arc<Local>,
+    allocation: Arc<dyn Allocation>,
     template: AgentTemplate,
     client: AgentClient,
     clock: Clock,
@@ -303,7 +286,7 @@ enum CrewNews {
 
 impl Crew {
     fn new(
-        local: Arc<Local>,
+        allocation: Arc<dyn Allocation>,
         template: AgentTemplate,
         prefix: &Path,
         style: ScreenStyle,
@@ -321,7 +304,7 @@ impl Crew {
             keepers: Vec::new(),
             journal,
             screen: Screen::new(style),
-            local,
+            allocation,
             template,
             news,
             ear,
@@ -343,7 +326,7 @@ impl Crew {
             }
         });
         for (node, record) in answers.await.into_iter().flatten() {
-            self.local.adopt_agent(&node, record.pid);
+            self.allocation.adopt_agent(&node, record.pid);
             self.pids.insert(node.clone(), record.pid);
             self.roster.arrived(&node, record.address);
         }
@@ -352,12 +335,13 @@ impl Crew {
     /// Starts the agents that are missing, and keeps all of them running.
     async fn start_all(&mut self) {
         let missing: Vec<NodeName> =
-            self.local.nodes().iter().filter(|node| self.roster.address(node).is_none()).cloned().collect();
-        let (local, template, roster) = (Arc::clone(&self.local), self.template.clone(), self.roster.clone());
+            self.allocation.nodes().iter().filter(|node| self.roster.address(node).is_none()).cloned().collect();
+        let (allocation, roster) = (Arc::clone(&self.allocation), self.roster.clone());
+        let template = Arc::new(self.template.clone());
         let started = fan_out(missing, move |node| {
-            let (local, start, roster) = (Arc::clone(&local), template.for_node(&node), roster.clone());
+            let (allocation, template, roster) = (Arc::clone(&allocation), Arc::clone(&template), roster.clone());
             async move {
-                match local.start_agent(&node, start).await {
+                match allocation.start_agent(&node, &template).await {
                     Ok(agent) => {
                         roster.arrived(&node, agent.ready.address);
                         Ok((node, agent.ready.pid))
@@ -377,7 +361,7 @@ impl Crew {
         }
         for (node, address) in self.roster.agents() {
             let keeper = Keeper {
-                local: Arc::clone(&self.local),
+                allocation: Arc::clone(&self.allocation),
                 template: self.template.clone(),
                 client: self.client.clone(),
                 clock: self.clock,
@@ -408,7 +392,7 @@ impl Crew {
         DrainOrder {
             client: self.client.clone(),
             roster: self.roster.clone(),
-            down: self.local.nodes().iter().filter(|node| !agents.contains_key(*node)).cloned().collect(),
+            down: self.allocation.nodes().iter().filter(|node| !agents.contains_key(*node)).cloned().collect(),
             prefix: prefix.to_owned(),
             job_id: self.template.job_id.clone(),
             crc,
@@ -469,20 +453,16 @@ impl Crew {
             async move { tokio::time::timeout(STOP_WITHIN, client.stop(address, &StopRequest { remove })).await.is_ok() }
         });
         stops.await;
-        let (pids, local): (Vec<u32>, _) = (self.pids.values().copied().collect(), Arc::clone(&self.local));
-        let ended = tokio::task::spawn_blocking(move || {
-            for pid in &pids {
-                process::wait_gone(*pid, STOP_WITHIN);
-            }
-            local.nodes().iter().for_each(|node| local.kill_agent(node));
-        });
+        let known: Vec<(NodeName, u32)> = self.pids.iter().map(|(node, pid)| (node.clone(), *pid)).collect();
+        let allocation = Arc::clone(&self.allocation);
+        let ended = tokio::task::spawn_blocking(move || allocation.see_off(&known, STOP_WITHIN));
         let _ = ended.await;
     }
 }
 
 /// Keeps one node's agent running during a drain.
 struct Keeper {
-    local: Arc<Local>,
+    allocation: Arc<dyn Allocation>,
     template: AgentTemplate,
     client: AgentClient,
     clock: Clock,
@@ -508,7 +488,7 @@ impl Keeper {
                 let _ = self.news.send(CrewNews::Progress(self.node.clone(), reply.progress));
             }
             self.roster.lost(&self.node);
-            match self.local.start_agent(&self.node, self.template.for_node(&self.node)).await {
+            match self.allocation.start_agent(&self.node, &self.template).await {
                 Ok(agent) => {
                     address = agent.ready.address;
                     let _ = self.news.send(CrewNews::Up(self.node.clone(), agent.ready.pid));

@@ -6,14 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_core::ids::NodeName;
-use holdfast_wire::run::{AgentStart, TrustMaterial};
+use holdfast_wire::run::{AgentStart, Identity, NODE_MARK, TrustMaterial};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Allocation;
 use crate::spec::Checkpoint;
 
-/// Stands for the node's name in the base of a control or cache directory.
-const NODE_MARK: &str = "{node}";
 /// An agent that neither an orchestrator nor ranks need ends after this long; until then an orchestrator can take over.
 const ABANDON_AFTER: Duration = Duration::from_secs(300);
 
@@ -55,12 +53,22 @@ impl AgentTemplate {
     /// What the agent of `node` is told. The allocation adds what belongs to it: root directory, rehearsals.
     pub fn for_node(&self, node: &NodeName) -> AgentStart {
         let named = |base: &str| base.replace(NODE_MARK, node.as_str());
+        self.message(node.clone(), Identity::Given, named)
+    }
+
+    /// What the agents of all nodes are told that find out by themselves where they are.
+    pub fn for_any_node(&self, identity: Identity) -> AgentStart {
+        self.message(NodeName::new(""), identity, str::to_owned)
+    }
+
+    fn message(&self, node: NodeName, identity: Identity, named: impl Fn(&str) -> String) -> AgentStart {
         AgentStart {
             version: holdfast_wire::VERSION,
             job: self.job.clone(),
             job_id: self.job_id.clone(),
             user: self.user.clone(),
-            node: node.clone(),
+            node,
+            identity,
             root: None,
             control_base: named(&self.control_base),
             cache_bases: self.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),

@@ -35,6 +35,15 @@ pub enum LaunchError {
         /// The node.
         node: NodeName,
     },
+    /// The agents' sockets have different paths, and one command starts all ranks.
+    #[error(
+        "the agents' sockets differ from node to node ({}), and this launcher gives all ranks one environment; give `checkpoint.control.base` a path without `{{node}}`",
+        path.display()
+    )]
+    SocketsDiffer {
+        /// One of them.
+        path: PathBuf,
+    },
     /// A file of the generation.
     #[error("cannot {action} {}: {source}; check the prefix directory", path.display())]
     File {

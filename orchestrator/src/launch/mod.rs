@@ -5,14 +5,16 @@
 //! what the ranks print ([`output`]).
 //!
 //! Everything of a generation lies in `<prefix>/.holdfast/generations/<g>/`: `plan.json`, `steps.jsonl`, and of each rank
-//! `rank_<r>.out` and `rank_<r>.err`.
+//! `rank_<r>.out` and `rank_<r>.err`; or, where one command starts all ranks, `ranks.out` and `ranks.err`.
 
+mod command;
 mod error;
 pub mod follow;
 pub mod local;
 pub mod output;
 pub mod plan;
 pub mod program;
+pub mod srun;
 pub mod step;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ use std::path::{Path, PathBuf};
 use holdfast_core::ids::{Generation, NodeName};
 
 pub use error::LaunchError;
-pub use plan::{StepEvent, StepPlan, StepProcess};
+pub use plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 
 use crate::relaunch::Placement;
 use crate::spec::Run;

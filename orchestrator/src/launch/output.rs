@@ -30,7 +30,8 @@ pub struct OutputTail {
 
 #[derive(Debug)]
 struct Tailed {
-    rank: Rank,
+    /// Whose it is; of a file of all ranks each line says it.
+    rank: Option<Rank>,
     stream: Stream,
     path: PathBuf,
     file: Option<File>,
@@ -50,11 +51,24 @@ impl OutputTail {
                 paths.map(|(stream, path)| {
                     let there = || path.metadata().map_or(0, |metadata| metadata.len());
                     let offset = if from_end { there() } else { 0 };
-                    Tailed { rank, stream, path, file: None, offset, partial: Vec::new() }
+                    Tailed { rank: Some(rank), stream, path, file: None, offset, partial: Vec::new() }
                 })
             })
+            .chain(OutputTail::of_all(directory, from_end))
             .collect();
         OutputTail { files }
+    }
+
+    /// The files in which one launcher command puts the lines of all ranks. There are either these or those of each.
+    fn of_all(directory: &Path, from_end: bool) -> impl Iterator<Item = Tailed> {
+        let paths = [
+            (Stream::Output, StepPlan::all_output_in(directory)),
+            (Stream::Errors, StepPlan::all_errors_in(directory)),
+        ];
+        paths.into_iter().map(move |(stream, path)| {
+            let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
+            Tailed { rank: None, stream, path, file: None, offset, partial: Vec::new() }
+        })
     }
 
     /// Passes on the lines that are new, without their ends. Says whether there may be more at once.
@@ -75,7 +89,7 @@ impl OutputTail {
         while self.pass_on(&mut sink) {}
         for tailed in &mut self.files {
             if !tailed.partial.is_empty() {
-                sink(tailed.rank, tailed.stream, &tailed.partial);
+                tailed.hand_on(&tailed.partial, &mut sink);
                 tailed.partial.clear();
             }
         }
@@ -98,18 +112,34 @@ impl Tailed {
         Ok(read)
     }
 
+    fn hand_on(&self, line: &[u8], sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+        match self.rank.map(|rank| (rank, line)).or_else(|| labelled(line)) {
+            Some((rank, line)) => sink(rank, self.stream, line),
+            // The launcher's own word. It reports the end of ranks, which is told as an event.
+            None => tracing::info!(line = %String::from_utf8_lossy(line), "said by the launcher"),
+        }
+    }
+
     fn take_lines(&mut self, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
         let mut begin = 0;
         while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
-            sink(self.rank, self.stream, &self.partial[begin..begin + length]);
+            self.hand_on(&self.partial[begin..begin + length], sink);
             begin += length + 1;
         }
         self.partial.drain(..begin);
         if self.partial.len() > LONGEST_LINE {
-            sink(self.rank, self.stream, &self.partial);
+            self.hand_on(&self.partial, sink);
             self.partial.clear();
         }
     }
+}
+
+/// `12: text`: a rank and what it said. Blanks make the numbers of equal width.
+fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let rank = std::str::from_utf8(&line[..colon]).ok()?.trim_start_matches(' ').parse().ok()?;
+    let text = &line[colon + 1..];
+    Some((Rank(rank), text.strip_prefix(b" ").unwrap_or(text)))
 }
 
 #[cfg(test)]
@@ -154,5 +184,14 @@ mod tests {
         let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), true);
         add(&path, "new\n");
         assert_eq!(lines(&mut tail), ["0: new"]);
+    }
+
+    #[test]
+    fn lines_of_one_file_of_all_ranks_find_their_rank() {
+        let base = tempfile::tempdir().unwrap();
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), false);
+        add(&StepPlan::all_output_in(base.path()), " 0: one: two\n11: \n11:   deep\nsrun: not a rank\n");
+        add(&StepPlan::all_errors_in(base.path()), "3: oops\nsrun: error: n1: task 3: Killed\n");
+        assert_eq!(lines(&mut tail), ["0: one: two", "11: ", "11:   deep", "3!: oops"]);
     }
 }

@@ -34,8 +34,24 @@ pub struct StepPlan {
     pub working_directory: PathBuf,
     /// Variables that all processes get, in addition to what the supervisor has.
     pub environment: BTreeMap<String, String>,
-    /// The processes.
+    /// The processes; none if one launcher command starts them all.
     pub processes: Vec<StepProcess>,
+    /// The command that starts all ranks, if there is one.
+    #[serde(default)]
+    pub launcher: Option<LauncherCommand>,
+}
+
+/// A command that starts all ranks: the program and its arguments follow its own options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherCommand {
+    /// Its program.
+    pub program: PathBuf,
+    /// Its options.
+    pub options: Vec<String>,
+    /// Variables that it must not inherit.
+    pub without: Vec<String>,
+    /// The ranks that it starts, and where.
+    pub ranks: BTreeMap<Rank, NodeName>,
 }
 
 /// One process of a step.
@@ -97,6 +113,7 @@ impl StepPlan {
             working_directory,
             environment: BTreeMap::new(),
             processes: Vec::new(),
+            launcher: None,
         }
     }
 
@@ -123,6 +140,16 @@ impl StepPlan {
     /// Where a rank's standard error goes.
     pub fn errors_in(directory: &Path, rank: Rank) -> PathBuf {
         directory.join(format!("rank_{rank}.err"))
+    }
+
+    /// Where the labelled standard output of all ranks goes that one command started.
+    pub fn all_output_in(directory: &Path) -> PathBuf {
+        directory.join("ranks.out")
+    }
+
+    /// The same for standard error; the launcher's own words are there too.
+    pub fn all_errors_in(directory: &Path) -> PathBuf {
+        directory.join("ranks.err")
     }
 
     /// Writes the plan into the generation's directory.

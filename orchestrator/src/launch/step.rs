@@ -1,18 +1,19 @@
 //! The step supervisor: `holdfast step PLAN`.
 //!
-//! It is the parent of the ranks, so that they and their exit statuses survive an orchestrator that is killed. It starts
+//! It is the parent of the ranks, or of the one command that starts them all ([`command`]), so that they and their exit statuses survive an orchestrator that is killed. It starts
 //! every process of the plan in a process group of its own, appends a line to `steps.jsonl` for whatever happens, and
 //! ends with the last process. SIGTERM makes it kill them all. A lock file says that it lives: unlike a process number,
 //! a lock cannot come to belong to somebody else.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use holdfast_core::ids::Rank;
 use rustix::fs::{FlockOperation, flock};
@@ -21,9 +22,13 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatu
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::plan::{StepEvent, StepPlan, StepProcess};
+use super::command::{self, Watched};
+use super::plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 use super::{LaunchError, plan};
 use crate::relaunch::RankEnd;
+
+/// How often it is looked what a launcher says, and whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The children that have not been waited for; their numbers cannot belong to anybody else as long as they are here.
 #[derive(Debug, Default)]
@@ -58,6 +63,10 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     let children = Arc::new(Mutex::new(Children::default()));
     watch_signals(&children)?;
     tell(&StepEvent::Supervisor { pid: std::process::id() })?;
+    if let Some(launcher) = &plan.launcher {
+        supervise_command(&plan, launcher, directory, &children, &mut tell)?;
+        return tell(&StepEvent::Done);
+    }
     for process in &plan.processes {
         let mut held = lock(&children);
         if held.ending {
@@ -91,6 +100,44 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
         }
     }
     tell(&StepEvent::Done)
+}
+
+/// Runs the command that starts all ranks to its end.
+fn supervise_command(
+    plan: &StepPlan,
+    launcher: &LauncherCommand,
+    directory: &Path,
+    children: &Arc<Mutex<Children>>,
+    tell: &mut impl FnMut(&StepEvent) -> Result<(), LaunchError>,
+) -> Result<(), LaunchError> {
+    let first = launcher.ranks.keys().next().copied().unwrap_or(Rank(0));
+    let mut held = lock(children);
+    if held.ending {
+        return Ok(());
+    }
+    let started = command::start(plan, launcher, directory);
+    if let Ok(pid) = &started {
+        held.by_pid.insert(i32::try_from(*pid).unwrap_or(i32::MAX), first);
+    }
+    drop(held);
+    if let Err(error) = started {
+        return tell(&StepEvent::Refused { rank: first, reason: error.to_string() });
+    }
+    let mut watched = Watched::new(launcher);
+    loop {
+        let mut held = lock(children);
+        let ended = match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => held.by_pid.remove(&pid.as_raw_nonzero().get()).map(|_| end_of(status)),
+            Ok(None) => None,
+            Err(_) => Some(RankEnd::Unknown),
+        };
+        drop(held);
+        match ended {
+            Some(end) => return watched.finish(directory, end).iter().try_for_each(tell),
+            None => watched.look(directory).iter().try_for_each(&mut *tell)?,
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// Starts one process; the child is waited for by number, not through the handle.
@@ -167,6 +214,17 @@ pub fn is_supervised(directory: &Path) -> bool {
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 
+/// What a launcher command gets as standard input: what the orchestrator was given, unless that is a terminal, which a
+/// process in the background must not read. A file begins anew with every generation; from a pipe each takes what is left.
+fn standard_input() -> Stdio {
+    let own = io::stdin();
+    match File::open("/proc/self/fd/0").and_then(|file| Ok((file.metadata()?.file_type(), file))) {
+        Ok((kind, file)) if kind.is_file() => Stdio::from(file),
+        Ok((kind, _)) if kind.is_fifo() && !own.is_terminal() => Stdio::inherit(),
+        _ => Stdio::null(),
+    }
+}
+
 /// Starts the supervisor of the plan in `directory`, detached from us: it outlives the orchestrator.
 ///
 /// # Errors
@@ -177,7 +235,7 @@ pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, La
     Command::new(program)
         .arg("step")
         .arg(StepPlan::path_in(directory))
-        .stdin(Stdio::null())
+        .stdin(standard_input())
         .stdout(Stdio::null())
         .stderr(log.map_err(LaunchError::file("open", log_path))?)
         .process_group(0)

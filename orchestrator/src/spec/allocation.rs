@@ -31,11 +31,14 @@ pub enum Manager {
     Auto,
     /// This machine: virtual nodes, each an agent process with directories of its own.
     Local,
+    /// The nodes of the Slurm job that we run in.
+    Slurm,
 }
 
 impl Choice for Manager {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("auto", Manager::Auto), ("local", Manager::Local)];
-    const LATER: &'static [&'static str] = &["slurm", "pbs", "lsf", "flux", "ssh"];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("auto", Manager::Auto), ("local", Manager::Local), ("slurm", Manager::Slurm)];
+    const LATER: &'static [&'static str] = &["pbs", "lsf", "flux", "ssh"];
 }
 
 impl Manager {
@@ -45,20 +48,19 @@ impl Manager {
     /// The name of the resource manager whose allocation this is, if this version cannot use it: taking its head node
     /// for the whole machine would run the job in the wrong place.
     pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> Result<Manager, &'static str> {
-        const MARKS: [(&str, &str); 5] = [
-            ("SLURM_JOB_ID", "slurm"),
-            ("SLURM_JOBID", "slurm"),
-            ("PBS_JOBID", "pbs"),
-            ("LSB_JOBID", "lsf"),
-            ("FLUX_JOB_ID", "flux"),
+        const MARKS: [(&str, Result<Manager, &str>); 5] = [
+            ("SLURM_JOB_ID", Ok(Manager::Slurm)),
+            ("SLURM_JOBID", Ok(Manager::Slurm)),
+            ("PBS_JOBID", Err("pbs")),
+            ("LSB_JOBID", Err("lsf")),
+            ("FLUX_JOB_ID", Err("flux")),
         ];
+        let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         match self {
-            Manager::Local => Ok(Manager::Local),
-            Manager::Auto => match MARKS.iter().find(|(name, _)| variable(name).is_some_and(|value| !value.is_empty()))
-            {
-                Some((_, manager)) => Err(manager),
-                None => Ok(Manager::Local),
-            },
+            Manager::Auto => {
+                MARKS.iter().find(|(name, _)| is_set(name)).map_or(Ok(Manager::Local), |(_, manager)| *manager)
+            }
+            Manager::Local | Manager::Slurm => Ok(self),
         }
     }
 }
@@ -147,6 +149,14 @@ impl Written {
         let chaos = section.sections("chaos").unwrap_or_default().into_iter().filter_map(read_chaos).collect();
         section.finish();
         Written { manager, nodes, time_limit, chaos }
+    }
+
+    /// Slurm has decided how many nodes there are, where we already stand in its allocation.
+    pub(super) fn within(self, allocated: Option<u32>) -> Self {
+        match self.manager {
+            Manager::Auto | Manager::Slurm => Written { nodes: allocated.or(self.nodes), ..self },
+            Manager::Local => self,
+        }
     }
 
     /// With the number of nodes that was written, or that the runs need.

@@ -139,7 +139,7 @@ impl JobSpec {
 
     fn from_document(root: &Node, surroundings: &Surroundings) -> Result<JobSpec, Vec<Diagnostic>> {
         let reader = Reader::new(surroundings.above.clone(), surroundings.below.clone());
-        let mut spec = read_job(&reader, root);
+        let mut spec = read_job(&reader, root, surroundings.allocated_nodes);
         validation::check(&spec, &reader);
         let (mistakes, settings) = reader.finish();
         spec.settings = settings;
@@ -147,12 +147,12 @@ impl JobSpec {
     }
 }
 
-fn read_job(reader: &Reader, root: &Node) -> JobSpec {
+fn read_job(reader: &Reader, root: &Node, allocated_nodes: Option<u32>) -> JobSpec {
     let mut section = reader.root(root);
     section.choice("kind", Kind::Job);
     let job = section.value("job", &TEXT, "job".to_owned());
     let prefix = PathBuf::from(section.value("prefix", &TEXT, ".".to_owned()));
-    let written = allocation::Written::read(section.section("allocation"));
+    let written = allocation::Written::read(section.section("allocation")).within(allocated_nodes);
     let before = SiteCommand::read_list(&mut section, "before");
     let steps = read_steps(&mut section, &job, &prefix, written.nodes);
     let after = SiteCommand::read_list(&mut section, "after");

@@ -20,6 +20,8 @@ pub struct Run {
     pub ranks_per_node: u32,
     /// Ranks altogether.
     pub ranks: u32,
+    /// Options that are handed to the launcher as they stand.
+    pub launcher_options: Vec<String>,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Variables added to the environment of every rank.
@@ -33,13 +35,16 @@ pub struct Run {
 pub enum Launcher {
     /// What belongs to the resource manager.
     Auto,
-    /// Each agent starts the ranks of its node.
+    /// Each rank is a process of this machine.
     Local,
+    /// One Slurm step.
+    Srun,
 }
 
 impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("auto", Launcher::Auto), ("local", Launcher::Local)];
-    const LATER: &'static [&'static str] = &["srun", "mpirun", "flux", "prun", "torchrun"];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun)];
+    const LATER: &'static [&'static str] = &["mpirun", "flux", "prun", "torchrun"];
 }
 
 impl Run {
@@ -50,6 +55,7 @@ impl Run {
 
     pub(super) fn read(mut section: Section<'_>, allocation_nodes: Option<u32>) -> Self {
         let launcher = section.choice("launcher", Launcher::Auto);
+        let launcher_options = section.words("launcher_options").unwrap_or_default();
         let nodes = section.optional_number("nodes", 1..=MAX_NODES).map(|number| number as u32);
         let per_node = section.optional_number("ranks_per_node", 1..=MAX_RANKS).map(|number| number as u32);
         let ranks = section.optional_number("ranks", 1..=MAX_RANKS).map(|number| number as u32);
@@ -88,7 +94,8 @@ impl Run {
             reader.mistake(&ranks_key, message, "lower `nodes` or `ranks_per_node`");
         }
         let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-        Run { launcher, nodes, ranks_per_node, ranks, command: command.unwrap_or_default(), env, directory }
+        let command = command.unwrap_or_default();
+        Run { launcher, nodes, ranks_per_node, ranks, launcher_options, command, env, directory }
     }
 }
 

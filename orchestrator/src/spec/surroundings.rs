@@ -4,6 +4,7 @@
 //! below the spec becomes the text of its key, so that a value has one meaning and one check wherever it comes from, and
 //! `holdfast check --explain` can name its place.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::params::conf::{self, ConfError, Entry, FileOwner};
@@ -18,6 +19,9 @@ use super::{JobSpec, Step};
 /// The site's file: what SCR calls the system configuration file.
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
 
+/// The number of nodes of a Slurm allocation, in its environment: the name, and the older name.
+const SLURM_NODES: [&str; 2] = ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"];
+
 /// Everything outside of the spec that decides settings.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
@@ -25,6 +29,8 @@ pub struct Surroundings {
     pub(super) below: Overrides,
     sources: Sources,
     warnings: Vec<String>,
+    /// The nodes of the Slurm allocation that this process stands in.
+    pub(super) allocated_nodes: Option<u32>,
 }
 
 /// Why the surroundings cannot be used.
@@ -57,6 +63,8 @@ impl Surroundings {
         variables: impl IntoIterator<Item = (String, String)>,
         system_file: &Path,
     ) -> Result<Self, SurroundingsError> {
+        let variables: BTreeMap<String, String> = variables.into_iter().collect();
+        let allocated_nodes = SLURM_NODES.iter().find_map(|name| variables.get(*name)?.parse().ok());
         let mut sources = Sources::new(variables);
         if let Some(path) = sources.user_file().map(str::to_owned) {
             sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
@@ -64,7 +72,7 @@ impl Surroundings {
         if system_file.exists() {
             sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
         }
-        Surroundings::of(sources)
+        Ok(Surroundings { allocated_nodes, ..Surroundings::of(sources)? })
     }
 
     fn of(sources: Sources) -> Result<Self, SurroundingsError> {

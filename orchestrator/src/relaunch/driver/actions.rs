@@ -17,8 +17,7 @@ use super::{Driver, settings, site, state};
 use crate::drain::{self, DrainOrder, DrainReport};
 use crate::events::Entry;
 use crate::fleet::fan_out;
-use crate::launch::local::LocalLauncher;
-use crate::launch::{LaunchError, LaunchRequest, Launcher, step};
+use crate::launch::{LaunchError, LaunchRequest, step};
 use crate::relaunch::{Action, Event, LogEvent, Placement};
 
 /// The word of the halt files is waited for so long; a launch should not wait for a slow node.
@@ -158,7 +157,7 @@ impl Driver {
         let directory = state::generation_directory(&parts.prefix, generation);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
-        let plan = LocalLauncher.plan(LaunchRequest {
+        let plan = parts.launcher.plan(LaunchRequest {
             job_id: parts.allocation.job_id(),
             generation,
             placement,
@@ -270,6 +269,7 @@ impl Driver {
             job_id: self.parts.allocation.job_id().to_owned(),
             prefix: self.parts.prefix.clone(),
             directory: self.parts.working_directory.clone(),
+            allocation: Arc::clone(&self.parts.allocation),
         }
     }
 }

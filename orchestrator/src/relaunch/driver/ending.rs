@@ -22,6 +22,8 @@ impl Driver {
             drain.abort();
         }
         self.stop_step().await;
+        // None that is being started comes up later; those that are killed below were noted before they were up.
+        self.starting.shutdown().await;
         let agents = self.reachable(to);
         let client = self.parts.client.clone();
         let (remove, allocation) = (!self.keeps_data(), Arc::clone(&self.parts.allocation));
@@ -39,14 +41,9 @@ impl Driver {
             }
         });
         stops.await;
-        let all: Vec<NodeName> = allocation.nodes().to_vec();
-        let pids: Vec<u32> = self.parts.state.running.values().map(|record| record.pid).collect();
-        let ended = tokio::task::spawn_blocking(move || {
-            for pid in pids {
-                crate::allocation::process::wait_gone(pid, STOP_WITHIN);
-            }
-            all.iter().for_each(|node| allocation.kill_agent(node));
-        });
+        let known: Vec<(NodeName, u32)> =
+            self.parts.state.running.iter().map(|(node, record)| (node.clone(), record.pid)).collect();
+        let ended = tokio::task::spawn_blocking(move || allocation.see_off(&known, STOP_WITHIN));
         let _ = ended.await;
         self.parts.state.running.clear();
     }
@@ -87,7 +84,7 @@ impl Driver {
             None => Stage::Finished { exit_code: crate::exit::INTERNAL, message: "the loop broke off".to_owned() },
         };
         if self.keeps_data() {
-            let place = self.parts.state.allocation.roots.display().to_string();
+            let place = self.parts.state.allocation.place();
             let prefix = self.parts.prefix.display().to_string();
             self.remark(format!(
                 "what could not be drained is kept in {place}; `holdfast drain --prefix {prefix}` tries again"

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`start`] | from a spec to a running loop: preflight, lock, take-over; and from its end to the report |
+//! | `preflight` | what can be known to be wrong before anything is started |
 //! | [`state`] | `job.json` and the lock |
 //! | [`settings`] | the spec in the terms of the loop and the agents |
 //! | `agents` | starting, adopting, polling and losing agents |
@@ -18,6 +19,7 @@ mod actions;
 mod agents;
 mod ending;
 mod news;
+mod preflight;
 pub mod running_step;
 pub mod settings;
 pub mod site;
@@ -33,24 +35,24 @@ use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::allocation::Allocation;
 use crate::drain::DrainReport;
 use crate::events::{Entry, Journal, OwnEvent, Screen, View};
 use crate::fleet::{AgentClient, AgentTemplate, Clock, PollNews, Roster};
+use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
-use agents::AgentHandle;
+use agents::{Adopted, AgentHandle};
 use news::Effect;
 use running_step::{RunningStep, StepNews};
 use state::JobState;
 
+pub use preflight::PreflightError;
 pub use start::{RunError, RunOptions, plan_text, run};
 
-/// So many agents are being started at a time.
-const STARTS_AT_ONCE: usize = 32;
 /// How often the resource manager and the rehearsed failures are asked.
 const LOOK_AROUND_EVERY: Duration = Duration::from_millis(100);
 /// Batches of lines that wait to be shown; an application that prints faster waits in its files.
@@ -64,6 +66,7 @@ struct Parts {
     program: PathBuf,
     working_directory: PathBuf,
     allocation: Arc<dyn Allocation>,
+    launcher: Box<dyn Launcher>,
     client: AgentClient,
     template: AgentTemplate,
     settings: Settings,
@@ -79,10 +82,12 @@ struct Driver {
     parts: Parts,
     roster: Roster,
     agents: BTreeMap<NodeName, AgentHandle>,
-    /// Agents of an earlier orchestrator that have not been tried.
-    adoptable: BTreeSet<NodeName>,
+    /// Agents of an earlier orchestrator that the machine has not been told of.
+    adopted: BTreeMap<NodeName, Adopted>,
     starts: u64,
     start_permits: Arc<Semaphore>,
+    /// Agents that are being started.
+    starting: JoinSet<()>,
     running: Option<RunningStep>,
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
@@ -130,9 +135,10 @@ impl Driver {
         let driver = Driver {
             roster: Roster::default(),
             agents: BTreeMap::new(),
-            adoptable: parts.state.running.keys().cloned().collect(),
+            adopted: BTreeMap::new(),
             starts: 0,
-            start_permits: Arc::new(Semaphore::new(STARTS_AT_ONCE)),
+            start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
+            starting: JoinSet::new(),
             running: None,
             drain: None,
             drained: None,
@@ -158,9 +164,10 @@ impl Driver {
         }
         let mut around = tokio::time::interval(LOOK_AROUND_EVERY);
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.adopt_agents().await;
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
-        self.adopt_agents();
+        self.tell_adopted().await;
         while self.outcome.is_none() {
             self.show();
             let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));

@@ -78,7 +78,7 @@ impl Driver {
     }
 
     /// What is wrong with a node according to its own report.
-    fn fault_of(&self, health: &Health) -> Option<String> {
+    pub(super) fn fault_of(&self, health: &Health) -> Option<String> {
         let directory = health
             .directories
             .iter()

@@ -1,6 +1,7 @@
 //! Commands of the user and of the site: `before:`, `after:` and the health test. On virtual nodes they run on this
 //! machine and learn the node's name from the environment.
 
+use std::fmt;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::ids::NodeName;
 use holdfast_wire::environment;
 
+use crate::allocation::Allocation;
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::fan_out;
 use crate::launch::program;
@@ -23,7 +25,7 @@ const TEST_WITHIN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Where and for which job a command runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Surroundings {
     /// The job id.
     pub job_id: String,
@@ -31,6 +33,21 @@ pub struct Surroundings {
     pub prefix: PathBuf,
     /// The working directory.
     pub directory: PathBuf,
+    /// Knows the way to the nodes.
+    pub allocation: Arc<dyn Allocation>,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Surroundings { job_id, prefix, directory, allocation } = self;
+        let manager = allocation.manager();
+        f.debug_struct("Surroundings")
+            .field("job_id", job_id)
+            .field("prefix", prefix)
+            .field("directory", directory)
+            .field("manager", &manager)
+            .finish()
+    }
 }
 
 /// Runs one command on one node: what went wrong, if anything.
@@ -56,7 +73,11 @@ fn run_here(
     ended: &Ended,
 ) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
-    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    if command.is_empty() {
+        return Ok(());
+    }
+    let words: Vec<String> = surroundings.allocation.reach(node).into_iter().chain(command.to_vec()).collect();
+    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let program = program::find(program, &surroundings.directory, std::env::var_os("PATH").as_deref())
         .map_err(|error| error.to_string())?;
     // A file, not a pipe: a command that prints without end costs disk, not memory, and its children keep nobody waiting.
@@ -172,9 +193,13 @@ pub fn working_directory(of_run: Option<&Path>) -> std::io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation::local::Local;
 
     fn surroundings() -> Surroundings {
-        Surroundings { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into() }
+        let roots = std::env::temp_dir();
+        let allocation = Local::over_roots("17".into(), "user1".into(), Vec::new(), roots.clone(), roots).unwrap();
+        let allocation = Arc::new(allocation);
+        Surroundings { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into(), allocation }
     }
 
     #[tokio::test]

@@ -12,9 +12,11 @@ use holdfast_core::durable::{self, DurableError};
 use holdfast_core::prefix::Prefix;
 use holdfast_wire::trust::{self, TrustError};
 
+use super::preflight::{PreflightError, Prepared, preflight};
 use super::state::{JobLock, JobState, Stage, StateError};
 use super::{Driver, Parts, settings, site, state};
 use crate::allocation::local::Local;
+use crate::allocation::slurm::Slurm;
 use crate::allocation::{Allocation, AllocationError};
 use crate::drain::standalone::{self, StandaloneError};
 use crate::events::report::GenerationReport;
@@ -22,10 +24,10 @@ use crate::events::{Entry, Journal, OwnEvent, RunReport, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError};
-use crate::launch::{LaunchError, program};
+use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::{DrainResult, Machine, Outcome};
-use crate::spec::{JobSpec, Step, virtual_node};
+use crate::spec::{JobSpec, Manager, Step, virtual_node};
 
 /// What `holdfast run` is to do.
 #[derive(Clone, Debug)]
@@ -68,6 +70,9 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Something is missing here.
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
     /// The allocation is too small.
     #[error("the allocation has {have} nodes, and `run.nodes` asks for {needed}")]
     TooFewNodes {
@@ -95,9 +100,10 @@ impl RunError {
                 LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. },
             )
             | RunError::TooFewNodes { .. }
-            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. }) => {
-                exit::CONFIGURATION
-            }
+            | RunError::Allocation(
+                AllocationError::UnknownManager { .. } | AllocationError::Name { .. } | AllocationError::Outside { .. },
+            ) => exit::CONFIGURATION,
+            RunError::Preflight(PreflightError::Launcher { .. }) => exit::CONFIGURATION,
             RunError::Undrained(_) => exit::DAMAGED_DATA,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
@@ -105,34 +111,9 @@ impl RunError {
         }
     }
 
-    fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+    pub(super) fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| RunError::Io { action, source }
     }
-}
-
-/// What preflight found.
-struct Prepared {
-    program: PathBuf,
-    working_directory: PathBuf,
-}
-
-/// Everything that can be known to be wrong before anything is started.
-fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
-    let variable = |name: &str| env::var(name).ok();
-    spec.allocation.manager.resolve(variable).map_err(|manager| AllocationError::UnknownManager { manager })?;
-    let working_directory =
-        site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
-    if !working_directory.is_dir() {
-        return Err(LaunchError::NoDirectory { path: working_directory }.into());
-    }
-    let name = step.run.command.first().map(String::as_str).unwrap_or_default();
-    let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-    let program = program::find(name, &working_directory, path.as_deref())?;
-    let (have, needed) = (spec.allocation.nodes, step.run.nodes);
-    if have < needed {
-        return Err(RunError::TooFewNodes { have: have as usize, needed });
-    }
-    Ok(Prepared { program, working_directory })
 }
 
 /// What would be started where: `holdfast run --dry-run`. Changes nothing.
@@ -142,7 +123,7 @@ fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
 pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
     let mut text = String::new();
     for step in &spec.steps {
-        let Prepared { program, working_directory } = preflight(spec, step)?;
+        let Prepared { program, working_directory, .. } = preflight(spec, step)?;
         let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
         let prefix = here.join(&step.prefix);
         // Writing to a string cannot fail.
@@ -252,12 +233,21 @@ async fn run_step(
     let mut journal = Journal::open(&state::directory(&prefix)).map_err(RunError::io("open the event log"))?;
     let screen = Screen::new(options.style);
     let (allocation, state) = match previous {
-        Some(state) => (Arc::new(Local::reopen(state.allocation.clone(), chaos, logs)?), state),
-        None => begin(spec, step, &prefix, chaos, logs, &mut journal, &screen).await?,
+        Some(state) => (state.allocation.reopen(chaos, logs).await?, state),
+        None => {
+            let allocation = allocate(spec, prepared.manager, chaos, logs).await?;
+            let state = begin(spec, step, &prefix, &allocation, &mut journal, &screen).await?;
+            (allocation, state)
+        }
     };
+    let (have, needed) = (allocation.nodes().len(), step.run.nodes);
+    if have < needed as usize {
+        return Err(RunError::TooFewNodes { have, needed });
+    }
     let started = state.snapshot.as_ref().map_or_else(unix_now, crate::relaunch::Snapshot::started);
     let end = allocation.end().map(settings::epoch);
-    let config = settings::config(spec, step, allocation.nodes(), started, end);
+    let mut config = settings::config(spec, step, allocation.nodes(), started, end);
+    config.own_node = allocation.own_node();
     let machine = match &state.snapshot {
         Some(snapshot) => Machine::restore(config, snapshot.clone())?,
         None => Machine::new(config),
@@ -272,6 +262,7 @@ async fn run_step(
         program: prepared.program,
         working_directory: prepared.working_directory,
         allocation,
+        launcher: prepared.launcher,
         machine,
         state,
         journal,
@@ -298,51 +289,62 @@ async fn finish_earlier(prefix: &Path, state: Option<JobState>, style: ScreenSty
     }
 }
 
-/// A job begins: its nodes, its certificate, its state on disk; then the commands of `before:`.
+/// The nodes of a job that begins.
+async fn allocate(
+    spec: &JobSpec,
+    manager: Manager,
+    chaos: Vec<crate::spec::Chaos>,
+    logs: PathBuf,
+) -> Result<Arc<dyn Allocation>, RunError> {
+    if manager == Manager::Slurm {
+        return Ok(Arc::new(Slurm::of_environment(logs).await?));
+    }
+    let nodes: Vec<_> = (0..spec.allocation.nodes).map(virtual_node).collect();
+    let end = spec.allocation.time_limit.map(|limit| SystemTime::now() + limit);
+    Ok(Arc::new(Local::create(new_job_id(), user_name(), nodes, end, chaos, logs)?))
+}
+
+/// A job begins: its certificate, its state on disk; then the commands of `before:`.
 async fn begin(
     spec: &JobSpec,
     step: &Step,
     prefix: &Path,
-    chaos: Vec<crate::spec::Chaos>,
-    logs: PathBuf,
+    allocation: &Arc<dyn Allocation>,
     journal: &mut Journal,
     screen: &Screen,
-) -> Result<(Arc<Local>, JobState), RunError> {
+) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
-    let nodes: Vec<_> = (0..spec.allocation.nodes).map(virtual_node).collect();
-    let end = spec.allocation.time_limit.map(|limit| SystemTime::now() + limit);
-    let local = Arc::new(Local::create(new_job_id(), user_name(), nodes.clone(), end, chaos, logs)?);
     // From here on there is something to give back.
-    let made = begin_state(spec, step, prefix, &local);
-    let state = match made {
-        Ok(state) => state,
-        Err(error) => {
-            let _ = local.release();
-            return Err(error);
-        }
-    };
+    let state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
+        let _ = allocation.release();
+    })?;
     let mut tell = |entry: Entry| {
         journal.write(&entry);
         screen.event(&entry);
     };
     tell(Entry::Own(OwnEvent::JobStarted {
         job: spec.job.clone(),
-        job_id: local.job_id().to_owned(),
-        nodes: nodes.clone(),
+        job_id: allocation.job_id().to_owned(),
+        nodes: allocation.nodes().to_vec(),
         prefix: prefix.to_owned(),
     }));
     let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
-    let surroundings = site::Surroundings { job_id: local.job_id().to_owned(), prefix: prefix.to_owned(), directory };
-    if let Err(failure) = site::run_all(&spec.before, &nodes, &surroundings, tell).await {
-        let _ = local.release();
+    let surroundings = site::Surroundings {
+        job_id: allocation.job_id().to_owned(),
+        prefix: prefix.to_owned(),
+        directory,
+        allocation: Arc::clone(allocation),
+    };
+    if let Err(failure) = site::run_all(&spec.before, allocation.nodes(), &surroundings, tell).await {
+        let _ = allocation.release();
         return Err(RunError::Before(failure));
     }
-    Ok((local, state))
+    Ok(state)
 }
 
-fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, local: &Local) -> Result<JobState, RunError> {
-    let template = AgentTemplate::new(&spec.job, &step.checkpoint, local, trust::generate()?);
-    let mut state = JobState::new(spec.job.clone(), local.record().clone(), template);
+fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allocation) -> Result<JobState, RunError> {
+    let template = AgentTemplate::new(&spec.job, &step.checkpoint, allocation, trust::generate()?);
+    let mut state = JobState::new(spec.job.clone(), allocation.record(), template);
     state.crc = step.checkpoint.crc.on_flush;
     state.copy_bytes = settings::COPY_BYTES;
     state.write(prefix)?;

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::local::LocalRecord;
+use crate::allocation::AllocationRecord;
 use crate::fleet::AgentTemplate;
 use crate::relaunch::Snapshot;
 
@@ -37,7 +37,7 @@ pub struct JobState {
     /// How far it is.
     pub stage: Stage,
     /// The nodes.
-    pub allocation: LocalRecord,
+    pub allocation: AllocationRecord,
     /// What agents are told; certificate and token.
     pub agents: AgentTemplate,
     /// The agents that were there last.
@@ -162,7 +162,7 @@ pub fn generation_directory(prefix: &Path, generation: Generation) -> PathBuf {
 
 impl JobState {
     /// The state of a job that begins.
-    pub fn new(job: String, allocation: LocalRecord, agents: AgentTemplate) -> Self {
+    pub fn new(job: String, allocation: AllocationRecord, agents: AgentTemplate) -> Self {
         JobState {
             version: VERSION,
             job,
@@ -218,10 +218,7 @@ impl JobState {
 
     /// True if the nodes of this job are still there: what an orchestrator that comes later can take over.
     pub fn has_nodes(&self) -> bool {
-        match &self.allocation.workspace {
-            Some(workspace) => workspace.is_dir(),
-            None => self.allocation.roots.is_dir(),
-        }
+        self.allocation.is_there()
     }
 }
 
@@ -268,17 +265,18 @@ impl JobLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation::local::LocalRecord;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn state() -> JobState {
-        let allocation = LocalRecord {
+        let allocation = AllocationRecord::Local(LocalRecord {
             job_id: "17".to_owned(),
             user: "user1".to_owned(),
             nodes: vec!["node0".into()],
             workspace: None,
             roots: "/nowhere".into(),
             end: None,
-        };
+        });
         let agents = AgentTemplate {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),

@@ -1,0 +1,313 @@
+//! Agents on many nodes by one step, and on one node again.
+//!
+//! Who wants an agent asks for one; questions that come together become one `srun`. Its standard input goes to all tasks,
+//! so that one start message serves all: each agent finds out by itself where it is. What the agents say comes back on
+//! its standard output, in any order, each with its node's name.
+//!
+//! The step survives the loss of nodes (`--no-kill`) and this process: it is in a process group of its own, and nobody
+//! reads from it once all agents are up.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use holdfast_core::hostlist;
+use holdfast_core::ids::NodeName;
+use holdfast_wire::run::{AgentReady, AgentStart, Identity};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::environment;
+use crate::allocation::AgentStartError;
+use crate::fleet::AgentTemplate;
+
+/// Questions that come within this time of each other become one step.
+const TOGETHER: Duration = Duration::from_millis(5);
+/// But no question waits longer.
+const AT_MOST: Duration = Duration::from_millis(50);
+/// An agent's first line is short; what is longer is not an agent.
+const LONGEST_LINE: u64 = 64 << 10;
+/// Read of a log's end, to say why something failed.
+const LOG_TAIL: u64 = 4 << 10;
+
+/// How long an agent may take to come up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) within: Duration,
+    /// It waits for other nodes' first agents.
+    pub(super) first: bool,
+}
+
+type Answer = oneshot::Sender<Result<AgentReady, AgentStartError>>;
+
+#[derive(Debug)]
+struct Question {
+    node: NodeName,
+    start: AgentStart,
+    patience: Patience,
+    answer: Answer,
+}
+
+/// The steps that hold the agents.
+#[derive(Debug)]
+pub(super) struct AgentSteps {
+    questions: mpsc::UnboundedSender<Question>,
+    running: Arc<AtomicUsize>,
+    give_up: watch::Sender<bool>,
+    logs: PathBuf,
+}
+
+/// What every step's task needs.
+#[derive(Clone, Debug)]
+struct Workshop {
+    program: PathBuf,
+    logs: PathBuf,
+    running: Arc<AtomicUsize>,
+    give_up: watch::Receiver<bool>,
+}
+
+impl AgentSteps {
+    /// No step yet. Agents are `program agent`; their logs, and those of the steps, go to `logs`.
+    pub(super) fn start(program: PathBuf, logs: PathBuf) -> Self {
+        let (questions, ear) = mpsc::unbounded_channel();
+        let (give_up, gives_up) = watch::channel(false);
+        let running = Arc::new(AtomicUsize::new(0));
+        let workshop = Workshop { program, logs: logs.clone(), running: Arc::clone(&running), give_up: gives_up };
+        tokio::spawn(gather(ear, workshop));
+        AgentSteps { questions, running, give_up, logs }
+    }
+
+    /// Starts an agent on a node and waits until it is up.
+    pub(super) async fn agent(
+        &self,
+        node: NodeName,
+        template: &AgentTemplate,
+        patience: Patience,
+    ) -> Result<AgentReady, AgentStartError> {
+        let (answer, answered) = oneshot::channel();
+        let log = self.logs.join(format!("{node}.log"));
+        let question = Question { node: node.clone(), start: template.for_any_node(Identity::Slurm), patience, answer };
+        let ended = || AgentStartError::NotReady { node, problem: "was not started: we are ending".to_owned(), log };
+        if self.questions.send(question).is_err() {
+            return Err(ended());
+        }
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// True while any `srun` of ours has tasks.
+    pub(super) fn are_running(&self) -> bool {
+        self.running.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits for no step any more: the `srun` processes are killed. What agents are still there end by themselves.
+    pub(super) fn give_up(&self) {
+        self.give_up.send_replace(true);
+    }
+}
+
+/// Makes steps of the questions.
+async fn gather(mut ear: mpsc::UnboundedReceiver<Question>, workshop: Workshop) {
+    let mut number = 0_u32;
+    while let Some(question) = ear.recv().await {
+        let mut together = vec![question];
+        let until = Instant::now() + AT_MOST;
+        loop {
+            let wait = TOGETHER.min(until.saturating_duration_since(Instant::now()));
+            match tokio::time::timeout(wait, ear.recv()).await {
+                Ok(Some(question)) => together.push(question),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        // Agents that are started for the first time come up together; one that is missed elsewhere must not wait for them.
+        let (first, again): (Vec<_>, Vec<_>) = together.into_iter().partition(|question| question.patience.first);
+        for questions in std::iter::once(first).chain(again.into_iter().map(|question| vec![question])) {
+            if !questions.is_empty() {
+                number += 1;
+                tokio::spawn(step(questions, workshop.clone(), number));
+            }
+        }
+    }
+}
+
+/// One step, from its start to its end.
+async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
+    let log = workshop.logs.join(format!("srun-{}-{number}.log", std::process::id()));
+    let Some((start, within)) = questions.first().map(|first| (first.start.clone(), first.patience.within)) else {
+        return;
+    };
+    let mut waiting: BTreeMap<NodeName, Answer> =
+        questions.into_iter().map(|question| (question.node, question.answer)).collect();
+    let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
+    let (mut child, input, output) = match spawn(&workshop, &nodes, &log) {
+        Ok(spawned) => spawned,
+        Err(error) => {
+            let kind = error.kind();
+            for (node, answer) in waiting {
+                let source = io::Error::new(kind, error.to_string());
+                let _ =
+                    answer.send(Err(AgentStartError::Process { node, action: "run srun", source, log: log.clone() }));
+            }
+            return;
+        }
+    };
+    workshop.running.fetch_add(1, Ordering::AcqRel);
+    let talk = async {
+        tell(input, &start).await?;
+        hear(output, &mut waiting).await
+    };
+    let problem = tokio::select! {
+        heard = tokio::time::timeout(within, talk) => match heard {
+            Ok(Ok(())) if waiting.is_empty() => None,
+            Ok(Ok(())) => Some("ended without saying that it is up".to_owned()),
+            Ok(Err(error)) => Some(format!("broke off while it was started ({error})")),
+            Err(_) => Some(format!("did not come up within {} s", within.as_secs())),
+        },
+        _ = workshop.give_up.wait_for(|given_up| *given_up) => Some("was given up: we are ending".to_owned()),
+    };
+    let all_failed = waiting.len() == nodes.len();
+    if let Some(problem) = problem {
+        for (node, answer) in waiting {
+            let of_node = workshop.logs.join(format!("{node}.log"));
+            let (said, log) = match last_line(&log) {
+                Some(line) => (format!(": {line}"), log.clone()),
+                None => (last_line(&of_node).map(|line| format!(": {line}")).unwrap_or_default(), of_node),
+            };
+            let problem = format!("{problem}{said}");
+            let _ = answer.send(Err(AgentStartError::NotReady { node, problem, log }));
+        }
+    }
+    let given_up = async {
+        if !all_failed {
+            // Its sender lives as long as the allocation is used.
+            let _ = workshop.give_up.wait_for(|given_up| *given_up).await;
+        }
+    };
+    // A step with agents is waited for, however long; one without is of no use.
+    tokio::select! {
+        _ = child.wait() => {}
+        () = given_up => {
+            let _ = child.kill().await;
+        }
+    }
+    workshop.running.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// The words of the step.
+fn arguments(nodes: &[NodeName], logs: &Path) -> Vec<String> {
+    // In file names of srun a percent sign begins a pattern.
+    let logs = logs.to_string_lossy().replace('%', "%%");
+    let mut words: Vec<String> = [
+        // Beside the application, on the processors and the memory that it has.
+        "--overlap",
+        "--mem=0",
+        // The loss of a node, or of an agent, is not the end of the others.
+        "--no-kill",
+        "--kill-on-bad-exit=0",
+        "--wait=0",
+        "--mpi=none",
+        "--cpu-bind=none",
+        "--export=ALL",
+        "--open-mode=append",
+        "--job-name=holdfast-agents",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    words.push(format!("--nodes={}", nodes.len()));
+    words.push(format!("--ntasks={}", nodes.len()));
+    words.push("--ntasks-per-node=1".to_owned());
+    words.push(format!("--nodelist={}", hostlist::compress(nodes)));
+    words.push(format!("--error={logs}/%N.log"));
+    words
+}
+
+fn spawn(workshop: &Workshop, nodes: &[NodeName], log: &Path) -> io::Result<(Child, ChildStdin, ChildStdout)> {
+    let errors = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
+    let mut command = Command::new("srun");
+    command.args(arguments(nodes, &workshop.logs)).arg(&workshop.program).arg("agent");
+    for name in environment::leaves_out() {
+        command.env_remove(name);
+    }
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        // Its own process group: Ctrl-C on our terminal must reach us only.
+        .process_group(0)
+        .spawn()?;
+    match (child.stdin.take(), child.stdout.take()) {
+        (Some(input), Some(output)) => Ok((child, input, output)),
+        _ => Err(io::Error::other("it has no standard input or output")),
+    }
+}
+
+async fn tell(mut input: ChildStdin, start: &AgentStart) -> io::Result<()> {
+    let mut line = serde_json::to_vec(start)?;
+    line.push(b'\n');
+    input.write_all(&line).await
+}
+
+/// Takes in what the agents say, until all are up or nobody can say anything any more.
+async fn hear(output: ChildStdout, waiting: &mut BTreeMap<NodeName, Answer>) -> io::Result<()> {
+    let mut output = BufReader::new(output);
+    while !waiting.is_empty() {
+        let mut line = Vec::new();
+        if (&mut output).take(LONGEST_LINE).read_until(b'\n', &mut line).await? == 0 {
+            break;
+        }
+        let Ok(ready) = serde_json::from_slice::<AgentReady>(&line) else {
+            // A site's prologue or the user's shell may print something.
+            tracing::info!(line = %String::from_utf8_lossy(&line), "said by a step of agents");
+            continue;
+        };
+        let Some(answer) = waiting.remove(&ready.node) else { continue };
+        let (found, ours) = (ready.version, holdfast_wire::VERSION);
+        let verdict =
+            if found == ours { Ok(ready) } else { Err(AgentStartError::Version { node: ready.node, found, ours }) };
+        let _ = answer.send(verdict);
+    }
+    Ok(())
+}
+
+/// The last thing that was said in a log.
+fn last_line(log: &Path) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL))).ok()?;
+    let mut text = Vec::new();
+    file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_step_holds_one_agent_a_node_and_survives_their_loss() {
+        let nodes = ["n1", "n2", "n4"].map(NodeName::from);
+        let words = arguments(&nodes, Path::new("/pfs/100%/logs"));
+        for expected in ["--overlap", "--no-kill", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1"] {
+            assert!(words.iter().any(|word| word == expected), "{expected}: {words:?}");
+        }
+        assert!(words.contains(&"--nodelist=n[1-2,4]".to_owned()), "{words:?}");
+        assert!(words.contains(&"--error=/pfs/100%%/logs/%N.log".to_owned()), "{words:?}");
+    }
+
+    #[test]
+    fn the_last_thing_said_is_what_explains_a_failure() {
+        let base = tempfile::tempdir().unwrap();
+        let log = base.path().join("log");
+        assert_eq!(last_line(&log), None);
+        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\n\n").unwrap();
+        assert_eq!(last_line(&log).as_deref(), Some("srun: error: n3: task 2: Exited"));
+    }
+}

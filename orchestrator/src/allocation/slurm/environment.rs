@@ -1,0 +1,115 @@
+//! What a batch script or `salloc` tells us: variables, read once.
+
+use holdfast_core::hostlist;
+use holdfast_core::ids::NodeName;
+
+use crate::allocation::AllocationError;
+
+/// The variables of an allocation: today's name, and the one before.
+const JOB: [&str; 2] = ["SLURM_JOB_ID", "SLURM_JOBID"];
+const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+const USER: [&str; 3] = ["SLURM_JOB_USER", "USER", "LOGNAME"];
+/// The node that a batch script runs on; `salloc` may leave its shell elsewhere.
+const OWN_NODE: &str = "SLURMD_NODENAME";
+
+/// Variables by which a batch script's own options become defaults of every `srun` in it. The steps that we start say
+/// themselves what they are.
+const SHAPE: [&str; 22] = [
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_NNODES",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_DISTRIBUTION",
+    "SLURM_HOSTFILE",
+    "SLURM_EXCLUSIVE",
+    "SLURM_NO_KILL",
+    "SLURM_KILL_BAD_EXIT",
+    "SLURM_WAIT",
+    "SLURM_LABELIO",
+    "SLURM_UNBUFFEREDIO",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_STDERRMODE",
+    "SLURM_MULTI_PROG",
+    "SLURM_EXPORT_ENV",
+];
+
+/// The variables that no step of ours inherits.
+pub fn leaves_out() -> &'static [&'static str] {
+    &SHAPE
+}
+
+/// The job whose allocation this is, if it is one.
+pub fn job_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    first_of(&JOB, &variable)
+}
+
+/// An allocation as its environment describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Environment {
+    pub(super) job_id: String,
+    pub(super) user: String,
+    pub(super) nodes: Vec<NodeName>,
+    pub(super) own_node: Option<NodeName>,
+}
+
+impl Environment {
+    /// # Errors
+    /// [`AllocationError::Outside`], [`AllocationError::Nodes`].
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, AllocationError> {
+        let outside = |missing| AllocationError::Outside { manager: "slurm", missing };
+        let job_id = job_of_environment(&variable).ok_or(outside(JOB[0]))?;
+        let list = first_of(&NODES, &variable).ok_or(outside(NODES[0]))?;
+        let nodes = hostlist::expand(&list).map_err(|error| AllocationError::Nodes(error.to_string()))?;
+        let user = first_of(&USER, &variable).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+        let own_node = first_of(&[OWN_NODE], &variable).map(NodeName::new).filter(|own| nodes.contains(own));
+        Ok(Environment { job_id, user, nodes, own_node })
+    }
+}
+
+fn first_of(names: &[&str], variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Environment, AllocationError> {
+        Environment::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn a_batch_script_says_which_nodes_are_ours_and_on_which_it_runs() {
+        let batch = [
+            ("SLURM_JOB_ID", "17"),
+            ("SLURM_JOB_NODELIST", "n[1-2,4]"),
+            ("SLURM_JOB_USER", "user1"),
+            ("SLURMD_NODENAME", "n1"),
+        ];
+        let environment = read(&batch).unwrap();
+        assert_eq!(environment.job_id, "17");
+        assert_eq!(environment.user, "user1");
+        assert_eq!(environment.nodes, ["n1", "n2", "n4"].map(NodeName::from));
+        assert_eq!(environment.own_node, Some("n1".into()));
+    }
+
+    #[test]
+    fn a_shell_of_salloc_may_stand_on_no_node_of_the_allocation() {
+        let shell = [("SLURM_JOBID", "17"), ("SLURM_NODELIST", "n1"), ("SLURMD_NODENAME", "login3")];
+        assert_eq!(read(&shell).unwrap().own_node, None);
+    }
+
+    #[test]
+    fn outside_of_an_allocation_the_user_learns_how_to_get_one() {
+        let message = read(&[("SLURM_JOB_ID", "")]).unwrap_err().to_string();
+        assert!(message.contains("SLURM_JOB_ID") && message.contains("sbatch"), "{message}");
+        let bad = read(&[("SLURM_JOB_ID", "1"), ("SLURM_JOB_NODELIST", "n[1")]).unwrap_err();
+        assert!(matches!(bad, AllocationError::Nodes(_)));
+    }
+}

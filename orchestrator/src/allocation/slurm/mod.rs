@@ -1,0 +1,227 @@
+//! The Slurm manager: the nodes of the job that we run in.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `environment` | what a batch script or `salloc` tells us |
+//! | `query` | questions to Slurm's commands, each with a time limit |
+//! | `watch` | down nodes and the end of the allocation, looked at while we run |
+//! | `agents` | agents on many nodes by one step, and on one node again |
+//! | `reachable` | is there a machine behind an agent that went silent? |
+//!
+//! Slurm is asked seldom and waited for never: that a node is dead, its agent's silence says long before.
+
+mod agents;
+mod environment;
+mod query;
+mod reachable;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use holdfast_core::ids::NodeName;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike,
+};
+use crate::fleet::AgentTemplate;
+use agents::{AgentSteps, Patience};
+use environment::Environment;
+use reachable::Reach;
+use watch::Watch;
+
+pub use environment::{job_of_environment, leaves_out};
+
+/// An agent that is started for the first time: all nodes at once, on a busy machine.
+const FIRST_START: Duration = Duration::from_secs(60);
+/// An agent whose node is well.
+const RESTART: Duration = Duration::from_secs(10);
+/// An agent whose node still takes connections but went silent: frozen, and then Slurm cannot start anything there either.
+const RESTART_OF_SILENT: Duration = Duration::from_secs(3);
+/// While agents end, it is looked this often.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a second orchestrator has to know of a Slurm allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmRecord {
+    /// The job.
+    pub job_id: String,
+    /// The user.
+    pub user: String,
+    /// The nodes, in Slurm's order.
+    pub nodes: Vec<NodeName>,
+}
+
+/// The nodes of a Slurm job.
+#[derive(Debug)]
+pub struct Slurm {
+    record: SlurmRecord,
+    own_node: Option<NodeName>,
+    logs: PathBuf,
+    watch: Watch,
+    steps: AgentSteps,
+    /// Where agents listened last, of nodes that had one.
+    known: Mutex<BTreeMap<NodeName, Option<SocketAddr>>>,
+}
+
+impl Slurm {
+    /// The allocation that this process stands in. Logs of agents go to `logs`.
+    ///
+    /// # Errors
+    /// We do not stand in one, or Slurm's commands do not answer.
+    pub async fn of_environment(logs: PathBuf) -> Result<Self, AllocationError> {
+        let environment = Environment::read(|name| std::env::var(name).ok())?;
+        Slurm::with(environment, logs).await
+    }
+
+    /// The allocation of a job whose orchestrator died: we must stand in the same.
+    ///
+    /// # Errors
+    /// As [`Slurm::of_environment`], or this is another allocation.
+    pub async fn reopen(record: &SlurmRecord, logs: PathBuf) -> Result<Self, AllocationError> {
+        let here = job_of_environment(|name| std::env::var(name).ok());
+        if here.as_ref() != Some(&record.job_id) {
+            let job_id = record.job_id.clone();
+            return Err(AllocationError::Elsewhere { manager: "slurm", job_id, here });
+        }
+        let environment = Environment::read(|name| std::env::var(name).ok())?;
+        // The order of the nodes is what ranks were placed by.
+        Slurm::with(Environment { nodes: record.nodes.clone(), ..environment }, logs).await
+    }
+
+    async fn with(environment: Environment, logs: PathBuf) -> Result<Self, AllocationError> {
+        let Environment { job_id, user, nodes, own_node } = environment;
+        let failed = |source| {
+            let (path, remedy) = (logs.clone(), "check the prefix directory");
+            AllocationError::Directory { action: "make", path, source, remedy }
+        };
+        std::fs::create_dir_all(&logs).map_err(failed)?;
+        let program = std::env::current_exe().map_err(AllocationError::Program)?;
+        let watch = Watch::start(&job_id, &nodes).await?;
+        // The variable names who submitted; the directories belong to who runs.
+        let user = watch.user().unwrap_or(user);
+        let steps = AgentSteps::start(program, logs.clone());
+        let record = SlurmRecord { job_id, user, nodes };
+        Ok(Slurm { record, own_node, logs, watch, steps, known: Mutex::default() })
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Option<SocketAddr>>> {
+        // What the lock guards is whole after every statement, so a panic elsewhere does not make it wrong.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
+        if !self.record.nodes.contains(node) {
+            return Err(AgentStartError::Unknown { node: node.clone() });
+        }
+        let before = self.known().get(node).copied();
+        let within = match before {
+            None => FIRST_START,
+            Some(None) => RESTART,
+            Some(Some(address)) => match reachable::look(address).await {
+                Reach::Nothing => {
+                    let reason = format!("nothing answers at {}, where its agent was", address.ip());
+                    return Err(AgentStartError::NodeGone { node: node.clone(), reason });
+                }
+                Reach::Refused => RESTART,
+                Reach::Accepted => RESTART_OF_SILENT,
+            },
+        };
+        let patience = Patience { within, first: before.is_none() };
+        let ready = self.steps.agent(node.clone(), template, patience).await?;
+        self.known().insert(node.clone(), Some(ready.address));
+        let log = self.logs.join(format!("{node}.log"));
+        Ok(RunningAgent { ready, log })
+    }
+}
+
+impl Allocation for Slurm {
+    fn manager(&self) -> &'static str {
+        "slurm"
+    }
+
+    fn job_id(&self) -> &str {
+        &self.record.job_id
+    }
+
+    fn user(&self) -> &str {
+        &self.record.user
+    }
+
+    fn nodes(&self) -> &[NodeName] {
+        &self.record.nodes
+    }
+
+    fn down_nodes(&self) -> Vec<(NodeName, String)> {
+        self.watch.down_nodes()
+    }
+
+    fn end(&self) -> Option<SystemTime> {
+        self.watch.end()
+    }
+
+    fn own_node(&self) -> Option<NodeName> {
+        self.own_node.clone()
+    }
+
+    fn record(&self) -> AllocationRecord {
+        AllocationRecord::Slurm(self.record.clone())
+    }
+
+    fn starts_at_once(&self) -> usize {
+        // One step starts them all; whoever waits for a permit would get a step of its own.
+        self.record.nodes.len().max(1)
+    }
+
+    fn reach(&self, node: &NodeName) -> Vec<String> {
+        let words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--input=none", "--quiet"];
+        let mut words: Vec<String> = words.map(str::to_owned).to_vec();
+        words.push(format!("--nodelist={node}"));
+        words
+    }
+
+    fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {
+        None
+    }
+
+    fn start_agent<'a>(
+        &'a self,
+        node: &'a NodeName,
+        template: &'a AgentTemplate,
+    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+        Box::pin(self.start(node, template))
+    }
+
+    fn adopt_agent(&self, node: &NodeName, _pid: u32) {
+        // Its step belongs to an orchestrator that is gone; whether it lives, its address will show.
+        self.known().entry(node.clone()).or_insert(None);
+    }
+
+    fn kill_agent(&self, _node: &NodeName) {
+        // From here nothing can be killed there. An agent that takes the place of another ends it on the node itself.
+    }
+
+    fn see_off(&self, _agents: &[(NodeName, u32)], patience: Duration) {
+        let begun = Instant::now();
+        while self.steps.are_running() && begun.elapsed() < patience.min(Duration::from_secs(1)) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // A step with a dead node would last until Slurm notices.
+        self.steps.give_up();
+    }
+
+    fn observe(&self, _observation: Observation) -> Vec<Strike> {
+        Vec::new()
+    }
+
+    fn strike(&self, _strike: &Strike) {}
+
+    fn release(&self) -> Result<(), AllocationError> {
+        self.steps.give_up();
+        Ok(())
+    }
+}

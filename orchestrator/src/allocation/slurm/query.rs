@@ -1,0 +1,130 @@
+//! Questions to Slurm's commands. The controller may be restarting or overloaded: every question has a time limit, and
+//! whoever asks has an answer for "nobody knows".
+
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use holdfast_core::hostlist;
+use holdfast_core::ids::NodeName;
+use tokio::process::Command;
+
+use crate::allocation::AllocationError;
+
+/// A controller that takes longer has a problem of its own.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Slurm's own word for "does not end".
+const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
+
+/// A job as Slurm knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) state: String,
+    pub(super) user: String,
+    pub(super) end: Option<SystemTime>,
+}
+
+/// State, owner and end of a job.
+pub(super) async fn job(job_id: &str) -> Result<Job, AllocationError> {
+    let text = ask("squeue", &["--noheader", "--states=all", "--format=%T|%u|%e", "--jobs", job_id]).await?;
+    read_job(&text).ok_or_else(|| strange("squeue", &text))
+}
+
+fn read_job(text: &str) -> Option<Job> {
+    let mut fields = text.lines().next()?.trim().split('|');
+    let (state, user, end) = (fields.next()?, fields.next()?, fields.next()?);
+    let end = match end.parse::<u64>() {
+        Ok(seconds) => Some(UNIX_EPOCH + Duration::from_secs(seconds)),
+        Err(_) if NO_END.contains(&end) => None,
+        Err(_) => return None,
+    };
+    Some(Job { state: state.to_owned(), user: user.to_owned(), end })
+}
+
+/// The nodes among these that are down, each with Slurm's state and reason. Nodes that are only being drained work on.
+pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, AllocationError> {
+    let list = hostlist::compress(nodes);
+    let text = ask("sinfo", &["--noheader", "--states=down,fail", "--format=%N|%T|%E", "--nodes", &list]).await?;
+    Ok(read_down(&text, nodes))
+}
+
+fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
+    let mut down = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.trim().splitn(3, '|');
+        let (Some(list), Some(state)) = (fields.next(), fields.next()) else { continue };
+        let reason = fields.next().unwrap_or_default().trim();
+        // A mark at the end of the state says that the node does not answer.
+        let state = state.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
+        for node in hostlist::expand(list).unwrap_or_default() {
+            let known = down.iter().any(|(other, _)| *other == node);
+            if nodes.contains(&node) && !known {
+                let text = if reason.is_empty() { state.to_owned() } else { format!("{state}: {reason}") };
+                down.push((node, text));
+            }
+        }
+    }
+    down
+}
+
+async fn ask(command: &'static str, arguments: &[&str]) -> Result<String, AllocationError> {
+    let failed = |problem: String, remedy| AllocationError::Command { command, problem, remedy };
+    let child = Command::new(command)
+        .args(arguments)
+        // Times as seconds since the epoch, whatever the user's or the site's habit is.
+        .env("SLURM_TIME_FORMAT", "%s")
+        .env_remove("SQUEUE_FORMAT")
+        .env_remove("SINFO_FORMAT")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = match tokio::time::timeout(WITHIN, child).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => {
+            return Err(failed(format!("cannot be run: {error}"), "are Slurm's commands in PATH on this node?"));
+        }
+        Err(_) => {
+            let problem = format!("did not answer within {} s", WITHIN.as_secs());
+            return Err(failed(problem, "is Slurm's controller up? (`scontrol ping`)"));
+        }
+    };
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let problem = format!("failed: {}", text.lines().last().unwrap_or("it does not say why"));
+        return Err(failed(problem, "is Slurm's controller up? (`scontrol ping`)"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn strange(command: &'static str, text: &str) -> AllocationError {
+    let problem = format!("answered {:?}", text.trim().chars().take(200).collect::<String>());
+    AllocationError::Command { command, problem, remedy: "is this version of Slurm supported?" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_state_owner_and_end() {
+        let job = read_job("RUNNING|user1|1795177430\n").unwrap();
+        assert_eq!((job.state.as_str(), job.user.as_str()), ("RUNNING", "user1"));
+        assert_eq!(job.end, Some(UNIX_EPOCH + Duration::from_secs(1_795_177_430)));
+        assert_eq!(read_job("RUNNING|user1|NONE").unwrap().end, None);
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_not_taken_for_one() {
+        for text in ["", "RUNNING", "RUNNING|user1", "RUNNING|user1|soon", "slurm_load_jobs error: Invalid job id"] {
+            assert_eq!(read_job(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn down_nodes_come_with_slurm_s_reason_once_each_and_strangers_are_left_out() {
+        let nodes = ["n1", "n2", "n3"].map(NodeName::from);
+        let text = "n[2-3]|down*|Not responding\nn2|down|again\nn9|down|other\nn1|fail|\nbroken\n";
+        let down = read_down(text, &nodes);
+        let expected = [("n2", "down: Not responding"), ("n3", "down: Not responding"), ("n1", "fail")];
+        assert_eq!(down, expected.map(|(node, reason)| (NodeName::from(node), reason.to_owned())));
+    }
+}

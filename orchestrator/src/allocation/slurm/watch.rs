@@ -1,0 +1,85 @@
+//! Down nodes and the end of the allocation, looked at every few seconds while we run: an administrator may set a node
+//! down, or prolong a job.
+//!
+//! A controller that does not answer changes nothing: what was known stays.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use holdfast_core::ids::NodeName;
+use tokio::task::JoinHandle;
+
+use super::query;
+use crate::allocation::AllocationError;
+
+/// How often. Each look is two requests to a controller that serves a whole site.
+const EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+struct Seen {
+    down: Vec<(NodeName, String)>,
+    end: Option<SystemTime>,
+    user: Option<String>,
+}
+
+/// What Slurm said last. The looking ends with this.
+#[derive(Debug)]
+pub(super) struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Looks once, and then again and again.
+    ///
+    /// # Errors
+    /// The first look fails, or the job does not run.
+    pub(super) async fn start(job_id: &str, nodes: &[NodeName]) -> Result<Self, AllocationError> {
+        let (job, down) = tokio::join!(query::job(job_id), query::down(nodes));
+        let job = job?;
+        // CONFIGURING, SUSPENDED, STOPPED, RESIZING: not now, or not any more.
+        if job.state != "RUNNING" {
+            return Err(AllocationError::NotRunning { job_id: job_id.to_owned(), state: job.state });
+        }
+        let seen = Arc::new(Mutex::new(Seen { down: down?, end: job.end, user: Some(job.user) }));
+        let task = tokio::spawn(look(Arc::clone(&seen), job_id.to_owned(), nodes.to_vec()));
+        Ok(Watch { seen, task })
+    }
+
+    pub(super) fn down_nodes(&self) -> Vec<(NodeName, String)> {
+        lock(&self.seen).down.clone()
+    }
+
+    pub(super) fn end(&self) -> Option<SystemTime> {
+        lock(&self.seen).end
+    }
+
+    pub(super) fn user(&self) -> Option<String> {
+        lock(&self.seen).user.clone()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn look(seen: Arc<Mutex<Seen>>, job_id: String, nodes: Vec<NodeName>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let (job, down) = tokio::join!(query::job(&job_id), query::down(&nodes));
+        match job {
+            Ok(job) => lock(&seen).end = job.end,
+            Err(error) => tracing::info!(%error, "the end of the allocation is not known anew"),
+        }
+        match down {
+            Ok(down) => lock(&seen).down = down,
+            Err(error) => tracing::info!(%error, "down nodes are not known anew"),
+        }
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,244 @@
+//! One launcher command that starts all ranks (`srun`), watched by the step supervisor.
+//!
+//! Its output goes to files, so that it never waits for a reader and outlives everybody who might read. What it says of
+//! single ranks is read from its standard error while it runs; when it ends, the rest follows from its exit status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use holdfast_core::hostlist;
+use holdfast_core::ids::{NodeName, Rank};
+
+use super::plan::{LauncherCommand, StepEvent, StepPlan};
+use crate::relaunch::RankEnd;
+
+/// Read of the launcher's words at once at most.
+const PIECE_BYTES: u64 = 64 << 10;
+/// A line without end is not the launcher's.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// What srun says itself is not labelled with a rank, but with this.
+const OWN_WORD: &str = "srun: error: ";
+/// So it begins when there is no step at all.
+const NO_STEP: &str = "Unable to ";
+
+/// Starts the launcher; the child is waited for by number, not through the handle.
+pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Path) -> io::Result<u32> {
+    let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let mut command = Command::new(&launcher.program);
+    for name in &launcher.without {
+        command.env_remove(name);
+    }
+    let child = command
+        .args(&launcher.options)
+        .arg(&plan.program)
+        .args(&plan.arguments)
+        .current_dir(&plan.working_directory)
+        .envs(&plan.environment)
+        // What the orchestrator was given, if it was anything: the launcher hands it on.
+        .stdin(Stdio::inherit())
+        .stdout(open(StepPlan::all_output_in(directory))?)
+        .stderr(open(StepPlan::all_errors_in(directory))?)
+        .process_group(0)
+        .spawn();
+    let cannot =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot run {}: {error}", launcher.program.display()));
+    Ok(child.map_err(cannot)?.id())
+}
+
+/// What the launcher has said of its ranks.
+#[derive(Debug)]
+pub(super) struct Watched {
+    ranks: BTreeMap<Rank, NodeName>,
+    told: BTreeSet<Rank>,
+    /// Why the step could not be made, in the launcher's words.
+    obstacle: Option<String>,
+    errors: Option<File>,
+    offset: u64,
+    partial: Vec<u8>,
+}
+
+impl Watched {
+    pub(super) fn new(launcher: &LauncherCommand) -> Self {
+        Watched {
+            ranks: launcher.ranks.clone(),
+            told: BTreeSet::new(),
+            obstacle: None,
+            errors: None,
+            offset: 0,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Ends of ranks that the launcher has told since the last look.
+    pub(super) fn look(&mut self, directory: &Path) -> Vec<StepEvent> {
+        let mut events = Vec::new();
+        // A file that cannot be read now is read the next time; at the end the exit status says enough.
+        while let Ok(read) = self.read(directory) {
+            let whole = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<u8> = self.partial.drain(..whole).collect();
+            for line in lines.split(|byte| *byte == b'\n') {
+                let Ok(line) = std::str::from_utf8(line) else { continue };
+                if let Some(obstacle) = line.strip_prefix(OWN_WORD).filter(|said| said.starts_with(NO_STEP)) {
+                    self.obstacle = Some(obstacle.to_owned());
+                }
+                let Some((ranks, end)) = rank_ends(line) else { continue };
+                for rank in ranks {
+                    self.tell(rank, end, &mut events);
+                }
+            }
+            if self.partial.len() > LONGEST_LINE {
+                self.partial.clear();
+            }
+            if read < PIECE_BYTES {
+                break;
+            }
+        }
+        events
+    }
+
+    /// The launcher has ended with this: so have all ranks of which it said nothing.
+    pub(super) fn finish(&mut self, directory: &Path, end: RankEnd) -> Vec<StepEvent> {
+        let mut events = self.look(directory);
+        if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, self.told.is_empty()) {
+            let rank = self.ranks.keys().next().copied().unwrap_or(Rank(0));
+            events.push(StepEvent::Refused { rank, reason: reason.clone() });
+        }
+        let silent: Vec<Rank> = self.ranks.keys().filter(|rank| !self.told.contains(rank)).copied().collect();
+        // It says nothing of ranks that succeed. If it names none that failed, and fails itself, nobody knows.
+        let of_silent = match end {
+            RankEnd::Code(0) => RankEnd::SUCCESS,
+            RankEnd::Code(_) if !self.told.is_empty() => RankEnd::SUCCESS,
+            _ => RankEnd::Unknown,
+        };
+        for rank in silent {
+            self.tell(rank, of_silent, &mut events);
+        }
+        events
+    }
+
+    fn tell(&mut self, rank: Rank, end: RankEnd, events: &mut Vec<StepEvent>) {
+        if self.ranks.contains_key(&rank) && self.told.insert(rank) {
+            events.push(StepEvent::Exited { rank, end });
+        }
+    }
+
+    fn read(&mut self, directory: &Path) -> io::Result<u64> {
+        let file = match &mut self.errors {
+            Some(file) => file,
+            None => self.errors.insert(File::open(StepPlan::all_errors_in(directory))?),
+        };
+        file.seek(SeekFrom::Start(self.offset))?;
+        let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;
+        self.offset += read;
+        Ok(read)
+    }
+}
+
+/// `srun: error: n[1-2]: tasks 0-1,3: Exited with exit code 3`: which ranks, and how they ended.
+fn rank_ends(line: &str) -> Option<(Vec<Rank>, RankEnd)> {
+    let rest = line.strip_prefix(OWN_WORD)?;
+    // The first part is a list of hosts.
+    let (_, rest) = rest.split_once(": task")?;
+    let (numbers, how) = rest.trim_start_matches('s').split_once(": ")?;
+    Some((rank_list(numbers.trim())?, end_of(how.trim())))
+}
+
+/// `0-1,3`.
+fn rank_list(text: &str) -> Option<Vec<Rank>> {
+    // A list of hosts whose name is nothing.
+    let hosts = hostlist::expand(&format!("r[{}]", text.trim_matches(['[', ']']))).ok()?;
+    hosts.iter().map(|host| host.as_str().strip_prefix('r')?.parse().ok().map(Rank)).collect()
+}
+
+/// srun's word for how a task ended: a code, or the C library's name of a signal.
+fn end_of(how: &str) -> RankEnd {
+    const SIGNALS: [(&str, i32); 12] = [
+        ("Hangup", 1),
+        ("Interrupt", 2),
+        ("Quit", 3),
+        ("Illegal instruction", 4),
+        ("Trace/breakpoint trap", 5),
+        ("Aborted", 6),
+        ("Bus error", 7),
+        ("Floating point exception", 8),
+        ("Killed", 9),
+        ("Segmentation fault", 11),
+        ("Broken pipe", 13),
+        ("Terminated", 15),
+    ];
+    if let Some(code) = how.strip_prefix("Exited with exit code ") {
+        return code.trim().parse().map_or(RankEnd::Unknown, RankEnd::Code);
+    }
+    let name = how.strip_suffix("(core dumped)").unwrap_or(how).trim();
+    SIGNALS.iter().find(|(known, _)| *known == name).map_or(RankEnd::Unknown, |(_, signal)| RankEnd::Signal(*signal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(numbers: &[u32]) -> Vec<Rank> {
+        numbers.iter().copied().map(Rank).collect()
+    }
+
+    #[test]
+    fn what_srun_says_of_its_tasks_is_understood() {
+        let table = [
+            ("srun: error: n3: task 2: Exited with exit code 3", ranks(&[2]), RankEnd::Code(3)),
+            ("srun: error: n[1-2]: tasks 0-1,5: Exited with exit code 1", ranks(&[0, 1, 5]), RankEnd::Code(1)),
+            ("srun: error: n1: task 3: Killed", ranks(&[3]), RankEnd::Signal(9)),
+            ("srun: error: n2: task 1: Segmentation fault (core dumped)", ranks(&[1]), RankEnd::Signal(11)),
+            ("srun: error: n2: task 1: Out Of Memory", ranks(&[1]), RankEnd::Unknown),
+        ];
+        for (line, expected, end) in table {
+            assert_eq!(rank_ends(line), Some((expected, end)), "{line}");
+        }
+        for line in ["", "srun: Force Terminated StepId=1.1", "2: srun: error: n3: task 2: Killed", "task 3: Killed"] {
+            assert_eq!(rank_ends(line), None, "{line}");
+        }
+    }
+
+    fn watched(directory: &Path, text: &str) -> Watched {
+        std::fs::write(StepPlan::all_errors_in(directory), text).unwrap();
+        Watched::new(&LauncherCommand {
+            program: "srun".into(),
+            options: Vec::new(),
+            without: Vec::new(),
+            ranks: (0..3).map(|rank| (Rank(rank), NodeName::from("n1"))).collect(),
+        })
+    }
+
+    #[test]
+    fn a_rank_s_end_is_told_once_and_the_silent_ones_succeeded() {
+        let base = tempfile::tempdir().unwrap();
+        let mut watched =
+            watched(base.path(), "srun: error: n1: task 1: Aborted\nsrun: error: n1: task 1: Killed\nsrun: er");
+        let aborted = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(6) };
+        assert_eq!(watched.look(base.path()), [aborted]);
+        let fine = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::SUCCESS };
+        assert_eq!(watched.finish(base.path(), RankEnd::Code(134)), [fine(0), fine(2)]);
+    }
+
+    #[test]
+    fn of_a_launcher_that_was_killed_nobody_knows_how_its_ranks_ended() {
+        let base = tempfile::tempdir().unwrap();
+        let events = watched(base.path(), "").finish(base.path(), RankEnd::Signal(9));
+        assert!(events.iter().all(|event| matches!(event, StepEvent::Exited { end: RankEnd::Unknown, .. })));
+        assert_eq!(events.len(), 3);
+    }
+
+    #[test]
+    fn a_step_that_slurm_does_not_make_is_a_launch_that_failed() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "srun: error: Unable to create step for job 1: Requested nodes are busy\n";
+        let events = watched(base.path(), text).finish(base.path(), RankEnd::Code(1));
+        let reason = "Unable to create step for job 1: Requested nodes are busy".to_owned();
+        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason });
+    }
+}

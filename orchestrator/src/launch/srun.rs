@@ -1,0 +1,178 @@
+//! The srun launcher: one Slurm step is the whole run.
+//!
+//! Each rank is pinned to its node by a host file with one line a rank (`-m arbitrary`), so that survivors stay where
+//! their files are and down nodes are not even mentioned. `--overlap` is what lets a step start beside one that still has
+//! tasks on a dead node: without it the new step would wait until Slurm has noticed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use holdfast_core::durable;
+use holdfast_core::ids::{NodeName, Rank};
+use holdfast_wire::environment;
+
+use super::plan::LauncherCommand;
+use super::{LaunchError, LaunchRequest, Launcher, StepPlan};
+use crate::allocation::slurm;
+
+/// What a batch script gave each task, which `srun` does not take over by itself.
+const CPUS_PER_TASK: &str = "SLURM_CPUS_PER_TASK";
+/// The file that says where each task goes.
+const HOST_FILE: &str = "hosts";
+
+/// One Slurm step.
+#[derive(Clone, Debug, Default)]
+pub struct SrunLauncher {
+    /// Processors of a rank, as the batch script asked for.
+    cpus_per_task: Option<String>,
+}
+
+impl SrunLauncher {
+    /// The launcher in this process's environment.
+    pub fn of_environment() -> Self {
+        SrunLauncher { cpus_per_task: std::env::var(CPUS_PER_TASK).ok().filter(|count| !count.is_empty()) }
+    }
+}
+
+impl Launcher for SrunLauncher {
+    fn name(&self) -> &'static str {
+        "srun"
+    }
+
+    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
+        let LaunchRequest { job_id, generation, placement, run, .. } = request;
+        let mut homes: BTreeMap<Rank, NodeName> = BTreeMap::new();
+        for node in placement.used() {
+            homes.extend(node.ranks.iter().map(|rank| (*rank, node.name.clone())));
+        }
+        let host_file = request.directory.join(HOST_FILE);
+        let hosts: String = homes.values().map(|node| format!("{node}\n")).collect();
+        durable::replace(&host_file, hosts.as_bytes())?;
+
+        let mut plan = StepPlan::new(
+            job_id.to_owned(),
+            generation,
+            request.program.to_owned(),
+            request.working_directory.to_owned(),
+        );
+        plan.arguments = run.command.iter().skip(1).cloned().collect();
+        plan.environment = run.env.clone();
+        plan.environment.extend([
+            (environment::JOB.to_owned(), job_id.to_owned()),
+            (environment::GENERATION.to_owned(), generation.to_string()),
+            (environment::RANKS.to_owned(), placement.ranks().to_string()),
+            (environment::SOCKET.to_owned(), common_socket(&request)?.to_string_lossy().into_owned()),
+            ("SLURM_HOSTFILE".to_owned(), host_file.to_string_lossy().into_owned()),
+        ]);
+        plan.launcher = Some(LauncherCommand {
+            program: PathBuf::from("srun"),
+            options: self.options(homes.len(), placement.used().count(), &run.launcher_options),
+            without: slurm::leaves_out().iter().map(|name| (*name).to_owned()).collect(),
+            ranks: homes,
+        });
+        Ok(plan)
+    }
+}
+
+impl SrunLauncher {
+    fn options(&self, ranks: usize, nodes: usize, more: &[String]) -> Vec<String> {
+        let mut words: Vec<String> = [
+            "--overlap",
+            // What becomes of the others when a node or a rank is lost is ours to decide.
+            "--no-kill",
+            "--kill-on-bad-exit=0",
+            "--wait=0",
+            // Whose line it is: one stream carries all ranks.
+            "--label",
+            "--export=ALL",
+            "--distribution=arbitrary",
+            "--job-name=holdfast-run",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        words.push(format!("--nodes={nodes}"));
+        words.push(format!("--ntasks={ranks}"));
+        words.extend(self.cpus_per_task.iter().map(|count| format!("--cpus-per-task={count}")));
+        words.extend(more.iter().cloned());
+        words
+    }
+}
+
+/// One environment goes to all ranks, so that their agents' sockets must have one name.
+fn common_socket(request: &LaunchRequest<'_>) -> Result<PathBuf, LaunchError> {
+    let mut common: Option<&PathBuf> = None;
+    for node in request.placement.used() {
+        let Some(socket) = request.sockets.get(&node.name) else {
+            return Err(LaunchError::NoSocket { node: node.name.clone() });
+        };
+        if common.is_some_and(|other| other != socket) {
+            return Err(LaunchError::SocketsDiffer { path: socket.clone() });
+        }
+        common = Some(socket);
+    }
+    Ok(common.cloned().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relaunch::Placement;
+    use crate::spec::{JobSpec, Surroundings};
+    use holdfast_core::ids::Generation;
+    use holdfast_wire::run::RunNode;
+    use std::path::Path;
+
+    fn node(name: &str, ranks: &[u32]) -> RunNode {
+        RunNode {
+            name: name.into(),
+            address: ([127, 0, 0, 1], 1).into(),
+            failure_domain: name.to_owned(),
+            ranks: ranks.iter().copied().map(Rank).collect(),
+        }
+    }
+
+    fn plan(directory: &Path, sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
+        let spec = JobSpec::from_command(&["./app".to_owned()], &Surroundings::default()).unwrap();
+        let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
+        let placement = Placement { nodes, leader: "n2".into() };
+        let sockets = sockets.iter().map(|(name, path)| ((*name).into(), PathBuf::from(path))).collect();
+        SrunLauncher { cpus_per_task: Some("4".to_owned()) }.plan(LaunchRequest {
+            job_id: "17",
+            generation: Generation(3),
+            placement: &placement,
+            sockets: &sockets,
+            run: &spec.steps[0].run,
+            program: Path::new("/bin/app"),
+            working_directory: Path::new("/"),
+            directory,
+        })
+    }
+
+    #[test]
+    fn each_rank_is_pinned_to_its_node_and_nodes_without_ranks_are_not_mentioned() {
+        let base = tempfile::tempdir().unwrap();
+        let plan = plan(base.path(), &[("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")]).unwrap();
+        let hosts = std::fs::read_to_string(&plan.environment["SLURM_HOSTFILE"]).unwrap();
+        assert_eq!(hosts, "n5\nn2\nn5\nn2\n");
+        assert_eq!(plan.environment["HOLDFAST_SOCKET"], "/t/agent.sock");
+        assert_eq!(plan.environment["HOLDFAST_RANKS"], "4");
+        assert!(!plan.environment.contains_key("HOLDFAST_RANK"));
+        let launcher = plan.launcher.unwrap();
+        for word in
+            ["--overlap", "--no-kill", "--nodes=2", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"]
+        {
+            assert!(launcher.options.iter().any(|option| option == word), "{word}: {:?}", launcher.options);
+        }
+        assert_eq!(launcher.ranks[&Rank(0)], "n5".into());
+        assert!(launcher.without.contains(&"SLURM_NTASKS_PER_NODE".to_owned()));
+    }
+
+    #[test]
+    fn sockets_that_differ_from_node_to_node_are_refused_with_what_to_change() {
+        let base = tempfile::tempdir().unwrap();
+        let error = plan(base.path(), &[("n2", "/t/n2/agent.sock"), ("n5", "/t/n5/agent.sock")]).unwrap_err();
+        assert!(error.to_string().contains("control"), "{error}");
+        let error = plan(base.path(), &[("n2", "/t/agent.sock")]).unwrap_err();
+        assert!(error.to_string().contains("n5"), "{error}");
+    }
+}
