@@ -15,7 +15,9 @@ fn promised(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let sion = name.contains(".sion") && !name.contains("_BUDDY_");
     // One file of all ranks, in FTI's mode for MPI-IO, is no FTI-FF.
-    let fti = !name.contains("mpiio") && ["Ckpt", "dCPFile"].iter().any(|start| name.starts_with(start)) && name.ends_with(".fti");
+    let fti = !name.contains("mpiio")
+        && ["Ckpt", "dCPFile"].iter().any(|start| name.starts_with(start))
+        && name.ends_with(".fti");
     match name.rsplit_once('.').map(|(_, end)| end) {
         _ if fti => Some("fti-ff"),
         _ if sion => Some("sion"),

@@ -142,7 +142,9 @@ impl HealthMonitor {
         }
         let now = lock(&self.directories);
         match now.looking {
-            Some(since) if since.elapsed() >= if now.looked.is_none() { DIRECTORIES_KEPT } else { DIRECTORIES_LATE } => {
+            Some(since)
+                if since.elapsed() >= if now.looked.is_none() { DIRECTORIES_KEPT } else { DIRECTORIES_LATE } =>
+            {
                 let late = format!("has not answered for {} s: its file system hangs", since.elapsed().as_secs());
                 let hanging = |wanted: &Wanted| DirectoryHealth {
                     path: wanted.node_path.clone(),
