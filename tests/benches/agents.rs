@@ -116,6 +116,7 @@ impl Cluster {
             job_id: JOB.to_owned(),
             user: USER.to_owned(),
             node: node.clone(),
+            identity: Default::default(),
             root: Some(root),
             control_base: "/tmp".to_owned(),
             cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),

@@ -51,6 +51,26 @@ fn an_agent_killed_by_hand_without_anybody_knowing_comes_back() {
 }
 
 #[test]
+fn an_agent_that_hangs_is_replaced_and_the_run_goes_on() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "2s";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    let lost = running.sees_event("agent_lost");
+    assert_eq!(lost["node"], "node2");
+    let back = |event: &serde_json::Value| {
+        event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
+    };
+    running.sees("it is back", back);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn an_agent_killed_during_the_encode_costs_at_most_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 0).chaos("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");

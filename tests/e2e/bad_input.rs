@@ -145,9 +145,12 @@ fn a_summary_that_names_a_file_outside_is_refused_and_an_older_checkpoint_is_tak
     }
 }
 
+/// What happens to a checkpoint directory.
+type Damage = fn(&Path);
+
 #[test]
 fn damaged_summaries_and_files_on_the_prefix_lead_to_the_older_checkpoint() {
-    let damages: [(&str, fn(&Path)); 4] = [
+    let damages: [(&str, Damage); 4] = [
         ("a truncated summary", |directory| {
             let path = directory.join("summary.scr");
             let bytes = fs::read(&path).unwrap();
