@@ -1,12 +1,12 @@
 //! Whatever stands in a file, every command ends with an answer: the fixtures, changed at random, through the real binary.
 //!
-//! Few rounds; the libraries have mutation tests of their own that do tens of thousands. `HOLDFAST_MUTATIONS` takes as many
-//! as wanted, `HOLDFAST_MUTATION_SEED` begins elsewhere.
+//! Few rounds; the libraries have mutation tests of their own that do tens of thousands. `mutation_rounds` of the
+//! test kit says how it takes longer.
 
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast_testkit::{files_below, fixtures};
+use holdfast_testkit::{files_below, fixtures, mutation_rounds, mutation_seed};
 
 use crate::{fast_directory, run};
 
@@ -60,11 +60,10 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 
 #[test]
 fn no_bytes_make_a_command_crash_or_hang() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let mut dice = Dice(number("HOLDFAST_MUTATION_SEED").unwrap_or(20_261_120));
+    let mut dice = Dice(mutation_seed());
     let corpora = corpora();
     let directory = fast_directory();
-    for round in 0..number("HOLDFAST_MUTATIONS").unwrap_or(ROUNDS) {
+    for round in mutation_rounds(ROUNDS) {
         let state = dice.0;
         // Every format in its turn, as files of some are many.
         let corpus = &corpora[round as usize % corpora.len()];
