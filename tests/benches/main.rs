@@ -11,6 +11,7 @@
 //! * [`relaunch`]: from the death of a node to ranks that run again, step by step;
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
 //! * [`index`]: scan, summary and index of 10,000 ranks;
+//! * [`formats`]: verification of checkpoint files, SION containers beside many files;
 //! * [`idle`]: what an agent costs that has nothing to do;
 //! * `agents`, `rank`, `loopback`, `figures`: the agents and ranks of a run, the limits, medians.
 
@@ -18,6 +19,7 @@ mod agents;
 mod drain;
 mod encode;
 mod figures;
+mod formats;
 mod idle;
 mod index;
 mod loopback;
@@ -55,6 +57,7 @@ const BENCHES: &[Bench] = &[
     ("encode", encode::run),
     ("drain", drain::run),
     ("index", index::run),
+    ("formats", formats::run),
     ("idle", idle::run),
     ("relaunch", relaunch::run),
 ];
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
     let result = match std::env::var(PART).as_deref() {
         Ok("rank") => rank::play(),
         Ok("loopback") => loopback::play(),
+        Ok("streams") => formats::play(),
         _ => measure(),
     };
     match result {

@@ -62,7 +62,7 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
     for visited in visited {
         let to = if alone { args.to.clone() } else { args.to.join(&visited.below) };
         let outcome = match &visited.content {
-            Content::Known(format) => {
+            Content::Known(format, _) => {
                 if !visited.named && !holds_parts(*format, &visited.path) {
                     continue;
                 }
@@ -140,9 +140,7 @@ impl One {
     fn json(&self) -> Value {
         let mut fields = Map::new();
         fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
-        if let Content::Known(format) = self.visited.content {
-            fields.insert("format".to_owned(), format.name().into());
-        }
+        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
         match &self.outcome {
             Outcome::Extracted(extracted) => {
                 fields.insert("to".to_owned(), self.to.display().to_string().into());

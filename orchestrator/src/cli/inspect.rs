@@ -55,15 +55,15 @@ pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure>
     for visited in visit(&args.paths) {
         let content = match &visited.content {
             Content::Unknown => Shown::Unknown,
-            Content::Known(_) if args.brief => Shown::Brief,
-            Content::Known(format) if args.check => check(*format, &visited, &mut bar),
-            Content::Known(format) if is_scr(*format) => match file::read(&visited.path) {
+            Content::Known(..) if args.brief => Shown::Brief,
+            Content::Known(format, _) if args.check => check(*format, &visited, &mut bar),
+            Content::Known(format, _) if is_scr(*format) => match file::read(&visited.path) {
                 Ok(tree) => Shown::Tree(tree),
                 // Alone it fails the whole command, with its causes.
                 Err(error) if one && visited.named => return Err(error.into()),
                 Err(error) => Shown::Nothing(hash_file_trouble(&error)),
             },
-            Content::Known(format) => {
+            Content::Known(format, _) => {
                 match bar.during(&visited.path.display().to_string(), |_| format.describe(&visited.path)) {
                     Ok(description) => Shown::Description(description),
                     Err(error) if one && visited.named => return Err(error.into()),
@@ -125,7 +125,7 @@ fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> Shown
             None => Shown::Brief,
             Some(damage) => {
                 let others = others(verdict.damages.len(), verdict.unlisted);
-                let message = format!("{path}: {}: damaged: {damage}{others}", format.title());
+                let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
                 Shown::Nothing(Trouble { message, code: exit::DAMAGED_DATA })
             }
         },
@@ -174,17 +174,10 @@ impl Inspected {
         }
     }
 
-    fn format(&self) -> Option<&'static dyn Format> {
-        match self.visited.content {
-            Content::Known(format) => Some(format),
-            _ => None,
-        }
-    }
-
     fn json(&self) -> Value {
         let mut fields = Map::new();
         fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
-        fields.insert("format".to_owned(), self.format().map(Format::name).into());
+        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
         match &self.content {
             Shown::Tree(tree) => fields.insert("tree".to_owned(), tree_json::value(tree)),
             Shown::Description(description) => {
@@ -240,7 +233,7 @@ impl Report for Several {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for file in &self.files {
             let path = printable(&file.visited.path.display().to_string());
-            let title = file.format().map_or("unknown", Format::title);
+            let title = file.visited.title();
             match &file.content {
                 // The message names the path.
                 Shown::Nothing(trouble) => writeln!(to, "{}", printable(&trouble.message))?,

@@ -7,7 +7,7 @@ use holdfast_core::formats::sion::{
     self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, Split,
     SplitOptions, VerifyOptions, Warning,
 };
-use holdfast_core::formats::{Format as _, FormatsError};
+use holdfast_core::formats::{Confidence, Format as _, FormatsError};
 use serde_json::{Value, json};
 
 use super::extract::place;
@@ -399,7 +399,10 @@ fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
             Err(error) => Outcome::Failed(Trouble::of(error.into())),
         };
         let below = path.file_name().map(PathBuf::from).unwrap_or_default();
-        files.push(Verified { visited: Visited { path, below, named: true, content: Content::Known(&Sion) }, outcome });
+        files.push(Verified {
+            visited: Visited { path, below, named: true, content: Content::Known(&Sion, Confidence::Certain) },
+            outcome,
+        });
     }
     let code = worst(files.iter().map(Verified::code));
     let details = args.details || files.len() == 1;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
-use holdfast_core::formats::{Damage, FormatsError, Options, Verdict};
+use holdfast_core::formats::{Damage, Format, FormatsError, Options, Verdict};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
@@ -113,7 +113,7 @@ pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> 
     for visited in visit(&args.paths) {
         let name = visited.path.display().to_string();
         let outcome = match &visited.content {
-            Content::Known(format) => bar
+            Content::Known(format, _) => bar
                 .during(&name, |progress| match format.name() {
                     "jubatus" => server.verify(&visited.path, progress),
                     _ => format.verify(&visited.path, &options, progress),
@@ -163,21 +163,10 @@ impl Verified {
         }
     }
 
-    fn title(&self) -> &'static str {
-        match self.visited.content {
-            Content::Known(format) => format.title(),
-            _ => "unknown",
-        }
-    }
-
     fn json(&self) -> Value {
         let mut fields = Map::new();
         fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
-        let format = match self.visited.content {
-            Content::Known(format) => Some(format.name()),
-            _ => None,
-        };
-        fields.insert("format".to_owned(), format.into());
+        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
         match &self.outcome {
             Outcome::Judged(verdict) => {
                 if let Value::Object(verdict) = verdict.json() {
@@ -206,7 +195,7 @@ impl Report for Verdicts {
             if self.damaged && file.code() == exit::FINISHED {
                 continue;
             }
-            let (path, title) = (printable(&file.visited.path.display().to_string()), file.title());
+            let (path, title) = (printable(&file.visited.path.display().to_string()), file.visited.title());
             match &file.outcome {
                 Outcome::Unknown => writeln!(to, "{path}: unknown")?,
                 Outcome::Failed(trouble) => writeln!(to, "{}", printable(&trouble.message))?,

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::formats::{self, Format, FormatsError};
+use holdfast_core::formats::{self, Confidence, Format, FormatsError, Recognised};
 
 use super::failure::Failure;
 use crate::exit;
@@ -26,9 +26,28 @@ pub(super) struct Visited {
 
 /// What stands there.
 pub(super) enum Content {
-    Known(&'static dyn Format),
+    Known(&'static dyn Format, Confidence),
     Unknown,
     Unreadable(Trouble),
+}
+
+impl Visited {
+    /// Its format, if it has one.
+    pub(super) fn format(&self) -> Option<&'static dyn Format> {
+        match self.content {
+            Content::Known(format, _) => Some(format),
+            _ => None,
+        }
+    }
+
+    /// What it is, for people.
+    pub(super) fn title(&self) -> String {
+        match self.content {
+            Content::Known(format, Confidence::ByName) => format!("{} by its name", format.title()),
+            Content::Known(format, _) => format.title().to_owned(),
+            _ => "unknown".to_owned(),
+        }
+    }
 }
 
 /// Why nothing can be said of a file, and the exit code for that.
@@ -60,7 +79,8 @@ pub(super) fn visit(paths: &[PathBuf]) -> Vec<Visited> {
 
 fn look(path: PathBuf, below: PathBuf, named: bool) -> Visited {
     let content = match formats::recognise(&path) {
-        Ok(recognised) => recognised.format.map_or(Content::Unknown, Content::Known),
+        Ok(Recognised { format: Some(format), confidence }) => Content::Known(format, confidence),
+        Ok(_) => Content::Unknown,
         Err(error) => Content::Unreadable(Trouble::of(error)),
     };
     Visited { path, below, named, content }

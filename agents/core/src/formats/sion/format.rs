@@ -31,7 +31,7 @@ impl From<SionError> for FormatsError {
                 FormatsError::Damaged { action: "read", path, what: "it does not begin with \"sion\"".to_owned() }
             }
             SionError::NeverClosed { path } => {
-                let what = "it was never closed; ask for recovery to get what its chunks hold".to_owned();
+                let what = "it was never closed; ask for recovery (--recover) to get what its chunks hold".to_owned();
                 FormatsError::Damaged { action: "read", path, what }
             }
             SionError::Damaged { path, fault } => {
@@ -58,15 +58,17 @@ impl Format for Sion {
     }
 
     fn recognise(&self, probe: &Probe<'_>) -> Confidence {
-        if probe.head.starts_with(&super::MAGIC) {
-            return Confidence::Certain;
-        }
         let name = probe
             .name
             .rsplit_once('.')
             .filter(|(_, end)| end.len() == 6 && end.bytes().all(|byte| byte.is_ascii_digit()));
         let name = name.map_or(probe.name, |(name, _)| name);
-        if name.ends_with(".sion") { Confidence::ByName } else { Confidence::No }
+        let named = name.ends_with(".sion");
+        match probe.head.strip_prefix(&super::MAGIC) {
+            Some(rest) if named || is_head(rest) => Confidence::Certain,
+            None if named => Confidence::ByName,
+            _ => Confidence::No,
+        }
     }
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
@@ -114,6 +116,15 @@ impl Format for Sion {
         let bytes = split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         Ok(Extracted { files: split.files.into_iter().map(|file| file.name).collect(), bytes, damages })
     }
+}
+
+/// True if what follows the four letters can be a head. Texts begin with them too: the output of siondump does.
+fn is_head(rest: &[u8]) -> bool {
+    let word = rest.first_chunk::<4>().is_some_and(|[m, u, v, n]| m == n && u == v && (m | u) & !1 == 0);
+    let version = rest.get(12..16).and_then(|bytes| bytes.first_chunk::<4>()).copied();
+    word || version.is_some_and(|bytes| {
+        [i32::from_le_bytes(bytes), i32::from_be_bytes(bytes)].iter().any(|it| (1..=99).contains(it))
+    })
 }
 
 /// Chunks shown one by one in a description; a damaged file may claim many more.
