@@ -51,6 +51,7 @@ impl Driver {
         if let LogEvent::NodeDown { node, .. } = &event {
             self.roster.down(node);
             self.agents.remove(node);
+            self.fence(node);
             self.parts.state.running.remove(node);
             self.parts.screen.progress(node, &[]);
             // Its agent may live, but nobody listens to it any more: its ranks are to die now.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::ids::{Generation, NodeName};
-use holdfast_wire::agent::PollRequest;
+use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
 
 use super::Driver;
 use super::news::Effect;
@@ -15,6 +15,11 @@ use crate::relaunch::Event;
 
 /// An agent of an earlier orchestrator answers within this, or is started anew.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often it is tried to reach what may still run on a node that is down.
+const FENCE_EVERY: Duration = Duration::from_secs(2);
+/// How long each attempt may take.
+const FENCE_WITHIN: Duration = Duration::from_secs(3);
 
 /// An agent that is there.
 #[derive(Debug)]
@@ -46,7 +51,7 @@ impl Driver {
             // Never closed; without a permit the agent is started all the same.
             let _permit = permits.acquire_owned().await.ok();
             if let Some(AgentRecord { address, pid, .. }) = known {
-                let question = PollRequest { after: 0, wait_ms: 0 };
+                let question = PollRequest { after: 0, wait_ms: 0, allocation_end: None };
                 if let Ok(reply) = client.poll(address, &question, ADOPT_WITHIN).await
                     && reply.health.node == node
                 {
@@ -80,6 +85,7 @@ impl Driver {
                     interval: self.parts.spec.health.poll,
                     patience: self.parts.spec.health.down_after,
                     seen: known.map(|record| record.seen),
+                    end: self.end.subscribe(),
                 };
                 let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
                 self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
@@ -107,6 +113,31 @@ impl Driver {
             self.roster.lost(node);
             self.parts.screen.progress(node, &[]);
         }
+    }
+
+    /// A node that is down may come back (it was frozen, or cut off) with ranks of an old generation and an agent that
+    /// knows nothing: both are ended as soon as they can be reached.
+    pub(super) fn fence(&mut self, node: &NodeName) {
+        let Some(AgentRecord { address, .. }) = self.parts.state.running.get(node).copied() else { return };
+        let (client, node) = (self.parts.client.clone(), node.clone());
+        self.fences.spawn(async move {
+            let request = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
+            let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+            loop {
+                // On a machine of virtual nodes another node's agent may have got the address.
+                if let Ok(reply) = client.poll(address, &question, FENCE_WITHIN).await {
+                    if reply.health.node != node {
+                        return;
+                    }
+                    let stop = StopRequest { remove: false };
+                    if client.kill(address, &request).await.is_ok() && client.stop(address, &stop).await.is_ok() {
+                        tracing::warn!(%node, "a node that is down is there again; its ranks and its agent were ended");
+                        return;
+                    }
+                }
+                tokio::time::sleep(FENCE_EVERY).await;
+            }
+        });
     }
 
     /// These agents, as far as they are there: name, start, address.

@@ -217,7 +217,7 @@ impl Work {
         &self,
         work: impl FnOnce(&HaltKeeper, &Moment) -> Result<HaltState, HaltError> + Send + 'static,
     ) -> Result<HaltState, CallError> {
-        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
+        let moment = self.agent.halt.moment(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
         self.blocking(move |agent| work(&agent.halt, &moment).map_err(|error| error.to_string())).await
     }
 

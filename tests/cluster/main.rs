@@ -1,0 +1,11 @@
+//! Holdfast on a real Slurm cluster: slurmctld, slurmd, munge in containers, nodes killed, paused and cut off.
+//!
+//! `docker/cluster up` makes the cluster, and the first test does that too; it stays up, `docker/cluster down` ends it.
+//! Without a Docker engine the tests say that they are skipped; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.
+
+mod applications;
+mod basics;
+mod ends;
+mod machine;
+mod nodes;
+mod services;
