@@ -6,6 +6,12 @@
 mod applications;
 mod basics;
 mod ends;
-mod machine;
 mod nodes;
 mod services;
+
+use holdfast_testkit::cluster::Cluster;
+
+/// The cluster with this build on it; `None` if there is no Docker engine.
+fn cluster() -> Option<Cluster> {
+    Cluster::get(env!("CARGO_BIN_EXE_holdfast"))
+}

@@ -1,13 +1,13 @@
 //! What we depend on fails: Slurm's controller, and Holdfast's own orchestrator.
 
-use super::machine::{Cluster, heat};
+use holdfast_testkit::cluster::heat;
 
 #[test]
 fn a_controller_that_restarts_meanwhile_is_not_noticed() {
-    let Some(cluster) = Cluster::get() else { return };
+    let Some(cluster) = super::cluster() else { return };
     let job = cluster.heat("controller", "");
     job.wait_for("checkpoint 2 complete");
-    cluster.on("ctl", "pkill -9 slurmctld");
+    cluster.on("ctl", "pkill -TERM slurmctld");
     job.wait_for("checkpoint 4 complete");
     cluster.docker("kill", "n3");
     let output = job.finish_well();
@@ -16,7 +16,7 @@ fn a_controller_that_restarts_meanwhile_is_not_noticed() {
 
 #[test]
 fn while_the_orchestrator_is_dead_the_ranks_go_on_and_the_next_one_takes_over() {
-    let Some(cluster) = Cluster::get() else { return };
+    let Some(cluster) = super::cluster() else { return };
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = cluster.submit("orchestrator", &heat(""), "--nodes=6 --time=10", work);
     job.wait_for("checkpoint 3 complete");
@@ -28,7 +28,7 @@ fn while_the_orchestrator_is_dead_the_ranks_go_on_and_the_next_one_takes_over() 
 
 #[test]
 fn an_orchestrator_that_took_over_replaces_a_node_that_died_meanwhile() {
-    let Some(cluster) = Cluster::get() else { return };
+    let Some(cluster) = super::cluster() else { return };
     let work = "holdfast run job.yaml; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
     let job = cluster.submit("took-over", &heat(""), "--nodes=6 --time=10", work);
     job.wait_for("checkpoint 3 complete");

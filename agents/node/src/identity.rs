@@ -53,9 +53,8 @@ pub fn settle(start: &mut AgentStart, variable: impl Fn(&str) -> Option<String>)
     let read = |name| variable(name).filter(|value| !value.is_empty()).ok_or(IdentityError::Missing { variable: name });
     let node = read(SLURM_NODE)?;
     let launcher = read(SLURM_LAUNCHER)?;
-    let launcher: IpAddr = launcher
-        .parse()
-        .map_err(|_| IdentityError::Malformed { variable: SLURM_LAUNCHER, value: launcher.clone() })?;
+    let launcher: IpAddr =
+        launcher.parse().map_err(|_| IdentityError::Malformed { variable: SLURM_LAUNCHER, value: launcher.clone() })?;
     let address = address_toward(launcher).map_err(|source| IdentityError::NoWay { launcher, source })?;
     let named = |base: &str| base.replace(NODE_MARK, &node);
     start.control_base = named(&start.control_base);

@@ -314,6 +314,9 @@ pub struct PeersUpdate {
     pub generation: Generation,
     /// New addresses by node.
     pub addresses: BTreeMap<NodeName, SocketAddr>,
+    /// Nodes without ranks that are down: nobody is to wait for them.
+    #[serde(default)]
+    pub down: Vec<NodeName>,
 }
 
 /// What a node holds, from its control directory (own state, or what LLNL's library left there).

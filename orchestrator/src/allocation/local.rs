@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::chaos::Schedule;
-use super::{AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike, process};
+use super::{
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike, process,
+};
 use crate::fleet::AgentTemplate;
 use crate::spec::Chaos;
 

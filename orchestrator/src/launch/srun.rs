@@ -158,7 +158,9 @@ mod tests {
         assert_eq!(plan.environment["HOLDFAST_RANKS"], "4");
         assert!(!plan.environment.contains_key("HOLDFAST_RANK"));
         let launcher = plan.launcher.unwrap();
-        for word in ["--overlap", "--no-kill", "--nodes=2", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"] {
+        for word in
+            ["--overlap", "--no-kill", "--nodes=2", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"]
+        {
             assert!(launcher.options.iter().any(|option| option == word), "{word}: {:?}", launcher.options);
         }
         assert_eq!(launcher.ranks[&Rank(0)], "n5".into());

@@ -36,7 +36,8 @@ pub enum Manager {
 }
 
 impl Choice for Manager {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("auto", Manager::Auto), ("local", Manager::Local), ("slurm", Manager::Slurm)];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("auto", Manager::Auto), ("local", Manager::Local), ("slurm", Manager::Slurm)];
     const LATER: &'static [&'static str] = &["pbs", "lsf", "flux", "ssh"];
 }
 

@@ -42,7 +42,8 @@ pub enum Launcher {
 }
 
 impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun)];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun)];
     const LATER: &'static [&'static str] = &["mpirun", "flux", "prun", "torchrun"];
 }
 

@@ -74,7 +74,8 @@ async fn a_poll_is_held_back_until_there_is_news() {
     let served = served().await;
     let (address, trust) = (served.address, served.trust.clone());
     let polling = tokio::spawn(async move {
-        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { after: 0, wait_ms: 600_000, allocation_end: None })).await
+        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { after: 0, wait_ms: 600_000, allocation_end: None }))
+            .await
     });
     served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
     let reply = polling.await.unwrap();

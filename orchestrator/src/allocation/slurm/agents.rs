@@ -97,13 +97,8 @@ impl AgentSteps {
         let (answer, answered) = oneshot::channel();
         let (_waits, wanted) = oneshot::channel();
         let log = self.logs.join(format!("{node}.log"));
-        let question = Question {
-            node: node.clone(),
-            start: template.for_any_node(Identity::Slurm),
-            patience,
-            answer,
-            wanted,
-        };
+        let question =
+            Question { node: node.clone(), start: template.for_any_node(Identity::Slurm), patience, answer, wanted };
         let ended = || AgentStartError::NotReady { node, problem: "was not started: we are ending".to_owned(), log };
         if self.questions.send(question).is_err() {
             return Err(ended());
@@ -170,7 +165,8 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
             let kind = error.kind();
             for (node, answer) in waiting {
                 let source = io::Error::new(kind, error.to_string());
-                let _ = answer.send(Err(AgentStartError::Process { node, action: "run srun", source, log: log.clone() }));
+                let _ =
+                    answer.send(Err(AgentStartError::Process { node, action: "run srun", source, log: log.clone() }));
             }
             return;
         }
@@ -290,11 +286,8 @@ async fn hear(output: ChildStdout, waiting: &mut BTreeMap<NodeName, Answer>) -> 
         };
         let Some(answer) = waiting.remove(&ready.node) else { continue };
         let (found, ours) = (ready.version, holdfast_wire::VERSION);
-        let verdict = if found == ours {
-            Ok(ready)
-        } else {
-            Err(AgentStartError::Version { node: ready.node, found, ours })
-        };
+        let verdict =
+            if found == ours { Ok(ready) } else { Err(AgentStartError::Version { node: ready.node, found, ours }) };
         let _ = answer.send(verdict);
     }
     Ok(())

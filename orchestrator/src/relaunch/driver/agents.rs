@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
@@ -10,12 +10,15 @@ use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
 use super::Driver;
 use super::news::Effect;
 use super::state::AgentRecord;
+use crate::events::{Entry, OwnEvent};
 use crate::fleet::{PollTarget, Poller};
 use crate::relaunch::Event;
 
 /// An agent of an earlier orchestrator answers within this, or is started anew.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
 
+/// Clocks may be so far apart; an agent's first line may be that old when it comes.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 /// How often it is tried to reach what may still run on a node that is down.
 const FENCE_EVERY: Duration = Duration::from_secs(2);
 /// How long each attempt may take.
@@ -39,6 +42,20 @@ pub(super) enum Started {
     Failed { reason: String, node_gone: bool },
 }
 
+/// What is wrong with a node's clock, if it is too far from ours. Halt times, the end of the allocation and the names of
+/// checkpoints are by the clock of the node that looks at it.
+fn clock_fault(node: &NodeName, theirs_ms: u64, ours_ms: u64) -> Option<String> {
+    let apart = Duration::from_millis(theirs_ms.abs_diff(ours_ms));
+    let direction = if theirs_ms > ours_ms { "ahead of" } else { "behind" };
+    (apart > CLOCK_TOLERANCE)
+        .then(|| format!("{node}: its clock is {} s {direction} ours; is its time service running?", apart.as_secs()))
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Driver {
     /// Starts an agent, or takes over the one that an earlier orchestrator started.
     pub(super) fn start_agent(&mut self, node: NodeName) {
@@ -47,6 +64,7 @@ impl Driver {
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
         let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
+        let entries = self.entries.clone();
         tokio::spawn(async move {
             // Never closed; without a permit the agent is started all the same.
             let _permit = permits.acquire_owned().await.ok();
@@ -63,6 +81,9 @@ impl Driver {
             let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
+                    if let Some(message) = ready.clock_ms.and_then(|theirs| clock_fault(&node, theirs, unix_millis())) {
+                        let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
+                    }
                     Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted }
                 }
                 Err(error) => Started::Failed { node_gone: error.is_node_gone(), reason: error.to_string() },
@@ -147,5 +168,19 @@ impl Driver {
     ) -> Vec<(NodeName, u64, SocketAddr)> {
         let reach = |node: &NodeName| self.agents.get(node).map(|agent| (node.clone(), agent.start, agent.address));
         nodes.into_iter().filter_map(reach).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_wrong_is_told_with_its_direction_and_latency_is_none() {
+        let node = NodeName::from("n3");
+        assert_eq!(clock_fault(&node, 100_000, 100_900), None);
+        let behind = clock_fault(&node, 100_000, 137_000).unwrap();
+        assert!(behind.contains("n3") && behind.contains("37 s behind"), "{behind}");
+        assert!(clock_fault(&node, 137_000, 100_000).unwrap().contains("ahead of"));
     }
 }

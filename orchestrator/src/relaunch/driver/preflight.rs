@@ -34,7 +34,9 @@ pub(super) struct Prepared {
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
     /// A command of the resource manager.
-    #[error("{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it")]
+    #[error(
+        "{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it"
+    )]
     Command {
         /// The command.
         command: &'static str,

@@ -99,9 +99,9 @@ impl RunError {
                 LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. },
             )
             | RunError::TooFewNodes { .. }
-            | RunError::Allocation(AllocationError::UnknownManager { .. } | AllocationError::Name { .. } | AllocationError::Outside { .. }) => {
-                exit::CONFIGURATION
-            }
+            | RunError::Allocation(
+                AllocationError::UnknownManager { .. } | AllocationError::Name { .. } | AllocationError::Outside { .. },
+            ) => exit::CONFIGURATION,
             RunError::Preflight(PreflightError::Launcher { .. }) => exit::CONFIGURATION,
             RunError::Undrained(_) => exit::DAMAGED_DATA,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
@@ -341,12 +341,7 @@ async fn begin(
     Ok(state)
 }
 
-fn begin_state(
-    spec: &JobSpec,
-    step: &Step,
-    prefix: &Path,
-    allocation: &dyn Allocation,
-) -> Result<JobState, RunError> {
+fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allocation) -> Result<JobState, RunError> {
     let template = AgentTemplate::new(&spec.job, &step.checkpoint, allocation, trust::generate()?);
     let mut state = JobState::new(spec.job.clone(), allocation.record(), template);
     state.crc = step.checkpoint.crc.on_flush;

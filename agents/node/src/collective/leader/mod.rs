@@ -79,6 +79,11 @@ impl Leader {
         self.dispatch.link_down(node, link);
     }
 
+    /// A node without ranks is down: nothing is ordered there any more, and what was is not waited for.
+    pub(super) fn give_up(&self, node: &NodeName) {
+        self.dispatch.give_up(node);
+    }
+
     /// A member says something.
     pub(super) fn hear(&self, node: &NodeName, message: ToLeader) {
         match message {

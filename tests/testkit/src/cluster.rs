@@ -13,12 +13,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STEPS: &str = "120";
 
 /// The cluster, for one test at a time: a test may break any of its machines.
+#[derive(Debug)]
 pub struct Cluster {
+    program: &'static str,
     _alone: MutexGuard<'static, ()>,
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn script(arguments: &[&str]) -> Output {
@@ -32,7 +34,10 @@ fn say(text: &str) {
 
 impl Cluster {
     /// The cluster, healthy, with this build of Holdfast on it; `None` if there is no Docker engine.
-    pub fn get() -> Option<Cluster> {
+    ///
+    /// # Panics
+    /// When there is an engine, and the cluster does not come up; or there must be one.
+    pub fn get(program: &'static str) -> Option<Cluster> {
         static ALONE: Mutex<()> = Mutex::new(());
         static UP: OnceLock<bool> = OnceLock::new();
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,14 +49,20 @@ impl Cluster {
                 return false;
             }
             checked(script(&["up"]));
-            checked(script(&["install", env!("CARGO_BIN_EXE_holdfast")]));
+            checked(script(&["install", program]));
             true
         });
         if !is_up {
             return None;
         }
+        let cluster = Cluster { program, _alone: alone };
+        cluster.heal();
+        Some(cluster)
+    }
+
+    /// Brings back what was broken.
+    pub fn heal(&self) {
         checked(script(&["heal"]));
-        Some(Cluster { _alone: alone })
     }
 
     /// A command of the Docker engine on one of the machines: `kill`, `pause`, `unpause`.
@@ -61,7 +72,9 @@ impl Cluster {
 
     /// Cuts a machine off from the network, or connects it again.
     pub fn cut_off(&self, machine: &str) {
-        checked(Command::new("docker").args(["network", "disconnect", "holdfast", &container(machine)]).output().unwrap());
+        checked(
+            Command::new("docker").args(["network", "disconnect", "holdfast", &container(machine)]).output().unwrap(),
+        );
     }
 
     /// Runs a shell command as root on a machine; what it prints.
@@ -91,7 +104,7 @@ impl Cluster {
         let command = format!("sbatch --parsable --output=output --no-kill --ntasks-per-node=1 {options} job.sbatch");
         let (id, code) = run_on("ctl", "user1", &directory, &command, "");
         assert_eq!(code, 0, "{id}");
-        Job { _cluster: self, directory, id: id.trim().to_owned() }
+        Job { cluster: self, directory, id: id.trim().to_owned() }
     }
 
     /// Submits the usual job on six nodes: four ranks and two spares.
@@ -107,7 +120,7 @@ impl Cluster {
              echo \"exit code $?\") >output 2>&1 </dev/null &"
         );
         run_on("ctl", "user1", &directory, &command, "");
-        let mut job = Job { _cluster: self, directory, id: String::new() };
+        let mut job = Job { cluster: self, directory, id: String::new() };
         until("the allocation", || {
             job.id = job.run("cat id 2>/dev/null").trim().to_owned();
             !job.id.is_empty()
@@ -116,10 +129,12 @@ impl Cluster {
     }
 }
 
-/// A job under way.
+/// A job under way; dropping it ends it.
+#[derive(Debug)]
 pub struct Job<'a> {
-    _cluster: &'a Cluster,
+    cluster: &'a Cluster,
     directory: String,
+    /// Slurm's number.
     pub id: String,
 }
 
@@ -160,7 +175,8 @@ impl Job<'_> {
     pub fn finish_well(&self) -> String {
         let (output, code) = self.finish();
         assert_eq!(code, 0, "{output}");
-        assert!(output.contains(&expected_result()), "{} is missing:\n{output}", expected_result());
+        let expected = expected_result(self.cluster.program);
+        assert!(output.contains(&expected), "{expected} is missing:\n{output}");
         output
     }
 
@@ -193,11 +209,11 @@ pub fn heat_of(arguments: &[&str], more: &str) -> String {
 }
 
 /// The last line of the application in an undisturbed run.
-fn expected_result() -> String {
+fn expected_result(program: &str) -> String {
     static RESULT: OnceLock<String> = OnceLock::new();
     let compute = || {
         let arguments = ["example", "heat", "--steps", STEPS, "--step-delay", "0", "--never-checkpoint"];
-        let output = Command::new(env!("CARGO_BIN_EXE_holdfast")).args(arguments).env("SCR_ENABLE", "0").output();
+        let output = Command::new(program).args(arguments).env("SCR_ENABLE", "0").output();
         let output = checked(output.unwrap());
         output.lines().find(|line| line.contains("checksum")).unwrap().to_owned()
     };
