@@ -1,5 +1,7 @@
 //! The calls, and the order in which they are allowed.
 
+mod datasets;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use holdfast_wire::bytes::Base64;
 use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, Reply, Restart, RestartSource};
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 
+pub use self::datasets::DatasetOptions;
 use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::surroundings::Surroundings;
@@ -201,18 +204,7 @@ impl Client {
     /// Begins a checkpoint (`SCR manual §11.6`). Older ones may be deleted from cache now, and the restart files with
     /// them.
     pub fn start_checkpoint(&mut self) -> Result<CheckpointId, ClientError> {
-        self.expect_computing("start_checkpoint")?;
-        let checkpoint = match self.call(Call::Start)? {
-            None => {
-                self.last = self.last.next();
-                self.last
-            }
-            Some(Reply::Started { checkpoint, .. }) => checkpoint,
-            Some(other) => return Err(unexpected(&Call::Start, &other)),
-        };
-        self.offered = None;
-        self.phase = Phase::Checkpointing(checkpoint);
-        Ok(checkpoint)
+        self.start(Call::Start, "start_checkpoint")
     }
 
     /// Where the file of this name is to be written (inside a checkpoint, where this also registers it) or read (before

@@ -15,6 +15,8 @@
 //! | [`Client::complete_checkpoint`] | `SCR_Complete_checkpoint` | yes |
 //! | [`Client::should_exit`] | `SCR_Should_exit` | yes |
 //! | [`Client::allgather`] | (MPI) | yes |
+//! | [`Client::start_output`] | `SCR_Start_output` | yes |
+//! | [`Client::current`], [`Client::drop_dataset`], [`Client::delete_dataset`] | `SCR_Current`, `SCR_Drop`, `SCR_Delete` | yes |
 //! | [`Client::finalize`] | `SCR_Finalize` | yes |
 //!
 //! # A whole program
@@ -82,7 +84,7 @@ mod connection;
 mod error;
 pub mod surroundings;
 
-pub use client::{Builder, Client, Completed, RestartOutcome};
+pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
 pub use error::ClientError;
 pub use holdfast_wire::rank::{CallError, LARGEST_CONTRIBUTION, Restart, RestartSource};
 pub use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};

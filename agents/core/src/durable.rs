@@ -94,13 +94,61 @@ pub fn replace_with<R>(
     Ok(result)
 }
 
+/// A file under a temporary name that is to replace `path`, for writers that several processes take part in: they open
+/// it by its temporary name, and the one that made it commits. Dropped without that, it is removed.
+#[derive(Debug)]
+pub struct Pending {
+    temporary: Temporary,
+    path: PathBuf,
+}
+
+impl Pending {
+    /// Makes the temporary file, mode 0600, open for reading and writing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(path: &Path) -> Result<(Pending, File), DurableError> {
+        let (temporary, file) = with_temporary_name(parent(path)?, path, |temporary| {
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
+        })?;
+        Ok((Pending { temporary, path: path.to_owned() }, file))
+    }
+
+    /// The name it has until it is committed.
+    pub fn temporary_path(&self) -> &Path {
+        &self.temporary.0
+    }
+
+    /// Gives the file its name. Its content must be synchronised before, by all who wrote it.
+    ///
+    /// # Errors
+    /// When it cannot be renamed; the old file is then untouched.
+    pub fn commit(self) -> Result<(), DurableError> {
+        fs::rename(&self.temporary.0, &self.path).map_err(failed("replace", &self.path))?;
+        self.temporary.keep();
+        sync_directory(parent(&self.path)?)
+    }
+}
+
 /// Makes `path` with these bytes only if nothing is there; says whether it was made. Never shows a partial file.
 ///
 /// # Errors
 /// When any step fails.
 pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
+    Ok(create_new_with(path, |out| out.write_all(bytes))?.is_some())
+}
+
+/// Makes `path` of what `fill` writes (buffered) only if nothing is there; `None` if something was. Never shows a
+/// partial file.
+///
+/// # Errors
+/// When `fill` or any step fails.
+pub fn create_new_with<R>(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+) -> Result<Option<R>, DurableError> {
     let directory = parent(path)?;
-    let (temporary, ()) = write_temporary(directory, path, |out| out.write_all(bytes))?;
+    let (temporary, result) = write_temporary(directory, path, fill)?;
     // A hard link is the rename that refuses to replace; where there are none, the system may have such a rename.
     let made = fs::hard_link(&temporary.0, path).or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Err(error),
@@ -110,9 +158,9 @@ pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
         Ok(()) => {
             drop(temporary);
             sync_directory(directory)?;
-            Ok(true)
+            Ok(Some(result))
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
         Err(error) => Err(failed("create", path)(error)),
     }
 }
@@ -205,6 +253,7 @@ fn rename_to_free(from: &Path, to: &Path) -> rustix::io::Result<()> {
 }
 
 /// Removes its file when dropped, unless it was renamed away.
+#[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -228,7 +277,7 @@ fn write_temporary<R>(
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<(Temporary, R), DurableError> {
     let (temporary, file) = with_temporary_name(directory, path, |temporary| {
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
     })?;
     let mut out = BufWriter::new(file);
     let result = fill(&mut out).map_err(failed("write", path))?;

@@ -116,7 +116,15 @@ fn check_owner(path: &Path) -> Result<(), ClaimError> {
 /// The control directory is this agent's as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
+    path: PathBuf,
     _lock: File,
+}
+
+impl Drop for Claim {
+    /// Leaves nothing behind in a control directory that stays; the lock is held until the file is gone.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// Takes the control directory over. An agent that is still there, of an orchestrator that is gone, is ended: two
@@ -126,19 +134,22 @@ pub(crate) struct Claim {
 /// When it cannot be locked, or the other agent does not end.
 pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
     let path = control.join("agent.lock");
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed("open", &path))?;
+    let open = || {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path).map_err(failed("open", &path))
+    };
+    let mut file = open()?;
     let begun = Instant::now();
     let mut asked = [false; 2];
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
+            Ok(()) if is_at(&file, &path) => break,
+            // The agent that ended has removed the file which is locked now.
+            Ok(()) => {
+                file = open()?;
+                continue;
+            }
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(failed("lock", &path)(error.into())),
         }
@@ -159,7 +170,14 @@ pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
     let pid = std::process::id().to_string();
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(pid.as_bytes()));
     written.map_err(failed("write", &path))?;
-    Ok(Claim { _lock: file })
+    Ok(Claim { path, _lock: file })
+}
+
+/// True if this open file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let there = fs::symlink_metadata(path).map(identity);
+    file.metadata().map(identity).is_ok_and(|ours| there.is_ok_and(|theirs| theirs == ours))
 }
 
 /// True if the process has this file open. Until the holder of the lock has written its number, another one stands there,

@@ -8,10 +8,10 @@ use holdfast_wire::agent::{HeldFile, Holding, Inventory};
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 
 use crate::agent::Agent;
-use crate::convert;
 use crate::halt::HaltKeeper;
 use crate::store::Store;
 use crate::store::examine::examine;
+use holdfast_wire::convert;
 
 /// What the node holds. Reads files: call it from a blocking thread.
 pub fn inventory(agent: &Agent) -> Inventory {
@@ -61,7 +61,14 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
         None
     });
     faults.extend(HaltKeeper::new(store.paths()).fault());
-    Inventory { node: Some(node.clone()), holdings: holdings.into_values().collect(), flush, nodes, faults }
+    Inventory {
+        node: Some(node.clone()),
+        holdings: holdings.into_values().collect(),
+        flush,
+        datasets: store.datasets(),
+        nodes,
+        faults,
+    }
 }
 
 /// Two filemaps know of the rank, one perhaps only its descriptor: the one with the files counts, with the descriptor

@@ -30,7 +30,6 @@ pub mod agent;
 mod claim;
 pub mod collective;
 pub mod contact;
-pub mod convert;
 pub mod copy;
 pub mod daemon;
 pub mod events;

@@ -328,6 +328,9 @@ pub struct Inventory {
     pub holdings: Vec<Holding>,
     /// The flush file: datasets and where they are.
     pub flush: BTreeMap<CheckpointId, Locations>,
+    /// What the application said of its datasets; plain checkpoints are not listed.
+    #[serde(default)]
+    pub datasets: BTreeMap<CheckpointId, crate::Dataset>,
     /// The nodes file.
     pub nodes: Option<u32>,
     /// Files that could not be read, and why: reported, never fatal.

@@ -13,6 +13,7 @@
 
 pub mod agent;
 pub mod bytes;
+pub mod convert;
 pub mod environment;
 pub mod frame;
 pub mod peer;
@@ -23,6 +24,7 @@ pub mod socket;
 pub mod trust;
 
 pub use holdfast_core::ids::{CheckpointId, Generation, NodeName, Rank};
+pub use holdfast_core::prefix::Dataset;
 
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
 pub const VERSION: u32 = 1;

@@ -227,6 +227,39 @@ pub enum Order {
         /// Compute CRCs.
         crc: bool,
     },
+    /// Note what the application said of a dataset.
+    Describe {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Its name, and what it is for.
+        dataset: crate::Dataset,
+    },
+    /// The ranks write the files of a new dataset into this directory themselves.
+    OpenDirect {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix, absolute.
+        directory: PathBuf,
+    },
+    /// Say what the ranks have written into that directory; answered with [`OrderResult::Flushed`].
+    SealDirect {
+        /// The dataset.
+        checkpoint: CheckpointId,
+    },
+    /// The ranks have written it: the dataset is closed.
+    CloseDirect {
+        /// The dataset.
+        checkpoint: CheckpointId,
+    },
+    /// The ranks read the files of the dataset that they restart from in this directory.
+    ReadDirect {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix, absolute.
+        directory: PathBuf,
+        /// Each rank's files, in routing order.
+        files: BTreeMap<Rank, Vec<String>>,
+    },
     /// Note where a dataset is.
     Note {
         /// The dataset.
@@ -339,7 +372,7 @@ pub enum OrderResult {
     Inventory(Inventory),
     /// To [`Order::Seal`]: bytes of each local rank.
     Sealed(BTreeMap<Rank, u64>),
-    /// To [`Order::Flush`]: per rank, each file's name, size and CRC.
+    /// To [`Order::Flush`] and [`Order::SealDirect`]: per rank, each file's name, size and CRC.
     Flushed(BTreeMap<Rank, Vec<(String, u64, Option<u32>)>>),
     /// To [`Order::Commit`], [`Order::Fetch`], [`Order::Transfer`]…: each local rank's files in routing order.
     Files(BTreeMap<Rank, Vec<String>>),

@@ -55,6 +55,37 @@ pub enum Call {
     Need,
     /// Begin a checkpoint.
     Start,
+    /// Begin a dataset with a name, or one that is more or less than a checkpoint (`SCR_Start_output` of SCR 3). Ended
+    /// by [`Call::Complete`] like any other.
+    StartOutput {
+        /// The application's name for it; the same on all ranks.
+        name: Option<String>,
+        /// A run can restart from it.
+        checkpoint: bool,
+        /// It must reach the prefix directory.
+        output: bool,
+        /// The ranks write into the prefix directory themselves: they share files.
+        bypass: bool,
+    },
+    /// The name of the dataset that there is to restart from.
+    RestartName,
+    /// The application restarted from the dataset of this name by itself: what it writes from now on is newer.
+    Current {
+        /// The name.
+        name: String,
+    },
+    /// Load what the prefix directory has as current, instead of what was found at init.
+    Load,
+    /// Forget the dataset of this name in the index; its files stay.
+    Drop {
+        /// The name.
+        name: String,
+    },
+    /// Delete the dataset of this name, from cache and from the prefix directory.
+    Delete {
+        /// The name.
+        name: String,
+    },
     /// Where to write (inside a checkpoint) or read (before the first one) this file. Local.
     Route {
         /// The application's own name for the file; only the base name is used.
@@ -93,6 +124,12 @@ impl Call {
             Call::Init => "init",
             Call::Need => "need_checkpoint",
             Call::Start => "start_checkpoint",
+            Call::StartOutput { .. } => "start_output",
+            Call::RestartName => "restart_name",
+            Call::Current { .. } => "current",
+            Call::Load => "load",
+            Call::Drop { .. } => "drop",
+            Call::Delete { .. } => "delete",
             Call::Route { .. } => "route_file",
             Call::Complete { .. } => "complete_checkpoint",
             Call::CompleteRestart { .. } => "complete_restart",
@@ -130,17 +167,19 @@ pub enum ToRank {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// To [`Call::Init`], and to [`Call::CompleteRestart`] when another checkpoint had to be loaded.
+    /// To [`Call::Init`] and [`Call::Load`], and to [`Call::CompleteRestart`] when another checkpoint had to be loaded.
     Restart(Restart),
     /// To [`Call::Need`] and [`Call::ShouldExit`].
     Flag(bool),
-    /// To [`Call::Start`].
+    /// To [`Call::Start`] and [`Call::StartOutput`].
     Started {
         /// The new checkpoint's id.
         checkpoint: CheckpointId,
         /// Where its files go on this node.
         directory: PathBuf,
     },
+    /// To [`Call::RestartName`]: `None` for a dataset without a name.
+    Name(Option<String>),
     /// To [`Call::Route`].
     Path(PathBuf),
     /// To [`Call::Complete`].
@@ -154,7 +193,7 @@ pub enum Reply {
     },
     /// To [`Call::Allgather`]: one entry a rank.
     Gathered(Vec<Base64>),
-    /// To [`Call::Finalize`] and to a good [`Call::CompleteRestart`].
+    /// To [`Call::Finalize`], [`Call::Current`], [`Call::Drop`], [`Call::Delete`] and to a good [`Call::CompleteRestart`].
     Done,
 }
 

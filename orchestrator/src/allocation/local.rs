@@ -252,6 +252,10 @@ impl Local {
             .process_group(0)
             .spawn()
             .map_err(failed("start a process"))?;
+        // At once, not only when it is up: whoever ends the job in the meantime must find it.
+        if let Some(pid) = child.id() {
+            self.lock().agents.insert(node.clone(), Agent { pid, killed: false });
+        }
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(not_ready("has no standard input or output".to_owned()));
         };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable};
 use crate::exit;
-use crate::spec::{JobSpec, Origin};
+use crate::spec::{JobSpec, Origin, resolved};
 
 /// `configs/reference.yaml`: every key with its default and what it means.
 const REFERENCE: &str = include_str!("../../../configs/reference.yaml");
@@ -23,6 +23,7 @@ Examples:
   holdfast check job.yaml                   is it right?
   holdfast check --explain job.yaml         every setting in force and where it came from
   SCR_FLUSH=5 holdfast check --explain job.yaml
+  holdfast check --resolved job.yaml        the spec with every default filled in
   holdfast check --reference                every key with its default and what it means
 
 JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only.
@@ -34,8 +35,11 @@ pub struct CheckArgs {
     /// Print every setting in force and where it came from: the line of the spec, a parameter, or the default
     #[arg(long)]
     explain: bool,
+    /// Print the spec with every default filled in, as YAML
+    #[arg(long, conflicts_with = "explain")]
+    resolved: bool,
     /// Print a spec with every key, its default and what it means
-    #[arg(long, conflicts_with_all = ["spec", "explain"])]
+    #[arg(long, conflicts_with_all = ["spec", "explain", "resolved"])]
     reference: bool,
 }
 
@@ -47,12 +51,21 @@ struct Checked {
 
 struct Reference;
 
+struct Resolved {
+    text: String,
+}
+
 pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
     let Some(path) = args.spec else {
         output.result(&Reference)?;
         return Ok(exit::FINISHED);
     };
     let spec = JobSpec::load(&path, &super::job::surroundings(output)?)?;
+    if args.resolved {
+        let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
+        output.result(&Resolved { text })?;
+        return Ok(exit::FINISHED);
+    }
     output.result(&Checked { file: path.display().to_string(), spec, explain: args.explain })?;
     Ok(exit::FINISHED)
 }
@@ -106,6 +119,16 @@ impl Report for Reference {
 
     fn json(&self) -> Value {
         document(json!({"reference": REFERENCE}))
+    }
+}
+
+impl Report for Resolved {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(self.text.as_bytes())
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"resolved": self.text}))
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Completion {
     pub directory: DirectoryName,
     /// The dataset.
     pub checkpoint: CheckpointId,
+    /// The current link is to lead there.
+    pub make_current: bool,
     /// Ranks whose files an agent has just read, compared with their checksums, and written: not read again.
     pub fresh: BTreeSet<Rank>,
     /// Who is told what happens.
@@ -92,9 +94,10 @@ impl Completion {
             reasons.push("no usable file could be copied".to_owned());
         }
         let (prefix, directory) = (self.prefix.clone(), self.directory.clone());
+        let make_current = self.make_current;
         let finish = move || {
             let now = Local::now().naive_local();
-            rebuild::finish(&prefix, &directory, &scanned, &inspection, now, true)
+            rebuild::finish(&prefix, &directory, &scanned, &inspection, now, make_current)
         };
         let complete = spawn_blocking(finish).await??;
         let directory = self.directory.to_string();

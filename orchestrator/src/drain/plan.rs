@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::ids::{CheckpointId, NodeName};
+use holdfast_core::prefix::Dataset;
 use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
-use holdfast_core::redundancy::{descriptor, inventory};
-use holdfast_wire::agent::{DescriptorFields, Holding, Inventory};
+use holdfast_core::redundancy::inventory;
+use holdfast_wire::agent::Inventory;
+use holdfast_wire::convert;
 
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct Candidate {
     pub partner_copies: bool,
     /// Nodes that hold files of it.
     pub holders: BTreeSet<NodeName>,
+    /// A run can restart from it: the current link may lead there.
+    pub checkpoint_data: bool,
 }
 
 /// What to drain, in this order until one is complete.
@@ -25,6 +29,9 @@ pub struct Candidate {
 pub struct DrainPlan {
     /// Datasets that can be completed, newest first.
     pub candidates: Vec<Candidate>,
+    /// Datasets that the application wants on the prefix directory as its output, oldest first; the first candidate is
+    /// not among them.
+    pub output: Vec<Candidate>,
     /// The newest dataset that was complete once and cannot be completed any more: recorded as incomplete if none of the
     /// candidates can be drained.
     pub remnant: Option<Candidate>,
@@ -39,7 +46,19 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
     let known = converted(inventories);
     let mut ids: BTreeSet<CheckpointId> = inventory::candidates(&known).into_iter().collect();
     ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
+    let datasets: BTreeMap<CheckpointId, &Dataset> =
+        inventories.iter().flat_map(|inventory| &inventory.datasets).map(|(id, dataset)| (*id, dataset)).collect();
+    let output_only = |id: &CheckpointId| wanted.is_none() && datasets.get(id).is_some_and(|known| !known.checkpoint);
     let mut plan = DrainPlan::default();
+    for id in ids.iter().filter(|id| wanted.is_none() && datasets.get(*id).is_some_and(|known| known.output)) {
+        match drainable(*id, &known, flush_state(*id, inventories)) {
+            Verdict::Drainable { .. } => plan.output.push(candidate(*id, inventories, None)),
+            Verdict::AlreadyFlushed => {}
+            Verdict::Incomplete(reason) if output_only(id) => plan.skipped.push((*id, reason.to_string())),
+            Verdict::Incomplete(_) => {}
+        }
+    }
+    ids.retain(|id| !output_only(id));
     for id in ids.into_iter().rev().filter(|id| wanted.is_none_or(|wanted| wanted == *id)) {
         let mut flush = flush_state(id, inventories);
         if wanted.is_some() && flush == FlushState::OnPrefix {
@@ -60,6 +79,8 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
             }
         }
     }
+    let first = plan.candidates.first().map(|first| first.checkpoint);
+    plan.output.retain(|output| Some(output.checkpoint) != first);
     plan
 }
 
@@ -73,7 +94,9 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
         inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
     let mut holdings = inventories.iter().flat_map(|inventory| &inventory.holdings);
     let partner_copies = holdings.any(|holding| holding.checkpoint == id && holding.partner_of.is_some());
-    Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect() }
+    let mut described = inventories.iter().filter_map(|inventory| inventory.datasets.get(&id));
+    let checkpoint_data = described.next().is_none_or(|dataset| dataset.checkpoint);
+    Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect(), checkpoint_data }
 }
 
 /// What the nodes' flush files say together. Every node is told the same; one that was away when a flush ended may not
@@ -91,45 +114,11 @@ fn flush_state(id: CheckpointId, inventories: &[Inventory]) -> FlushState {
 
 /// The inventories in the core's terms.
 fn converted(inventories: &[Inventory]) -> Vec<inventory::Inventory> {
-    let node = |(at, inventory): (usize, &Inventory)| inventory::Inventory {
-        node: u32::try_from(at).unwrap_or(u32::MAX),
-        name: inventory.node.clone().unwrap_or_else(|| NodeName::new("?")),
-        healthy: true,
-        holdings: inventory.holdings.iter().map(holding).collect(),
+    let node = |(at, held): (u32, &Inventory)| {
+        let name = held.node.clone().unwrap_or_else(|| NodeName::new("?"));
+        convert::inventory(held, at, &name)
     };
-    inventories.iter().enumerate().map(node).collect()
-}
-
-fn holding(holding: &Holding) -> inventory::Holding {
-    let files = u32::try_from(holding.files.len()).unwrap_or(u32::MAX);
-    inventory::Holding {
-        checkpoint: holding.checkpoint,
-        rank: holding.rank,
-        complete: holding.complete,
-        files,
-        expected: holding.expected,
-        ranks: (holding.ranks > 0).then_some(holding.ranks),
-        copy_of: holding.partner_of.clone(),
-        descriptor: holding.descriptor.as_ref().and_then(descriptor_of),
-    }
-}
-
-/// `None` for a scheme that nobody knows: the holding then counts as one whose protection is unknown.
-fn descriptor_of(fields: &DescriptorFields) -> Option<descriptor::Descriptor> {
-    Some(descriptor::Descriptor {
-        enabled: fields.enabled,
-        index: fields.index,
-        interval: fields.interval,
-        base: fields.base.clone(),
-        directory: fields.directory.clone(),
-        scheme: fields.scheme.parse().ok()?,
-        groups: fields.groups,
-        group_id: fields.group_id,
-        group_size: fields.group_size,
-        group_rank: fields.group_rank,
-        hop_distance: fields.hop_distance,
-        set_size: fields.set_size,
-    })
+    (0u32..).zip(inventories).map(node).collect()
 }
 
 /// What is lost of a dataset, node by node, for a dry run.
@@ -147,7 +136,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 mod tests {
     use super::*;
     use holdfast_core::ids::Rank;
-    use holdfast_wire::agent::{HeldFile, Locations};
+    use holdfast_wire::agent::{DescriptorFields, HeldFile, Holding, Locations};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
@@ -185,6 +174,7 @@ mod tests {
                 node: Some(NodeName::new(format!("node{rank}"))),
                 holdings: ids.iter().map(|id| held(*id, rank)).collect(),
                 flush: ids.iter().map(locations).collect(),
+                datasets: BTreeMap::new(),
                 nodes: Some(4),
                 faults: vec![],
             })
@@ -224,6 +214,19 @@ mod tests {
         let plan = plan(&nodes, None);
         assert!(plan.candidates.is_empty() && plan.remnant.is_none());
         assert_eq!(plan.skipped[0].0, CheckpointId(4));
+    }
+
+    #[test]
+    fn output_is_drained_beside_the_newest_checkpoint_and_is_none_itself() {
+        let mut nodes = nodes(&[2, 3, 4, 5], &[2]);
+        let output = Dataset { output: true, checkpoint: false, ..Dataset::default() };
+        let both = Dataset { output: true, ..Dataset::default() };
+        nodes[1].datasets =
+            [(CheckpointId(3), both.clone()), (CheckpointId(4), both), (CheckpointId(5), output)].into();
+        let plan = plan(&nodes, None);
+        assert_eq!(ids(&plan), [4, 3]);
+        let output: Vec<_> = plan.output.iter().map(|each| (each.checkpoint.0, each.checkpoint_data)).collect();
+        assert_eq!(output, [(3, true), (5, false)]);
     }
 
     #[test]

@@ -105,10 +105,14 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     {
         return Err(DrainError::NoSuchDataset { id: wanted });
     }
-    let DrainPlan { candidates, remnant, .. } = plan;
+    let DrainPlan { candidates, remnant, output, .. } = plan;
+    // Older than what a restart takes, or not for restarts: the link does not lead there.
+    for candidate in &output {
+        drain_one(order, candidate, &silent, false).await?;
+    }
     let mut first_failure: Option<DrainReport> = None;
     for candidate in candidates.iter().chain(candidates.is_empty().then_some(remnant.as_ref()).flatten()) {
-        let report = drain_one(order, candidate, &silent).await?;
+        let report = drain_one(order, candidate, &silent, candidate.checkpoint_data).await?;
         if matches!(report.result, DrainResult::Complete { .. }) {
             return Ok(report);
         }
@@ -152,6 +156,7 @@ async fn drain_one(
     order: &DrainOrder,
     candidate: &Candidate,
     silent: &BTreeMap<NodeName, String>,
+    make_current: bool,
 ) -> Result<DrainReport, DrainError> {
     let checkpoint = candidate.checkpoint;
     let (path, job_id) = (order.prefix.clone(), order.job_id.clone());
@@ -175,6 +180,7 @@ async fn drain_one(
         prefix: prefix.clone(),
         directory: directory.clone(),
         checkpoint,
+        make_current,
         fresh: if order.crc { copied.ranks.keys().copied().collect() } else { BTreeSet::new() },
         events: order.events.clone(),
     };
@@ -256,7 +262,7 @@ async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &Path, 
                 buffer_bytes: order.buffer_bytes,
             };
             let answer = tokio::select! {
-                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.to_string()),
+                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.seen()),
                 () = order.roster.gone(&copy.node, address) => Err("its agent was lost during the copy".to_owned()),
             };
             (copy, Some(address), answer)

@@ -223,9 +223,7 @@ fn own_line(event: &OwnEvent) -> Option<String> {
         OwnEvent::ChaosStruck { node, agent_only: true } => format!("chaos: the agent of {node} is killed"),
         OwnEvent::ChaosStruck { node, agent_only: false } => format!("chaos: {node} dies"),
         OwnEvent::SiteCommand { program, nodes, failure: None } => format!("{program} was run on {}", names(nodes)),
-        OwnEvent::SiteCommand { program, nodes, failure: Some(failure) } => {
-            format!("{program} failed on {}: {failure}", names(nodes))
-        }
+        OwnEvent::SiteCommand { program, failure: Some(failure), .. } => format!("{program} failed on {failure}"),
         OwnEvent::DrainSkipped { checkpoint, reason } => {
             format!("drain: checkpoint {checkpoint} passed over: {reason}")
         }

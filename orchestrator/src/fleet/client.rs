@@ -233,10 +233,10 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     }
     match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
         // What a killed process leaves; the TLS library would explain at length what a truncation attack is.
-        Some(std::io::ErrorKind::UnexpectedEof) => "it was closed in the middle".to_owned(),
+        Some(std::io::ErrorKind::UnexpectedEof) => "the connection was closed".to_owned(),
         _ => {
             let text = error.to_string();
-            if text.contains("close_notify") { "it was closed in the middle".to_owned() } else { text }
+            if text.contains("close_notify") { "the connection was closed".to_owned() } else { text }
         }
     }
 }

@@ -67,6 +67,15 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// What was seen, for a message that names the agent itself.
+    pub fn seen(&self) -> String {
+        match self {
+            RequestError::Silent { within, .. } => format!("no answer within {} ms", within.as_millis()),
+            RequestError::Broken { reason, .. } => reason.clone(),
+            RequestError::Refused { .. } | RequestError::Answer { .. } => self.to_string(),
+        }
+    }
+
     /// True if the agent is there and said no.
     pub fn is_refusal(&self) -> bool {
         matches!(self, RequestError::Refused { .. } | RequestError::Answer { .. })

@@ -166,7 +166,7 @@ fn tell(
 
 fn lost(target: &PollTarget, news: &mpsc::UnboundedSender<PollNews>, error: &RequestError) {
     // Nobody listens any more when the orchestrator is ending.
-    let _ = news.send(PollNews::Lost { node: target.node.clone(), start: target.start, reason: error.to_string() });
+    let _ = news.send(PollNews::Lost { node: target.node.clone(), start: target.start, reason: error.seen() });
 }
 
 #[cfg(test)]

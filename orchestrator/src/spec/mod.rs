@@ -17,6 +17,7 @@ mod diagnostics;
 mod document;
 pub mod quantity;
 mod reading;
+pub mod resolved;
 mod run;
 mod settings;
 mod supervision;

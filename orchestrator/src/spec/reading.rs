@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use super::diagnostics::{Diagnostic, Place, nearest};
 use super::document::{Entry, Node, Value};
 use super::quantity;
+use super::resolved;
 use super::settings::{Origin, Settings};
 
 /// What stands above or below the spec, by key path. In a job of several steps it holds for each of them.
@@ -367,7 +368,10 @@ impl<'a> Section<'a> {
             }
         };
         let (shown, origin) = match (&words, node) {
-            (Some(words), Some(node)) => (format!("[{}]", words.join(", ")), Origin::Spec(node.place)),
+            (Some(words), Some(node)) => {
+                let words: Vec<String> = words.iter().map(|word| resolved::word(word)).collect();
+                (format!("[{}]", words.join(", ")), Origin::Spec(node.place))
+            }
             _ => ("none".to_owned(), Origin::Default),
         };
         self.reader.settings.borrow_mut().record(path, shown, origin);

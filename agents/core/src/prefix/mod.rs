@@ -3,6 +3,7 @@
 //!
 //! * [`directory`]: names of checkpoint directories, the link `scr.current`;
 //! * [`index`]: `index.scr`, which directories there are and what became of them; [`fetch`]: which of them a restart takes;
+//! * [`dataset`]: what the application said of a dataset, its name above all;
 //! * [`summary`]: `summary.scr`, which rank wrote which files; [`rank_filemap`]: `<rank>.scrfilemap` of a drain;
 //! * [`scan`](mod@scan): what really lies in a checkpoint directory; [`verify`]: whether the contents are what was written;
 //! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost, and writing down the result;
@@ -13,6 +14,7 @@
 
 pub mod add;
 mod checksum;
+pub mod dataset;
 pub mod directory;
 mod error;
 mod expected;
@@ -27,12 +29,13 @@ pub mod rebuild;
 pub mod scan;
 pub mod summary;
 pub mod verify;
-mod workers;
+pub(crate) mod workers;
 
 #[cfg(test)]
 mod tests;
 
 pub use add::{AddOptions, AddReport, Outcome, add};
+pub use dataset::Dataset;
 pub use directory::{DirectoryName, Prefix};
 pub use error::PrefixError;
 pub use index::Index;

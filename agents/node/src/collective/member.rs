@@ -151,7 +151,7 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
         ToMember::Results { seq, replies } => {
             for (rank, reply) in replies {
                 if let Some(answer) = run.calls.take(seq, rank) {
-                    let _ = answer.send(localise(agent, rank, reply));
+                    let _ = answer.send(localise(agent, run, rank, reply));
                 }
             }
         }
@@ -159,11 +159,16 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
 }
 
 /// Adds what only this node knows: where the files are.
-fn localise(agent: &Agent, rank: Rank, reply: Answer) -> Answer {
+fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
     let trouble = |error: crate::store::StoreError| CallError { message: error.to_string() };
     match reply? {
         Reply::Restart(mut restart) => {
-            if let Some(checkpoint) = restart.checkpoint {
+            if restart.checkpoint.is_some()
+                && let Some(direct) = run.memory.read().direct
+            {
+                restart.files = direct.files.get(&rank).cloned().unwrap_or_default();
+                restart.directory = Some(direct.directory);
+            } else if let Some(checkpoint) = restart.checkpoint {
                 restart.directory = Some(rank_directory(agent, checkpoint, rank).map_err(trouble)?);
                 // The filemap lists the newest first, and our own redundancy file among them.
                 let mut files = agent.store.files(checkpoint, rank);
@@ -174,7 +179,10 @@ fn localise(agent: &Agent, rank: Rank, reply: Answer) -> Answer {
             Ok(Reply::Restart(restart))
         }
         Reply::Started { checkpoint, .. } => {
-            let directory = rank_directory(agent, checkpoint, rank).map_err(trouble)?;
+            let directory = match run.memory.read().direct {
+                Some(direct) => direct.directory,
+                None => rank_directory(agent, checkpoint, rank).map_err(trouble)?,
+            };
             Ok(Reply::Started { checkpoint, directory })
         }
         other => Ok(other),

@@ -3,6 +3,7 @@
 //! They have to survive the process, not the node (a node that is lost takes its control directory along), so they are
 //! replaced by rename but not synced: a collective must not wait for a disk.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 
 use holdfast_wire::rank::{CallError, Reply};
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{CheckpointId, Generation};
+use holdfast_wire::{CheckpointId, Dataset, Generation, Rank};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +24,14 @@ const MEMBER: &str = "holdfast.member";
 /// The leader's results.
 const LEADER: &str = "holdfast.leader";
 
+/// What the application said of the datasets; of the job, not of a run.
+const DATASETS: &str = "holdfast.datasets";
+
 /// A damaged state file would be ours to explain; none of them is ever this large.
 const LARGEST: u64 = 256 << 20;
 
 /// What a node knows of the run's checkpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// The run that this is about.
     pub generation: Generation,
@@ -35,12 +39,34 @@ pub struct Memory {
     pub open: Option<CheckpointId>,
     /// The checkpoint that the run restarts from, until the first start.
     pub restart: Option<CheckpointId>,
+    /// The files of that checkpoint (the open one, or else the one to restart from) are below the prefix, where the
+    /// ranks themselves write and read them.
+    #[serde(default)]
+    pub direct: Option<Direct>,
+}
+
+/// A dataset whose files never lie in cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Direct {
+    /// Its directory, absolute.
+    pub directory: PathBuf,
+    /// The local ranks' files, in routing order.
+    pub files: BTreeMap<Rank, Vec<String>>,
 }
 
 impl Memory {
     /// At the beginning of a run.
     pub fn fresh(generation: Generation) -> Self {
-        Memory { generation, open: None, restart: None }
+        Memory { generation, open: None, restart: None, direct: None }
+    }
+
+    /// A checkpoint is gone: nothing is written to it or read from it any more.
+    pub fn forget(&mut self, checkpoint: CheckpointId) {
+        if self.open.or(self.restart) == Some(checkpoint) {
+            self.direct = None;
+        }
+        self.open = self.open.filter(|open| *open != checkpoint);
+        self.restart = self.restart.filter(|restart| *restart != checkpoint);
     }
 }
 
@@ -61,13 +87,13 @@ impl Remembered {
 
     /// A copy of it.
     pub fn read(&self) -> Memory {
-        *lock(&self.memory)
+        lock(&self.memory).clone()
     }
 
     /// Changes it, on disk first.
     pub fn change(&self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
         let mut memory = lock(&self.memory);
-        let mut changed = *memory;
+        let mut changed = memory.clone();
         change(&mut changed);
         if changed != *memory {
             write(&self.path, &changed)?;
@@ -94,6 +120,9 @@ pub struct LeaderMemory {
     pub complete: Option<CheckpointId>,
     /// What the run restarted from, until the ranks confirm that they could read it.
     pub restart: Option<Restarted>,
+    /// What the application said of the datasets; plain checkpoints are not listed.
+    #[serde(default)]
+    pub datasets: BTreeMap<CheckpointId, Dataset>,
 }
 
 /// What was restarted from.
@@ -116,7 +145,13 @@ impl LeaderMemory {
             open: None,
             complete: None,
             restart: None,
+            datasets: BTreeMap::new(),
         }
+    }
+
+    /// What the application said of a dataset.
+    pub fn dataset(&self, checkpoint: CheckpointId) -> Dataset {
+        self.datasets.get(&checkpoint).cloned().unwrap_or_default()
     }
 
     /// What is on disk about this generation, or a fresh start.
@@ -143,6 +178,16 @@ pub fn read_plan(control: &Path) -> Option<RunPlan> {
 /// Remembers the plan.
 pub fn write_plan(control: &Path, plan: &RunPlan) -> io::Result<()> {
     write(&control.join(RUN), plan)
+}
+
+/// What the application said of the datasets that this node knows.
+pub fn read_datasets(control: &Path) -> BTreeMap<CheckpointId, Dataset> {
+    read(&control.join(DATASETS)).unwrap_or_default()
+}
+
+/// Remembers that.
+pub fn write_datasets(control: &Path, datasets: &BTreeMap<CheckpointId, Dataset>) -> io::Result<()> {
+    write(&control.join(DATASETS), datasets)
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use holdfast_wire::agent::PeersUpdate;
 use holdfast_wire::rank::{Call, CallError, Reply};
 use holdfast_wire::run::{RehearsalPoint, RunPlan};
-use holdfast_wire::{Generation, Rank};
+use holdfast_wire::{CheckpointId, Generation, Rank};
 
 pub use leader::serve_link;
 pub use run::{Collectives, Run, RunError, adopt, begin_run};
@@ -55,6 +55,9 @@ pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, String> {
     let name = base_name(name).map_err(|error| error.to_string())?;
     let run = agent.collectives.run().ok_or("no run was prepared")?;
     let memory = run.memory.read();
+    if let Some(direct) = memory.direct.filter(|_| memory.open.or(memory.restart).is_some()) {
+        return route_direct(agent, &run, rank, name, memory.open, direct.directory);
+    }
     if let Some(checkpoint) = memory.open {
         let path = agent.store.add_file(checkpoint, rank, rank, name).map_err(|error| error.to_string())?;
         rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
@@ -67,6 +70,33 @@ pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, String> {
         Ok(_) => Ok(path),
         Err(error) => Err(format!("rank {rank} has no file {name} in checkpoint {checkpoint}: {error}")),
     }
+}
+
+/// The same for a dataset past the cache: the file's own place on the prefix directory. It is noted before it is written.
+fn route_direct(
+    agent: &Agent,
+    run: &Run,
+    rank: Rank,
+    name: &str,
+    open: Option<CheckpointId>,
+    directory: PathBuf,
+) -> Result<PathBuf, String> {
+    let path = directory.join(name);
+    let Some(checkpoint) = open else {
+        let found = std::fs::File::open(&path).map(|_| path.clone());
+        return found.map_err(|error| format!("{} cannot be read: {error}", path.display()));
+    };
+    let noted = run.memory.change(|memory| {
+        if let Some(direct) = &mut memory.direct {
+            let files = direct.files.entry(rank).or_default();
+            if !files.iter().any(|known| known == name) {
+                files.push(name.to_owned());
+            }
+        }
+    });
+    noted.map_err(|error| format!("the file {name} could not be noted in the control directory: {error}"))?;
+    rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
+    Ok(path)
 }
 
 /// The generation that this agent serves, 0 before the first.

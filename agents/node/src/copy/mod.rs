@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use holdfast_core::durable::{self, DurableError};
+use holdfast_core::prefix::PrefixError;
 use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
 use holdfast_wire::run::RehearsalPoint;
@@ -42,6 +43,9 @@ pub enum CopyError {
     /// The directory could not be made.
     #[error(transparent)]
     Durable(#[from] DurableError),
+    /// The dataset's name could not be recorded there.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
     /// A rebuild.
     #[error("member {missing} of set {group_id} in {} was not rebuilt: {source}", directory.display())]
     Rebuild {
@@ -96,6 +100,9 @@ fn copy_from(
         return Ok(reply);
     }
     durable::create_directory(&request.directory, 0o700)?;
+    if let Some(dataset) = store.datasets().get(&request.checkpoint) {
+        dataset.write(&request.directory)?;
+    }
     let total = orders.iter().flat_map(|order| &order.found.files).map(|file| file.size).sum();
     let working = board.begin("copy", request.checkpoint, total);
     let units: Vec<(&Order, usize)> =

@@ -22,8 +22,8 @@ use super::files::Keep;
 use super::pieces::{FromLeft, ToRight};
 use super::transfer::PATIENCE;
 use super::{Result, Trouble, Work, rank_directory};
-use crate::convert::{from_tree, from_wire, to_wire};
 use crate::{rehearsal, stream};
+use holdfast_wire::convert::{from_tree, from_wire, to_wire};
 
 /// What a member tells its right neighbour before the first piece.
 #[derive(Debug, Serialize, Deserialize)]

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use super::copying::buffer;
 use super::{Result, Trouble, Work, rank_directory};
-use crate::convert;
 use crate::events::Working;
 use crate::paths::base_name;
 use crate::stream::{Incoming, Outgoing};
+use holdfast_wire::convert;
 
 /// What comes.
 #[derive(Debug, Serialize, Deserialize)]

@@ -4,9 +4,11 @@
 //! * [`encode`]: make redundancy, around a ring (XOR) or as copies (PARTNER);
 //! * [`rebuild`]: a lost member, along a chain;
 //! * [`transfer`]: the files of a rank to where it lives now;
+//! * [`direct`]: datasets that the ranks write to the prefix directory themselves;
 //! * [`fetch`] and [`flush`]: from and to the prefix directory.
 
 mod copying;
+mod direct;
 mod encode;
 mod fetch;
 mod files;
@@ -28,9 +30,9 @@ use holdfast_wire::{CheckpointId, Rank};
 
 use crate::agent::Agent;
 use crate::collective::Run;
-use crate::convert;
 use crate::store::StoreError;
 use crate::stream::StreamError;
+use holdfast_wire::convert;
 
 /// Carries out one order. Blocks.
 pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> Result<OrderResult, OrderError> {
@@ -50,6 +52,11 @@ pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> R
             work.fetch(checkpoint, &directory, &ranks, total_ranks)
         }
         Order::Flush { checkpoint, directory, bandwidth, crc } => work.flush(checkpoint, &directory, bandwidth, crc),
+        Order::Describe { checkpoint, dataset } => work.describe(checkpoint, dataset),
+        Order::OpenDirect { checkpoint, directory } => work.open_direct(checkpoint, directory),
+        Order::SealDirect { checkpoint } => work.seal_direct(checkpoint),
+        Order::CloseDirect { checkpoint } => work.close_direct(checkpoint),
+        Order::ReadDirect { checkpoint, directory, files } => work.read_direct(checkpoint, directory, files),
         Order::Note { checkpoint, locations } => work.note(checkpoint, locations),
         Order::Halt { state } => work.take_over_halt(&state),
     };
@@ -131,10 +138,7 @@ impl Work<'_> {
         for id in checkpoints.iter().copied().chain(others.into_iter().flatten()) {
             store.delete(id)?;
             store.forget_location(id)?;
-            self.remember(|memory| {
-                memory.open = memory.open.filter(|open| *open != id);
-                memory.restart = memory.restart.filter(|restart| *restart != id);
-            })?;
+            self.remember(|memory| memory.forget(id))?;
         }
         Ok(OrderResult::Done)
     }
@@ -150,6 +154,7 @@ impl Work<'_> {
         self.remember(|memory| {
             memory.open = Some(checkpoint);
             memory.restart = None;
+            memory.direct = None;
         })?;
         Ok(OrderResult::Done)
     }
@@ -206,6 +211,7 @@ impl Work<'_> {
         self.remember(|memory| {
             if memory.open.is_none() {
                 memory.restart = Some(checkpoint);
+                memory.direct = None;
             }
         })
     }

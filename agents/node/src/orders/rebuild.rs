@@ -22,8 +22,8 @@ use super::encode::{misshapen, own, size};
 use super::pieces::{FromLeft, ToRight};
 use super::transfer::PATIENCE;
 use super::{Result, Trouble, Work, rank_directory};
-use crate::convert::from_wire;
 use crate::{rehearsal, stream};
+use holdfast_wire::convert::from_wire;
 
 /// What a survivor tells the next in the chain before the first piece.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
 
 use super::files::Keep;
 use super::{Result, Trouble, Work, rank_directory};
-use crate::convert::{from_tree, to_wire};
 use crate::stream;
+use holdfast_wire::convert::{from_tree, to_wire};
 
 /// How long the sender may take to come: its agent may have to be restarted first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -72,7 +72,7 @@ impl From<CopyError> for Failure {
         let status = match error {
             CopyError::Directory(_) => StatusCode::BAD_REQUEST,
             CopyError::Rebuild { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            CopyError::Durable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            CopyError::Durable(_) | CopyError::Prefix(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Failure(status, error.to_string())
     }

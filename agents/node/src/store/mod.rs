@@ -9,9 +9,11 @@
 //!
 //! * [`loading`]: what is on disk, read with every damaged file stepped over;
 //! * `slots`: who gets which entries when a run begins (`SCR manual §11.4.1`);
+//! * `descriptions`: what the application said of its datasets;
 //! * [`examine`]: are all files of a rank there and whole;
 //! * `locations`: the flush file.
 
+mod descriptions;
 pub mod examine;
 pub mod loading;
 mod locations;
@@ -29,7 +31,7 @@ use holdfast_core::control::nodes;
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::kvtree::Tree;
 use holdfast_wire::agent::Locations;
-use holdfast_wire::{CheckpointId, NodeName, Rank};
+use holdfast_wire::{CheckpointId, Dataset, NodeName, Rank};
 
 use crate::events::lock;
 use crate::paths::{PathError, Paths, base_name};
@@ -54,6 +56,14 @@ pub enum StoreError {
     Delete {
         /// The file or directory.
         path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The names of the datasets could not be put on disk.
+    #[error("cannot record the datasets' names in {}: {source}; is the file system full or read-only?", directory.display())]
+    Describe {
+        /// The control directory.
+        directory: PathBuf,
         /// What the system said.
         source: io::Error,
     },
@@ -339,6 +349,7 @@ impl Store {
                 .map_err(|source| StoreError::Delete { path: directory, source })?;
         }
         inner.change_all(&self.paths, |map| map.remove_checkpoint(checkpoint))?;
+        descriptions::forget(&self.paths, checkpoint)?;
         locations::forget(&self.paths, checkpoint)
     }
 
@@ -380,6 +391,21 @@ impl Store {
             .flat_map(|slot| slot.map.checkpoints().into_iter().filter(|id| of_base(&slot.map, *id)))
             .collect();
         all.into_iter().collect()
+    }
+
+    /// Notes what the application said of a dataset.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn describe(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<(), StoreError> {
+        let _guard = lock(&self.inner);
+        descriptions::note(&self.paths, checkpoint, dataset)
+    }
+
+    /// What the application said of its datasets; plain checkpoints are not listed.
+    pub fn datasets(&self) -> BTreeMap<CheckpointId, Dataset> {
+        let _guard = lock(&self.inner);
+        descriptions::read(&self.paths)
     }
 
     /// Notes where a checkpoint is, in the flush file.

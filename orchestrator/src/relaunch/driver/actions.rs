@@ -128,7 +128,7 @@ impl Driver {
                     Err(error) if error.is_refusal() => {
                         Effect::Event(Event::RunRefused { node, generation, reason: error.to_string() })
                     }
-                    Err(error) => Effect::Unanswered { node, start, reason: error.to_string() },
+                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
                 };
                 let _ = effects.send(effect);
             }
@@ -210,7 +210,7 @@ impl Driver {
             async move {
                 let effect = match client.kill(address, &request).await {
                     Ok(_) => Effect::Event(Event::RanksKilled { node, generation }),
-                    Err(error) => Effect::Unanswered { node, start, reason: error.to_string() },
+                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
                 };
                 let _ = effects.send(effect);
             }
@@ -235,7 +235,7 @@ impl Driver {
                     if error.is_refusal() {
                         tracing::info!(%node, %error, "an agent does not take new addresses");
                     } else {
-                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.to_string() });
+                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.seen() });
                     }
                 }
             }

@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::ids::{Generation, NodeName};
-use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
+use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
 
 use super::Driver;
 use super::news::Effect;
 use super::state::AgentRecord;
 use crate::events::{Entry, OwnEvent};
-use crate::fleet::{PollTarget, Poller};
+use crate::fleet::{PollTarget, Poller, fan_out};
 use crate::relaunch::Event;
 
 /// An agent of an earlier orchestrator answers within this, or is started anew.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
-
+/// How a new agent's node is, it says within this: it looks at its directories first, which takes a few seconds if their file
+/// systems hang.
+const ABOUT_ITSELF_WITHIN: Duration = Duration::from_secs(5);
+/// A question about the node's health; the events stay for the poller.
+const ABOUT_ITSELF: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
 /// Clocks may be so far apart; an agent's first line may be that old when it comes.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 /// How often it is tried to reach what may still run on a node that is down.
@@ -37,9 +41,27 @@ pub(super) struct AgentHandle {
 #[derive(Debug)]
 pub(super) enum Started {
     /// It is there.
-    Up { address: SocketAddr, pid: u32, adopted: Option<Generation> },
+    Up {
+        /// Where it listens.
+        address: SocketAddr,
+        /// Its process.
+        pid: u32,
+        /// The generation that it went on with.
+        adopted: Option<Generation>,
+        /// What it said of its node; `None` if it could not be asked yet.
+        health: Option<Box<Health>>,
+    },
     /// It is not.
     Failed { reason: String, node_gone: bool },
+}
+
+/// What an earlier orchestrator's agent said when it was asked.
+#[derive(Debug)]
+pub(super) enum Adopted {
+    /// It lives.
+    Up(Started),
+    /// It does not answer, or it is another node's.
+    Lost(String),
 }
 
 /// What is wrong with a node's clock, if it is too far from ours. Halt times, the end of the allocation and the names of
@@ -60,31 +82,28 @@ impl Driver {
     /// Starts an agent, or takes over the one that an earlier orchestrator started.
     pub(super) fn start_agent(&mut self, node: NodeName) {
         self.forget_agent(&node);
-        let known = self.adoptable.remove(&node).then(|| self.parts.state.running.get(&node).copied()).flatten();
+        if let Some(Adopted::Up(started)) = self.adopted.remove(&node) {
+            let _ = self.effects.send(Effect::Started { node, started });
+            return;
+        }
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
         let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
         let entries = self.entries.clone();
-        tokio::spawn(async move {
+        while self.starting.try_join_next().is_some() {}
+        self.starting.spawn(async move {
             // Never closed; without a permit the agent is started all the same.
             let _permit = permits.acquire_owned().await.ok();
-            if let Some(AgentRecord { address, pid, .. }) = known {
-                let question = PollRequest { after: 0, wait_ms: 0, allocation_end: None };
-                if let Ok(reply) = client.poll(address, &question, ADOPT_WITHIN).await
-                    && reply.health.node == node
-                {
-                    let adopted = Some(reply.health.generation).filter(|it| *it > Generation::NONE);
-                    let _ = effects.send(Effect::Started { node, started: Started::Up { address, pid, adopted } });
-                    return;
-                }
-            }
             let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
                     if let Some(message) = ready.clock_ms.and_then(|theirs| clock_fault(&node, theirs, unix_millis())) {
                         let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
                     }
-                    Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted }
+                    // A node that fails its health test must not be given ranks first.
+                    let reply = client.poll(ready.address, &ABOUT_ITSELF, ABOUT_ITSELF_WITHIN).await;
+                    let health = reply.ok().map(|reply| Box::new(reply.health));
+                    Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted, health }
                 }
                 Err(error) => Started::Failed { node_gone: error.is_node_gone(), reason: error.to_string() },
             };
@@ -92,32 +111,94 @@ impl Driver {
         });
     }
 
+    /// After a take-over: asks the agents of the earlier orchestrator, all at once, before the machine wants anything of
+    /// them: what is asked of an agent that is not known here would be lost.
+    pub(super) async fn adopt_agents(&mut self) {
+        let known: Vec<_> = self.parts.state.running.iter().map(|(node, record)| (node.clone(), *record)).collect();
+        let client = self.parts.client.clone();
+        let answers = fan_out(known, move |(node, record)| {
+            let client = client.clone();
+            async move {
+                let AgentRecord { address, pid, .. } = record;
+                let answer = match client.poll(address, &ABOUT_ITSELF, ADOPT_WITHIN).await {
+                    Ok(reply) if reply.health.node == node => {
+                        let adopted = Some(reply.health.generation).filter(|it| *it > Generation::NONE);
+                        let health = Some(Box::new(reply.health));
+                        Adopted::Up(Started::Up { address, pid, adopted, health })
+                    }
+                    Ok(reply) => Adopted::Lost(format!("{address} is the agent of {} now", reply.health.node)),
+                    Err(error) => Adopted::Lost(error.seen()),
+                };
+                (node, address, pid, answer)
+            }
+        });
+        for (node, address, pid, answer) in answers.await {
+            if matches!(answer, Adopted::Up(_)) {
+                self.listen_to(&node, address, pid);
+            }
+            self.adopted.insert(node, answer);
+        }
+    }
+
+    /// Tells the machine of the agents that were taken over, but for those that it wanted started anyway.
+    pub(super) async fn tell_adopted(&mut self) {
+        for (node, answer) in std::mem::take(&mut self.adopted) {
+            match answer {
+                Adopted::Up(Started::Up { address, adopted, health, .. }) => {
+                    self.agent_is_up(node, address, adopted, health).await;
+                }
+                Adopted::Up(Started::Failed { reason, .. }) | Adopted::Lost(reason) => {
+                    self.feed(Event::AgentLost { node, reason }).await;
+                }
+            }
+        }
+    }
+
     /// The end of [`Driver::start_agent`].
     pub(super) async fn agent_started(&mut self, node: NodeName, started: Started) {
         match started {
-            Started::Up { address, pid, adopted } => {
-                self.starts += 1;
-                // An agent that was taken over goes on where the other orchestrator stopped listening.
-                let known = self.parts.state.running.get(&node).filter(|record| record.pid == pid).copied();
-                let target = PollTarget {
-                    node: node.clone(),
-                    start: self.starts,
-                    address,
-                    interval: self.parts.spec.health.poll,
-                    patience: self.parts.spec.health.down_after,
-                    seen: known.map(|record| record.seen),
-                    end: self.end.subscribe(),
-                };
-                let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
-                self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
-                self.roster.arrived(&node, address);
-                let seen = known.map_or((0, 0), |record| record.seen);
-                self.parts.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
-                self.feed(Event::AgentReady { node, address, adopted }).await;
+            Started::Up { address, pid, adopted, health } => {
+                self.listen_to(&node, address, pid);
+                self.agent_is_up(node, address, adopted, health).await;
             }
             Started::Failed { reason, node_gone } => {
                 self.feed(Event::AgentStartFailed { node, reason, node_gone }).await;
             }
+        }
+    }
+
+    /// Polls an agent from now on.
+    fn listen_to(&mut self, node: &NodeName, address: SocketAddr, pid: u32) {
+        self.starts += 1;
+        // An agent that was taken over goes on where the other orchestrator stopped listening.
+        let known = self.parts.state.running.get(node).filter(|record| record.pid == pid).copied();
+        let target = PollTarget {
+            node: node.clone(),
+            start: self.starts,
+            address,
+            interval: self.parts.spec.health.poll,
+            patience: self.parts.spec.health.down_after,
+            seen: known.map(|record| record.seen),
+            end: self.end.subscribe(),
+        };
+        let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
+        self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
+        self.roster.arrived(node, address);
+        let seen = known.map_or((0, 0), |record| record.seen);
+        self.parts.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
+    }
+
+    async fn agent_is_up(
+        &mut self,
+        node: NodeName,
+        address: SocketAddr,
+        adopted: Option<Generation>,
+        health: Option<Box<Health>>,
+    ) {
+        let fault = health.and_then(|health| self.fault_of(&health));
+        self.feed(Event::AgentReady { node: node.clone(), address, adopted }).await;
+        if let Some(fault) = fault {
+            self.feed(Event::HealthFault { node, fault }).await;
         }
     }
 

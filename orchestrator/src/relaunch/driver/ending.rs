@@ -22,6 +22,8 @@ impl Driver {
             drain.abort();
         }
         self.stop_step().await;
+        // None that is being started comes up later; those that are killed below were noted before they were up.
+        self.starting.shutdown().await;
         let agents = self.reachable(to);
         let client = self.parts.client.clone();
         let (remove, allocation) = (!self.keeps_data(), Arc::clone(&self.parts.allocation));
@@ -61,7 +63,7 @@ impl Driver {
 
     /// The nodes hold what another drain could save.
     pub(super) fn keeps_data(&self) -> bool {
-        self.drained.as_ref().is_some_and(|report| report.retry_may_help)
+        self.parts.state.keeps_data
     }
 
     /// After the loop, however it ended.

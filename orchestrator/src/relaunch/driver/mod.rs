@@ -46,7 +46,7 @@ use crate::fleet::{AgentClient, AgentTemplate, Clock, PollNews, Roster};
 use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
-use agents::AgentHandle;
+use agents::{Adopted, AgentHandle};
 use news::Effect;
 use running_step::{RunningStep, StepNews};
 use state::JobState;
@@ -83,10 +83,12 @@ struct Driver {
     parts: Parts,
     roster: Roster,
     agents: BTreeMap<NodeName, AgentHandle>,
-    /// Agents of an earlier orchestrator that have not been tried.
-    adoptable: BTreeSet<NodeName>,
+    /// Agents of an earlier orchestrator that the machine has not been told of.
+    adopted: BTreeMap<NodeName, Adopted>,
     starts: u64,
     start_permits: Arc<Semaphore>,
+    /// Agents that are being started.
+    starting: JoinSet<()>,
     running: Option<RunningStep>,
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
@@ -138,9 +140,10 @@ impl Driver {
         let driver = Driver {
             roster: Roster::default(),
             agents: BTreeMap::new(),
-            adoptable: parts.state.running.keys().cloned().collect(),
+            adopted: BTreeMap::new(),
             starts: 0,
             start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
+            starting: JoinSet::new(),
             running: None,
             drain: None,
             drained: None,
@@ -168,8 +171,10 @@ impl Driver {
         }
         let mut around = tokio::time::interval(LOOK_AROUND_EVERY);
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.adopt_agents().await;
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
+        self.tell_adopted().await;
         while self.outcome.is_none() {
             self.show();
             let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));

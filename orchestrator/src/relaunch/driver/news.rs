@@ -45,6 +45,8 @@ impl Driver {
             Effect::HaltSet => self.parts.state.halt_set = true,
             Effect::Drained(report) => {
                 let result = report.result.clone();
+                // On disk with the machine's state, before the agents are told to remove anything.
+                self.parts.state.keeps_data = report.retry_may_help;
                 self.drained = Some(*report);
                 self.drain = None;
                 self.feed(Event::Drained { result }).await;
@@ -76,7 +78,7 @@ impl Driver {
     }
 
     /// What is wrong with a node according to its own report.
-    fn fault_of(&self, health: &Health) -> Option<String> {
+    pub(super) fn fault_of(&self, health: &Health) -> Option<String> {
         let directory = health
             .directories
             .iter()

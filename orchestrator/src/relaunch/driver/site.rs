@@ -2,15 +2,14 @@
 //! machine and learn the node's name from the environment.
 
 use std::fmt;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use holdfast_core::ids::NodeName;
 use holdfast_wire::environment;
-use tokio::io::AsyncReadExt as _;
-use tokio::process::Command;
 
 use crate::allocation::Allocation;
 use crate::events::{Entry, OwnEvent};
@@ -22,6 +21,8 @@ use crate::spec::{CommandNodes, SiteCommand};
 const KEPT_BYTES: u64 = 4 << 10;
 /// A health test that takes longer has failed.
 const TEST_WITHIN: Duration = Duration::from_secs(60);
+/// How often a running command's thread looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Where and for which job a command runs.
 #[derive(Clone)]
@@ -56,45 +57,81 @@ async fn run_on(
     surroundings: Surroundings,
     within: Option<Duration>,
 ) -> Result<(), String> {
+    let ended = Ended::default();
+    // Dropped with this future: whoever gives up waiting ends the command too.
+    let _guard = ended.clone().on_drop();
+    let running = tokio::task::spawn_blocking(move || run_here(&node, &command, &surroundings, within, &ended));
+    running.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The command itself, on a thread that may block.
+fn run_here(
+    node: &NodeName,
+    command: &[String],
+    surroundings: &Surroundings,
+    within: Option<Duration>,
+    ended: &Ended,
+) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
     if command.is_empty() {
         return Ok(());
     }
-    let words: Vec<String> = surroundings.allocation.reach(&node).into_iter().chain(command).collect();
+    let words: Vec<String> = surroundings.allocation.reach(node).into_iter().chain(command.to_vec()).collect();
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let program = program::find(program, &surroundings.directory, std::env::var_os("PATH").as_deref())
         .map_err(|error| error.to_string())?;
-    let run = async {
-        let mut child = Command::new(program)
-            .args(arguments)
-            .current_dir(&surroundings.directory)
-            .env(environment::JOB, &surroundings.job_id)
-            .env(environment::NODE, node.as_str())
-            .env("HOLDFAST_PREFIX", &surroundings.prefix)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| format!("it cannot be started: {error}"))?;
-        let mut text = Vec::new();
-        if let Some(mut errors) = child.stderr.take() {
-            // The rest is read too, or the command would wait for a reader.
-            let _ = (&mut errors).take(KEPT_BYTES).read_to_end(&mut text).await;
-            let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
+    // A file, not a pipe: a command that prints without end costs disk, not memory, and its children keep nobody waiting.
+    let mut errors = tempfile::tempfile().map_err(text)?;
+    let handle = duct::cmd(program, arguments)
+        .dir(&surroundings.directory)
+        .env(environment::JOB, &surroundings.job_id)
+        .env(environment::NODE, node.as_str())
+        .env("HOLDFAST_PREFIX", &surroundings.prefix)
+        .stdin_null()
+        .stdout_null()
+        .stderr_file(errors.try_clone().map_err(text)?)
+        .unchecked()
+        .start()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
+    let deadline = within.map(|within| Instant::now() + within);
+    let status = loop {
+        if let Some(output) = handle.wait_timeout(LOOK).map_err(text)? {
+            break output.status;
         }
-        let status = child.wait().await.map_err(|error| error.to_string())?;
-        if status.success() {
-            return Ok(());
+        if ended.is_set() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            handle.kill().map_err(text)?;
+            return Err(format!("it did not end within {} s", within.unwrap_or_default().as_secs()));
         }
-        let text = String::from_utf8_lossy(&text);
-        Err(format!("{status}: {}", text.lines().last().unwrap_or_default()))
     };
-    match within {
-        None => run.await,
-        Some(within) => match tokio::time::timeout(within, run).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(format!("it did not end within {} s", within.as_secs())),
-        },
+    if status.success() {
+        return Ok(());
+    }
+    let size = errors.seek(SeekFrom::End(0)).map_err(text)?;
+    errors.seek(SeekFrom::Start(size.saturating_sub(KEPT_BYTES))).map_err(text)?;
+    let mut last = Vec::new();
+    errors.read_to_end(&mut last).map_err(text)?;
+    Err(format!("{status}: {}", String::from_utf8_lossy(&last).lines().last().unwrap_or_default()))
+}
+
+/// Tells a command's thread that nobody waits for it any more.
+#[derive(Clone, Debug, Default)]
+struct Ended(Arc<AtomicBool>);
+
+impl Ended {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn on_drop(self) -> EndedOnDrop {
+        EndedOnDrop(self)
+    }
+}
+
+struct EndedOnDrop(Ended);
+
+impl Drop for EndedOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
     }
 }
 

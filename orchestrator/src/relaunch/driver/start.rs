@@ -4,6 +4,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Instant, SystemTime};
 
 use chrono::Local as LocalTime;
@@ -363,9 +364,14 @@ fn set_old_generations_aside(prefix: &Path) {
     }
 }
 
-/// Unique on this machine, and readable: when, and which process.
-pub(crate) fn new_job_id() -> String {
-    format!("{}-{}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
+/// Unique on this machine, and readable: when, and which process; steps of one second are counted.
+fn new_job_id() -> String {
+    static EARLIER: AtomicU32 = AtomicU32::new(0);
+    let count = match EARLIER.fetch_add(1, Ordering::Relaxed) {
+        0 => String::new(),
+        earlier => format!("-{}", earlier + 1),
+    };
+    format!("{}-{}{count}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
 }
 
 /// The user's name, or number if no name is known.

@@ -60,6 +60,8 @@ pub struct JobState {
     pub restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     /// The newest checkpoint in cache survives the loss of a node.
     pub protected: bool,
+    /// The drain ended, and the nodes hold what another one could save.
+    pub keeps_data: bool,
     /// When the application was launched first, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
 }
@@ -178,6 +180,7 @@ impl JobState {
             explanation: serde_json::Value::Null,
             restarted_from: BTreeMap::new(),
             protected: false,
+            keeps_data: false,
             first_launch_ms: None,
         }
     }

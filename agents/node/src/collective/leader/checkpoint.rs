@@ -9,7 +9,7 @@ use holdfast_core::redundancy::Descriptor;
 use holdfast_wire::agent::{AgentEvent, HaltChange, Locations};
 use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::{CallError, Reply};
-use holdfast_wire::{CheckpointId, Rank, run};
+use holdfast_wire::{CheckpointId, Dataset, Rank, run};
 
 use super::Work;
 use super::restart::named;
@@ -54,12 +54,8 @@ impl Work {
     }
 
     /// Begins a checkpoint: makes room for it, records who protects it, makes its directories.
-    pub(super) async fn start(&self) -> Result<Reply, CallError> {
-        let checkpoint = self.memory(|memory| {
-            memory.restart = None;
-            // A leader that was restarted in the middle of this call goes on with the same id.
-            *memory.open.get_or_insert(memory.last.next())
-        });
+    pub(super) async fn start(&self, dataset: Dataset) -> Result<Reply, CallError> {
+        let checkpoint = self.next_id();
         let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
             return Err(CallError {
                 message: format!(
@@ -71,16 +67,17 @@ impl Work {
         let keep =
             self.leader.plan.settings.caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
         let in_base = self.in_base(&base).await?;
-        let surplus = (in_base.len() + 1).saturating_sub(keep as usize);
-        let delete: Vec<CheckpointId> = in_base.into_iter().filter(|id| *id != checkpoint).take(surplus).collect();
+        // Output passes through the cache: it neither pushes a checkpoint out nor counts as one.
+        let kept: Vec<CheckpointId> =
+            in_base.into_iter().filter(|id| *id != checkpoint && self.dataset(*id).checkpoint).collect();
+        let surplus = if dataset.checkpoint { (kept.len() + 1).saturating_sub(keep as usize) } else { 0 };
+        let delete: Vec<CheckpointId> = kept.into_iter().take(surplus).collect();
         for id in &delete {
             // What is on its way to the prefix directory is not deleted under its feet.
             self.leader.flushing.wait_for(*id).await;
         }
-        {
-            let mut pace = lock(&self.leader.need);
-            pace.started = Some(pace.begun.elapsed());
-        }
+        self.writing_begins();
+        self.describe(checkpoint, dataset).await?;
         let orders = self.leader.layout.by_node(&descriptors).into_iter();
         let orders =
             orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
@@ -92,6 +89,21 @@ impl Work {
         }
         self.event(AgentEvent::CheckpointStarted { generation: self.leader.generation(), checkpoint });
         Ok(Reply::Started { checkpoint, directory: std::path::PathBuf::new() })
+    }
+
+    /// The id of the dataset that begins now.
+    pub(super) fn next_id(&self) -> CheckpointId {
+        self.memory(|memory| {
+            memory.restart = None;
+            // A leader that was restarted in the middle of this call goes on with the same id.
+            *memory.open.get_or_insert(memory.last.next())
+        })
+    }
+
+    /// From here on the checkpoint costs time.
+    pub(super) fn writing_begins(&self) {
+        let mut pace = lock(&self.leader.need);
+        pace.started = Some(pace.begun.elapsed());
     }
 
     /// Checkpoints in a cache base, oldest first, as the leader's own node knows them: all nodes hold the same ids.
@@ -106,8 +118,12 @@ impl Work {
             return Err(CallError { message: "complete_checkpoint without start_checkpoint".to_owned() });
         };
         let begun = Instant::now();
+        let dataset = self.dataset(checkpoint);
         let protected = if invalid.is_empty() {
-            self.seal_and_protect(checkpoint, begun).await
+            match &dataset.direct {
+                Some(directory) => self.complete_direct(checkpoint, directory, dataset.checkpoint, begun).await,
+                None => self.seal_and_protect(checkpoint, begun).await,
+            }
         } else {
             Err(CallError { message: format!("{} could not write their files", named(invalid)) })
         };
@@ -118,8 +134,15 @@ impl Work {
         if let Err(error) = protected {
             let reason = error.message;
             self.event(AgentEvent::CheckpointFailed { generation: self.leader.generation(), checkpoint, reason });
+            if let Some(directory) = dataset.direct {
+                self.give_up_direct(directory).await;
+            }
             self.delete(checkpoint).await?;
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
+        }
+        if !dataset.checkpoint {
+            self.flush_output(checkpoint).await?;
+            return Ok(Reply::Completed { checkpoint, kept: true, halt: None });
         }
         self.memory(|memory| memory.complete = Some(checkpoint));
         {
@@ -132,7 +155,9 @@ impl Work {
         if let Some(reason) = &halt {
             self.event(AgentEvent::Halting { generation: self.leader.generation(), reason: reason.clone() });
             self.flush_if_needed(checkpoint).await;
-        } else if self.flush_is_due(checkpoint) {
+        } else if dataset.output {
+            self.flush_output(checkpoint).await?;
+        } else if self.flush_is_due(checkpoint) && dataset.direct.is_none() {
             if self.leader.plan.settings.flush.asynchronous {
                 self.flush_in_background(checkpoint).await?;
             } else {

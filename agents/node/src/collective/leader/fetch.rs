@@ -8,7 +8,7 @@ use holdfast_core::prefix::{DirectoryName, Prefix, Summary, summary};
 use holdfast_wire::agent::Locations;
 use holdfast_wire::peer::{FetchRank, Order};
 use holdfast_wire::rank::{CallError, RestartSource};
-use holdfast_wire::{CheckpointId, NodeName};
+use holdfast_wire::{CheckpointId, Dataset, NodeName};
 
 use super::Work;
 use super::restart::Found;
@@ -28,9 +28,12 @@ impl Work {
                     let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
                     let candidates = fetch::candidates(&prefix).map_err(|error| error.to_string())?;
                     let newer = |candidate: &Candidate| limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
-                    Ok(candidates
-                        .into_iter()
-                        .find(|candidate| !already.contains(&candidate.directory) && !newer(candidate)))
+                    Ok(candidates.into_iter().find(|candidate| {
+                        // A record that cannot be read says nothing against the files.
+                        let dataset = Dataset::read(&prefix, &candidate.directory).ok().flatten();
+                        let output_only = dataset.is_some_and(|dataset| !dataset.checkpoint);
+                        !output_only && !already.contains(&candidate.directory) && !newer(candidate)
+                    }))
                 })
                 .await?;
             let Some(candidate) = next else { return Ok(None) };
@@ -50,17 +53,25 @@ impl Work {
     async fn fetch(&self, candidate: &Candidate) -> Result<Found, CallError> {
         let path = self.leader.plan.settings.prefix.clone();
         let (ranks, directory) = (self.leader.plan.ranks(), candidate.directory.clone());
-        let (summary, real): (Summary, PathBuf) = self
+        let (summary, real, dataset): (Summary, PathBuf, Option<Dataset>) = self
             .blocking(move |_| {
                 let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
                 fetch::begin(&prefix, &directory, now()).map_err(|error| error.to_string())?;
                 let real = prefix.checkpoint_path(&directory);
                 let summary = summary::read(&real).map_err(|error| error.to_string())?;
                 summary.accept(ranks).map_err(|refusal| refusal.to_string())?;
-                Ok((summary, real))
+                let dataset = Dataset::read(&prefix, &directory).map_err(|error| error.to_string())?;
+                Ok((summary, real, dataset))
             })
             .await?;
         let checkpoint = summary.id;
+        if let Some(dataset) = dataset {
+            let direct = dataset.direct.is_some();
+            self.describe(checkpoint, dataset).await?;
+            if direct {
+                return self.read_direct(candidate.directory.clone(), &summary).await;
+            }
+        }
         let descriptors = self.leader.layout.descriptors(checkpoint).ok_or_else(|| CallError {
             message: format!("no redundancy descriptor is due for checkpoint {checkpoint}"),
         })?;

@@ -51,13 +51,18 @@ impl Work {
             return;
         }
         self.leader.flushing.wait().await;
+        if !self.is_on_prefix(checkpoint).await {
+            self.flush(checkpoint, 0).await;
+        }
+    }
+
+    /// True if the flush file says that the dataset reached the prefix directory.
+    pub(super) async fn is_on_prefix(&self, checkpoint: CheckpointId) -> bool {
         let there = self.blocking(move |agent| {
             let locations = agent.store.locations().map_err(|error| error.to_string())?;
             Ok(locations.get(&checkpoint).is_some_and(|at| at.pfs))
         });
-        if !there.await.unwrap_or(false) {
-            self.flush(checkpoint, 0).await;
-        }
+        there.await.unwrap_or(false)
     }
 
     /// Begins to flush, and lets the ranks go on.
@@ -80,7 +85,7 @@ impl Work {
         Ok(())
     }
 
-    async fn flush(&self, checkpoint: CheckpointId, bandwidth: u64) {
+    pub(super) async fn flush(&self, checkpoint: CheckpointId, bandwidth: u64) {
         let begun = Instant::now();
         let generation = self.leader.generation();
         let event = match self.try_flush(checkpoint, bandwidth).await {
@@ -93,13 +98,22 @@ impl Work {
                 AgentEvent::FlushFailed { generation, checkpoint, reason: error.message }
             }
         };
+        let flushed = matches!(event, AgentEvent::Flushed { .. });
         self.event(event);
+        if flushed && !self.dataset(checkpoint).checkpoint {
+            // Output is wanted on the prefix directory only.
+            if let Err(error) = self.delete(checkpoint).await {
+                tracing::warn!(%checkpoint, error = error.message, "output stays in cache after its flush");
+            }
+        }
     }
 
     /// Into the index before anything is copied, complete after the summary is there: the order of the original, so that
     /// a kill at any instant leaves an entry that says what is true.
     async fn try_flush(&self, checkpoint: CheckpointId, bandwidth: u64) -> Result<String, CallError> {
         let path = self.leader.plan.settings.prefix.clone();
+        let dataset = self.dataset(checkpoint);
+        let current = dataset.checkpoint;
         let (prefix, directory) = self
             .blocking(move |agent| {
                 let text = |error: &dyn std::fmt::Display| error.to_string();
@@ -108,6 +122,7 @@ impl Work {
                 let directory = prefix
                     .create_checkpoint_directory(now(), &agent.start.job_id, checkpoint)
                     .map_err(|error| text(&error))?;
+                dataset.write(&prefix.checkpoint_path(&directory)).map_err(|error| text(&error))?;
                 index::update(&prefix, |index| index.add(checkpoint, &directory, now()))
                     .map_err(|error| text(&error))?;
                 Ok((prefix, directory))
@@ -138,7 +153,10 @@ impl Work {
             let summary = summary_of(checkpoint, ranks, flushed.into_values());
             summary::write(&prefix.checkpoint_path(&agent_directory), &summary).map_err(|error| text(&error))?;
             index::update(&prefix, |index| index.set_complete(&agent_directory, true)).map_err(|error| text(&error))?;
-            prefix.set_current(&agent_directory).map_err(|error| text(&error))
+            if current {
+                prefix.set_current(&agent_directory).map_err(|error| text(&error))?;
+            }
+            Ok(())
         })
         .await?;
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
@@ -146,7 +164,7 @@ impl Work {
     }
 }
 
-fn summary_of(id: CheckpointId, ranks: u32, results: impl Iterator<Item = OrderResult>) -> Summary {
+pub(super) fn summary_of(id: CheckpointId, ranks: u32, results: impl Iterator<Item = OrderResult>) -> Summary {
     let mut by_rank: BTreeMap<Rank, RankFiles> = (0..ranks).map(|rank| (Rank(rank), RankFiles::default())).collect();
     for result in results {
         let OrderResult::Flushed(files) = result else { continue };

@@ -10,8 +10,8 @@ use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 
-use crate::convert::to_wire;
 use crate::paths::Paths;
+use holdfast_wire::convert::to_wire;
 
 /// Who is grouped with whom.
 #[derive(Debug)]

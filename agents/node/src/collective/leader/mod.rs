@@ -5,9 +5,12 @@
 //! * [`restart`]: init, and falling back when a checkpoint cannot be read;
 //! * [`checkpoint`]: need, start, complete;
 //! * [`flush`]: cache to prefix;
+//! * [`datasets`]: named datasets, and output; [`direct`]: those past the cache;
 //! * [`layout`]: groups and descriptors of the run.
 
 mod checkpoint;
+mod datasets;
+mod direct;
 mod dispatch;
 mod fetch;
 mod flush;
@@ -18,11 +21,12 @@ mod restart;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use holdfast_core::prefix::{Prefix, PrefixError};
 use holdfast_wire::agent::HaltState;
 use holdfast_wire::peer::{Order, ToLeader, ToMember};
 use holdfast_wire::rank::{Call, CallError, Reply};
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_wire::{CheckpointId, Dataset, Generation, NodeName, Rank};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::server::TlsStream;
@@ -186,10 +190,22 @@ struct Work {
 
 impl Work {
     async fn carry_out(&self, call: Call, calls: BTreeMap<Rank, Call>) -> Result<Reply, CallError> {
-        match call {
+        match call.clone() {
             Call::Init => self.init().await,
             Call::Need => self.need().await,
-            Call::Start => self.start().await,
+            Call::Start => self.start(Dataset::default()).await,
+            Call::StartOutput { name, checkpoint, output, bypass } => {
+                if let Some((rank, _)) = calls.iter().find(|(_, other)| **other != call) {
+                    let message = format!("rank {rank} gave another name or other flags than the ranks before it");
+                    return Err(CallError { message });
+                }
+                self.start_output(Dataset { name, checkpoint, output, direct: None }, bypass).await
+            }
+            Call::RestartName => Ok(self.restart_name()),
+            Call::Current { name } => self.current(name).await,
+            Call::Load => self.load().await,
+            Call::Drop { name } => self.drop_from_index(name).await,
+            Call::Delete { name } => self.delete_named(name).await,
             Call::Complete { .. } => {
                 let invalid = gather::ranks_where(&calls, |call| matches!(call, Call::Complete { valid: false }));
                 self.complete(&invalid).await
@@ -245,7 +261,22 @@ impl Work {
 
     async fn delete(&self, checkpoint: CheckpointId) -> Result<(), CallError> {
         let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
-        self.order(self.leader.everywhere(&order)).await.map(drop)
+        self.order(self.leader.everywhere(&order)).await?;
+        self.memory(|memory| memory.datasets.remove(&checkpoint));
+        Ok(())
+    }
+
+    /// The prefix directory, on a thread that may block.
+    async fn on_prefix<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Prefix) -> Result<R, PrefixError> + Send + 'static,
+    ) -> Result<R, CallError> {
+        let path = self.leader.plan.settings.prefix.clone();
+        self.blocking(move |_| {
+            let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
+            work(&prefix).map_err(|error| error.to_string())
+        })
+        .await
     }
 
     /// Orders, with one answer for all that went wrong.

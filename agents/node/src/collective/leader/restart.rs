@@ -13,7 +13,7 @@ use holdfast_wire::{CheckpointId, NodeName, Rank};
 
 use super::Work;
 use crate::collective::memory::Restarted;
-use crate::convert::{self, to_wire};
+use holdfast_wire::convert::{self, to_wire};
 
 /// What the ranks are told, and what the log says.
 pub(super) struct Found {
@@ -60,11 +60,18 @@ impl Work {
     }
 
     /// Restarts from the newest usable checkpoint older than `limit`.
-    async fn restart_below(&self, limit: Option<CheckpointId>, begun: Instant) -> Result<Reply, CallError> {
+    pub(super) async fn restart_below(&self, limit: Option<CheckpointId>, begun: Instant) -> Result<Reply, CallError> {
         let settings = &self.leader.plan.settings;
+        let mut inventories = self.inventories().await?;
+        if self.rescue_output(&inventories).await? {
+            inventories = self.inventories().await?;
+        }
         let mut found = None;
-        if settings.distribute {
-            found = self.restart_from_cache(limit).await?;
+        if settings.distribute || settings.fetch {
+            found = self.restart_from_direct(limit, &inventories).await?;
+        }
+        if found.is_none() && settings.distribute {
+            found = self.restart_from_cache(limit, &inventories).await?;
         }
         if found.is_none() {
             self.clear_cache(None).await?;
@@ -72,6 +79,12 @@ impl Work {
                 found = self.restart_from_prefix(limit).await?;
             }
         }
+        Ok(self.restarted(found, begun).await)
+    }
+
+    /// Settles what the run restarts from, if from anything.
+    pub(super) async fn restarted(&self, found: Option<Found>, begun: Instant) -> Reply {
+        let settings = &self.leader.plan.settings;
         self.memory(|memory| {
             memory.restart =
                 found.as_ref().map(|found| Restarted { checkpoint: found.checkpoint, fetched: found.fetched.clone() });
@@ -95,17 +108,17 @@ impl Work {
         {
             self.flush_if_needed(found.checkpoint).await;
         }
-        Ok(Reply::Restart(Restart { checkpoint, source, directory: None, files: Vec::new(), halt: None }))
+        Reply::Restart(Restart { checkpoint, source, directory: None, files: Vec::new(), halt: None })
     }
 
     /// Deletes everything in cache but one checkpoint.
-    async fn clear_cache(&self, all_but: Option<CheckpointId>) -> Result<(), CallError> {
+    pub(super) async fn clear_cache(&self, all_but: Option<CheckpointId>) -> Result<(), CallError> {
         let keep = Some(all_but.unwrap_or(CheckpointId::NONE));
         let order = Order::Delete { checkpoints: Vec::new(), all_but: keep };
         self.order(self.leader.everywhere(&order)).await.map(drop)
     }
 
-    fn attempt_failed(&self, checkpoint: CheckpointId, from: &str, reason: String) {
+    pub(super) fn attempt_failed(&self, checkpoint: CheckpointId, from: &str, reason: String) {
         self.event(AgentEvent::RestartAttempt {
             generation: self.leader.generation(),
             checkpoint,
@@ -119,13 +132,16 @@ impl Work {
     }
 
     /// The rebuild loop of §11.4.2: highest id first, the first that works wins and the others are deleted.
-    async fn restart_from_cache(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
-        let inventories = self.inventories().await?;
-        for checkpoint in candidates(&inventories) {
-            if limit.is_some_and(|limit| checkpoint >= limit) {
+    async fn restart_from_cache(
+        &self,
+        limit: Option<CheckpointId>,
+        inventories: &[Inventory],
+    ) -> Result<Option<Found>, CallError> {
+        for checkpoint in candidates(inventories) {
+            if limit.is_some_and(|limit| checkpoint >= limit) || !self.dataset(checkpoint).checkpoint {
                 continue;
             }
-            let reason = match plan(checkpoint, &self.leader.layout.sites, &inventories) {
+            let reason = match plan(checkpoint, &self.leader.layout.sites, inventories) {
                 Err(unusable) => unusable.to_string(),
                 Ok(plan) => match self.carry_out_plan(&plan).await {
                     Ok(found) => {
@@ -143,11 +159,13 @@ impl Work {
         Ok(None)
     }
 
-    async fn inventories(&self) -> Result<Vec<Inventory>, CallError> {
+    /// What every node holds; the leader learns the names of the datasets from it.
+    pub(super) async fn inventories(&self) -> Result<Vec<Inventory>, CallError> {
         let results = self.order(self.leader.everywhere(&Order::Inventory)).await?;
         let mut inventories = Vec::new();
         for (at, node) in (0u32..).zip(&self.leader.plan.nodes) {
             let Some(OrderResult::Inventory(held)) = results.get(&node.name) else { continue };
+            self.memory(|memory| memory.datasets.extend(held.datasets.clone()));
             for fault in &held.faults {
                 self.event(AgentEvent::Notice { message: format!("node {}: {fault}", node.name) });
             }
@@ -157,7 +175,7 @@ impl Work {
     }
 
     /// Deletions, moves, rebuilds, copies, in this order.
-    async fn carry_out_plan(&self, plan: &RestartPlan) -> Result<Found, CallError> {
+    pub(super) async fn carry_out_plan(&self, plan: &RestartPlan) -> Result<Found, CallError> {
         let checkpoint = plan.checkpoint;
         let node = |at: u32| self.leader.plan.nodes.get(at as usize).map(|node| node.name.clone());
         let mut discards: BTreeMap<NodeName, Vec<Rank>> = BTreeMap::new();

@@ -278,7 +278,7 @@ impl Shared {
                 state.finalized = true;
                 for_all(Reply::Done)
             }
-            Call::Route { .. } => unreachable!("not collective"),
+            other => unreachable!("the example makes no such collective call: {other:?}"),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Redundancy descriptors and inventories, between messages and what the core library decides on.
 
+use crate::NodeName;
+use crate::agent::{self, DescriptorFields};
 use holdfast_core::kvtree::Tree;
 use holdfast_core::redundancy::Descriptor;
 use holdfast_core::redundancy::descriptor::DescriptorError;
 use holdfast_core::redundancy::inventory::{Holding, Inventory};
-use holdfast_wire::NodeName;
-use holdfast_wire::agent::{self, DescriptorFields};
 
 /// As it travels.
 pub fn to_wire(descriptor: &Descriptor) -> DescriptorFields {

@@ -1,0 +1,286 @@
+//! The Fortran functions: names in lower case with an underscore, arguments by reference, results in `ierror`, and the
+//! length of every CHARACTER argument by value after all others. Texts are padded with blanks and have no NUL.
+//!
+//! Lengths are `int` in old compilers and `size_t` in newer ones (gfortran since 8); on the machines that there are, the
+//! lower half of the one is the other, so that an `int` is read here.
+//!
+//! Of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
+
+use std::ffi::{c_char, c_int};
+
+use crate::boundary::{FAILURE, SUCCESS, code, code_or_exit};
+use crate::session::{Answer, Failure};
+
+/// A CHARACTER argument, without the blanks at its end.
+///
+/// # Safety
+/// `text` is null or points to `length` bytes.
+unsafe fn text(text: *const c_char, length: c_int) -> Answer<String> {
+    let length = usize::try_from(length).unwrap_or(0);
+    if text.is_null() {
+        return Err(Failure::Argument("a CHARACTER argument is missing"));
+    }
+    // SAFETY: not null; the rest is the caller's promise.
+    let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
+    // Some programs put a NUL behind their names, for C's sake.
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("names are to be UTF-8"))?;
+    Ok(text.trim_end_matches(' ').to_owned())
+}
+
+/// Fills a CHARACTER argument: the value, then blanks. One that it does not fit into is all blanks, and an error.
+///
+/// # Safety
+/// `to` is null or points to `length` bytes that the program owns.
+unsafe fn put(to: *mut c_char, length: c_int, value: &str) -> Answer<()> {
+    let length = usize::try_from(length).unwrap_or(0);
+    if to.is_null() {
+        return Err(Failure::Argument("a CHARACTER argument is missing"));
+    }
+    let fits = value.len() <= length;
+    let value = if fits { value } else { "" };
+    // SAFETY: not null; `length` bytes, of which the value takes no more, are the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>(), value.len());
+        to.cast::<u8>().add(value.len()).write_bytes(b' ', length - value.len());
+    }
+    if fits { Ok(()) } else { Err(Failure::Argument("a CHARACTER argument is too short for what is returned in it")) }
+}
+
+/// Fills an INTEGER argument.
+///
+/// # Safety
+/// `to` is null or points to an INTEGER.
+unsafe fn put_number(to: *mut c_int, value: c_int) {
+    if !to.is_null() {
+        // SAFETY: not null; the rest is the caller's promise.
+        unsafe { to.write(value) }
+    }
+}
+
+/// An INTEGER argument; one that is missing is 0.
+///
+/// # Safety
+/// `from` is null or points to an INTEGER.
+unsafe fn number(from: *const c_int) -> c_int {
+    // SAFETY: not null; the rest is the caller's promise.
+    if from.is_null() { 0 } else { unsafe { from.read() } }
+}
+
+/// See [`crate::SCR_Init`].
+///
+/// # Safety
+/// `ierror` is an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_init_(ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Init()) }
+}
+
+/// See [`crate::SCR_Finalize`].
+///
+/// # Safety
+/// `ierror` is an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_finalize_(ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Finalize()) }
+}
+
+/// See [`crate::SCR_Get_version`].
+///
+/// # Safety
+/// `version` is a CHARACTER of that length, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_get_version_(version: *mut c_char, ierror: *mut c_int, length: c_int) {
+    // SAFETY: the caller's promise; the version is a C string that lives for ever.
+    unsafe {
+        let known = std::ffi::CStr::from_ptr(crate::SCR_Get_version()).to_string_lossy();
+        let filled = put(version, length, &known);
+        put_number(ierror, if filled.is_ok() { SUCCESS } else { FAILURE });
+    }
+}
+
+/// See [`crate::SCR_Should_exit`].
+///
+/// # Safety
+/// `flag` and `ierror` are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_should_exit_(flag: *mut c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Should_exit(flag)) }
+}
+
+/// See [`crate::SCR_Config`]; a setting that has no value is read as blanks.
+///
+/// # Safety
+/// `config` and `value` are CHARACTERs of those lengths, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_config_(
+    config: *const c_char,
+    value: *mut c_char,
+    ierror: *mut c_int,
+    config_length: c_int,
+    value_length: c_int,
+) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_CONFIG", |session| {
+        let found = session.config(&unsafe { text(config, config_length) }?)?;
+        unsafe { put(value, value_length, found.as_deref().unwrap_or_default()) }
+    });
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Route_file`].
+///
+/// # Safety
+/// `name` and `file` are CHARACTERs of those lengths, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_route_file_(
+    name: *const c_char,
+    file: *mut c_char,
+    ierror: *mut c_int,
+    name_length: c_int,
+    file_length: c_int,
+) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_ROUTE_FILE", |session| {
+        let path = session.route(&unsafe { text(name, name_length) }?)?;
+        let path = path.to_str().ok_or(Failure::Argument("the path is not UTF-8"))?;
+        unsafe { put(file, file_length, path) }
+    });
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Need_checkpoint`].
+///
+/// # Safety
+/// `flag` and `ierror` are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_need_checkpoint_(flag: *mut c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Need_checkpoint(flag)) }
+}
+
+/// See [`crate::SCR_Start_checkpoint`].
+///
+/// # Safety
+/// `ierror` is an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_start_checkpoint_(ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Start_checkpoint()) }
+}
+
+/// See [`crate::SCR_Complete_checkpoint`].
+///
+/// # Safety
+/// `valid` and `ierror` are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_complete_checkpoint_(valid: *const c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Complete_checkpoint(number(valid))) }
+}
+
+/// See [`crate::SCR_Have_restart`].
+///
+/// # Safety
+/// `flag` and `ierror` are INTEGERs, `name` is a CHARACTER of that length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_have_restart_(flag: *mut c_int, name: *mut c_char, ierror: *mut c_int, length: c_int) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_HAVE_RESTART", |session| {
+        unsafe { put_number(flag, 0) };
+        if let Some(found) = session.have_restart()? {
+            unsafe { put(name, length, &found) }?;
+            unsafe { put_number(flag, 1) };
+        }
+        Ok(())
+    });
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Start_restart`].
+///
+/// # Safety
+/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_start_restart_(name: *mut c_char, ierror: *mut c_int, length: c_int) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_START_RESTART", |session| unsafe { put(name, length, &session.start_restart()?) });
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Complete_restart`].
+///
+/// # Safety
+/// `valid` and `ierror` are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_complete_restart_(valid: *const c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::SCR_Complete_restart(number(valid))) }
+}
+
+/// See [`crate::SCR_Start_output`]; a blank name is none.
+///
+/// # Safety
+/// `name` is a CHARACTER of that length, `flags` and `ierror` are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_start_output_(
+    name: *const c_char,
+    flags: *const c_int,
+    ierror: *mut c_int,
+    length: c_int,
+) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_START_OUTPUT", |session| {
+        let name = unsafe { text(name, length) }?;
+        session.start_output(Some(name), unsafe { number(flags) })
+    });
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Complete_output`].
+///
+/// # Safety
+/// `valid` and `ierror` are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_complete_output_(valid: *const c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise, here and below.
+    let valid = unsafe { number(valid) };
+    let result = code_or_exit("SCR_COMPLETE_OUTPUT", |session| session.complete(valid != 0, false));
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Current`].
+///
+/// # Safety
+/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_current_(name: *const c_char, ierror: *mut c_int, length: c_int) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_CURRENT", |session| session.current(&unsafe { text(name, length) }?));
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Drop`].
+///
+/// # Safety
+/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_drop_(name: *const c_char, ierror: *mut c_int, length: c_int) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_DROP", |session| session.drop_dataset(&unsafe { text(name, length) }?));
+    unsafe { put_number(ierror, result) }
+}
+
+/// See [`crate::SCR_Delete`].
+///
+/// # Safety
+/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scr_delete_(name: *const c_char, ierror: *mut c_int, length: c_int) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("SCR_DELETE", |session| session.delete_dataset(&unsafe { text(name, length) }?));
+    unsafe { put_number(ierror, result) }
+}

@@ -1,0 +1,253 @@
+//! The six layouts of FTI-FF and their file metadata (FB in the document, MF in later versions).
+//!
+//! There is no magic number and no version in the file. The hash that the file metadata carries of itself serves as
+//! both: it is computed for each layout at the place where that layout keeps it, and the one that matches is the layout.
+
+use md5::{Digest, Md5};
+
+/// A layout, named by the order in which FTI's versions brought them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layout {
+    /// v1.1, the document's.
+    A,
+    /// v1.2.
+    B,
+    /// v1.3.
+    C,
+    /// v1.4.
+    D,
+    /// v1.4.1 to v1.6.
+    E,
+    /// The development branch of 2022.
+    F,
+}
+
+impl Layout {
+    /// The letter.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Layout::A => "A",
+            Layout::B => "B",
+            Layout::C => "C",
+            Layout::D => "D",
+            Layout::E => "E",
+            Layout::F => "F",
+        }
+    }
+
+    /// The versions of FTI that write it.
+    pub fn written_by(self) -> &'static str {
+        match self {
+            Layout::A => "FTI v1.1",
+            Layout::B => "FTI v1.2",
+            Layout::C => "FTI v1.3",
+            Layout::D => "FTI v1.4",
+            Layout::E => "FTI v1.4.1 to v1.6",
+            Layout::F => "FTI after v1.6",
+        }
+    }
+
+    /// Bytes of the file metadata.
+    pub fn meta_bytes(self) -> usize {
+        match self {
+            Layout::A => 96,
+            Layout::B => 90,
+            Layout::C | Layout::D => 110,
+            Layout::E => 82,
+            Layout::F => 106,
+        }
+    }
+
+    /// True if data comes first and all metadata last.
+    pub fn is_data_first(self) -> bool {
+        self >= Layout::C
+    }
+
+    /// Bytes of a block head.
+    pub fn head_bytes(self) -> usize {
+        if self == Layout::E { 8 } else { 12 }
+    }
+
+    /// Bytes of the metadata of one container.
+    pub fn entry_bytes(self) -> usize {
+        match self {
+            Layout::A => 64,
+            Layout::B | Layout::C => 62,
+            Layout::D | Layout::F => 58,
+            Layout::E => 50,
+        }
+    }
+
+    /// True if entries keep the variable's place in protect order.
+    pub fn has_index(self) -> bool {
+        self <= Layout::C
+    }
+
+    /// Sizes are stored in this many bytes.
+    pub(super) fn size_width(self) -> usize {
+        if self == Layout::E { 4 } else { 8 }
+    }
+
+    fn time_width(self) -> usize {
+        if self >= Layout::E { 4 } else { 8 }
+    }
+}
+
+/// Reads little-endian numbers one after the other; `None` when the bytes are used up.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(super) fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*front)
+    }
+
+    pub(super) fn int(&mut self) -> Option<i32> {
+        self.bytes().map(i32::from_le_bytes)
+    }
+
+    pub(super) fn long(&mut self) -> Option<i64> {
+        self.bytes().map(i64::from_le_bytes)
+    }
+
+    pub(super) fn number(&mut self, width: usize) -> Option<i64> {
+        if width == 4 { self.int().map(i64::from) } else { self.long() }
+    }
+}
+
+/// Bytes of the checksum as stored: 32 hexadecimal digits and a NUL.
+pub const CHECKSUM_BYTES: usize = 33;
+
+/// The metadata of a whole file. Numbers are as stored, and so may be negative or absurd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileMeta {
+    /// The layout it was read in.
+    pub layout: Layout,
+    /// Hexadecimal MD5 with its NUL; of what, depends on the layout.
+    pub checksum: [u8; CHECKSUM_BYTES],
+    /// MD5 of the other fields.
+    pub own_hash: [u8; 16],
+    /// The checkpoint's id, from layout C on.
+    pub checkpoint: Option<i32>,
+    /// Equal to `file_size`; in a parity file the size of the rank's own file.
+    pub checkpoint_size: i64,
+    /// Bytes of all metadata, from layout C on.
+    pub meta_size: Option<i64>,
+    /// Bytes of all containers, from layout C on.
+    pub data_size: Option<i64>,
+    /// `fs`: bytes of the file.
+    pub file_size: i64,
+    /// `maxFs`: level 3: bytes of the longest file of the group (padded, from layout C on); otherwise -1.
+    pub largest_size: i64,
+    /// `ptFs`: level 2: bytes of the left neighbour's file; otherwise -1.
+    pub partner_size: i64,
+    /// When it was made, in nanoseconds since 1970; from layout E on only the low 32 bits of that.
+    pub timestamp: i64,
+}
+
+impl FileMeta {
+    /// Reads the metadata in one layout; `None` if there are too few bytes. Says nothing about their truth.
+    pub fn parse(layout: Layout, bytes: &[u8]) -> Option<FileMeta> {
+        let mut fields = Fields(bytes.get(..layout.meta_bytes())?);
+        let checksum = fields.bytes()?;
+        let own_hash = fields.bytes()?;
+        if layout == Layout::A {
+            fields.bytes::<7>()?;
+        }
+        let checkpoint = if layout.is_data_first() { Some(fields.int()?) } else { None };
+        let width = layout.size_width();
+        let checkpoint_size = fields.number(width)?;
+        let (meta_size, data_size) = match layout.is_data_first() {
+            true => (Some(fields.number(width)?), Some(fields.number(width)?)),
+            false => (None, None),
+        };
+        let file_size = fields.number(width)?;
+        let largest_size = fields.number(width)?;
+        let partner_size = fields.number(width)?;
+        let timestamp = fields.number(layout.time_width())?;
+        Some(FileMeta {
+            layout,
+            checksum,
+            own_hash,
+            checkpoint,
+            checkpoint_size,
+            meta_size,
+            data_size,
+            file_size,
+            largest_size,
+            partner_size,
+            timestamp,
+        })
+    }
+
+    /// The 96 bytes of layout A with padding of zeros.
+    pub fn document_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Layout::A.meta_bytes());
+        bytes.extend(self.checksum);
+        bytes.extend(self.own_hash);
+        bytes.extend([0; 7]);
+        let sizes = [self.checkpoint_size, self.file_size, self.largest_size, self.partner_size, self.timestamp];
+        bytes.extend(sizes.iter().flat_map(|number| number.to_le_bytes()));
+        bytes
+    }
+
+    /// The MD5 that `own_hash` should be. Covers neither the checkpoint's id nor padding; the order of the fields is
+    /// not the one in which they are stored.
+    pub fn computed_hash(&self) -> [u8; 16] {
+        let mut hasher = Md5::new();
+        hasher.update(self.checksum);
+        hasher.update(&self.timestamp.to_le_bytes()[..self.layout.time_width()]);
+        let sizes = [
+            Some(self.checkpoint_size),
+            self.meta_size,
+            self.data_size,
+            Some(self.file_size),
+            Some(self.partner_size),
+            Some(self.largest_size),
+        ];
+        for size in sizes.into_iter().flatten() {
+            hasher.update(&size.to_le_bytes()[..self.layout.size_width()]);
+        }
+        hasher.finalize().into()
+    }
+
+    /// True if `own_hash` is right.
+    pub fn is_sound(&self) -> bool {
+        self.own_hash == self.computed_hash()
+    }
+
+    /// True if the checksum looks like one: a sign of the format where the hash is damaged.
+    pub fn has_checksum_shape(&self) -> bool {
+        let [digits @ .., end] = &self.checksum;
+        *end == 0 && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
+    /// The checksum as text, or as hexadecimal of its bytes if it is none.
+    pub fn checksum_text(&self) -> String {
+        let [digits @ .., _] = &self.checksum;
+        match std::str::from_utf8(digits) {
+            Ok(text) if self.has_checksum_shape() => text.to_owned(),
+            _ => hex(digits),
+        }
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A hash in the form of the checksum field.
+pub fn checksum_field(hash: &[u8; 16]) -> [u8; CHECKSUM_BYTES] {
+    let mut field = [0; CHECKSUM_BYTES];
+    for (to, digit) in field.iter_mut().zip(hex(hash).bytes()) {
+        *to = digit;
+    }
+    field
+}

@@ -1,0 +1,126 @@
+//! A file that is read at any offset, by several threads at once, in pieces of bounded size.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::error::FormatsError;
+
+/// The pieces in which long ranges are read: large enough for a disk, small enough to stay in the cache.
+pub const PIECE_BYTES: usize = 256 * 1024;
+
+/// An open regular file and its size when it was opened.
+#[derive(Debug)]
+pub struct Input {
+    path: PathBuf,
+    file: File,
+    size: u64,
+}
+
+impl Input {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is no regular file: a pipe would let us wait for ever.
+    pub fn open(path: &Path) -> Result<Input, FormatsError> {
+        let open = || -> io::Result<(File, u64)> {
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let file = File::options().read(true).custom_flags(flags).open(path)?;
+            let metadata = file.metadata()?;
+            if !metadata.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+            }
+            Ok((file, metadata.len()))
+        };
+        let (file, size) = open().map_err(FormatsError::reading("open", path))?;
+        Ok(Input { path: path.to_owned(), file, size })
+    }
+
+    /// A file that is open already, with the size that it is to be taken for.
+    pub(crate) fn over(path: &Path, file: File, size: u64) -> Input {
+        Input { path: path.to_owned(), file, size }
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size in bytes when it was opened.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills the buffer from this offset.
+    ///
+    /// # Errors
+    /// When the file ends before, or reading fails.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FormatsError> {
+        self.file.read_exact_at(buffer, offset).map_err(FormatsError::reading("read", &self.path))
+    }
+
+    /// So many bytes from this offset. The range must lie in the file: what asks for more is refused before
+    /// anything is allocated.
+    ///
+    /// # Errors
+    /// When the file ends before, or reading fails.
+    pub fn bytes_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, FormatsError> {
+        if !self.holds(offset, bytes as u64) {
+            let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(FormatsError::reading("read", &self.path)(error));
+        }
+        let mut buffer = vec![0; bytes];
+        self.read_at(offset, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// The file as a stream from its start, for readers that take one.
+    pub fn stream(&self) -> impl io::Read + '_ {
+        Stream { input: self, at: 0 }
+    }
+
+    /// True if the file has so many bytes from this offset on.
+    pub fn holds(&self, offset: u64, bytes: u64) -> bool {
+        offset.checked_add(bytes).is_some_and(|end| end <= self.size)
+    }
+
+    /// Hands the range over piece by piece, in order. Never holds more than [`PIECE_BYTES`].
+    ///
+    /// # Errors
+    /// When the file ends before, reading fails, or `each` fails.
+    pub fn each_piece<E: From<FormatsError>>(
+        &self,
+        offset: u64,
+        bytes: u64,
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
+        let (mut at, mut left) = (offset, bytes);
+        while left > 0 {
+            let now = usize::try_from(left).unwrap_or(PIECE_BYTES).min(buffer.len());
+            let piece = &mut buffer[..now];
+            self.read_at(at, piece)?;
+            each(piece)?;
+            at = at.saturating_add(now as u64);
+            left -= now as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Reads on from an offset of its own, so that several can read one file.
+struct Stream<'a> {
+    input: &'a Input,
+    at: u64,
+}
+
+impl io::Read for Stream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.input.file.read_at(buffer, self.at)?;
+        self.at += bytes as u64;
+        Ok(bytes)
+    }
+}

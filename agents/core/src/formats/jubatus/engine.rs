@@ -1,0 +1,82 @@
+//! The engines, by the names that system data and file names carry.
+
+use std::fmt;
+
+use super::header::Release;
+use super::shape::{self, Shape};
+
+/// What kind of learning a server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each variant is the engine of that name")]
+pub enum Engine {
+    Anomaly,
+    Bandit,
+    Burst,
+    Classifier,
+    Clustering,
+    Graph,
+    NearestNeighbor,
+    Recommender,
+    Regression,
+    Stat,
+    Weight,
+}
+
+impl Engine {
+    /// All of them.
+    pub const ALL: [Engine; 11] = [
+        Engine::Anomaly,
+        Engine::Bandit,
+        Engine::Burst,
+        Engine::Classifier,
+        Engine::Clustering,
+        Engine::Graph,
+        Engine::NearestNeighbor,
+        Engine::Recommender,
+        Engine::Regression,
+        Engine::Stat,
+        Engine::Weight,
+    ];
+
+    /// The engine's name in files, file names and programs (`juba<name>`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Anomaly => "anomaly",
+            Engine::Bandit => "bandit",
+            Engine::Burst => "burst",
+            Engine::Classifier => "classifier",
+            Engine::Clustering => "clustering",
+            Engine::Graph => "graph",
+            Engine::NearestNeighbor => "nearest_neighbor",
+            Engine::Recommender => "recommender",
+            Engine::Regression => "regression",
+            Engine::Stat => "stat",
+            Engine::Weight => "weight",
+        }
+    }
+
+    /// The engine of this name.
+    pub fn from_name(name: &[u8]) -> Option<Engine> {
+        Engine::ALL.into_iter().find(|engine| engine.name().as_bytes() == name)
+    }
+
+    /// What every server of this engine demands of a model that a server of this release wrote.
+    pub(super) fn model_shape(self, writer: Release) -> &'static Shape {
+        match self {
+            Engine::Stat if writer < Release::new(0, 6, 0) => &shape::WRAPPED_STAT,
+            _ if writer < Release::new(0, 6, 0) => &shape::WRAPPED,
+            Engine::Stat => &shape::STAT,
+            Engine::Bandit | Engine::Burst | Engine::Graph => &shape::STRUCTURE,
+            // What we know of the other engines' parts we know of the releases from 1.0.0 on.
+            _ if writer < Release::new(1, 0, 0) => &shape::STRUCTURE,
+            Engine::Weight => &shape::WEIGHTS,
+            _ => &shape::METHOD_AND_WEIGHTS,
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,214 @@
+//! The model files of Jubatus servers (`<address>_<port>_<type>_<id>.jubatus`), format version 1, as the releases
+//! 0.5.0 to 1.1.1 write it: a header, the system data and the user data, both MessagePack in its old dialect.
+//!
+//! * [`header`]: the 48 bytes in front, and the checksum;
+//! * [`msgpack`]: tokens from a source of bounded length, and the dialect for writing; for files and for RPC;
+//! * [`system_data`], [`shape`]: what the two blocks must look like;
+//! * [`scan`]: one pass over a file, which says what is there; [`verify`]: what a server says to that;
+//! * [`config`]: when a server takes two configurations for the same;
+//! * [`describe`]: the file's description; [`write`](mod@write): a new file in place of the old one, or none;
+//! * [`engine`], [`name`]: the engines, the ids, and the names of files and servers.
+//!
+//! A judgement is a function of a scan and of the [`Server`] that is to load the file, so that one pass over a
+//! large model answers for every server of a cluster.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+pub mod config;
+pub mod describe;
+pub mod engine;
+pub mod header;
+pub mod msgpack;
+pub mod name;
+pub mod scan;
+pub mod shape;
+pub mod system_data;
+pub mod verify;
+pub mod write;
+
+pub use engine::Engine;
+pub use header::{Header, Release};
+pub use name::{IdError, ModelFileName, ModelId};
+pub use scan::{Scan, Want, scan};
+pub use system_data::SystemData;
+pub use verify::{Judgement, Refusal, Remark, Rules, Server, Stage, judge};
+pub use write::{NewModel, write_block, write_model};
+
+use super::{
+    Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Input, Options, Probe, Progress,
+    Verdict,
+};
+
+/// The format of Jubatus model files.
+#[derive(Debug, Clone, Copy)]
+pub struct Jubatus;
+
+impl Format for Jubatus {
+    fn name(&self) -> &'static str {
+        "jubatus"
+    }
+
+    fn title(&self) -> &'static str {
+        "Jubatus model"
+    }
+
+    fn recognise(&self, probe: &Probe<'_>) -> Confidence {
+        if probe.head.starts_with(&header::MAGIC) {
+            Confidence::Certain
+        } else if probe.head.starts_with(b"jubatus") && probe.size >= header::HEADER_LENGTH {
+            Confidence::Likely
+        } else if probe.name.ends_with(".jubatus") {
+            Confidence::ByName
+        } else {
+            Confidence::No
+        }
+    }
+
+    /// The file is read to its end, because its digests are part of the description.
+    fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
+        let want = Want { digests: true, user_data_up_to: describe::MAX_MODEL_SHOWN };
+        let scan = scan_file(path, want, &mut |_, _| ())?;
+        match scan.header {
+            Some(header) if header.magic == header::MAGIC => {
+                let (text, json) = (describe::to_text(&scan), describe::to_json(path, &scan));
+                Ok(Description { text, json, damages: by_itself(&scan).into_iter().collect() })
+            }
+            _ => Err(FormatsError::damaged("describe", path, "it has no header of a Jubatus model file")),
+        }
+    }
+
+    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+        let rules = if options.as_documented { Rules::Documented } else { Rules::Released };
+        let server =
+            ModelFileName::of(path).map_or_else(|| Server::newest(rules), |name| Server::for_name(&name, rules));
+        verify_for(path, &server, progress)
+    }
+
+    /// Writes `config.json`, the text of the configuration, and `model.msgpack`, the part that the engine defines.
+    fn extract(
+        &self,
+        path: &Path,
+        to: &Destination,
+        options: &Options,
+        progress: Progress<'_>,
+    ) -> Result<Extracted, FormatsError> {
+        extract(path, to, options, progress)
+    }
+}
+
+/// One pass over a file.
+///
+/// # Errors
+/// When it cannot be opened or read.
+pub fn scan_file(path: &Path, want: Want, progress: Progress<'_>) -> Result<Scan, FormatsError> {
+    scan_input(&Input::open(path)?, want, progress)
+}
+
+fn scan_input(input: &Input, want: Want, progress: Progress<'_>) -> Result<Scan, FormatsError> {
+    let (size, mut done) = (input.size(), 0_u64);
+    let mut tell = |bytes| {
+        done = done.saturating_add(bytes);
+        progress(done, size);
+    };
+    scan(input.stream().take(size), size, want, &mut tell).map_err(FormatsError::reading("read", input.path()))
+}
+
+/// What this server would say to this file.
+///
+/// # Errors
+/// When the file cannot be opened or read.
+pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    let scan = scan_file(path, Want::default(), progress)?;
+    let judgement = judge(&scan, server);
+    let mut verdict = Verdict { checked_bytes: checked_bytes(&scan), ..Verdict::default() };
+    if let Some(refusal) = judgement.refusal {
+        verdict.damage(refused(refusal));
+    }
+    for remark in judgement.remarks {
+        verdict.remark(Damage::new(remark.kind, "model file", remark.what));
+    }
+    Ok(verdict)
+}
+
+/// What is wrong with a file whosever server it is for, and under whatever name it stands.
+fn by_itself(scan: &Scan) -> Option<Damage> {
+    let release = scan.header.map_or(Release::NEWEST, |header| header.release);
+    judge(scan, &Server { release, ..Server::newest(Rules::Documented) }).refusal.map(refused)
+}
+
+fn refused(refusal: Refusal) -> Damage {
+    let damage = Damage::new(refusal.stage.name(), place(refusal.stage), refusal.what);
+    Damage { offset: refusal.offset, ..damage }
+}
+
+fn checked_bytes(scan: &Scan) -> u64 {
+    scan.blocks.as_ref().map_or(0, |blocks| scan.length.saturating_sub(blocks.trailing))
+}
+
+fn place(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Magic | Stage::FormatVersion | Stage::JubatusVersion | Stage::Size => "header",
+        Stage::Truncated | Stage::Crc32 => "model file",
+        Stage::SystemData | Stage::SystemDataVersion | Stage::Type | Stage::Id | Stage::Config => "system data",
+        Stage::UserData | Stage::UserDataVersion => "user data",
+    }
+}
+
+fn extract(
+    path: &Path,
+    to: &Destination,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Extracted, FormatsError> {
+    let input = Input::open(path)?;
+    let scan = scan_input(&input, Want::default(), progress)?;
+    let mut extracted = Extracted::default();
+    if let Some(damage) = by_itself(&scan) {
+        extracted.damages.push(damage);
+        if !options.recover {
+            return Ok(extracted);
+        }
+    }
+    if let Some(Ok((system, _))) = scan.system.as_ref().map(|block| &block.data) {
+        to.write("config.json", |out| out.write_all(&system.config))?;
+        extracted.files.push("config.json".to_owned());
+        extracted.bytes += system.config.len() as u64;
+    }
+    if let Some(header) = &scan.header
+        && let Some(offset) = header.user_data_offset()
+        && let Ok(blocks) = &scan.blocks
+        && let Ok(user) = &blocks.user
+        && user.members.is_some_and(|members| members >= 2)
+    {
+        let from = offset.saturating_add(user.model_offset);
+        let bytes = user.model_length;
+        to.write("model.msgpack", |out| {
+            input.each_piece(from, bytes, |piece| out.write_all(piece).map_err(Piece::Write)).map_err(Piece::into_io)
+        })?;
+        extracted.files.push("model.msgpack".to_owned());
+        extracted.bytes += bytes;
+    }
+    Ok(extracted)
+}
+
+/// A piece could not be read, or not be written.
+enum Piece {
+    Read(FormatsError),
+    Write(io::Error),
+}
+
+impl From<FormatsError> for Piece {
+    fn from(error: FormatsError) -> Piece {
+        Piece::Read(error)
+    }
+}
+
+impl Piece {
+    fn into_io(self) -> io::Error {
+        match self {
+            Piece::Read(error) => io::Error::other(error),
+            Piece::Write(error) => error,
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! One pass over a model file: everything that can be said of it, and no judgement. A file of any size is read once,
+//! through one buffer.
+
+use std::io::{self, Read};
+
+use sha2::{Digest, Sha256};
+
+use super::engine::Engine;
+use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC};
+use super::msgpack::{Fault, Source, Token};
+use super::shape::{Seen, Shape, walk};
+use super::system_data::{MAX_SYSTEM_DATA, SystemData, SystemDataError, SystemDataForm};
+
+/// A size that no model has: one of this much or more is a damaged field, and not a file that lost its end.
+const IMPLAUSIBLE: u64 = 1 << 40;
+
+/// What is wanted besides the facts that a verdict needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Want {
+    /// SHA-256 of the file and of both blocks.
+    pub digests: bool,
+    /// The user data, when it has at most this many bytes.
+    pub user_data_up_to: u64,
+}
+
+/// A file as it is.
+#[derive(Debug)]
+pub struct Scan {
+    /// Bytes of the file.
+    pub length: u64,
+    /// The header, when there are 48 bytes.
+    pub header: Option<Header>,
+    /// The system data, when it is all there.
+    pub system: Option<SystemBlock>,
+    /// What both blocks hold, when they are all there.
+    pub blocks: Result<Blocks, BlockFault>,
+    /// SHA-256 of the whole file, when wanted.
+    pub sha256: Option<[u8; 32]>,
+}
+
+/// Why there is nothing to say of the blocks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockFault {
+    /// The file is shorter than a header.
+    #[error("the file has {length} bytes, a header has {HEADER_LENGTH}")]
+    NoHeader {
+        /// Bytes of the file.
+        length: u64,
+    },
+    /// Magic or format version are not those whose blocks we know.
+    #[error("not a model file of a known format")]
+    UnknownFormat,
+    /// A size that no file can have.
+    #[error("{what} of {size} bytes cannot be: the file has {length}")]
+    Size {
+        /// The block.
+        what: &'static str,
+        /// Its size by the header.
+        size: u64,
+        /// Bytes of the file.
+        length: u64,
+    },
+    /// The file ends inside a block.
+    #[error("the file ends inside {what}: it has {length} bytes, {needed} are needed")]
+    Truncated {
+        /// The block.
+        what: &'static str,
+        /// Bytes of the file.
+        length: u64,
+        /// Bytes that it would need up to the end of this block.
+        needed: u64,
+    },
+}
+
+/// The system data of a file.
+#[derive(Debug)]
+pub struct SystemBlock {
+    /// Its members.
+    pub data: Result<(SystemData, SystemDataForm), SystemDataError>,
+    /// SHA-256 of the block, when wanted.
+    pub sha256: Option<[u8; 32]>,
+}
+
+/// What takes both blocks to say.
+#[derive(Debug)]
+pub struct Blocks {
+    /// The checksum over the header's part and both blocks.
+    pub crc32: u32,
+    /// The user data.
+    pub user: Result<UserData, Fault>,
+    /// Bytes behind the user data, which servers ignore.
+    pub trailing: u64,
+    /// SHA-256 of the user data, when wanted.
+    pub user_sha256: Option<[u8; 32]>,
+    /// The user data's bytes, when wanted and not too many.
+    pub user_bytes: Option<Vec<u8>>,
+}
+
+/// What the user data holds, gone through without holding it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserData {
+    /// Members of the outer array; none when it is no array.
+    pub members: Option<u32>,
+    /// The first member, when it is an unsigned integer.
+    pub version: Option<u64>,
+    /// Where the model differs from what the engine can take, as an offset into the block.
+    pub mismatch: Option<u64>,
+    /// Where the model starts, as an offset into the block.
+    pub model_offset: u64,
+    /// Bytes of the model.
+    pub model_length: u64,
+    /// Bytes of the block behind the array, which servers ignore.
+    pub trailing: u64,
+    /// A text in a form that the oldest servers do not know.
+    pub new_forms: bool,
+}
+
+/// Reads a file of this length. `progress` is told of every part read, in bytes.
+///
+/// # Errors
+/// When the reader fails. Damage is no error here: it is in what is returned.
+pub fn scan(mut reader: impl Read, length: u64, want: Want, progress: &mut dyn FnMut(u64)) -> io::Result<Scan> {
+    let mut whole = want.digests.then(Sha256::new);
+    let mut see = |part: &[u8]| {
+        if let Some(hasher) = &mut whole {
+            hasher.update(part);
+        }
+        progress(part.len() as u64);
+    };
+    let head = read_up_to(&mut reader, HEADER_LENGTH)?;
+    see(&head);
+    let bytes: Option<[u8; HEADER_LENGTH as usize]> = head.as_slice().try_into().ok();
+    let header = bytes.map(|bytes| Header::decode(&bytes));
+    let (mut system, mut crc) = (None, crc32fast::Hasher::new());
+    let mut blocks = match (&header, &bytes) {
+        (Some(header), Some(bytes)) => {
+            crc = Header::start_checksum(bytes);
+            check_format(header).and_then(|()| check_system_size(header, length))
+        }
+        _ => Err(BlockFault::NoHeader { length: head.len() as u64 }),
+    };
+    if let (Ok(()), Some(header)) = (&blocks, &header) {
+        let block = read_up_to(&mut reader, header.system_data_size)?;
+        see(&block);
+        crc.update(&block);
+        blocks = match block.len() as u64 == header.system_data_size {
+            true => check_user_size(header, length),
+            false => Err(shrunk("the system data", length)),
+        };
+        if block.len() as u64 == header.system_data_size {
+            let sha256 = want.digests.then(|| Sha256::digest(&block).into());
+            system = Some(SystemBlock { data: SystemData::decode(&block), sha256 });
+        }
+    }
+    let blocks = match (blocks, &header) {
+        (Ok(()), Some(header)) => {
+            let shape = system.as_ref().map_or(&Shape::Any, |system| model_shape(system, header));
+            read_user_block(&mut reader, header, shape, crc, length, want, &mut see)?
+        }
+        (Err(fault), _) => Err(fault),
+        (Ok(()), None) => Err(BlockFault::NoHeader { length }),
+    };
+    if want.digests {
+        // Whatever the blocks did not take: all of it when they could not be told apart.
+        let mut rest = Source::to_end(Watched { reader, see: &mut see });
+        into_io(rest.drain())?;
+    }
+    Ok(Scan { length, header, system, blocks, sha256: whole.map(|hasher| hasher.finalize().into()) })
+}
+
+fn check_format(header: &Header) -> Result<(), BlockFault> {
+    match header.magic == MAGIC && header.format_version == FORMAT_VERSION {
+        true => Ok(()),
+        false => Err(BlockFault::UnknownFormat),
+    }
+}
+
+fn check_system_size(header: &Header, length: u64) -> Result<(), BlockFault> {
+    check_size("the system data", HEADER_LENGTH, header.system_data_size, MAX_SYSTEM_DATA, length)
+}
+
+fn check_user_size(header: &Header, length: u64) -> Result<(), BlockFault> {
+    let start = header.user_data_offset().unwrap_or(u64::MAX);
+    check_size("the user data", start, header.user_data_size, u64::MAX, length)
+}
+
+fn check_size(what: &'static str, start: u64, size: u64, most: u64, length: u64) -> Result<(), BlockFault> {
+    match start.checked_add(size) {
+        Some(needed) if needed <= length && size <= most => Ok(()),
+        Some(needed) if needed > length && size < IMPLAUSIBLE => Err(BlockFault::Truncated { what, length, needed }),
+        _ => Err(BlockFault::Size { what, size, length }),
+    }
+}
+
+/// The file was long enough when its length was asked for; somebody may be writing it in place.
+fn shrunk(what: &'static str, length: u64) -> BlockFault {
+    BlockFault::Truncated { what, length, needed: length }
+}
+
+fn model_shape(system: &SystemBlock, header: &Header) -> &'static Shape {
+    let engine = system.data.as_ref().ok().and_then(|(data, _)| Engine::from_name(&data.engine));
+    engine.map_or(&Shape::Any, |engine| engine.model_shape(header.release))
+}
+
+fn read_user_block(
+    reader: &mut impl Read,
+    header: &Header,
+    shape: &'static Shape,
+    mut crc: crc32fast::Hasher,
+    length: u64,
+    want: Want,
+    see: &mut dyn FnMut(&[u8]),
+) -> io::Result<Result<Blocks, BlockFault>> {
+    let mut user_hasher = want.digests.then(Sha256::new);
+    let mut user_bytes = (header.user_data_size <= want.user_data_up_to).then(Vec::new);
+    let mut see_user = |part: &[u8]| {
+        see(part);
+        crc.update(part);
+        if let Some(hasher) = &mut user_hasher {
+            hasher.update(part);
+        }
+        if let Some(bytes) = &mut user_bytes {
+            bytes.extend_from_slice(part);
+        }
+    };
+    let mut source = Source::block(Watched { reader, see: &mut see_user }, header.user_data_size);
+    let mut user = user_data(&mut source, shape);
+    let behind = match source.drain() {
+        Ok(behind) => behind,
+        Err(Fault::Ended) => return Ok(Err(shrunk("the user data", length))),
+        Err(fault) => return into_io(Err(fault)),
+    };
+    if let Ok(user) = &mut user {
+        user.trailing = behind;
+    }
+    if let Err(Fault::Io(error)) = user {
+        return Err(error);
+    }
+    Ok(Ok(Blocks {
+        crc32: crc.finalize(),
+        user,
+        trailing: length - HEADER_LENGTH - header.system_data_size - header.user_data_size,
+        user_sha256: user_hasher.map(|hasher| hasher.finalize().into()),
+        user_bytes,
+    }))
+}
+
+/// Goes through a user data block up to the end of its array.
+///
+/// # Errors
+/// When it is not well-formed.
+pub(super) fn user_data<R: Read>(source: &mut Source<R>, shape: &'static Shape) -> Result<UserData, Fault> {
+    let mut user = UserData::default();
+    let mut seen = Seen::default();
+    match source.token()? {
+        Token::Array(members) => {
+            user.members = Some(members);
+            for index in 0..members {
+                match index {
+                    0 => user.version = version(source, &mut seen)?,
+                    1 => {
+                        user.model_offset = source.offset();
+                        walk(source, 1, shape, &mut seen)?;
+                        user.model_length = source.offset() - user.model_offset;
+                        user.mismatch = seen.mismatch;
+                    }
+                    _ => walk(source, 1, &Shape::Any, &mut seen)?,
+                }
+            }
+        }
+        Token::Map(pairs) => {
+            for _ in 0..2 * u64::from(pairs) {
+                walk(source, 1, &Shape::Any, &mut seen)?;
+            }
+        }
+        Token::Text { length, .. } => source.skip(length)?,
+        _ => {}
+    }
+    user.new_forms = seen.new_forms;
+    Ok(user)
+}
+
+fn version<R: Read>(source: &mut Source<R>, seen: &mut Seen) -> Result<Option<u64>, Fault> {
+    match source.token()? {
+        Token::Unsigned(version) => Ok(Some(version)),
+        other => {
+            let values = match other {
+                Token::Array(members) => u64::from(members),
+                Token::Map(pairs) => 2 * u64::from(pairs),
+                Token::Text { length, .. } => {
+                    source.skip(length)?;
+                    0
+                }
+                _ => 0,
+            };
+            for _ in 0..values {
+                walk(source, 2, &Shape::Any, seen)?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+fn read_up_to(reader: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn into_io<T>(result: Result<T, Fault>) -> io::Result<T> {
+    result.map_err(|fault| match fault {
+        Fault::Io(error) => error,
+        other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
+    })
+}
+
+/// Shows what it reads, once and in order.
+struct Watched<'a, R> {
+    reader: R,
+    see: &'a mut dyn FnMut(&[u8]),
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        (self.see)(&buffer[..read]);
+        Ok(read)
+    }
+}

@@ -1,0 +1,209 @@
+//! What an engine can take as its model: the check that a server makes last, when it already replaces what it holds.
+//!
+//! A shape says no more than what every server of a release line demands whatever its configuration: members that
+//! belong to a method (and there are some thirty methods) are left open.
+
+use std::io::Read;
+
+use super::msgpack::{Fault, MAX_DEPTH, Source, Token};
+
+/// What stands at a place of a value.
+#[derive(Debug)]
+pub enum Shape {
+    /// Whatever is well-formed.
+    Any,
+    /// An integer that is not negative.
+    Unsigned,
+    /// A floating point number.
+    Float,
+    /// A string or raw bytes.
+    Text,
+    /// An array whose members are all alike.
+    List(&'static Shape),
+    /// An array of exactly these.
+    Exactly(&'static [Shape]),
+    /// An array that starts with these: servers ignore more members.
+    Members(&'static [Shape]),
+    /// A map.
+    Map(&'static Shape, &'static Shape),
+}
+
+static ANY: Shape = Shape::Any;
+static TEXT: Shape = Shape::Text;
+
+static SAMPLE: Shape = Shape::Exactly(&[Shape::Unsigned, Shape::Exactly(&[Shape::Text, Shape::Float])]);
+static STATISTIC: Shape = Shape::Members(&[Shape::Unsigned, Shape::Float, Shape::Float, Shape::Float, Shape::Float]);
+static STAT_MEMBERS: [Shape; 5] =
+    [Shape::Unsigned, Shape::List(&SAMPLE), Shape::Map(&TEXT, &STATISTIC), Shape::Float, Shape::Float];
+
+/// `[window_size, [[time, [key, value]], …], {key: [count, sum, sum of squares, max, min]}, e, n]`.
+pub(super) static STAT: Shape = Shape::Members(&STAT_MEMBERS);
+
+/// A method's part and the weights of the converter.
+pub(super) static METHOD_AND_WEIGHTS: Shape = Shape::Exactly(&[Shape::Any, Shape::List(&ANY)]);
+
+/// The weights of the converter alone.
+pub(super) static WEIGHTS: Shape = Shape::Exactly(&[Shape::List(&ANY)]);
+
+/// A structure of an engine's own.
+pub(super) static STRUCTURE: Shape = Shape::List(&ANY);
+
+/// As servers up to 0.5.4 wrote it: one member for each part that takes part in a mix.
+pub(super) static WRAPPED: Shape = Shape::List(&ANY);
+
+/// [`STAT`] as servers up to 0.5.4 wrote it.
+pub(super) static WRAPPED_STAT: Shape = Shape::Exactly(&[Shape::Members(&STAT_MEMBERS)]);
+
+/// What was seen on the way through values.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Where the first value stands that is not of the shape, as an offset into the block.
+    pub mismatch: Option<u64>,
+    /// A text in a form that the oldest servers do not know.
+    pub new_forms: bool,
+}
+
+struct Open {
+    /// Values still to come: a map has two for each pair.
+    left: u64,
+    index: usize,
+    shape: &'static Shape,
+}
+
+impl Open {
+    fn next(&mut self) -> &'static Shape {
+        let index = self.index;
+        self.index = self.index.saturating_add(1);
+        match self.shape {
+            Shape::List(member) => member,
+            Shape::Exactly(members) | Shape::Members(members) => members.get(index).unwrap_or(&ANY),
+            Shape::Map(key, value) => match index.is_multiple_of(2) {
+                true => key,
+                false => value,
+            },
+            _ => &ANY,
+        }
+    }
+
+    /// True if nothing is demanded of any member.
+    fn takes_any(&self) -> bool {
+        matches!(self.shape, Shape::Any | Shape::List(Shape::Any))
+    }
+}
+
+/// Goes through one value that stands inside `depth` open containers. A value that is not of the shape is noted and
+/// gone through all the same, because a server finds a value that is no MessagePack first.
+///
+/// # Errors
+/// When the value is not well-formed, or its containers are too deep.
+pub fn walk<R: Read>(
+    source: &mut Source<R>,
+    depth: usize,
+    shape: &'static Shape,
+    seen: &mut Seen,
+) -> Result<(), Fault> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut expected = shape;
+    loop {
+        let offset = source.offset();
+        let token = source.token()?;
+        if !fits(expected, token) {
+            seen.mismatch.get_or_insert(offset);
+            expected = &ANY;
+        }
+        let inside = match token {
+            Token::Array(count) => Some(u64::from(count)),
+            Token::Map(count) => Some(2 * u64::from(count)),
+            Token::Text { length, new_form } => {
+                seen.new_forms |= new_form;
+                source.skip(length)?;
+                None
+            }
+            _ => None,
+        };
+        if let Some(left) = inside {
+            // As in the servers' library, an empty container counts as well.
+            if depth + open.len() >= MAX_DEPTH {
+                return Err(Fault::TooDeep { offset });
+            }
+            open.push(Open { left, index: 0, shape: expected });
+        }
+        loop {
+            let Some(container) = open.last_mut() else { return Ok(()) };
+            if container.takes_any() {
+                container.left -= source.skip_plain(container.left);
+                let offset = source.offset();
+                if container.left > 0
+                    && let Some(left) = source.small_container()
+                {
+                    container.left -= 1;
+                    if depth + open.len() >= MAX_DEPTH {
+                        return Err(Fault::TooDeep { offset });
+                    }
+                    open.push(Open { left, index: 0, shape: &ANY });
+                    continue;
+                }
+            }
+            if container.left > 0 {
+                container.left -= 1;
+                expected = container.next();
+                break;
+            }
+            open.pop();
+        }
+    }
+}
+
+fn fits(expected: &Shape, token: Token) -> bool {
+    match (expected, token) {
+        (Shape::Any, _)
+        | (Shape::Unsigned, Token::Unsigned(_))
+        | (Shape::Float, Token::Float32(_) | Token::Float64(_))
+        | (Shape::Text, Token::Text { .. })
+        | (Shape::List(_), Token::Array(_))
+        | (Shape::Map(..), Token::Map(_)) => true,
+        (Shape::Exactly(members), Token::Array(count)) => count as usize == members.len(),
+        (Shape::Members(members), Token::Array(count)) => count as usize >= members.len(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(bytes: &[u8], shape: &'static Shape) -> Result<Seen, Fault> {
+        let mut seen = Seen::default();
+        walk(&mut Source::block(bytes, bytes.len() as u64), 0, shape, &mut seen)?;
+        Ok(seen)
+    }
+
+    #[test]
+    fn containers_stop_where_the_servers_library_stops() {
+        let deep = |arrays: usize| [vec![0x91; arrays], vec![0xc0]].concat();
+        assert!(seen(&deep(32), &ANY).is_ok());
+        assert!(matches!(seen(&deep(33), &ANY), Err(Fault::TooDeep { offset: 32 })));
+        let empty_in_32 = [vec![0x91; 32], vec![0x90]].concat();
+        assert!(matches!(seen(&empty_in_32, &ANY), Err(Fault::TooDeep { .. })));
+    }
+
+    #[test]
+    fn a_claim_of_four_billion_members_costs_no_memory() {
+        for bytes in [&b"\xdd\xff\xff\xff\xff"[..], b"\xdf\xff\xff\xff\xff\x01", b"\xdb\xff\xff\xff\xffx"] {
+            assert!(matches!(seen(bytes, &ANY), Err(Fault::Insufficient { .. })));
+        }
+    }
+
+    #[test]
+    fn the_first_value_of_another_shape_is_where_it_is_said_to_be() {
+        let good = b"\x95\x20\x91\x92\x01\x92\xa1x\xcb\0\0\0\0\0\0\0\0\x80\xca\0\0\0\0\xca\0\0\0\0";
+        assert_eq!(seen(good, &STAT).unwrap().mismatch, None);
+        let mut text_for_a_number = good.to_vec();
+        text_for_a_number[1] = 0xa0;
+        assert_eq!(seen(&text_for_a_number, &STAT).unwrap().mismatch, Some(1));
+        assert_eq!(seen(b"\x81\x01\x02", &STAT).unwrap().mismatch, Some(0));
+        assert_eq!(seen(b"\x94\x01\x90\x80\x01", &STAT).unwrap().mismatch, Some(0));
+        assert_eq!(seen(b"\x92\x01\x02", &METHOD_AND_WEIGHTS).unwrap().mismatch, Some(2));
+        assert!(seen(b"\x91\xc4\x00", &ANY).unwrap().new_forms);
+    }
+}

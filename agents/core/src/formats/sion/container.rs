@@ -1,0 +1,302 @@
+//! A container: one or more physical files that together hold one stream a task.
+//!
+//! Opening the first file of a set opens all of it; names come from the name used to open, not from the stored prefix,
+//! so that a renamed set still opens. A later part opened by its own name shows its own tasks. Tasks are numbered as
+//! sionsplit numbers them: by global rank in a set of several files, by local rank in a single one.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::error::{Fault, Oddity, SionError, Warning};
+use super::header::{Header, KeyValue};
+use super::part::Part;
+use super::tables::Mapping;
+
+/// Where a task's stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Index of the physical file.
+    pub part: usize,
+    /// The task's index in that file.
+    pub local: usize,
+}
+
+/// A container opened for reading. Reading needs no exclusive access: any number of threads can share one.
+#[derive(Debug)]
+pub struct Container {
+    path: PathBuf,
+    parts: Vec<Part>,
+    slots: Vec<Slot>,
+    warnings: Vec<Warning>,
+    ranks_are_numbers: bool,
+}
+
+/// The name of a physical file of the set with this name.
+pub fn part_path(path: &Path, number: u32) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let mut name = OsString::from(path.as_os_str());
+    name.push(format!(".{number:06}"));
+    PathBuf::from(name)
+}
+
+impl Container {
+    /// Opens a container and checks everything that the format lets a reader check without reading the data.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is no container, was never closed, is damaged, or the files are not one set.
+    pub fn open(path: &Path) -> Result<Container, SionError> {
+        let first = Part::open(path)?;
+        let files = first.header().files;
+        let alone = first.header().file_number.filter(|number| files > 1 && *number != 0);
+        let mut parts = vec![first];
+        if alone.is_none() {
+            for number in 1..files {
+                let part = part_path(path, number);
+                if !part.exists() {
+                    let fault = Fault::PartMissing { number, files, path: part };
+                    return Err(SionError::Damaged { path: path.to_owned(), fault });
+                }
+                parts.push(Part::open(&part)?);
+            }
+        }
+        let mut container = Container::from_parts(path, parts)?;
+        if let Some(number) = alone {
+            let oddity = Oddity::PartAlone { number, files };
+            container.warnings.push(Warning { path: path.to_owned(), oddity });
+        }
+        Ok(container)
+    }
+
+    /// Puts checked files together.
+    fn from_parts(path: &Path, parts: Vec<Part>) -> Result<Container, SionError> {
+        let slots = order(&parts)?;
+        Ok(Container::with_order(path, parts, slots))
+    }
+
+    pub(super) fn with_order(path: &Path, parts: Vec<Part>, slots: Vec<Slot>) -> Container {
+        let mut warnings: Vec<Warning> = parts.iter().flat_map(|part| part.warnings().iter().cloned()).collect();
+        let mut seen = HashSet::new();
+        let mut twice = HashSet::new();
+        for part in &parts {
+            for rank in &part.header().global_ranks {
+                if !seen.insert(*rank) && twice.insert(*rank) {
+                    let oddity = Oddity::RankTwice { rank: *rank };
+                    warnings.push(Warning { path: part.path().to_owned(), oddity });
+                }
+            }
+        }
+        Container { path: path.to_owned(), parts, slots, warnings, ranks_are_numbers: false }
+    }
+
+    /// The name it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its physical files.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// What is odd about it.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Says that the order of the tasks has gaps, so that only their global ranks number them: a part of the set is lost.
+    pub(super) fn number_by_rank(&mut self) {
+        self.ranks_are_numbers = true;
+    }
+
+    pub(super) fn is_numbered_by_rank(&self) -> bool {
+        self.ranks_are_numbers
+    }
+
+    pub(super) fn warn(&mut self, path: &Path, oddity: Oddity) {
+        self.warnings.push(Warning { path: path.to_owned(), oddity });
+    }
+
+    /// Whether the streams are key-value records.
+    pub fn key_value(&self) -> KeyValue {
+        self.header().map_or(KeyValue::None, |header| header.key_value)
+    }
+
+    pub(super) fn header(&self) -> Option<&Header> {
+        self.parts.first().map(Part::header)
+    }
+
+    /// Number of tasks.
+    pub fn tasks(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Where a task's stream is.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn slot(&self, task: usize) -> Result<Slot, SionError> {
+        let missing = || SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.slots.len() };
+        self.slots.get(task).copied().ok_or_else(missing)
+    }
+
+    pub(super) fn located(&self, task: usize) -> Result<(&Part, usize), SionError> {
+        let slot = self.slot(task)?;
+        let missing = || SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.slots.len() };
+        self.parts.get(slot.part).map(|part| (part, slot.local)).ok_or_else(missing)
+    }
+
+    /// The global rank stored for a task.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn global_rank(&self, task: usize) -> Result<i64, SionError> {
+        let (part, local) = self.located(task)?;
+        Ok(part.header().global_ranks.get(local).copied().unwrap_or(0))
+    }
+
+    /// Bytes of a task's stream.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn stream_bytes(&self, task: usize) -> Result<u64, SionError> {
+        let (part, local) = self.located(task)?;
+        Ok(part.table().stream_bytes(local))
+    }
+
+    /// Reads at an offset of a task's stream, as much as is wanted and there; 0 at its end. Threads may read at once.
+    ///
+    /// # Errors
+    /// When there is no such task or the file cannot be read.
+    pub fn read_at(&self, task: usize, offset: u64, buffer: &mut [u8]) -> Result<usize, SionError> {
+        let (part, local) = self.located(task)?;
+        part.read_at(local, offset, buffer).map_err(SionError::io("read", part.path()))
+    }
+
+    /// A task's stream as a reader that can seek.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn stream(&self, task: usize) -> Result<TaskStream<'_>, SionError> {
+        let (part, local) = self.located(task)?;
+        Ok(TaskStream { part, local, offset: 0, length: part.table().stream_bytes(local) })
+    }
+}
+
+/// A task's stream: its chunks joined.
+#[derive(Debug, Clone)]
+pub struct TaskStream<'a> {
+    part: &'a Part,
+    local: usize,
+    offset: u64,
+    length: u64,
+}
+
+impl TaskStream<'_> {
+    /// Bytes of the whole stream.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Where the next byte is read from.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The physical file that holds it.
+    pub fn path(&self) -> &Path {
+        self.part.path()
+    }
+}
+
+impl Read for TaskStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.part.read_at(self.local, self.offset, buffer)?;
+        self.offset = self.offset.saturating_add(read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for TaskStream<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::Current(by) => self.offset.checked_add_signed(by),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
+        };
+        self.offset = target.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.offset)
+    }
+}
+
+/// Checks that the files are one set, and gives the order of its tasks.
+fn order(parts: &[Part]) -> Result<Vec<Slot>, SionError> {
+    let Some(first) = parts.first() else { return Ok(Vec::new()) };
+    for (index, part) in parts.iter().enumerate().skip(1) {
+        let (mine, its) = (first.header(), part.header());
+        let differs = |field, value: i64, expected: i64| {
+            Err(SionError::damaged(part.path())(Fault::PartDiffers { field, value, expected }))
+        };
+        let number = i32::try_from(index).unwrap_or(i32::MAX);
+        if its.file_number.is_some_and(|its| its != number) {
+            return differs("file number", its.file_number.unwrap_or(0).into(), number.into());
+        }
+        if its.files != mine.files {
+            return differs("number of files", its.files.into(), mine.files.into());
+        }
+        if its.format != mine.format {
+            return differs("file format version", its.format.into(), mine.format.into());
+        }
+        if its.byte_order != mine.byte_order || its.user_order != mine.user_order {
+            return differs(
+                "byte order",
+                i64::from(its.byte_order.as_str() == "big"),
+                i64::from(mine.byte_order.as_str() == "big"),
+            );
+        }
+        if its.key_value != mine.key_value {
+            return differs("key-value mode", its.key_value.code().into(), mine.key_value.code().into());
+        }
+    }
+    let one_file = parts.len() == 1;
+    let entries = match first.mapping() {
+        Mapping::Entries(entries) if !entries.is_empty() => entries,
+        _ if one_file => return Ok((0..first.header().tasks()).map(|local| Slot { part: 0, local }).collect()),
+        _ => &Vec::new(),
+    };
+    let damaged = SionError::damaged;
+    // The copies of a buddy set hold the streams of others behind leading tasks of their own, with negative ranks.
+    let ranks = parts.iter().flat_map(|part| &part.header().global_ranks);
+    let tasks = ranks.filter(|rank| **rank >= 0 || one_file).count() as u64;
+    if entries.len() as u64 != tasks {
+        let size = i64::try_from(entries.len()).unwrap_or(i64::MAX);
+        return Err(damaged(first.path())(Fault::MappingSize { size, tasks }));
+    }
+    let mut taken: Vec<Vec<bool>> = parts.iter().map(|part| vec![false; part.header().tasks()]).collect();
+    let mut slots = Vec::with_capacity(entries.len());
+    for (rank, (file, task)) in entries.iter().enumerate() {
+        let rank = rank as u64;
+        let (file, task) = (*file, *task);
+        let slot = usize::try_from(file).ok().zip(usize::try_from(task).ok());
+        let seen = slot.and_then(|(file, task)| taken.get_mut(file)?.get_mut(task));
+        let (Some((part, local)), Some(seen)) = (slot, seen) else {
+            return Err(damaged(first.path())(Fault::MappingTarget { rank, file, task }));
+        };
+        if std::mem::replace(seen, true) {
+            return Err(damaged(first.path())(Fault::MappingTwice { rank, file, task }));
+        }
+        let stored = parts.get(part).and_then(|part| part.header().global_ranks.get(local)).copied().unwrap_or(-1);
+        if u64::try_from(stored) != Ok(rank) {
+            return Err(damaged(first.path())(Fault::MappingRank { rank, stored }));
+        }
+        slots.push(Slot { part, local });
+    }
+    if one_file {
+        // Readers of a single file go by local rank.
+        slots.sort_by_key(|slot| slot.local);
+    }
+    Ok(slots)
+}

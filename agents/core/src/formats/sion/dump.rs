@@ -1,0 +1,245 @@
+//! A container described in siondump's own lines, so that its output and ours can be compared with `diff`.
+//!
+//! Where the original prints something untrue we print what is true: it misses a last record of length zero, and its `-K`
+//! cannot be combined with `-k`. For several files it shows -1 wherever a chunk is unused, whatever is on disk; so do we.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::container::Container;
+use super::error::{SionError, Warning};
+use super::header::{Header, KeyValue};
+use super::recover::recover;
+use super::statistics::{Statistics, percent};
+
+/// The version whose output this is.
+const OUTPUT_OF: &str = "1.7p2";
+const WIDE_RULE: usize = 155;
+const NARROW_RULE: usize = 60;
+/// Columns of byte counts in one table.
+const COLUMNS: u64 = 10;
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// What is printed behind the head; siondump's options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DumpOptions {
+    /// The byte counts of all tasks (`-a -l`).
+    pub tasks: bool,
+    /// The sums for each key (`-k`).
+    pub keys: bool,
+    /// Every record (`-K`).
+    pub records: bool,
+    /// The files of the set and where each rank is (`-m`).
+    pub mapping: bool,
+    /// Take what a container that was never closed, or lost its tail, still holds.
+    pub recover: bool,
+}
+
+impl Default for DumpOptions {
+    fn default() -> Self {
+        DumpOptions { tasks: true, keys: false, records: false, mapping: true, recover: false }
+    }
+}
+
+/// Writes the description of the container at `path`; gives what is odd about it, which siondump does not print.
+///
+/// # Errors
+/// When the container cannot be read, a record is damaged (what stands before it is written), or `out` fails.
+pub fn dump(path: &Path, options: &DumpOptions, out: &mut impl Write) -> Result<Vec<Warning>, SionError> {
+    let container = if options.recover { recover(path)? } else { Container::open(path)? };
+    describe(&container, options, out)?;
+    Ok(container.warnings().to_vec())
+}
+
+/// Writes the description of a container that is open.
+///
+/// # Errors
+/// When a record is damaged (what stands before it is written), or `out` fails.
+pub fn describe(container: &Container, options: &DumpOptions, out: &mut impl Write) -> Result<(), SionError> {
+    let statistics = Statistics::of(container)?;
+    let written = SionError::io("write the description of", container.path());
+    let print = |out: &mut dyn Write| -> io::Result<()> {
+        if let Some(header) = container.header() {
+            head(container, header, out)?;
+        }
+        sums(&statistics, out)
+    };
+    print(out).map_err(written)?;
+    let failed = || SionError::io("write the description of", container.path());
+    if options.tasks {
+        writeln!(out).map_err(failed())?;
+        rule(WIDE_RULE, out).map_err(failed())?;
+        tables(container, statistics.blocks, out)?;
+        rule(WIDE_RULE, out).map_err(failed())?;
+    }
+    if options.keys && container.key_value() == KeyValue::Inline {
+        rule(WIDE_RULE, out).map_err(failed())?;
+        keys(container, out)?;
+        rule(WIDE_RULE, out).map_err(failed())?;
+    }
+    if options.records && container.key_value() == KeyValue::Inline {
+        rule(WIDE_RULE, out).map_err(failed())?;
+        records(container, out)?;
+        rule(WIDE_RULE, out).map_err(failed())?;
+    }
+    let several = container.header().is_some_and(|header| header.files > 1);
+    if several && container.parts().len() > 1 {
+        files(container, options.mapping, out)?;
+    }
+    Ok(())
+}
+
+fn rule(width: usize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    writeln!(out, "{}", "-".repeat(width))
+}
+
+fn head(container: &Container, header: &Header, out: &mut dyn Write) -> io::Result<()> {
+    let several = header.files > 1 && container.parts().len() > 1;
+    let name = container.path().file_name().unwrap_or_default().to_string_lossy();
+    let prefix = String::from_utf8_lossy(&header.prefix).replace(char::is_control, "\u{fffd}");
+    let (major, minor) = (header.version / 1000, header.version % 1000);
+    let keyval = match header.key_value {
+        KeyValue::None => "SION_KEYVAL_NONE",
+        KeyValue::Inline => "SION_KEYVAL_INLINE",
+    };
+    let mib = f64::from(header.block_size) / MIB;
+    writeln!(out, "siondump: sid:                       {}", u8::from(several))?;
+    writeln!(out, "siondump: filename:                  {:<30}", name.replace(char::is_control, "\u{fffd}"))?;
+    writeln!(out, "siondump: prefix:                    {prefix:<30}")?;
+    writeln!(out, "siondump: number of tasks:           {}", container.tasks())?;
+    writeln!(out, "siondump: current endianness:        {}", super::ByteOrder::native().as_str())?;
+    writeln!(out, "siondump: file endianness:           {}", header.user_order.as_str())?;
+    writeln!(out, "siondump: filesystem blocksize:      {} bytes ({mib:6.2} MB)", header.block_size)?;
+    writeln!(out, "siondump: file set:                  {}", if several { "Yes" } else { "No" })?;
+    // Format 2 has no such field; the original then shows that of a single file.
+    writeln!(out, "siondump: file number:               {}", header.file_number.unwrap_or(1))?;
+    writeln!(out, "siondump: number of files:           {}", header.files)?;
+    let (upper, lower) = (header.flag1 >> 32, header.flag1 & 0xffff_ffff);
+    writeln!(out, "siondump: flag1:                     {} ({upper}+{lower})", header.flag1)?;
+    writeln!(out, "siondump: flag2:                     {}", header.flag2)?;
+    writeln!(out, "siondump: keyval:                    {} ({keyval})", header.key_value.code())?;
+    writeln!(out, "siondump: file format version:       {}", header.format)?;
+    let patch = header.patch_level;
+    writeln!(out, "siondump: file SIONlib version:      {major}.{minor}p{patch} (current {OUTPUT_OF})")
+}
+
+fn sums(sums: &Statistics, out: &mut dyn Write) -> io::Result<()> {
+    let mib = |bytes: u64| bytes as f64 / MIB;
+    let line = |label: &str, bytes: u64| {
+        let label = format!("siondump: {label}:");
+        format!("{label:<47}{bytes:>14} bytes  ({:8.2} MB", mib(bytes))
+    };
+    writeln!(out, "siondump: number of blocks:           {}", sums.blocks)?;
+    writeln!(out, "{})", line("size of chunks", sums.chunk_bytes))?;
+    writeln!(out, "{})", line("datasize in file (aggr.)", sums.data_bytes))?;
+    writeln!(out, "{}) #{:>7}", line("size of full chunks", sums.full.bytes), sums.full.chunks)?;
+    writeln!(out, "{}) #{:>7}", line("size of partly filled chunks", sums.partly.bytes), sums.partly.chunks)?;
+    writeln!(out, "{}) #{:>7}", line("size of empty chunks", sums.empty.bytes), sums.empty.chunks)?;
+    let overhead = u64::try_from(sums.overhead_bytes()).unwrap_or(0);
+    writeln!(out, "{})", line("overhead compared to task-local file", overhead))?;
+    let share = |label: &str, whole_width: usize, part: u64, whole: u64| {
+        let label = format!("siondump: {label}:");
+        format!("{label:<49}{:>whole_width$.6}%", percent(part, whole))
+    };
+    writeln!(out, "{}", share("file usage (user data/chunk size)", 12, sums.data_bytes, sums.chunk_bytes))?;
+    let block = sums.block_size;
+    let (used, full) = (sums.used_blocks, sums.full_blocks);
+    let partly = used.saturating_sub(full);
+    let (used_bytes, full_bytes) = (used.saturating_mul(block), full.saturating_mul(block));
+    writeln!(out, "{}, {used} blocks)", line("fsblocks, size of used blocks", used_bytes))?;
+    writeln!(out, "{}, {full} blocks)", line("fsblocks, size of fully used blocks", full_bytes))?;
+    let (partly_bytes, partly_room) = (sums.data_bytes.saturating_sub(full_bytes), partly.saturating_mul(block));
+    writeln!(
+        out,
+        "siondump: fsblocks, size of partly used blocks:{partly_bytes:>14} bytes of {partly_room:>12} bytes ({:6.2} MB of {:6.2} MB, {partly} blocks)",
+        mib(partly_bytes),
+        mib(partly_room)
+    )?;
+    writeln!(out, "{}", share("fsblocks, used fsblocks/chunk size", 13, used_bytes, sums.chunk_bytes))?;
+    // Of no blocks there is no share, and the original leaves the line out.
+    if used > 0 {
+        writeln!(out, "{}", share("fsblocks, user data/used blocks", 13, sums.data_bytes, used_bytes))?;
+    }
+    Ok(())
+}
+
+fn tables(container: &Container, blocks: u64, out: &mut impl Write) -> Result<(), SionError> {
+    let failed = || SionError::io("write the description of", container.path());
+    let several = container.parts().len() > 1;
+    let mut first = 0;
+    while first < blocks {
+        let end = first.saturating_add(COLUMNS).min(blocks);
+        let mut line = " ".repeat(70);
+        for block in first..end {
+            line.push_str(&format!("BLK{block:03}    "));
+        }
+        writeln!(out, "{line}").map_err(failed())?;
+        for task in 0..container.tasks() {
+            let (part, local) = container.located(task)?;
+            let table = part.table();
+            let unused = if several { -1 } else { table.unused_mark() };
+            let rank = part.header().global_ranks.get(local).copied().unwrap_or(0);
+            let size = part.header().stored_chunk_sizes.get(local).copied().unwrap_or(0);
+            let (bytes, count) = (table.stream_bytes(local), table.chunks(local));
+            let mut line =
+                format!("Task {task:02}: size={bytes:>10} B glblrnk={rank:>4} #blks={count:>2} lsz={size:>10} B: ");
+            for block in first..end {
+                let bytes = table.bytes_of(local, block).map_or(unused, u64::cast_signed);
+                line.push_str(&format!("{bytes:>9} "));
+            }
+            writeln!(out, "{line}").map_err(failed())?;
+        }
+        writeln!(out).map_err(failed())?;
+        first = end;
+    }
+    Ok(())
+}
+
+fn keys(container: &Container, out: &mut impl Write) -> Result<(), SionError> {
+    for task in 0..container.tasks() {
+        for (number, value) in container.keys(task)?.iter().enumerate() {
+            let (key, records, bytes) = (value.key, value.records, value.bytes);
+            let line = format!("Task {task:02}: key[{number:02}]={key:>8}: #blocks={records:>6} totalsize={bytes:>10}");
+            writeln!(out, "{line}").map_err(SionError::io("write the description of", container.path()))?;
+        }
+    }
+    Ok(())
+}
+
+fn records(container: &Container, out: &mut impl Write) -> Result<(), SionError> {
+    let failed = || SionError::io("write the description of", container.path());
+    for task in 0..container.tasks() {
+        write!(out, "Task {task:02}:").map_err(failed())?;
+        for (number, record) in container.records(task)?.enumerate() {
+            let record = record?;
+            write!(out, " [{number:02}:k=<{}>,size={}]", record.key, record.length).map_err(failed())?;
+        }
+        writeln!(out).map_err(failed())?;
+    }
+    Ok(())
+}
+
+fn files(container: &Container, mapping: bool, out: &mut impl Write) -> Result<(), SionError> {
+    let failed = || SionError::io("write the description of", container.path());
+    let header = container.header();
+    let prefix = header.map(|header| String::from_utf8_lossy(&header.prefix).replace(char::is_control, "\u{fffd}"));
+    let prefix = prefix.unwrap_or_default();
+    rule(NARROW_RULE, out).map_err(failed())?;
+    writeln!(out, "siondump: number of files:           {}", container.parts().len()).map_err(failed())?;
+    for number in 0..container.parts().len() {
+        let end = if number == 0 { String::new() } else { format!(".{number:06}") };
+        let shown = number + 1;
+        writeln!(out, "siondump: file {shown:>3}:                    {prefix}{end} ").map_err(failed())?;
+    }
+    rule(NARROW_RULE, out).map_err(failed())?;
+    if mapping {
+        write!(out, "  mapping:").map_err(failed())?;
+        for task in 0..container.tasks() {
+            let slot = container.slot(task)?;
+            write!(out, " [{task:05} -> (f{:03},t{:03})]", slot.part, slot.local).map_err(failed())?;
+        }
+        writeln!(out, " ").map_err(failed())?;
+        rule(NARROW_RULE, out).map_err(failed())?;
+    }
+    Ok(())
+}

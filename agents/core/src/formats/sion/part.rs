@@ -1,0 +1,254 @@
+//! One physical file of a container, opened and checked.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::error::{Fault, Oddity, SionError, Warning};
+use super::header::Header;
+use super::layout::Layout;
+use super::tables::{ChunkTable, Mapping, table_bytes};
+
+/// One physical file. All methods read at positions, so that any number of threads can share it.
+#[derive(Debug)]
+pub struct Part {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    header: Header,
+    layout: Layout,
+    table: ChunkTable,
+    mapping: Mapping,
+    warnings: Vec<Warning>,
+}
+
+/// A physical file of which only the head was read.
+pub(super) struct OpenedHead {
+    pub path: PathBuf,
+    pub file: File,
+    pub length: u64,
+    pub header: Header,
+    pub layout: Layout,
+    pub oddities: Vec<Oddity>,
+}
+
+impl OpenedHead {
+    pub(super) fn open(path: &Path) -> Result<OpenedHead, SionError> {
+        let file = open_regular(path)?;
+        let length = file.metadata().map_err(SionError::io("look at", path))?.len();
+        let (header, oddities) = Header::read(&file, path, length)?;
+        let layout = header.layout().ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
+        Ok(OpenedHead { path: path.to_owned(), file, length, header, layout, oddities })
+    }
+
+    /// Reads the rest: byte counts and mapping.
+    pub(super) fn read_tail(mut self) -> Result<Part, SionError> {
+        let closed = self.header.closed.ok_or_else(|| SionError::NeverClosed { path: self.path.clone() })?;
+        let damaged = |fault| SionError::Damaged { path: self.path.clone(), fault };
+        let blocks = u64::try_from(closed.blocks).ok().filter(|blocks| *blocks > 0).ok_or_else(|| {
+            let (field, expected) = ("the number of blocks", "at least 1");
+            damaged(Fault::Field { field, value: closed.blocks.into(), expected })
+        })?;
+        let expected = self.layout.tail(blocks).ok_or_else(|| damaged(Fault::Overflow))?;
+        if u64::try_from(closed.tail) != Ok(expected) {
+            return Err(damaged(Fault::TailPosition { stored: closed.tail, expected }));
+        }
+        let mut oddities = std::mem::take(&mut self.oddities);
+        let (table, mapping) = self.tables_at(expected, blocks, &mut oddities)?;
+        Ok(self.into_part(table, mapping, oddities))
+    }
+
+    /// Reads byte counts and mapping at a position.
+    fn tables_at(
+        &self,
+        tail: u64,
+        blocks: u64,
+        oddities: &mut Vec<Oddity>,
+    ) -> Result<(ChunkTable, Mapping), SionError> {
+        let (table, end) = self.table_at(tail, blocks, oddities)?;
+        let mapping = self.mapping_at(end, oddities)?;
+        Ok((table, mapping))
+    }
+
+    /// Reads byte counts at a position; gives also where they end.
+    pub(super) fn table_at(
+        &self,
+        tail: u64,
+        blocks: u64,
+        oddities: &mut Vec<Oddity>,
+    ) -> Result<(ChunkTable, u64), SionError> {
+        let path = self.path.as_path();
+        let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
+        let bytes = table_bytes(self.layout.tasks() as u64, blocks).map_err(damaged)?;
+        let end = tail.checked_add(bytes).ok_or_else(|| damaged(Fault::Overflow))?;
+        if end > self.length {
+            let what = "its table of byte counts";
+            return Err(damaged(Fault::Truncated { what, needs: end, length: self.length }));
+        }
+        let mut input = BufReader::with_capacity(1 << 18, FileAt { file: &self.file, position: tail });
+        let order = self.header.byte_order;
+        let table = ChunkTable::read(&mut input, path, order, &self.layout, blocks, oddities)?;
+        Ok((table, end))
+    }
+
+    /// Reads what stands behind the byte counts.
+    pub(super) fn mapping_at(&self, at: u64, oddities: &mut Vec<Oddity>) -> Result<Mapping, SionError> {
+        let mut input = BufReader::with_capacity(1 << 16, FileAt { file: &self.file, position: at });
+        let header = &self.header;
+        let path = self.path.as_path();
+        let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
+        let left = self.length.saturating_sub(at);
+        let needed = header.files > 1 && header.file_number == Some(0);
+        // Format 2 does not say which file of the set this is.
+        let possible = header.files == 1 || header.file_number.is_none_or(|number| number == 0);
+        let truncated = |needs| damaged(Fault::Truncated { what: "its mapping", needs, length: self.length });
+        if left < 4 || !possible {
+            if needed {
+                return Err(truncated(at.saturating_add(4)));
+            }
+            if left > 0 {
+                oddities.push(Oddity::TrailingBytes { bytes: left });
+            }
+            return Ok(Mapping::None);
+        }
+        let mut take = || -> Result<[u8; 4], SionError> {
+            let mut bytes = [0; 4];
+            input.read_exact(&mut bytes).map_err(SionError::io("read the mapping of", path))?;
+            Ok(bytes)
+        };
+        let stored = header.byte_order.i32(take()?);
+        let fits = u64::try_from(stored).ok().filter(|size| size * 8 <= left - 4);
+        let size = match fits {
+            Some(size) => size,
+            None if needed => match u64::try_from(stored) {
+                Ok(size) => return Err(truncated(at.saturating_add(4).saturating_add(size * 8))),
+                Err(_) => {
+                    let expected = "one entry a task";
+                    return Err(damaged(Fault::Field {
+                        field: "the size of the mapping",
+                        value: stored.into(),
+                        expected,
+                    }));
+                }
+            },
+            // A single file needs no mapping: what is there is something else.
+            None => {
+                oddities.push(Oddity::TrailingBytes { bytes: left });
+                return Ok(Mapping::None);
+            }
+        };
+        // A single file has one entry a task, or none; anything else is not a mapping.
+        if header.files == 1 && size != 0 && size != self.layout.tasks() as u64 {
+            oddities.push(Oddity::TrailingBytes { bytes: left });
+            return Ok(Mapping::None);
+        }
+        if size > super::MOST_TASKS {
+            return Err(damaged(Fault::TooMany { what: "mapped ranks", count: size, limit: super::MOST_TASKS }));
+        }
+        let mut entries = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        for _ in 0..size {
+            entries.push((header.byte_order.i32(take()?), header.byte_order.i32(take()?)));
+        }
+        if left > 4 + size * 8 {
+            oddities.push(Oddity::TrailingBytes { bytes: left - 4 - size * 8 });
+        }
+        Ok(Mapping::Entries(entries))
+    }
+
+    pub(super) fn into_part(self, table: ChunkTable, mapping: Mapping, oddities: Vec<Oddity>) -> Part {
+        let OpenedHead { path, file, length, header, layout, .. } = self;
+        let warnings = oddities.into_iter().map(|oddity| Warning { path: path.clone(), oddity }).collect();
+        Part { path, file, length, header, layout, table, mapping, warnings }
+    }
+}
+
+impl Part {
+    /// Opens and checks one physical file, whatever set it belongs to.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no container, was never closed, or is damaged.
+    pub fn open(path: &Path) -> Result<Part, SionError> {
+        OpenedHead::open(path)?.read_tail()
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The head.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where the chunks stand.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the chunks hold.
+    pub fn table(&self) -> &ChunkTable {
+        &self.table
+    }
+
+    /// What stands behind the byte counts.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// What is odd about the file.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Reads at an offset of a task's stream, as much as is wanted and there; 0 at its end.
+    pub(super) fn read_at(&self, task: usize, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let Some(place) = offset.checked_add(done as u64).and_then(|at| self.table.place(task, at)) else { break };
+            let want = rest.len().min(usize::try_from(place.left).unwrap_or(usize::MAX));
+            let position = self.layout.chunk_position(task, place.chunk).and_then(|at| at.checked_add(place.inside));
+            let (Some(position), Some(target)) = (position, rest.get_mut(..want)) else { break };
+            self.file.read_exact_at(target, position)?;
+            done += want;
+        }
+        Ok(done)
+    }
+}
+
+/// Opens a regular file for reading. Without waiting, so that a pipe in its place is refused instead of waited for.
+pub(super) fn open_regular(path: &Path) -> Result<File, SionError> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(SionError::io("open", path))?;
+    if !file.metadata().map_err(SionError::io("look at", path))?.is_file() {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+        return Err(SionError::io("read", path)(error));
+    }
+    Ok(file)
+}
+
+/// Fills the buffer from a position, which the caller knows to be inside the file.
+pub(super) fn read_exactly(file: &File, path: &Path, position: u64, buffer: &mut [u8]) -> Result<(), SionError> {
+    file.read_exact_at(buffer, position).map_err(SionError::io("read", path))
+}
+
+/// A file read from a position on, without moving the position that others may use.
+pub(super) struct FileAt<'a> {
+    pub file: &'a File,
+    pub position: u64,
+}
+
+impl Read for FileAt<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.position)?;
+        self.position = self.position.saturating_add(read as u64);
+        Ok(read)
+    }
+}

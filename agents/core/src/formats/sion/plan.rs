@@ -1,0 +1,341 @@
+//! What a container to be written looks like, before a byte of it exists.
+//!
+//! A plan is made once, by the one who creates the container, and is all that writers elsewhere need: it says in which
+//! file and at which offset every chunk stands. The four shapes are those of the original's calls (`FORMAT.md` §3, §4,
+//! §6): they differ in how chunks are padded, in what stands behind the byte counts, and in how files are numbered.
+
+use serde::{Deserialize, Serialize};
+
+use super::MOST_TASKS;
+use super::byte_order::ByteOrder;
+use super::container::Slot;
+use super::header::{Header, KeyValue};
+use super::layout::{Layout, align};
+
+/// Library version written: 1.7.
+const VERSION: i32 = 1007;
+/// Patch level written by default.
+const PATCH_LEVEL: i32 = 2;
+/// The original's limit for a block size; above it, it takes 2 MiB.
+pub(super) const LARGEST_BLOCK: u32 = 32 << 20;
+const PREFIX_BYTES: usize = 1024;
+
+/// One stream to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskPlan {
+    /// The global rank to be stored; parallel and mapped containers number their tasks themselves.
+    pub global_rank: i64,
+    /// Bytes wanted in each of its chunks, before padding.
+    pub chunk_bytes: u64,
+}
+
+/// How tasks are spread over files, and which of the original's writers is followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// One file, ranks as the caller says, an empty mapping at the end.
+    Serial,
+    /// Equal shares of neighbouring ranks for this many files, the remainder in the last.
+    Parallel {
+        /// Number of files.
+        files: u32,
+    },
+    /// Each rank in the file of its group; groups are numbered from 0.
+    Grouped {
+        /// The file of each rank.
+        file_of: Vec<u32>,
+    },
+    /// Each rank at a file and a local rank; always with a mapping, unused chunks are marked -1.
+    Mapped {
+        /// File and local rank of each rank.
+        place_of: Vec<(u32, u32)>,
+    },
+}
+
+/// Everything but the tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanOptions {
+    /// Shape of the set.
+    pub shape: Shape,
+    /// Alignment of chunks in bytes; 1 for none.
+    pub block_size: u32,
+    /// Tasks that share a collector: only the last chunk of each such group is padded.
+    pub collector: Option<u32>,
+    /// Whether the streams are key-value records.
+    pub key_value: KeyValue,
+    /// Byte order of the metadata and of record headers.
+    pub byte_order: ByteOrder,
+    /// Byte order that the user's data are declared to have.
+    pub user_order: ByteOrder,
+    /// Patch level of the library version that is named as writer.
+    pub patch_level: i32,
+    /// The name stored in every file; a bare file name.
+    pub prefix: String,
+}
+
+impl PlanOptions {
+    /// Plain streams in this shape, with the defaults of the original on this machine.
+    pub fn new(shape: Shape, block_size: u32, prefix: &str) -> PlanOptions {
+        PlanOptions {
+            shape,
+            block_size,
+            collector: None,
+            key_value: KeyValue::None,
+            byte_order: ByteOrder::native(),
+            user_order: ByteOrder::native(),
+            patch_level: PATCH_LEVEL,
+            prefix: prefix.to_owned(),
+        }
+    }
+}
+
+/// Why a plan cannot be a container.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Nothing to write.
+    #[error("it would have no task; give at least one")]
+    NoTask,
+    /// Too many tasks.
+    #[error("it would have {0} tasks, more than the {MOST_TASKS} that readers accept")]
+    TooManyTasks(usize),
+    /// An alignment that the format's writers refuse.
+    #[error("its block size would be {0}; give 1 to {LARGEST_BLOCK}")]
+    BlockSize(u32),
+    /// No file, or more files than tasks.
+    #[error("{tasks} tasks cannot be spread over {files} files; give 1 to {tasks}")]
+    Files {
+        /// Number of files.
+        files: u32,
+        /// Number of tasks.
+        tasks: usize,
+    },
+    /// The list of places does not have one entry a task.
+    #[error("{places} places were given for {tasks} tasks; give one for each")]
+    Places {
+        /// Entries of the list.
+        places: usize,
+        /// Number of tasks.
+        tasks: usize,
+    },
+    /// The places leave a gap, or two tasks share one.
+    #[error("the places of its tasks do not fill file {file}; number files and local ranks from 0 without gaps")]
+    Gap {
+        /// The file that is not filled, or lacks a task.
+        file: u32,
+    },
+    /// A collector group of nobody.
+    #[error("a collector cannot serve 0 tasks; give at least 1")]
+    Collector,
+    /// The name does not fit.
+    #[error("its name has {0} bytes; {PREFIX_BYTES} fit")]
+    Prefix(usize),
+    /// Chunks past what a file can hold.
+    #[error("its chunks add up to more than a file can hold; ask for smaller ones")]
+    TooLarge,
+}
+
+/// One physical file to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedPart {
+    pub(super) header: Header,
+    pub(super) layout: Layout,
+    /// The index in the plan of each task of this file.
+    pub(super) tasks: Vec<usize>,
+    /// What follows the byte counts; `None` for nothing, not even a size.
+    pub(super) mapping: Option<Vec<(u32, u32)>>,
+    pub(super) unused_mark: i64,
+}
+
+impl PlannedPart {
+    /// Where the chunks stand.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The index in the plan of each task of this file, in local order.
+    pub fn tasks(&self) -> &[usize] {
+        &self.tasks
+    }
+}
+
+/// A container before it is written. Agents that make the same plan from the same tasks and options write to the same places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub(super) parts: Vec<PlannedPart>,
+    slots: Vec<Slot>,
+}
+
+impl Plan {
+    /// Lays a container out.
+    ///
+    /// # Errors
+    /// When the tasks and options cannot be one.
+    pub fn new(tasks: &[TaskPlan], options: &PlanOptions) -> Result<Plan, PlanError> {
+        if tasks.is_empty() {
+            return Err(PlanError::NoTask);
+        }
+        if tasks.len() as u64 > MOST_TASKS {
+            return Err(PlanError::TooManyTasks(tasks.len()));
+        }
+        if options.block_size == 0 || options.block_size > LARGEST_BLOCK {
+            return Err(PlanError::BlockSize(options.block_size));
+        }
+        if options.prefix.len() > PREFIX_BYTES {
+            return Err(PlanError::Prefix(options.prefix.len()));
+        }
+        if options.collector == Some(0) {
+            return Err(PlanError::Collector);
+        }
+        let places = places(tasks.len(), &options.shape)?;
+        let members = members(&places)?;
+        let serial = options.shape == Shape::Serial;
+        let mapped = matches!(options.shape, Shape::Mapped { .. });
+        let files = u32::try_from(members.len()).map_err(|_| PlanError::TooLarge)?;
+        let mut parts = Vec::with_capacity(members.len());
+        for (number, tasks_here) in members.into_iter().enumerate() {
+            let requested =
+                tasks_here.iter().filter_map(|task| tasks.get(*task)).map(|task| task.chunk_bytes).collect();
+            let sizes = chunk_sizes(requested, options).ok_or(PlanError::TooLarge)?;
+            let layout = Layout::new(options.block_size, sizes.clone()).ok_or(PlanError::TooLarge)?;
+            let rank = |task: &usize| match tasks.get(*task) {
+                Some(plan) if serial => plan.global_rank,
+                _ => i64::try_from(*task).unwrap_or(i64::MAX),
+            };
+            let header = Header {
+                byte_order: options.byte_order,
+                user_order: options.user_order,
+                version: VERSION,
+                patch_level: options.patch_level,
+                format: 5,
+                block_size: options.block_size,
+                files,
+                file_number: Some(if serial { 1 } else { i32::try_from(number).unwrap_or(i32::MAX) }),
+                flag1: i64::from(options.key_value.code()) << 32,
+                flag2: 0,
+                key_value: options.key_value,
+                prefix: options.prefix.clone().into_bytes(),
+                global_ranks: tasks_here.iter().map(rank).collect(),
+                stored_chunk_sizes: sizes,
+                closed: None,
+            };
+            let mapping = match (number, serial) {
+                (0, true) => Some(Vec::new()),
+                (0, false) if mapped || files > 1 => Some(places.clone()),
+                _ => None,
+            };
+            parts.push(PlannedPart {
+                header,
+                layout,
+                tasks: tasks_here,
+                mapping,
+                unused_mark: if mapped { -1 } else { 0 },
+            });
+        }
+        let slots = places.iter().filter_map(|(part, local)| {
+            Some(Slot { part: usize::try_from(*part).ok()?, local: usize::try_from(*local).ok()? })
+        });
+        Ok(Plan { parts, slots: slots.collect() })
+    }
+
+    /// The physical files.
+    pub fn parts(&self) -> &[PlannedPart] {
+        &self.parts
+    }
+
+    /// The file and local index of a task of the plan.
+    pub fn slot(&self, task: usize) -> Option<Slot> {
+        self.slots.get(task).copied()
+    }
+
+    /// Number of tasks.
+    pub fn tasks(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+/// File and local rank of each task.
+fn places(tasks: usize, shape: &Shape) -> Result<Vec<(u32, u32)>, PlanError> {
+    let count = u32::try_from(tasks).map_err(|_| PlanError::TooManyTasks(tasks))?;
+    match shape {
+        Shape::Serial => Ok((0..count).map(|local| (0, local)).collect()),
+        Shape::Parallel { files } => {
+            let files = *files;
+            let share = count.checked_div(files).filter(|share| *share > 0);
+            let share = share.ok_or(PlanError::Files { files, tasks })?;
+            let file = |rank: u32| (rank / share).min(files - 1);
+            Ok((0..count).map(|rank| (file(rank), rank - file(rank) * share)).collect())
+        }
+        Shape::Grouped { file_of } => {
+            if file_of.len() != tasks {
+                return Err(PlanError::Places { places: file_of.len(), tasks });
+            }
+            let mut next: std::collections::HashMap<u32, u32> = std::collections::HashMap::new();
+            Ok(file_of
+                .iter()
+                .map(|file| {
+                    let local = next.entry(*file).or_insert(0);
+                    *local += 1;
+                    (*file, *local - 1)
+                })
+                .collect())
+        }
+        Shape::Mapped { place_of } if place_of.len() != tasks => {
+            Err(PlanError::Places { places: place_of.len(), tasks })
+        }
+        Shape::Mapped { place_of } => Ok(place_of.clone()),
+    }
+}
+
+/// The tasks of each file in local order; every place up to the last must be taken once.
+fn members(places: &[(u32, u32)]) -> Result<Vec<Vec<usize>>, PlanError> {
+    let mut sorted: Vec<((u32, u32), usize)> = places.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let mut members: Vec<Vec<usize>> = Vec::new();
+    for ((file, local), task) in sorted {
+        if members.len() as u64 == u64::from(file) {
+            members.push(Vec::new());
+        }
+        let here = members.last_mut().ok_or(PlanError::Gap { file })?;
+        // Sorted, so a gap or a place taken twice shows as a number that is not the next one.
+        let expected = here.len() as u64;
+        here.push(task);
+        if members.len() as u64 != u64::from(file) + 1 || expected != u64::from(local) {
+            return Err(PlanError::Gap { file });
+        }
+    }
+    Ok(members)
+}
+
+/// Chunk sizes as they are stored: padded each, or per collector group.
+fn chunk_sizes(requested: Vec<u64>, options: &PlanOptions) -> Option<Vec<u64>> {
+    let unit = u64::from(options.block_size);
+    let Some(collector) = options.collector else {
+        return requested.into_iter().map(|size| align(size, unit)).collect();
+    };
+    let tasks = requested.len() as u64;
+    let sum = requested.iter().try_fold(0_u64, |sum, size| sum.checked_add(*size))?;
+    let collectors = tasks.div_ceil(u64::from(collector)).min(sum.div_ceil(unit)).max(1);
+    let average = align(sum / collectors, unit)?;
+    let mut sizes = requested;
+    let mut group = 0_u64;
+    let mut last: Option<usize> = None;
+    // The last chunk of a group carries the padding that makes the group whole blocks.
+    let close = |sizes: &mut Vec<u64>, last: Option<usize>, group: u64| -> Option<()> {
+        if let Some(size) = last.and_then(|last| sizes.get_mut(last)) {
+            *size = size.checked_add(align(group, unit)? - group)?;
+        }
+        Some(())
+    };
+    for task in 0..sizes.len() {
+        let size = sizes.get(task).copied()?;
+        if last.is_some() && group.checked_add(size)? > average {
+            close(&mut sizes, last, group)?;
+            group = 0;
+        }
+        group = group.checked_add(size)?;
+        last = Some(task);
+    }
+    close(&mut sizes, last, group)?;
+    Some(sizes)
+}

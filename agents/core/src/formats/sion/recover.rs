@@ -1,0 +1,368 @@
+//! What can be had from a container that was never closed, or lost its tail.
+//!
+//! The data are in place from the first write; only the byte counts of the chunks are missing, since the original keeps
+//! them in memory until it closes. In falling order of certainty they are found
+//!
+//! 1. at the end of the file, where the head's length and the chunk sizes say a table could stand, if that table and its
+//!    end fit exactly;
+//! 2. in a key-value stream, by following the records: its chunks are full but for the last;
+//! 3. else by taking each chunk to end at its last byte that is not zero. Zeros at the end of what a task wrote into a
+//!    chunk are lost that way, which is why the result carries a warning and recovery happens only when asked for.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::byte_order::ByteOrder;
+use super::container::{Container, Slot, part_path};
+use super::error::{Fault, Oddity, SionError};
+use super::header::KeyValue;
+use super::part::{OpenedHead, Part};
+use super::tables::{ChunkTable, Mapping, table_bytes};
+
+/// Missing files that are told one by one.
+const MOST_MISSING_TOLD: usize = 16;
+const WINDOW_BYTES: usize = 1 << 18;
+
+/// Opens a container as [`Container::open`] does and, where that fails for a missing or damaged tail, works the byte
+/// counts out of what is there. The warnings say what was done; an intact container comes back as it is.
+///
+/// # Errors
+/// When not even the head of the first file can be used.
+pub fn recover(path: &Path) -> Result<Container, SionError> {
+    match Container::open(path) {
+        Ok(container) => return Ok(container),
+        Err(error) if !error.is_damage() => return Err(error),
+        Err(_) => {}
+    }
+    let first = recover_part(path)?;
+    let files = first.header().files;
+    let alone = first.header().file_number.is_some_and(|number| files > 1 && number != 0);
+    let (mut parts, mut lost) = (vec![first], Vec::new());
+    let present = if alone { BTreeSet::new() } else { numbers_present(path, files)? };
+    for number in &present {
+        match recover_part(&part_path(path, *number)) {
+            Ok(part) if belongs(&part, *number, files) => parts.push(part),
+            Ok(_) => lost.push((*number, "it belongs elsewhere".to_owned())),
+            Err(error) => lost.push((*number, error.to_string())),
+        }
+    }
+    let missing = if alone { 1..1 } else { 1..files };
+    let missing = missing.filter(|number| !present.contains(number));
+    lost.extend(missing.take(MOST_MISSING_TOLD).map(|number| (number, "it is missing".to_owned())));
+    let (slots, by_mapping) = order(&parts);
+    let mut container = Container::with_order(path, parts, slots);
+    if !lost.is_empty() {
+        container.number_by_rank();
+    } else if !by_mapping {
+        container.warn(path, Oddity::MappingLost);
+    }
+    for (number, reason) in lost {
+        container.warn(path, Oddity::PartLost { number, files, reason });
+    }
+    Ok(container)
+}
+
+/// The numbers of the files of a set that are in its directory. The number of files comes from a damaged file, so it is
+/// the directory that is walked and not the numbers.
+fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut numbers = BTreeSet::new();
+    let reading = || SionError::io("read the directory", directory);
+    for entry in std::fs::read_dir(directory).map_err(reading())? {
+        let entry = entry.map_err(reading())?.file_name().to_string_lossy().into_owned();
+        let digits = entry.strip_prefix(&name).and_then(|rest| rest.strip_prefix('.'));
+        if let Some(number) = digits.filter(|digits| digits.len() >= 6).and_then(|digits| digits.parse().ok())
+            && (1..files).contains(&number)
+        {
+            numbers.insert(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// True if a file says that it is this one of such a set.
+fn belongs(part: &Part, number: u32, files: u32) -> bool {
+    let its = part.header().file_number;
+    part.header().files == files && its.is_none_or(|its| i64::from(its) == i64::from(number))
+}
+
+/// One physical file, with its own tail if that is sound.
+fn recover_part(path: &Path) -> Result<Part, SionError> {
+    match Part::open(path) {
+        Err(error) if error.is_damage() => {}
+        sound_or_unreadable => return sound_or_unreadable,
+    }
+    let mut head = OpenedHead::open(path)?;
+    let mut oddities = std::mem::take(&mut head.oddities);
+    let before = oddities.len();
+    if let Some(closed) = head.header.closed
+        && let Ok(blocks) = u64::try_from(closed.blocks)
+        && let Some(tail) = head.layout.tail(blocks).filter(|tail| u64::try_from(closed.tail) == Ok(*tail))
+        && let Ok((table, _)) = head.table_at(tail, blocks, &mut oddities)
+    {
+        // Only what follows the byte counts is damaged; the ranks stored in the heads give the same order.
+        return Ok(head.into_part(table, Mapping::None, oddities));
+    }
+    oddities.truncate(before);
+    if let Some((table, mapping)) = tail_at_end(&head, &mut oddities) {
+        oddities.push(Oddity::TailFound);
+        return Ok(head.into_part(table, mapping, oddities));
+    }
+    oddities.truncate(before);
+    let counts = match head.header.key_value {
+        KeyValue::Inline => {
+            oddities.push(Oddity::CountsFromRecords);
+            follow_records(&head)?
+        }
+        KeyValue::None => {
+            oddities.push(Oddity::CountsEstimated);
+            last_bytes(&head)?
+        }
+    };
+    let table = ChunkTable::from_counts(counts).ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
+    Ok(head.into_part(table, Mapping::None, oddities))
+}
+
+/// A table of byte counts that fits exactly between the last block and the end of the file.
+fn tail_at_end(head: &OpenedHead, oddities: &mut Vec<Oddity>) -> Option<(ChunkTable, Mapping)> {
+    let tasks = head.layout.tasks() as u64;
+    let row = tasks.checked_mul(8)?;
+    // Without a mapping, with an empty one, or with one entry for each task of this file.
+    for ending in [0, 4, 4_u64.checked_add(row)?] {
+        let fixed = head.layout.start_of_data().checked_add(row)?.checked_add(ending)?;
+        let period = head.layout.block_skip().checked_add(row)?;
+        let Some(rest) = head.length.checked_sub(fixed) else { continue };
+        if rest % period != 0 || rest == 0 {
+            continue;
+        }
+        let (blocks, before) = (rest / period, oddities.len());
+        let Some(tail) = head.layout.tail(blocks) else { continue };
+        let found = head.table_at(tail, blocks, oddities).ok().filter(|_| oddities.len() == before);
+        if let Some((table, end)) = found
+            && let Ok(mapping) = head.mapping_at(end, oddities)
+            && oddities.len() == before
+        {
+            return Some((table, mapping));
+        }
+        oddities.truncate(before);
+    }
+    None
+}
+
+/// The number of a task's chunks that begin inside the file's data.
+fn chunks_begun(head: &OpenedHead, task: usize) -> u64 {
+    let (Some(start), size) = (head.layout.chunk_position(task, 0), head.layout.chunk_size(task)) else { return 0 };
+    // A tail that is known, though damaged, is not data.
+    let closed = head.header.closed.and_then(|closed| {
+        let expected = head.layout.tail(u64::try_from(closed.blocks).ok()?)?;
+        (u64::try_from(closed.tail) == Ok(expected)).then_some(expected)
+    });
+    let end = closed.map_or(head.length, |tail| tail.min(head.length));
+    if size == 0 || end <= start {
+        return 0;
+    }
+    match head.layout.block_skip() {
+        0 => 0,
+        skip => (end - start).div_ceil(skip),
+    }
+}
+
+fn bounded(head: &OpenedHead) -> Result<(), SionError> {
+    let most = (0..head.layout.tasks()).map(|task| chunks_begun(head, task)).max().unwrap_or(0);
+    table_bytes(head.layout.tasks() as u64, most).map(|_| ()).map_err(SionError::damaged(&head.path))
+}
+
+/// Every chunk up to its last byte that is not zero.
+fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
+    bounded(head)?;
+    let mut scan = Scan::new(&head.file);
+    let mut counts = Vec::with_capacity(head.layout.tasks());
+    for task in 0..head.layout.tasks() {
+        let mut chunks = Vec::new();
+        for chunk in 0..chunks_begun(head, task) {
+            let begin = head.layout.chunk_position(task, chunk).unwrap_or(head.length);
+            let end = begin.saturating_add(head.layout.chunk_size(task)).min(head.length);
+            let used = scan.used_bytes(begin, end).map_err(SionError::io("read", &head.path))?;
+            chunks.push(used);
+        }
+        // Behind the last chunk with data nothing was written.
+        while chunks.len() > 1 && chunks.last() == Some(&0) {
+            chunks.pop();
+        }
+        if chunks.is_empty() {
+            chunks.push(0);
+        }
+        counts.push(chunks);
+    }
+    Ok(counts)
+}
+
+/// Looks for the last byte that is not zero, stepping over holes. Many chunks in one hole cost one question to the file
+/// system: an empty file of any length must not keep recovery busy.
+struct Scan<'a> {
+    file: &'a File,
+    buffer: Vec<u8>,
+    /// Nothing but a hole from the first position to the second.
+    hole: (u64, u64),
+}
+
+impl<'a> Scan<'a> {
+    fn new(file: &'a File) -> Scan<'a> {
+        Scan { file, buffer: vec![0; WINDOW_BYTES], hole: (0, 0) }
+    }
+
+    /// Where data begin at this position or behind it.
+    fn data_from(&mut self, at: u64) -> u64 {
+        use rustix::fs::{SeekFrom, seek};
+        if at < self.hole.0 || at >= self.hole.1 {
+            let data = match seek(self.file, SeekFrom::Data(at)) {
+                Ok(data) => data.max(at),
+                Err(rustix::io::Errno::NXIO) => u64::MAX,
+                // File systems that know no holes: all is data.
+                Err(_) => at,
+            };
+            self.hole = (at, data);
+        }
+        self.hole.1.max(at)
+    }
+
+    /// Bytes between two positions up to the last that is not zero.
+    fn used_bytes(&mut self, begin: u64, end: u64) -> io::Result<u64> {
+        use rustix::fs::{SeekFrom, seek};
+        let (mut at, mut used) = (self.data_from(begin), 0);
+        while at < end {
+            let hole = seek(self.file, SeekFrom::Hole(at)).ok().filter(|hole| *hole > at).unwrap_or(end).min(end);
+            while at < hole {
+                let want = usize::try_from(hole - at).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
+                let window = self.buffer.get_mut(..want).unwrap_or(&mut []);
+                let read = self.file.read_at(window, at)?;
+                if read == 0 {
+                    return Ok(used);
+                }
+                if let Some(last) = window.iter().take(read).rposition(|byte| *byte != 0) {
+                    used = at - begin + last as u64 + 1;
+                }
+                at += read as u64;
+            }
+            if at < end {
+                at = self.data_from(at);
+            }
+        }
+        Ok(used)
+    }
+}
+
+/// Every stream up to where its records end: a header of zeros, or one that does not fit.
+fn follow_records(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
+    bounded(head)?;
+    let mut counts = Vec::with_capacity(head.layout.tasks());
+    for task in 0..head.layout.tasks() {
+        let size = head.layout.chunk_size(task);
+        let chunks = chunks_begun(head, task);
+        let available = match chunks.checked_sub(1) {
+            // The last chunk may be cut by the end of the file.
+            Some(full) => {
+                let begin = head.layout.chunk_position(task, full).unwrap_or(head.length);
+                full.saturating_mul(size).saturating_add(size.min(head.length.saturating_sub(begin)))
+            }
+            None => 0,
+        };
+        let stream = FullChunks { head, task, size, available };
+        let end = stream.end_of_records(head.header.byte_order).map_err(SionError::io("read", &head.path))?;
+        counts.push(match (end.checked_div(size), end.checked_rem(size)) {
+            (Some(full), Some(rest)) => {
+                let mut chunks = vec![size; usize::try_from(full).unwrap_or(0)];
+                if rest > 0 || chunks.is_empty() {
+                    chunks.push(rest);
+                }
+                chunks
+            }
+            _ => vec![0],
+        });
+    }
+    Ok(counts)
+}
+
+/// A stream whose chunks are all full, as those of key-value containers are.
+struct FullChunks<'a> {
+    head: &'a OpenedHead,
+    task: usize,
+    size: u64,
+    available: u64,
+}
+
+impl FullChunks<'_> {
+    fn end_of_records(&self, order: ByteOrder) -> io::Result<u64> {
+        let mut at = 0_u64;
+        while let Some(after_header) = at.checked_add(16).filter(|end| *end <= self.available) {
+            let mut header = [[0_u8; 8]; 2];
+            self.read_at(at, header.as_flattened_mut())?;
+            let [key, length] = header.map(|bytes| order.u64(bytes));
+            let end = after_header.checked_add(length).filter(|end| *end <= self.available);
+            match end {
+                Some(end) if key != 0 || length != 0 => at = end,
+                // Nothing was written here, or a record that its writer did not finish.
+                _ => break,
+            }
+        }
+        Ok(at)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let place = at.checked_div(self.size).zip(at.checked_rem(self.size));
+            let begin = place.and_then(|(chunk, inside)| {
+                self.head
+                    .layout
+                    .chunk_position(self.task, chunk)?
+                    .checked_add(inside)
+                    .zip(self.size.checked_sub(inside))
+            });
+            let (position, room) = begin.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+            let now = usize::try_from(room).unwrap_or(usize::MAX).min(rest.len());
+            let (here, later) = rest.split_at_mut(now);
+            self.head.file.read_exact_at(here, position)?;
+            at = at.saturating_add(now as u64);
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// The tasks in the order of the mapping if it is whole, else of their stored ranks; and whether it was the mapping.
+fn order(parts: &[Part]) -> (Vec<Slot>, bool) {
+    if parts.len() == 1 {
+        let tasks = parts.first().map_or(0, |part| part.header().tasks());
+        return ((0..tasks).map(|local| Slot { part: 0, local }).collect(), true);
+    }
+    let mut ranked = Vec::new();
+    for (part, file) in parts.iter().enumerate() {
+        for (local, rank) in file.header().global_ranks.iter().enumerate() {
+            // Negative ranks hold no data: they are the holders of a buddy's copy.
+            if *rank >= 0 {
+                ranked.push((*rank, Slot { part, local }));
+            }
+        }
+    }
+    ranked.sort_by_key(|(rank, slot)| (*rank, slot.part, slot.local));
+    let slots: Vec<Slot> = ranked.into_iter().map(|(_, slot)| slot).collect();
+    let mapped: Option<Vec<Slot>> = match parts.first().map(Part::mapping) {
+        Some(Mapping::Entries(entries)) => entries
+            .iter()
+            .map(|(part, local)| {
+                Some(Slot { part: usize::try_from(*part).ok()?, local: usize::try_from(*local).ok()? })
+            })
+            .collect(),
+        _ => None,
+    };
+    let whole = mapped.is_some_and(|mapped| mapped == slots);
+    (slots, whole)
+}

@@ -1,0 +1,9 @@
+//! Real containers read, written again byte for byte, damaged and recovered.
+
+mod commands;
+mod damaged;
+mod mutation;
+mod reading;
+mod recovery;
+mod world;
+mod writing;

@@ -1,0 +1,236 @@
+//! What an application said about a dataset when it began to write it: its name, what it is for, where its files went
+//! (`SCR_Start_output` of SCR 3).
+//!
+//! SCR 3 makes the name part of the paths that the application chooses. Our directories below the prefix keep the names
+//! that SCR 1 gives them, so that its tools and everything that sorts by them work; the application's name is recorded
+//! in the directory, in the hash file [`DATASET_FILE`]. A plain checkpoint, without a name, has none, and its directory
+//! is SCR 1's to the last byte.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{DirectoryName, Prefix};
+use super::error::PrefixError;
+use super::{index, reading};
+use crate::ids::CheckpointId;
+use crate::kvtree::{Tree, file};
+
+/// The file's name, in a checkpoint directory.
+pub const DATASET_FILE: &str = "dataset.holdfast";
+/// The version of its contents.
+const VERSION: &str = "1";
+/// The longest name, bytes: with its NUL it fills a buffer of `SCR_MAX_FILENAME`.
+pub const LONGEST_NAME: usize = 1023;
+const REMEDY: &str = "remove the file: the dataset is then a checkpoint without a name";
+
+/// What is known of a dataset beside its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dataset {
+    /// The application's name for it.
+    pub name: Option<String>,
+    /// A run can restart from it.
+    pub checkpoint: bool,
+    /// It is wanted on the prefix directory, whatever the flush settings say.
+    pub output: bool,
+    /// The directory below the prefix where its ranks write (and read) it themselves, past the cache: files that
+    /// several ranks share.
+    pub direct: Option<String>,
+}
+
+impl Default for Dataset {
+    /// A checkpoint without a name, in cache.
+    fn default() -> Self {
+        Dataset { name: None, checkpoint: true, output: false, direct: None }
+    }
+}
+
+/// Why a text cannot be the name of a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatasetNameProblem {
+    /// Nothing there.
+    #[error("it is empty")]
+    Empty,
+    /// A NUL byte or a line break.
+    #[error("it contains a control character")]
+    Control,
+    /// Does not fit the application's buffer.
+    #[error("it is longer than {LONGEST_NAME} bytes")]
+    TooLong,
+}
+
+/// Accepts what can be a dataset's name. It never becomes a path, so that slashes are welcome.
+///
+/// # Errors
+/// Why `name` is refused.
+pub fn check_name(name: &str) -> Result<(), DatasetNameProblem> {
+    if name.is_empty() {
+        Err(DatasetNameProblem::Empty)
+    } else if name.len() > LONGEST_NAME {
+        Err(DatasetNameProblem::TooLong)
+    } else if name.chars().any(char::is_control) {
+        Err(DatasetNameProblem::Control)
+    } else {
+        Ok(())
+    }
+}
+
+/// What SCR calls a dataset that was given no name.
+pub fn default_name(id: CheckpointId) -> String {
+    format!("scr.dataset.{id}")
+}
+
+impl Dataset {
+    /// True for what needs no record: a checkpoint without a name, in cache.
+    pub fn is_plain(&self) -> bool {
+        *self == Dataset::default()
+    }
+
+    /// As it is written. The directory is the one that the record lies in.
+    pub fn to_tree(&self) -> Tree {
+        let flag = |set: bool| if set { "1" } else { "0" };
+        let mut tree = Tree::new();
+        if let Some(name) = &self.name {
+            tree.put("NAME", name);
+        }
+        tree.put("CKPT", flag(self.checkpoint));
+        tree.put("OUTPUT", flag(self.output));
+        tree.put("BYPASS", flag(self.direct.is_some()));
+        tree.put("VERSION", VERSION);
+        tree
+    }
+
+    /// Reads the record of a checkpoint directory; `None` if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says what cannot be.
+    pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
+        let path = prefix.checkpoint_path(directory).join(DATASET_FILE);
+        let Some(tree) = reading::hash_file(&path)? else { return Ok(None) };
+        let content = |place: &str, problem: String| PrefixError::Content {
+            path: path.clone(),
+            place: place.to_owned(),
+            problem,
+            remedy: REMEDY,
+        };
+        if tree.value("VERSION") != Some(VERSION) {
+            let found = tree.value("VERSION").unwrap_or("none");
+            return Err(content("VERSION", format!("version {found}, and only {VERSION} is known")));
+        }
+        let name = tree.value("NAME").map(str::to_owned);
+        if let Some(problem) = name.as_deref().and_then(|name| check_name(name).err()) {
+            return Err(content("NAME", problem.to_string()));
+        }
+        let flag = |key: &str| tree.value(key) == Some("1");
+        Ok(Some(Dataset {
+            name,
+            checkpoint: flag("CKPT"),
+            output: flag("OUTPUT"),
+            direct: flag("BYPASS").then(|| directory.to_string()),
+        }))
+    }
+
+    /// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<(), PrefixError> {
+        if self.is_plain() {
+            return Ok(());
+        }
+        Ok(file::write(&directory.join(DATASET_FILE), &self.to_tree())?)
+    }
+}
+
+/// The newest indexed dataset that goes by this name: the application's, the one that SCR gives to a dataset without
+/// one, or that of the directory.
+///
+/// # Errors
+/// The index cannot be read. A record that cannot be read matches no name.
+pub fn find(prefix: &Prefix, name: &str) -> Result<Option<(CheckpointId, DirectoryName)>, PrefixError> {
+    let index = index::read(prefix)?.unwrap_or_default();
+    Ok(index
+        .entries()
+        .into_iter()
+        .find(|entry| {
+            let record = Dataset::read(prefix, &entry.directory).ok().flatten();
+            match record.and_then(|record| record.name) {
+                Some(given) => given == name || entry.directory.as_str() == name,
+                None => default_name(entry.id) == name || entry.directory.as_str() == name,
+            }
+        })
+        .map(|entry| (entry.id, entry.directory)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::NaiveDateTime;
+    use std::fs;
+
+    fn prefix() -> (tempfile::TempDir, Prefix) {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(directory.path()).unwrap();
+        (directory, prefix)
+    }
+
+    fn add(prefix: &Prefix, id: u64, directory: &str, dataset: &Dataset) -> DirectoryName {
+        let directory = DirectoryName::new(directory).unwrap();
+        fs::create_dir(prefix.checkpoint_path(&directory)).unwrap();
+        dataset.write(&prefix.checkpoint_path(&directory)).unwrap();
+        let time = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
+        index::update(prefix, |index| index.add(CheckpointId(id), &directory, time)).unwrap();
+        directory
+    }
+
+    fn named(name: &str) -> Dataset {
+        Dataset { name: Some(name.to_owned()), ..Dataset::default() }
+    }
+
+    #[test]
+    fn what_is_written_into_a_directory_is_read_from_it() {
+        let (_held, prefix) = prefix();
+        let output = Dataset { checkpoint: false, output: true, ..named("plot/step 7") };
+        let directory = add(&prefix, 7, "seven", &output);
+        assert_eq!(Dataset::read(&prefix, &directory).unwrap(), Some(output));
+        let direct = Dataset { direct: Some("eight".to_owned()), ..named("shared") };
+        let directory = add(&prefix, 8, "eight", &direct);
+        assert_eq!(Dataset::read(&prefix, &directory).unwrap(), Some(direct));
+    }
+
+    #[test]
+    fn a_plain_checkpoint_leaves_no_record() {
+        let (_held, prefix) = prefix();
+        let directory = add(&prefix, 1, "one", &Dataset::default());
+        assert!(!prefix.checkpoint_path(&directory).join(DATASET_FILE).exists());
+        assert_eq!(Dataset::read(&prefix, &directory).unwrap(), None);
+    }
+
+    #[test]
+    fn a_dataset_is_found_by_its_name_its_default_name_and_its_directory_and_the_newest_of_a_name_wins() {
+        let (_held, prefix) = prefix();
+        add(&prefix, 1, "a", &named("same"));
+        let newest = add(&prefix, 2, "b", &named("same"));
+        let plain = add(&prefix, 3, "c", &Dataset::default());
+        assert_eq!(find(&prefix, "same").unwrap(), Some((CheckpointId(2), newest)));
+        assert_eq!(find(&prefix, "scr.dataset.3").unwrap(), Some((CheckpointId(3), plain)));
+        assert_eq!(find(&prefix, "a").unwrap().map(|(id, _)| id), Some(CheckpointId(1)));
+        assert_eq!(find(&prefix, "scr.dataset.2").unwrap(), None, "it has a name of its own");
+    }
+
+    #[test]
+    fn a_record_of_another_version_or_with_an_impossible_name_is_refused() {
+        let (_held, prefix) = prefix();
+        let directory = add(&prefix, 1, "one", &named("x"));
+        let path = prefix.checkpoint_path(&directory).join(DATASET_FILE);
+        for (key, value) in [("VERSION", "2"), ("NAME", "a\nb")] {
+            let mut tree = named("x").to_tree();
+            tree.unset(key);
+            tree.put(key, value);
+            file::write(&path, &tree).unwrap();
+            assert!(Dataset::read(&prefix, &directory).unwrap_err().to_string().contains(key));
+        }
+        assert_eq!(check_name(&"x".repeat(1024)), Err(DatasetNameProblem::TooLong));
+        assert_eq!(check_name(""), Err(DatasetNameProblem::Empty));
+    }
+}

@@ -1,0 +1,80 @@
+//! Datasets past the cache: the ranks write and read their files below the prefix directory themselves, because several
+//! of them share a file. Here is only kept which files they said they would use.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_wire::peer::OrderResult;
+use holdfast_wire::{CheckpointId, Dataset, Rank};
+
+use super::{Result, Trouble, Work};
+use crate::collective::memory::Direct;
+use crate::paths::base_name;
+
+impl Work<'_> {
+    pub(super) fn describe(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<OrderResult> {
+        self.agent.store.describe(checkpoint, dataset)?;
+        Ok(OrderResult::Done)
+    }
+
+    /// A repeated order must not lose what was routed since.
+    pub(super) fn open_direct(&self, checkpoint: CheckpointId, directory: PathBuf) -> Result<OrderResult> {
+        self.remember(|memory| {
+            if memory.open != Some(checkpoint) {
+                memory.direct = Some(Direct { directory, files: BTreeMap::new() });
+            }
+            memory.open = Some(checkpoint);
+            memory.restart = None;
+        })?;
+        Ok(OrderResult::Done)
+    }
+
+    pub(super) fn seal_direct(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
+        let memory = self.run.memory.read();
+        let direct = memory.direct.filter(|_| memory.open == Some(checkpoint));
+        let direct = direct.ok_or_else(|| Trouble::Other(format!("dataset {checkpoint} was not opened here")))?;
+        let mut sealed = BTreeMap::new();
+        for (rank, names) in &direct.files {
+            // The newest first, as the filemap lists the files of a dataset in cache.
+            let files = names.iter().rev().map(|name| Ok((name.clone(), size_of(&direct.directory, name)?, None)));
+            sealed.insert(*rank, files.collect::<Result<Vec<_>>>()?);
+        }
+        Ok(OrderResult::Flushed(sealed))
+    }
+
+    pub(super) fn close_direct(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
+        self.remember(|memory| memory.forget(checkpoint))?;
+        Ok(OrderResult::Done)
+    }
+
+    pub(super) fn read_direct(
+        &self,
+        checkpoint: CheckpointId,
+        directory: PathBuf,
+        mut files: BTreeMap<Rank, Vec<String>>,
+    ) -> Result<OrderResult> {
+        files.retain(|rank, _| self.local().contains(rank));
+        for (rank, name) in files.iter().flat_map(|(rank, names)| names.iter().map(move |name| (rank, name))) {
+            base_name(name).map_err(|error| Trouble::Other(format!("rank {rank}: {error}")))?;
+            size_of(&directory, name)?;
+        }
+        self.remember(|memory| {
+            memory.open = None;
+            memory.restart = Some(checkpoint);
+            memory.direct = Some(Direct { directory, files });
+        })?;
+        Ok(OrderResult::Done)
+    }
+}
+
+fn size_of(directory: &Path, name: &str) -> Result<u64> {
+    let path = directory.join(name);
+    let doing = "look at what the application routed";
+    let metadata = fs::symlink_metadata(&path).map_err(Trouble::file(doing, &path))?;
+    if metadata.is_file() {
+        Ok(metadata.len())
+    } else {
+        Err(Trouble::Other(format!("{} is not a regular file", path.display())))
+    }
+}

@@ -1,0 +1,92 @@
+//! A spec with every default filled in, as YAML: what `holdfast check --resolved` prints, to be kept beside a job's results
+//! or to start a new spec from.
+
+use serde_yaml::{Mapping, Value};
+
+use super::settings::Settings;
+
+/// What stands for an optional setting that is not set.
+const NOT_SET: &str = "none";
+
+/// The settings in force as a spec; reading it again gives the same settings.
+///
+/// # Errors
+/// When a value cannot be written as YAML, which would be a fault of the settings.
+pub fn yaml(settings: &Settings) -> Result<String, serde_yaml::Error> {
+    let mut document = Value::Mapping(Mapping::new());
+    for setting in settings.iter().filter(|setting| setting.value != NOT_SET) {
+        let value: Value = serde_yaml::from_str(&setting.value)?;
+        *at(&mut document, &setting.key) = value;
+    }
+    serde_yaml::to_string(&document)
+}
+
+/// A word as it may stand in a list of a spec: quoted where it would otherwise be taken for something else.
+pub(super) fn word(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "./_-+=@%^~/".contains(character);
+    let is_text = !text.is_empty()
+        && text.chars().all(plain)
+        && matches!(serde_yaml::from_str::<Value>(text), Ok(Value::String(same)) if same == text);
+    if is_text { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
+}
+
+/// The place of a key path such as `checkpoint.redundancy[0].set_size`, made on the way.
+fn at<'a>(document: &'a mut Value, path: &str) -> &'a mut Value {
+    let mut place = document;
+    for part in path.split(['.', '[']) {
+        place = match part.strip_suffix(']').and_then(|index| index.parse::<usize>().ok()) {
+            Some(index) => {
+                if !place.is_sequence() {
+                    *place = Value::Sequence(Vec::new());
+                }
+                let Value::Sequence(items) = place else { continue };
+                while items.len() <= index {
+                    items.push(Value::Null);
+                }
+                &mut items[index]
+            }
+            None => {
+                if !place.is_mapping() {
+                    *place = Value::Mapping(Mapping::new());
+                }
+                let Value::Mapping(entries) = place else { continue };
+                entries.entry(Value::from(part)).or_insert(Value::Null)
+            }
+        };
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::JobSpec;
+
+    fn settings(text: &str) -> Vec<(String, String)> {
+        let spec = JobSpec::parse(text, "job.yaml").unwrap();
+        spec.settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
+    }
+
+    #[test]
+    fn a_resolved_spec_says_the_same_when_it_is_read_again() {
+        let text = "
+job: wave
+allocation: {manager: local, nodes: 3, chaos: [{node: 1, after_checkpoint: 2}, {node: 2, after: 1min}]}
+run: {nodes: 2, command: [./wave, --steps, '400', 'a: b']}
+checkpoint: {redundancy: [{scheme: partner}, {scheme: xor, every: 4, set_size: 3}], flush: {every: 0}}
+";
+        let spec = JobSpec::parse(text, "job.yaml").unwrap();
+        let resolved = yaml(&spec.settings).unwrap();
+        assert!(resolved.contains("hop_distance: 1"), "{resolved}");
+        assert_eq!(settings(&resolved), settings(text), "{resolved}");
+    }
+
+    #[test]
+    fn the_quick_start_and_the_reference_can_be_resolved() {
+        for text in [include_str!("../../../configs/quickstart.yaml"), include_str!("../../../configs/reference.yaml")]
+        {
+            let spec = JobSpec::parse(text, "job.yaml").unwrap();
+            assert_eq!(settings(&yaml(&spec.settings).unwrap()), settings(text));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! An agent that dies alone is restarted and adopts its node's state; the run goes on.
+
+use rustix::process::Signal;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::{World, signal};
+
+/// The run goes on in its first generation, and ends well.
+fn is_survived(job: &Job<'_>, world: &World, node: &str) {
+    let mut running = job.start();
+    let back =
+        |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
+    running.sees("the agent is back", back);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("generation_launched").len(), 1);
+    assert_eq!(world.all("node_down").len(), 0);
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_killed_alone_comes_back_and_the_run_goes_on() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 2, after_checkpoint: 4, action: kill-agent}");
+    is_survived(&job, &world, "node2");
+}
+
+#[test]
+fn the_leader_s_agent_killed_alone_comes_back_and_the_run_goes_on() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 0, after_checkpoint: 4, action: kill-agent}");
+    is_survived(&job, &world, "node0");
+}
+
+#[test]
+fn an_agent_killed_by_hand_without_anybody_knowing_comes_back() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    signal(world.agent_pid("node3"), Signal::KILL);
+    running.sees("it is back", |event| event["event"] == "agent_ready" && event["again"] == true);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_that_hangs_is_replaced_and_the_run_goes_on() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "2s";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    let lost = running.sees_event("agent_lost");
+    assert_eq!(lost["node"], "node2");
+    let back = |event: &serde_json::Value| {
+        event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
+    };
+    running.sees("it is back", back);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_killed_during_the_encode_costs_at_most_that_checkpoint() {
+    let world = World::new();
+    let job = Job::new(&world, 0).chaos("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
+    job.run(0);
+    job.assert_result();
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_killed_during_the_write_costs_at_most_that_checkpoint() {
+    let world = World::new();
+    let job = Job::new(&world, 0).chaos("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
+    job.run(0);
+    job.assert_result();
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_killed_during_the_rebuild_comes_back_and_the_rebuild_is_done() {
+    let world = World::new();
+    let job = Job::new(&world, 1)
+        .holding_after(4)
+        .chaos("{node: 1, after_checkpoint: 4}")
+        .chaos("{node: 4, during: rebuild, action: kill-agent}");
+    let mut running = job.start();
+    running.sees("the agent is back", |event| event["event"] == "agent_ready" && event["again"] == true);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!(last["checkpoint"], 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn all_agents_killed_at_once_come_back() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    assert_eq!(world.kill(|line| line.split(' ').nth(1) == Some("agent")), 5);
+    world.wait("all agents are back", || (world.all("agent_ready").len() >= 10).then_some(()));
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}

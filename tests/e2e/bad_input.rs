@@ -1,0 +1,265 @@
+//! Directories that cannot be used and files that lie: a clear error, nothing lost, nothing half-written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::kvtree::{Tree, file};
+use holdfast_testkit::{copy_tree, files_below, fixtures};
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+#[test]
+fn a_cache_that_is_full_costs_checkpoints_and_not_the_job() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0);
+    // 128 KiB a rank, and no file may grow beyond 64 KiB: what a full file system does to a write.
+    job.size = "256x256";
+    let spec = job.yaml();
+    let without_output = {
+        let (before, rest) = spec.split_once(r#""--output", ""#).unwrap();
+        let (_, after) = rest.split_once('"').unwrap();
+        format!("{}{}", before.trim_end_matches([' ', ',']), after)
+    };
+    let spec = world.write("full.yaml", &without_output);
+    let mut command = world.command("bash");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_holdfast"), "run"]);
+    command.arg(spec);
+    let ran = world.run(command).with_code(0);
+    ran.says(&["cannot write checkpoint 1", "dropped", "the job is finished"]);
+    assert_eq!(world.all("checkpoint_failed").len(), 8);
+    assert_eq!(world.all("checkpoint_complete").len(), 0);
+    assert_eq!(pfs::current_id(&world.prefix()), None);
+    let serial = ["example", "heat", "--step-delay", "0", "--steps", "40", "--size", "256x256"];
+    let mut command = world.holdfast(serial);
+    command.env("SCR_ENABLE", "0");
+    let serial = world.run(command).with_code(0);
+    let checksum = serial.out.lines().find(|line| line.contains("checksum")).unwrap();
+    ran.says(&[checksum]);
+    world.assert_nothing_is_left();
+}
+
+/// The cache's place is taken by a file on node 1: nobody can write there, whoever it is.
+fn with_a_cache_that_cannot_be_written(world: &World, spares: u32) -> Job<'_> {
+    let touch = "for n in $TMPDIR/holdfast-*/nodes/node1; do touch $n/cache; done";
+    Job::new(world, spares)
+        .checkpoint("cache: [{base: /cache}]")
+        .top(&format!("before: [{{command: [sh, -c, {touch:?}]}}]"))
+}
+
+#[test]
+fn a_node_whose_cache_cannot_be_written_is_down_and_a_spare_takes_its_place() {
+    let world = World::new();
+    let job = with_a_cache_that_cannot_be_written(&world, 1);
+    job.run(0);
+    job.assert_result();
+    let down = world.the("node_down");
+    assert_eq!(down["node"], "node1");
+    assert!(down.to_string().contains("/cache"), "{down}");
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn without_a_spare_the_job_does_not_begin_and_says_which_directory_is_wrong() {
+    let world = World::new();
+    let job = with_a_cache_that_cannot_be_written(&world, 0);
+    job.run(75).says(&["node1", "/cache", "too few healthy nodes: 3 left, 4 needed"]);
+    assert_eq!(world.all("generation_launched").len(), 0);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_cache_smaller_than_the_spec_demands_is_down() {
+    let world = World::new();
+    let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
+    job.run(75).says(&["/cache", "expected are", "too few healthy nodes"]);
+    assert_eq!(world.all("generation_launched").len(), 0);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_prefix_that_does_not_exist_is_made_by_run_and_an_error_for_all_others() {
+    let world = World::new();
+    for command in [
+        &["drain", "--prefix", "nowhere"][..],
+        &["status", "--prefix", "nowhere"],
+        &["index", "list", "--prefix", "nowhere"],
+    ] {
+        let ran = world.run(world.holdfast(command)).with_code(69);
+        assert!(ran.err.contains("nowhere"), "{}", ran.err);
+        assert!(!world.path("nowhere").exists());
+    }
+    Job::new(&world, 0).run(0);
+    pfs::assert_current(&world.prefix(), 8);
+}
+
+#[test]
+fn a_prefix_that_cannot_be_made_is_an_error_before_anything_is_started() {
+    let world = World::new();
+    world.write("pfs", "a file");
+    let ran = Job::new(&world, 0).run(69);
+    assert!(ran.err.contains("pfs") && ran.err.contains("prefix"), "{}", ran.err);
+    assert_eq!(fs::read_to_string(world.prefix()).unwrap(), "a file");
+    world.assert_nothing_is_left();
+}
+
+/// Replaces a key of a hash file wherever it stands.
+fn rename_key(path: &Path, old: &str, new: &str) {
+    fn renamed(tree: &Tree, old: &str, new: &str) -> Tree {
+        let mut out = Tree::new();
+        for (key, value) in tree.iter().rev() {
+            out.set(if key == old { new } else { key }, renamed(value, old, new));
+        }
+        out
+    }
+    let tree = pfs::tree(path);
+    let changed = renamed(&tree, old, new);
+    assert!(changed != tree, "{old} is not in {}", path.display());
+    file::write(path, &changed).unwrap();
+}
+
+/// A job that stopped after checkpoint 4, with an older one on the prefix too.
+fn stopped(world: &World) -> (Job<'_>, PathBuf) {
+    Job::new(world, 0).flush("{every: 2}").top("halt: {checkpoints_left: 4}").run(75);
+    pfs::assert_current(&world.prefix(), 4);
+    (Job::new(world, 0).flush("{every: 2}"), pfs::current(&world.prefix()).unwrap())
+}
+
+#[test]
+fn a_summary_that_names_a_file_outside_is_refused_and_an_older_checkpoint_is_taken() {
+    for outside in ["../../etc/passwd", "/etc/passwd", "..", "a/b"] {
+        let world = World::new();
+        let (job, directory) = stopped(&world);
+        rename_key(&directory.join("summary.scr"), "rank_1.ckpt", outside);
+        let before = fs::read("/etc/passwd").unwrap();
+        let ran = job.run(0);
+        job.assert_result();
+        let last = world.all("restarted").pop().unwrap();
+        assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{outside}");
+        ran.says(&["checkpoint 4 from"]);
+        assert_eq!(fs::read("/etc/passwd").unwrap(), before);
+        world.assert_nothing_is_left();
+    }
+}
+
+/// What happens to a checkpoint directory.
+type Damage = fn(&Path);
+
+#[test]
+fn damaged_summaries_and_files_on_the_prefix_lead_to_the_older_checkpoint() {
+    let damages: [(&str, Damage); 4] = [
+        ("a truncated summary", |directory| {
+            let path = directory.join("summary.scr");
+            let bytes = fs::read(&path).unwrap();
+            fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        }),
+        ("no summary", |directory| fs::remove_file(directory.join("summary.scr")).unwrap()),
+        ("a file with another byte", |directory| {
+            let path = directory.join("rank_2.ckpt");
+            let mut bytes = fs::read(&path).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        }),
+        ("a file that is gone", |directory| fs::remove_file(directory.join("rank_0.ckpt")).unwrap()),
+    ];
+    for (what, damage) in damages {
+        let world = World::new();
+        let (job, directory) = stopped(&world);
+        damage(&directory);
+        job.run(0);
+        job.assert_result();
+        assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 2, "{what}");
+        world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn an_index_that_is_no_index_is_an_error_and_is_left_as_it_is() {
+    let world = World::new();
+    let (job, _) = stopped(&world);
+    let index = world.prefix().join("index.scr");
+    fs::write(&index, b"not an index").unwrap();
+    let ran = job.start().end();
+    assert_ne!(ran.status.code(), Some(75), "{}", ran.err);
+    ran.says(&["index.scr"]);
+    assert_eq!(fs::read(&index).unwrap(), b"not an index");
+    assert_eq!(world.processes(), []);
+}
+
+/// The nodes of a fixture whose filemap on node 1 was changed, drained.
+fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, Value) {
+    let trees = fixtures("scr").join("a-xor4/killed-before-flush/tree");
+    for node in ["node0", "node1", "node2", "node3"] {
+        let root = world.path("nodes").join(node).join("tmp/scr-fixture").join(node);
+        fs::create_dir_all(&root).unwrap();
+        copy_tree(&trees.join(node), &root).unwrap();
+    }
+    let filemap = files_below(&world.path("nodes/node1")).into_iter().find(|path| path.ends_with("filemap_0.scrinfo"));
+    change(&filemap.unwrap());
+    fs::create_dir(world.prefix()).unwrap();
+    let spec = format!(
+        "prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint:\n  source: scr-files\n  \
+         control: {{base: '/tmp/scr-fixture/{{node}}'}}\n  cache: [{{base: '/tmp/scr-fixture/{{node}}'}}]\n",
+        world.prefix()
+    );
+    let spec = world.write("scr.yaml", &spec);
+    let mut command =
+        world.holdfast(["drain", "--job-id", "1145655", "--user", "user1", "--json", "--checkpoint", "3"]);
+    command.arg("--root").arg(world.path("nodes")).arg(spec);
+    let document = world.run(command).with_code(0).json();
+    pfs::assert_current(&world.prefix(), 3);
+    world.assert_nothing_is_left();
+    (pfs::names(&pfs::current(&world.prefix()).unwrap()), document)
+}
+
+#[test]
+fn a_filemap_that_names_a_file_outside_copies_nothing_from_there_and_its_rank_is_rebuilt() {
+    let own = "/tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.3/rank_1.ckpt";
+    for outside in ["/etc/passwd", "../../../etc/passwd", "/tmp/scr-fixture/node1/../../../etc/passwd"] {
+        let world = World::new();
+        // A node's own /etc/passwd, which must not be taken either.
+        fs::create_dir_all(world.path("nodes/node1/etc")).unwrap();
+        fs::write(world.path("nodes/node1/etc/passwd"), "root").unwrap();
+        let (names, document) = drained_with_filemap(&world, |filemap| rename_key(filemap, own, outside));
+        assert!(!names.iter().any(|name| name.contains("passwd")), "{names:?}");
+        assert_eq!(document["rebuilt_ranks"], json!([1]), "{outside}");
+        let rebuilt = fs::read(pfs::current(&world.prefix()).unwrap().join("rank_1.ckpt")).unwrap();
+        assert_eq!(rebuilt, holdfast_testkit::application_bytes(3, 1, 0, rebuilt.len()));
+    }
+}
+
+#[test]
+fn a_damaged_filemap_is_a_lost_node_and_no_more() {
+    let damages: [fn(&Path); 4] = [
+        |path| fs::write(path, b"").unwrap(),
+        |path| {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..bytes.len() - 9]).unwrap();
+        },
+        |path| {
+            let mut bytes = fs::read(path).unwrap();
+            bytes[40] ^= 0x20;
+            fs::write(path, bytes).unwrap();
+        },
+        |path| {
+            // A count of four billion.
+            let mut bytes = fs::read(path).unwrap();
+            bytes[20..24].fill(0xff);
+            let end = bytes.len() - 4;
+            let crc = crc32fast::hash(&bytes[..end]);
+            bytes[end..].copy_from_slice(&crc.to_be_bytes());
+            fs::write(path, bytes).unwrap();
+        },
+    ];
+    for damage in damages {
+        let world = World::new();
+        let (_, document) = drained_with_filemap(&world, damage);
+        assert_eq!(document["rebuilt_ranks"], json!([1]));
+        let rebuilt = fs::read(pfs::current(&world.prefix()).unwrap().join("rank_1.ckpt")).unwrap();
+        assert_eq!(rebuilt, holdfast_testkit::application_bytes(3, 1, 0, rebuilt.len()));
+    }
+}

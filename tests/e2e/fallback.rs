@@ -1,0 +1,80 @@
+//! Two nodes of one XOR set are lost at once: more than the set can bear. The job goes on from the best that is left, and
+//! says what that is.
+
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// Nodes 1 and 3 die right after a checkpoint; the job goes on once both are known to be lost.
+fn lose_two(job: &Job<'_>, world: &World) -> Value {
+    let mut running = job.start();
+    for node in ["node1", "node3"] {
+        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+    }
+    job.go_on();
+    let ran = running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+    let last = world.all("restarted").pop().unwrap();
+    let said = match last["checkpoint"].as_u64() {
+        Some(id) => format!("started from checkpoint {id}"),
+        None => "started from the beginning".to_owned(),
+    };
+    ran.says(&["checkpoint 5 from cache cannot be used", &said]);
+    last
+}
+
+fn job(world: &World) -> Job<'_> {
+    let both = ["{node: 1, after_checkpoint: 5}", "{node: 3, after_checkpoint: 5}"];
+    both.into_iter().fold(Job::new(world, 2).holding_after(5), Job::chaos)
+}
+
+#[test]
+fn an_older_checkpoint_in_cache_that_partners_hold_is_taken() {
+    let world = World::new();
+    let job = job(&world).redundancy("[{scheme: xor, set_size: 4}, {scheme: partner, every: 2}]");
+    let last = lose_two(&job, &world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
+    let attempts = world.all("restart_attempt");
+    assert!(attempts.iter().any(|attempt| attempt["checkpoint"] == 5 && attempt["from"] == "cache"), "{attempts:#?}");
+}
+
+#[test]
+fn without_one_in_cache_the_newest_on_the_prefix_is_fetched() {
+    let world = World::new();
+    let job = job(&world).flush("{every: 2}");
+    let last = lose_two(&job, &world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    pfs::assert_current(&world.prefix(), 8);
+}
+
+#[test]
+fn without_any_it_starts_afresh() {
+    let world = World::new();
+    let last = lose_two(&job(&world), &world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
+    pfs::assert_current(&world.prefix(), 8);
+}
+
+#[test]
+fn a_survivor_lost_during_the_rebuild_leads_to_the_prefix() {
+    let world = World::new();
+    let job = Job::new(&world, 2)
+        .flush("{every: 2}")
+        .holding_after(5)
+        .chaos("{node: 1, after_checkpoint: 5}")
+        .chaos("{node: 3, during: rebuild}");
+    let last = lose_two(&job, &world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+}
+
+#[test]
+fn with_several_ranks_a_node_two_lost_nodes_are_two_members_of_every_set() {
+    let world = World::new();
+    let mut job = job(&world).flush("{every: 2}");
+    job.per_node = 2;
+    let last = lose_two(&job, &world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+}

@@ -1,0 +1,97 @@
+//! Halt conditions set by hand while the job runs: it stops at a checkpoint, which is saved, and says why.
+
+use std::time::{Duration, SystemTime};
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// The job waits after checkpoint 4; the conditions are set; it goes on, and stops after checkpoint `last`.
+fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str], reason: &str) {
+    let world = World::new();
+    let job = job(Job::new(&world, 0).holding_after(4));
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&[&["halt", "set"], conditions].concat(), 0);
+    job.go_on();
+    let ran = running.ends_with(75);
+    ran.says(&["halted", reason]);
+    pfs::assert_current(&world.prefix(), last);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+    // Another allocation goes on.
+    world.run(world.holdfast(["run".as_ref(), Job::new(&world, 0).spec().as_os_str()])).with_code(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+fn in_an_hour(hours: i64) -> String {
+    let seconds = Duration::from_secs(3600 * hours.unsigned_abs());
+    let time = if hours < 0 { SystemTime::now() - seconds } else { SystemTime::now() + seconds };
+    DateTime::<Utc>::from(time).format("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[test]
+fn with_a_reason_it_halts_at_the_next_checkpoint() {
+    halts_after(5, |job| job, &["--now=MAINTENANCE"], "MAINTENANCE");
+}
+
+#[test]
+fn with_two_checkpoints_left_it_halts_after_two() {
+    halts_after(6, |job| job, &["--checkpoints", "2"], "checkpoints");
+}
+
+#[test]
+fn after_a_time_that_has_passed_it_halts_at_the_next_checkpoint() {
+    halts_after(5, |job| job, &["--after", &in_an_hour(-1)], "ExitAfter");
+}
+
+#[test]
+fn before_a_time_that_is_nearer_than_the_seconds_it_halts_at_the_next_checkpoint() {
+    halts_after(5, |job| job, &["--before", &in_an_hour(1), "--seconds", "2h"], "ExitBefore-HaltSeconds");
+}
+
+#[test]
+fn when_less_is_left_of_the_allocation_than_the_seconds_it_halts_at_the_next_checkpoint() {
+    halts_after(5, |job| job.allocation("time_limit: 1h"), &["--seconds", "2h"], "");
+}
+
+#[test]
+fn conditions_that_are_not_met_are_listed_and_disturb_nothing_and_can_be_removed() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["halt", "set", "--checkpoints", "2", "--after", &in_an_hour(1)], 0);
+    let listed = job.command(&["halt", "list", "--json"], 0).json();
+    assert_eq!(listed["checkpoints_left"], 2);
+    assert!(listed["after"].as_i64().is_some());
+    assert_eq!(listed["met"], Value::Null);
+    job.command(&["halt", "unset", "--checkpoints"], 0);
+    assert_eq!(job.command(&["halt", "list", "--json"], 0).json()["checkpoints_left"], Value::Null);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_condition_in_the_spec_halts_as_one_set_by_hand_does() {
+    let world = World::new();
+    let job = Job::new(&world, 0).top("halt: {checkpoints_left: 3}");
+    job.run(75);
+    pfs::assert_current(&world.prefix(), 3);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_job_that_is_not_running_cannot_be_halted_and_that_is_said() {
+    let world = World::new();
+    let job = Job::new(&world, 0);
+    job.command(&["halt", "set", "--now"], 69).says(&["no job was ever run"]);
+    job.run(0);
+    job.command(&["halt", "set", "--now"], 69).says(&["it is not running"]);
+}

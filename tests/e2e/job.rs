@@ -1,0 +1,206 @@
+//! The job of these tests: a small heat equation on a few virtual nodes.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::world::{Ran, Running, World};
+
+/// A job spec in the making.
+#[derive(Clone)]
+pub struct Job<'a> {
+    world: &'a World,
+    /// Virtual nodes.
+    pub nodes: u32,
+    /// Nodes of the run.
+    pub on: u32,
+    /// Ranks on each.
+    pub per_node: u32,
+    /// Steps to compute.
+    pub steps: u32,
+    /// Steps between checkpoints.
+    pub every: u32,
+    /// Columns and rows.
+    pub size: &'static str,
+    /// Further arguments of the application.
+    pub heat: Vec<String>,
+    /// Rehearsed failures.
+    pub chaos: Vec<String>,
+    /// `redundancy:`, as a YAML list.
+    pub redundancy: String,
+    /// `flush:`, as a YAML map.
+    pub flush: String,
+    /// Further lines below `checkpoint:`.
+    pub checkpoint: Vec<String>,
+    /// Further lines at the top.
+    pub top: Vec<String>,
+    /// Silence of an agent that is taken for death. Longer than the default, for machines that are busy with other tests;
+    /// an agent that dies is noticed at once in any case.
+    pub down_after: &'static str,
+    /// Further lines below `allocation:`.
+    pub allocation: Vec<String>,
+}
+
+/// A step that is a multiple of the checkpoint interval, at which the application waits for [`Job::go_on`].
+const HOLD: &str = "go-on";
+
+impl<'a> Job<'a> {
+    /// Four ranks on four nodes, `spares` more nodes; a checkpoint every 5 of 40 steps, nothing flushed before the end.
+    pub fn new(world: &'a World, spares: u32) -> Self {
+        Job {
+            world,
+            nodes: 4 + spares,
+            on: 4,
+            per_node: 1,
+            steps: 40,
+            every: 5,
+            size: "24x24",
+            heat: Vec::new(),
+            chaos: Vec::new(),
+            redundancy: "[{scheme: xor, set_size: 4}]".to_owned(),
+            flush: "{every: 0}".to_owned(),
+            checkpoint: Vec::new(),
+            top: Vec::new(),
+            down_after: "10s",
+            allocation: Vec::new(),
+        }
+    }
+
+    /// Adds rehearsed failures, written as in a spec.
+    pub fn chaos(mut self, failure: &str) -> Self {
+        self.chaos.push(failure.to_owned());
+        self
+    }
+
+    /// The application waits after this checkpoint.
+    pub fn holding_after(mut self, checkpoint: u32) -> Self {
+        let step = (checkpoint * self.every).to_string();
+        let until = self.world.path(HOLD).to_string_lossy().into_owned();
+        self.heat.extend(["--hold-at".to_owned(), step, "--until".to_owned(), until]);
+        self
+    }
+
+    /// Arguments of the application, separated by blanks.
+    pub fn heat(mut self, arguments: &str) -> Self {
+        self.heat.extend(arguments.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    pub fn redundancy(mut self, list: &str) -> Self {
+        self.redundancy = list.to_owned();
+        self
+    }
+
+    pub fn flush(mut self, map: &str) -> Self {
+        self.flush = map.to_owned();
+        self
+    }
+
+    /// A line at the top of the spec.
+    pub fn top(mut self, line: &str) -> Self {
+        self.top.push(line.to_owned());
+        self
+    }
+
+    /// A line below `checkpoint:`.
+    pub fn checkpoint(mut self, line: &str) -> Self {
+        self.checkpoint.push(line.to_owned());
+        self
+    }
+
+    /// A line below `allocation:`.
+    pub fn allocation(mut self, line: &str) -> Self {
+        self.allocation.push(line.to_owned());
+        self
+    }
+
+    /// Lets the application go on.
+    pub fn go_on(&self) {
+        fs::write(self.world.path(HOLD), "").unwrap();
+    }
+
+    fn output(&self) -> PathBuf {
+        self.world.path("end.heat")
+    }
+
+    /// The spec, as text.
+    pub fn yaml(&self) -> String {
+        let quoted = |words: &[String]| {
+            let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+            words.join(", ")
+        };
+        let mut command: Vec<String> = ["holdfast", "example", "heat", "--step-delay", "0"].map(str::to_owned).into();
+        command.extend(["--steps".to_owned(), self.steps.to_string(), "--size".to_owned(), self.size.to_owned()]);
+        command.extend(["--checkpoint-every".to_owned(), self.every.to_string()]);
+        command.extend(["--output".to_owned(), self.output().to_string_lossy().into_owned()]);
+        command.extend(self.heat.iter().cloned());
+        let lines = |lines: &[String], indent: &str| -> String {
+            lines.iter().map(|line| format!("{indent}{line}\n")).collect()
+        };
+        let chaos: Vec<String> = self.chaos.iter().map(|failure| format!("- {failure}")).collect();
+        let chaos = if chaos.is_empty() { String::new() } else { format!("  chaos:\n{}", lines(&chaos, "    ")) };
+        format!(
+            "job: heat\nprefix: {prefix:?}\nallocation:\n  manager: local\n  nodes: {nodes}\n{allocation}{chaos}\
+             run:\n  nodes: {on}\n  ranks_per_node: {per_node}\n  command: [{command}]\n\
+             checkpoint:\n  redundancy: {redundancy}\n  flush: {flush}\n{checkpoint}\
+             health: {{down_after: {down_after}}}\n{top}",
+            down_after = self.down_after,
+            prefix = self.world.prefix(),
+            nodes = self.nodes,
+            allocation = lines(&self.allocation, "  "),
+            on = self.on,
+            per_node = self.per_node,
+            command = quoted(&command),
+            redundancy = self.redundancy,
+            flush = self.flush,
+            checkpoint = lines(&self.checkpoint, "  "),
+            top = lines(&self.top, ""),
+        )
+    }
+
+    /// The spec, as a file.
+    pub fn spec(&self) -> PathBuf {
+        self.world.write("job.yaml", &self.yaml())
+    }
+
+    /// Starts it.
+    pub fn start(&self) -> Running<'a> {
+        self.world.start(self.world.holdfast(["run".as_ref(), self.spec().as_os_str()]))
+    }
+
+    /// Runs it to its end.
+    #[track_caller]
+    pub fn run(&self, code: u8) -> Ran {
+        self.start().ends_with(code)
+    }
+
+    /// Another command about this job.
+    #[track_caller]
+    pub fn command(&self, words: &[&str], code: u8) -> Ran {
+        let mut command = self.world.holdfast(words);
+        command.arg(self.spec());
+        self.world.run(command).with_code(code)
+    }
+
+    /// The result is that of one process that nothing happened to, to the bit.
+    #[track_caller]
+    pub fn assert_result(&self) {
+        let reference = self.world.path("reference.heat");
+        let steps = self.steps.to_string();
+        let words = ["example", "heat", "--step-delay", "0", "--steps", &steps, "--size", self.size, "--output"];
+        let mut command = self.world.holdfast(words);
+        command.arg(&reference).env("SCR_ENABLE", "0");
+        let serial = self.world.run(command).with_code(0);
+        let checksum = serial.out.lines().find(|line| line.contains("checksum")).unwrap().to_owned();
+        assert_eq!(fs::read(self.output()).unwrap(), fs::read(&reference).unwrap(), "another result");
+        let said = self.said_by_rank_0();
+        assert!(said.contains(&checksum), "{checksum:?} is not in {said:?}");
+    }
+
+    /// What rank 0 printed in the last generation.
+    pub fn said_by_rank_0(&self) -> String {
+        let generations = self.world.prefix().join(".holdfast/generations");
+        let numbers = fs::read_dir(&generations).unwrap().flatten();
+        let last = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max().unwrap();
+        fs::read_to_string(generations.join(last.to_string()).join("rank_0.out")).unwrap()
+    }
+}

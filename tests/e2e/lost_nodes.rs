@@ -1,0 +1,119 @@
+//! Nodes are lost while the job runs; it goes on from what the others rebuild, and ends with the same result.
+
+use serde_json::json;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+#[test]
+fn an_undisturbed_run_ends_with_the_result_of_one_process_and_its_last_checkpoint_indexed() {
+    let world = World::new();
+    let job = Job::new(&world, 1);
+    let ran = job.run(0);
+    job.assert_result();
+    assert_eq!(world.all("checkpoint_complete").len(), 8);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    assert_eq!(world.the("restarted")["source"], "fresh");
+    pfs::assert_current(&world.prefix(), 8);
+    let prefix = world.prefix();
+    ran.says(&["the job is finished", "checkpoint    8", &prefix.display().to_string(), "events.jsonl"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_lost_node_is_replaced_by_a_spare_and_its_rank_goes_on_from_a_rebuilt_checkpoint() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 1, after_checkpoint: 4}");
+    let mut running = job.start();
+    let lost = running.sees_event("node_down");
+    assert_eq!((&lost["node"], &lost["ranks"]), (&json!("node1"), &json!([1])));
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let again = &world.all("restarted")[1];
+    assert_eq!(
+        (&again["checkpoint"], &again["source"], &again["rebuilt"]),
+        (&json!(4), &json!("rebuilt"), &json!([1]))
+    );
+    let placed = &world.all("generation_placed")[1];
+    assert_eq!(placed["nodes"], json!(["node0", "node2", "node3", "node4"]));
+    assert_eq!(placed["moved"], json!([1]));
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn two_nodes_lost_one_after_another_cost_two_rebuilds_and_nothing_else() {
+    let world = World::new();
+    let mut job = Job::new(&world, 2)
+        .holding_after(8)
+        .chaos("{node: 1, after_checkpoint: 3}")
+        .chaos("{node: 3, after_checkpoint: 8}");
+    job.steps = 60;
+    let mut running = job.start();
+    running.sees("node3 down", |event| event["event"] == "node_down" && event["node"] == "node3");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let rebuilt: Vec<_> = world.all("restarted").into_iter().map(|event| event["rebuilt"].clone()).collect();
+    assert_eq!(rebuilt, [json!([]), json!([1]), json!([3])]);
+    assert_eq!(world.all("restarted")[2]["checkpoint"], 8);
+    pfs::assert_current(&world.prefix(), 12);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn the_node_of_the_first_rank_which_leads_the_others_may_be_lost_like_any_other() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 0, after_checkpoint: 4}");
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("restarted")[1]["rebuilt"], json!([0]));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_node_lost_while_a_checkpoint_is_written_costs_that_checkpoint_only() {
+    let world = World::new();
+    let job = Job::new(&world, 1).chaos("{node: 1, during: write, checkpoint: 4}");
+    job.run(0);
+    job.assert_result();
+    let again = &world.all("restarted")[1];
+    assert_eq!((&again["checkpoint"], &again["rebuilt"]), (&json!(3), &json!([1])));
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_node_lost_during_the_xor_encode_costs_that_checkpoint_only() {
+    let world = World::new();
+    let job = Job::new(&world, 1).chaos("{node: 2, during: encode, checkpoint: 4}");
+    job.run(0);
+    job.assert_result();
+    let again = &world.all("restarted")[1];
+    assert_eq!((&again["checkpoint"], &again["rebuilt"]), (&json!(3), &json!([2])));
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_node_lost_during_the_rebuild_is_replaced_and_the_rebuild_begins_again() {
+    let world = World::new();
+    let job = Job::new(&world, 2)
+        .holding_after(4)
+        .chaos("{node: 1, after_checkpoint: 4}")
+        .chaos("{node: 4, during: rebuild}");
+    let mut running = job.start();
+    running.sees("node4 down", |event| event["event"] == "node_down" && event["node"] == "node4");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(4), &json!([1])));
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}

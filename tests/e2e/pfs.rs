@@ -1,0 +1,80 @@
+//! What stands in a prefix directory: its index, the checkpoint that is current, and what its files hold.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::kvtree::{Tree, file, json};
+use holdfast_core::prefix::{Prefix, index};
+use holdfast_testkit::files_below;
+use serde_json::Value;
+
+/// Every checkpoint in the index: is it complete?
+pub fn indexed(prefix: &Path) -> BTreeMap<u64, Option<bool>> {
+    let index = index::read(&Prefix::open(prefix).unwrap()).unwrap().unwrap_or_default();
+    index.entries().into_iter().map(|entry| (entry.id.0, entry.complete)).collect()
+}
+
+/// The directory that `scr.current` names.
+pub fn current(prefix: &Path) -> Option<PathBuf> {
+    let prefix = Prefix::open(prefix).unwrap();
+    Some(prefix.checkpoint_path(&prefix.current().unwrap()?))
+}
+
+/// The id of the checkpoint that `scr.current` names.
+pub fn current_id(prefix: &Path) -> Option<u64> {
+    let prefix = Prefix::open(prefix).unwrap();
+    Some(prefix.current().unwrap()?.parts().unwrap().id.0)
+}
+
+/// This checkpoint is complete and current: the index says so, the summary says so, and every file has the size and checksum
+/// that the summary gives.
+#[track_caller]
+pub fn assert_current(prefix: &Path, id: u64) {
+    assert_eq!(current_id(prefix), Some(id));
+    assert_eq!(indexed(prefix)[&id], Some(true));
+    let directory = current(prefix).unwrap();
+    let summary = parsed(&directory.join("summary.scr"));
+    let dataset = &summary["CKPT"][id.to_string()];
+    assert_eq!(dataset["COMPLETE"], serde_json::json!({"1": {}}));
+    let ranks: usize = only_key(&dataset["RANKS"]).parse().unwrap();
+    let listed = dataset["RANK"].as_object().unwrap();
+    assert_eq!(listed.len(), ranks, "ranks in the summary");
+    for (rank, of_rank) in listed {
+        for (name, facts) in of_rank["FILE"].as_object().into_iter().flatten() {
+            let bytes =
+                std::fs::read(directory.join(name)).unwrap_or_else(|error| panic!("rank {rank}, {name}: {error}"));
+            assert_eq!(only_key(&facts["SIZE"]), bytes.len().to_string(), "size of {name}");
+            if let Some(crc) = facts.get("CRC") {
+                let crc = only_key(crc);
+                let crc = u32::from_str_radix(crc.trim_start_matches("0x"), 16).unwrap();
+                assert_eq!(crc, crc32fast::hash(&bytes), "checksum of {name}");
+            }
+        }
+    }
+}
+
+/// A hash file as JSON, in which order does not count.
+#[track_caller]
+pub fn parsed(path: &Path) -> Value {
+    json::value(&tree(path))
+}
+
+/// A hash file.
+#[track_caller]
+pub fn tree(path: &Path) -> Tree {
+    file::read(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The one key of an object.
+#[track_caller]
+pub fn only_key(value: &Value) -> &str {
+    let map = value.as_object().unwrap();
+    assert_eq!(map.len(), 1, "{value}");
+    map.keys().next().unwrap()
+}
+
+/// The names of all files of a directory.
+pub fn names(directory: &Path) -> Vec<String> {
+    let name = |path: &PathBuf| path.strip_prefix(directory).unwrap().to_string_lossy().into_owned();
+    files_below(directory).iter().map(name).collect()
+}

@@ -1,0 +1,110 @@
+//! Other ways to protect, to spread and to copy checkpoints.
+
+use serde_json::json;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// Node 1 is lost after checkpoint 5; the job goes on from it and ends well.
+fn survives(job: &Job<'_>, world: &World, rebuilt: &serde_json::Value) {
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
+    // A partner's copy may also be moved back.
+    let restored = if last["rebuilt"] == json!([]) { &last["moved"] } else { &last["rebuilt"] };
+    assert_eq!(restored, rebuilt, "{last}");
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+fn job(world: &World) -> Job<'_> {
+    Job::new(world, 1).holding_after(5).chaos("{node: 1, after_checkpoint: 5}")
+}
+
+#[test]
+fn partner_copies_replace_a_lost_node_s_files() {
+    let world = World::new();
+    survives(&job(&world).redundancy("[{scheme: partner}]"), &world, &json!([1]));
+}
+
+#[test]
+fn partner_copies_may_be_two_nodes_away() {
+    let world = World::new();
+    survives(&job(&world).redundancy("[{scheme: partner, hop_distance: 2}]"), &world, &json!([1]));
+}
+
+#[test]
+fn several_ranks_a_node_are_all_rebuilt() {
+    let world = World::new();
+    let mut job = job(&world);
+    job.per_node = 3;
+    survives(&job, &world, &json!([3, 4, 5]));
+}
+
+#[test]
+fn several_files_a_rank_are_all_rebuilt() {
+    let world = World::new();
+    survives(&job(&world).heat("--files-per-rank 3"), &world, &json!([1]));
+}
+
+#[test]
+fn several_files_a_rank_are_all_copied_by_partners() {
+    let world = World::new();
+    survives(&job(&world).heat("--files-per-rank 3").redundancy("[{scheme: partner}]"), &world, &json!([1]));
+}
+
+#[test]
+fn the_last_node_may_have_fewer_ranks() {
+    let world = World::new();
+    let job = job(&world);
+    let yaml = job.yaml().replace("  ranks_per_node: 1\n", "  ranks_per_node: 2\n  ranks: 7\n");
+    let spec = world.write("seven.yaml", &yaml);
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("restarted").pop().unwrap()["rebuilt"], json!([2, 3]));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn with_asynchronous_flushes_a_relaunch_goes_on_all_the_same() {
+    let world = World::new();
+    let job = job(&world).flush("{every: 2, mode: async}");
+    survives(&job, &world, &json!([1]));
+    assert!(!world.all("flushed").is_empty());
+    for (id, complete) in pfs::indexed(&world.prefix()) {
+        // One that was interrupted is in the index without a word on completeness, as in SCR.
+        assert_ne!(complete, Some(false), "checkpoint {id}");
+    }
+}
+
+#[test]
+fn without_redundancy_a_failed_application_goes_on_and_a_lost_node_means_the_prefix() {
+    let world = World::new();
+    let job = job(&world).redundancy("[{scheme: local}]").flush("{every: 2}");
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn caches_and_control_directory_may_have_different_bases() {
+    let world = World::new();
+    let job = job(&world)
+        .checkpoint("control: {base: /var/control}")
+        .checkpoint("cache: [{base: /fast, keep: 1}, {base: /slow, keep: 2}]")
+        .redundancy("[{scheme: xor, cache: /fast}, {scheme: partner, every: 5, cache: /slow}]");
+    survives(&job, &world, &json!([1]));
+}

@@ -1,0 +1,518 @@
+//! `source: scr-files`: what LLNL's own library left in control and cache directories is drained by the real binary, and what
+//! comes out is what the original's tools made of it, or better where theirs are known to be wrong.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::kvtree::{json, packed};
+use holdfast_core::prefix::{Prefix, index};
+use holdfast_testkit::{copy_tree, files_below, fixtures};
+use serde_json::Value;
+
+use crate::pfs;
+use crate::world::{Ran, World};
+
+const JOB: &str = "1145655";
+/// Where the fixtures' nodes had their directories; see the fixtures' README.
+const BASE: &str = "/tmp/scr-fixture";
+
+/// The nodes of a fixture, laid out as virtual nodes.
+struct Nodes<'a> {
+    world: &'a World,
+    /// Of the tree, whether present or not.
+    count: usize,
+    /// Below `checkpoint:` in the spec.
+    places: &'static str,
+}
+
+impl<'a> Nodes<'a> {
+    /// The nodes `present` of a source tree (`a-xor4/killed-before-flush`).
+    fn lay_out(world: &'a World, source: &str, present: &[usize]) -> Self {
+        let trees = tree_of(source);
+        let count = nodes_of(&trees).last().unwrap() + 1;
+        let scenario = source.split('/').next().unwrap();
+        let same_path = ["a3-same-path-and-restart", "e-multi-descriptor", "s-srun-end-to-end"].contains(&scenario);
+        for node in present {
+            let name = format!("node{node}");
+            let base = if same_path { "local" } else { &name };
+            let root = world.path("nodes").join(&name).join(BASE.trim_start_matches('/')).join(base);
+            fs::create_dir_all(&root).unwrap();
+            copy_tree(&trees.join(&name), &root).unwrap();
+        }
+        fs::create_dir(world.prefix()).unwrap();
+        let places = match scenario {
+            "e-multi-descriptor" => {
+                "control: {base: /tmp/scr-fixture/local/cntl}\n  \
+                 cache: [{base: /tmp/scr-fixture/local/ram}, {base: /tmp/scr-fixture/local/ssd}]"
+            }
+            _ if same_path => "control: {base: /tmp/scr-fixture/local}\n  cache: [{base: /tmp/scr-fixture/local}]",
+            _ => "control: {base: '/tmp/scr-fixture/{node}'}\n  cache: [{base: '/tmp/scr-fixture/{node}'}]",
+        };
+        Nodes { world, count, places }
+    }
+
+    /// All nodes of a source tree.
+    fn all(world: &'a World, source: &str) -> Self {
+        Nodes::lay_out(world, source, &nodes_of(&tree_of(source)))
+    }
+
+    /// Where a path of a node really is.
+    fn real(&self, node: usize, path: &str) -> PathBuf {
+        self.world.path("nodes").join(format!("node{node}")).join(path.trim_start_matches('/'))
+    }
+
+    fn drain(&self, further: &[&str]) -> Ran {
+        let spec = format!(
+            "prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint:\n  source: scr-files\n  {}\n",
+            self.world.prefix(),
+            self.places
+        );
+        let spec = self.world.write("scr.yaml", &spec);
+        let hosts = format!("node[0-{}]", self.count - 1);
+        let root = self.world.path("nodes");
+        let mut command =
+            self.world.holdfast(["drain", "--job-id", JOB, "--user", "user1", "--nodes", &hosts, "--root"]);
+        command.arg(root).args(further).arg(spec);
+        self.world.run(command)
+    }
+
+    /// Every checkpoint in a cache of these nodes: its file names, with where they are.
+    fn cached(&self, id: u64) -> Vec<PathBuf> {
+        let of_id = format!("/checkpoint.{id}/");
+        files_below(&self.world.path("nodes"))
+            .into_iter()
+            .filter(|path| path.to_string_lossy().contains(&of_id))
+            .collect()
+    }
+}
+
+fn tree_of(source: &str) -> PathBuf {
+    let state = fixtures("scr").join(source);
+    // The end-to-end runs also have the caches as they were before the original's drain.
+    let before = state.join("after-run");
+    if before.is_dir() { before } else { state.join("tree") }
+}
+
+/// The nodes of which a tree has something; those in between were wiped.
+fn nodes_of(trees: &Path) -> Vec<usize> {
+    (0..32).filter(|node| trees.join(format!("node{node}")).is_dir()).collect()
+}
+
+/// The checkpoint directory of a tree that the original drained.
+fn drained_by_the_original(source: &str) -> (u64, PathBuf) {
+    let prefix = fixtures("scr").join(source).join("tree/pfs");
+    let index = index::read(&Prefix::open(&prefix).unwrap()).unwrap().unwrap();
+    let newest = index.entries().into_iter().max_by_key(|entry| entry.id).unwrap();
+    assert_eq!(newest.complete, Some(true));
+    (newest.id.0, prefix.join(newest.directory.as_str()))
+}
+
+/// One drain of the fixtures, as its `scenario.txt` tells.
+struct Drain {
+    name: String,
+    source: String,
+    id: u64,
+    present: Vec<usize>,
+    /// Damage to a cache before the copy.
+    before: Option<String>,
+    /// Damage to the prefix after it.
+    after: Option<String>,
+}
+
+fn drains() -> Vec<Drain> {
+    let root = fixtures("scr");
+    let mut drains = Vec::new();
+    for scenario in ["f-drain-xor", "f2-drain-xor-8nodes", "f3-drain-xor-remainder", "g-drain-partner"] {
+        for state in fs::read_dir(root.join(scenario)).unwrap().flatten() {
+            let name = format!("{scenario}/{}", state.file_name().to_str().unwrap());
+            let Ok(text) = fs::read_to_string(state.path().join("logs/scenario.txt")) else { continue };
+            let find =
+                |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
+            drains.push(Drain {
+                name,
+                source: find("source tree:").unwrap(),
+                id: find("checkpoint id:").unwrap().parse().unwrap(),
+                present: find("nodes present:").unwrap().split(' ').map(|node| node.parse().unwrap()).collect(),
+                before: find("before copy:"),
+                after: find("after copy:"),
+            });
+        }
+    }
+    drains.sort_by(|one, other| one.name.cmp(&other.name));
+    assert!(drains.len() >= 30, "only {} drains", drains.len());
+    drains
+}
+
+impl Drain {
+    fn expected(&self) -> PathBuf {
+        fixtures("scr").join(&self.name).join("expected/tree/pfs")
+    }
+
+    fn expected_directory(&self) -> PathBuf {
+        let end = format!(".{JOB}.{}", self.id);
+        let below = fs::read_dir(self.expected()).unwrap().flatten().map(|entry| entry.path());
+        below.filter(|path| path.is_dir() && path.to_string_lossy().ends_with(&end)).max().unwrap()
+    }
+
+    fn expected_complete(&self) -> bool {
+        pfs::indexed(&self.expected())[&self.id] == Some(true)
+    }
+
+    /// Repeats the damage that was done to a cache.
+    fn damage_cache(&self, nodes: &Nodes<'_>) {
+        let Some(command) = &self.before else { return };
+        let path = command.split([' ', '=']).find(|word| word.starts_with(BASE)).unwrap();
+        let node: usize = path[BASE.len() + "/node".len()..].split('/').next().unwrap().parse().unwrap();
+        damage(&nodes.real(node, path), command);
+    }
+}
+
+/// `rm`, `truncate -s 1000`, or one byte at 500 set to `X`.
+fn damage(path: &Path, command: &str) {
+    if command.starts_with("rm ") {
+        fs::remove_file(path).unwrap();
+    } else if command.starts_with("truncate -s 1000") {
+        fs::File::options().write(true).open(path).unwrap().set_len(1000).unwrap();
+    } else {
+        assert!(command.contains("seek=500"), "{command}");
+        let mut bytes = fs::read(path).unwrap();
+        assert_ne!(bytes[500], b'X');
+        bytes[500] = b'X';
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// The directory that was drained.
+fn drained(world: &World, id: u64) -> PathBuf {
+    let end = format!(".{JOB}.{id}");
+    let below = fs::read_dir(world.prefix()).unwrap().flatten().map(|entry| entry.path());
+    below.filter(|path| path.is_dir() && path.to_string_lossy().ends_with(&end)).max().unwrap()
+}
+
+fn parsed_front(bytes: &[u8]) -> (Value, &[u8]) {
+    let (tree, length) = packed::decode(bytes).unwrap();
+    (json::value(&tree), &bytes[length..])
+}
+
+/// One file: hash files parsed, `.xor` files header and data, all others to the byte.
+#[track_caller]
+fn same_file(drain: &str, ours: &Path, theirs: &Path) {
+    let name = theirs.file_name().unwrap().to_str().unwrap();
+    let (mine, original) = (fs::read(ours).unwrap(), fs::read(theirs).unwrap());
+    let hash_file = [".scr", ".scrfilemap", ".xor"].iter().any(|end| name.ends_with(end));
+    if hash_file {
+        let ((mine, my_data), (original, their_data)) = (parsed_front(&mine), parsed_front(&original));
+        assert_eq!(mine, original, "{drain}: {name}");
+        assert!(my_data == their_data, "{drain}: data of {name}");
+    } else {
+        assert!(mine == original, "{drain}: {name} differs");
+    }
+}
+
+#[track_caller]
+fn same_checkpoint(drain: &str, ours: &Path, theirs: &Path) {
+    assert_eq!(pfs::names(ours), pfs::names(theirs), "{drain}");
+    for name in pfs::names(theirs) {
+        same_file(drain, &ours.join(&name), &theirs.join(&name));
+    }
+}
+
+/// Drains whose result differs from the original's, each for the better; each has a test of its own below.
+const BETTER: [&str; 4] = [
+    // The original copies nothing of a directory that is on the prefix already.
+    "f-drain-xor/already-flushed",
+    // A checkpoint that was never finished: the original makes an empty directory.
+    "f-drain-xor/mid-checkpoint-id2",
+    // The original copies nothing of a node with one bad file, and rebuilds all of it.
+    "f-drain-xor/multi-cache-file-lost-on-up-node",
+    // The original rebuilds the one set but lists what was there before.
+    "f2-drain-xor-8nodes/group0-loses-two-group4-loses-one",
+];
+
+fn as_the_originals_did(part: usize, parts: usize) {
+    let ordinary = drains().into_iter().filter(|drain| drain.after.is_none() && !BETTER.contains(&drain.name.as_str()));
+    let mut compared = 0;
+    for drain in ordinary.enumerate().filter(|(at, _)| at % parts == part).map(|(_, drain)| drain) {
+        let world = World::new();
+        let nodes = Nodes::lay_out(&world, &drain.source, &drain.present);
+        drain.damage_cache(&nodes);
+        let ran = nodes.drain(&["--checkpoint", &drain.id.to_string()]);
+        let complete = drain.expected_complete();
+        assert_eq!(ran.status.code(), Some(if complete { 0 } else { 65 }), "{}: {} {}", drain.name, ran.out, ran.err);
+        assert_eq!(pfs::indexed(&world.prefix()).get(&drain.id), Some(&Some(complete)), "{}", drain.name);
+        let (ours, theirs) = (drained(&world, drain.id), drain.expected_directory());
+        if complete {
+            same_checkpoint(&drain.name, &ours, &theirs);
+            pfs::assert_current(&world.prefix(), drain.id);
+        } else {
+            // We may have saved more; what they saved we saved too.
+            assert_eq!(pfs::current_id(&world.prefix()), None, "{}", drain.name);
+            let (saved, theirs_saved): (BTreeSet<_>, BTreeSet<_>) =
+                (pfs::names(&ours).into_iter().collect(), pfs::names(&theirs).into_iter().collect());
+            assert!(theirs_saved.is_subset(&saved), "{}: {saved:?} without some of {theirs_saved:?}", drain.name);
+            for name in theirs_saved.iter().filter(|name| *name != "summary.scr") {
+                same_file(&drain.name, &ours.join(name), &theirs.join(name));
+            }
+            let summary = pfs::parsed(&ours.join("summary.scr"));
+            assert!(summary["CKPT"][drain.id.to_string()].get("COMPLETE").is_none(), "{}: {summary}", drain.name);
+        }
+        world.assert_nothing_is_left();
+        compared += 1;
+    }
+    assert!(compared >= 5, "only {compared} drains were compared");
+}
+
+#[test]
+fn every_drain_of_the_fixtures_ends_as_the_originals_did_1() {
+    as_the_originals_did(0, 3);
+}
+
+#[test]
+fn every_drain_of_the_fixtures_ends_as_the_originals_did_2() {
+    as_the_originals_did(1, 3);
+}
+
+#[test]
+fn every_drain_of_the_fixtures_ends_as_the_originals_did_3() {
+    as_the_originals_did(2, 3);
+}
+
+/// Files that were damaged on the prefix after an interrupted drain had copied them: the original's index tool repairs what
+/// it notices (and one it does not); a drain that goes on has the caches, and makes all of them good.
+#[test]
+fn a_drain_that_goes_on_repairs_whatever_happened_to_the_files_that_were_copied() {
+    let mut repaired = 0;
+    for drain in drains().into_iter().filter(|drain| drain.after.is_some()) {
+        let world = World::new();
+        let nodes = Nodes::lay_out(&world, &drain.source, &drain.present);
+        let input = fixtures("scr").join(&drain.name).join("input/tree/pfs");
+        copy_tree(&input, &world.prefix()).unwrap();
+        let name = drain.expected_directory().file_name().unwrap().to_str().unwrap().to_owned();
+        fs::create_dir(world.prefix().join(".holdfast")).unwrap();
+        let note = serde_json::json!({"job_id": JOB, "checkpoint": drain.id, "directory": name});
+        fs::write(world.prefix().join(".holdfast/drain.json"), note.to_string()).unwrap();
+        nodes.drain(&[]).with_code(0);
+        pfs::assert_current(&world.prefix(), drain.id);
+        assert_eq!(pfs::current(&world.prefix()).unwrap(), world.prefix().join(&name), "{}", drain.name);
+        // What an undamaged drain of the same nodes makes.
+        let twin = drains().into_iter().find(|other| {
+            other.source == drain.source
+                && other.id == drain.id
+                && other.present == drain.present
+                && other.before.is_none()
+                && other.after.is_none()
+        });
+        same_checkpoint(&drain.name, &world.prefix().join(&name), &twin.unwrap().expected_directory());
+        world.assert_nothing_is_left();
+        repaired += 1;
+    }
+    assert!(repaired >= 6, "only {repaired}");
+}
+
+#[test]
+fn a_survivor_with_a_wrong_checksum_is_never_used_for_a_rebuild() {
+    let world = World::new();
+    let nodes = Nodes::lay_out(&world, "a-xor4/crc-on-copy", &[0, 1, 3]);
+    let survivor = nodes.cached(1).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
+    damage(&survivor, "seek=500");
+    nodes.drain(&[]).with_code(65).says(&["not complete"]);
+    assert_eq!(pfs::indexed(&world.prefix())[&1], Some(false));
+    assert!(!drained(&world, 1).join("rank_2.ckpt").exists(), "rank 2 was computed from a damaged file");
+    assert_eq!(pfs::current_id(&world.prefix()), None);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn one_bad_file_does_not_hold_back_its_node() {
+    let world = World::new();
+    // Node 1 has ranks 2 and 3, of two sets; a file of rank 2 is lost, and so is node 3 with a member of each set.
+    let nodes = Nodes::lay_out(&world, "b-xor4-2groups/killed-before-flush", &[0, 1, 2]);
+    let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("aa_first.dat")).unwrap();
+    fs::remove_file(lost).unwrap();
+    let ran = nodes.drain(&["--checkpoint", "3"]).with_code(65);
+    ran.says(&["not complete"]);
+    let there = pfs::names(&drained(&world, 3));
+    // Everything else of node 1 was saved: rank 3, whose set is whole again, and the good files of rank 2.
+    for name in ["rank_3.0.ckpt", "rank_3.1.ckpt", "rank_3.2.ckpt", "zz_last.dat", "mid.dat"] {
+        assert!(there.iter().any(|other| other == name), "{name} is not in {there:?}");
+    }
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn of_a_node_with_one_bad_file_only_that_file_s_rank_is_rebuilt() {
+    let drain = drains().into_iter().find(|drain| drain.name.ends_with("multi-cache-file-lost-on-up-node")).unwrap();
+    let world = World::new();
+    let nodes = Nodes::lay_out(&world, &drain.source, &drain.present);
+    drain.damage_cache(&nodes);
+    let document = nodes.drain(&["--json"]).with_code(0).json();
+    assert_eq!(document["rebuilt_ranks"], serde_json::json!([2]));
+    pfs::assert_current(&world.prefix(), drain.id);
+    let (ours, theirs) = (drained(&world, drain.id), drain.expected_directory());
+    assert_eq!(pfs::names(&ours), pfs::names(&theirs));
+    // All but rank 3's XOR file, whose header the original wrote anew, and what tells its checksum.
+    let rewritten = ["2_of_4_in_1.xor", "2_of_4_in_1.xor.scr", "summary.scr"];
+    for name in pfs::names(&theirs).iter().filter(|name| !rewritten.contains(&name.as_str())) {
+        same_file(&drain.name, &ours.join(name), &theirs.join(name));
+    }
+    same_file(&drain.name, &ours.join(rewritten[0]), &theirs.join(rewritten[0]));
+    let cached = nodes.cached(drain.id).into_iter().find(|path| path.ends_with(rewritten[0])).unwrap();
+    assert_eq!(fs::read(ours.join(rewritten[0])).unwrap(), fs::read(cached).unwrap());
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn the_newest_checkpoint_that_can_be_completed_is_taken_without_asking() {
+    let world = World::new();
+    // Checkpoint 3 lost two members; of checkpoint 2 everything but one node is there.
+    let nodes = Nodes::lay_out(&world, "a-xor4/killed-before-flush", &[0, 1, 2]);
+    let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
+    fs::remove_file(lost).unwrap();
+    nodes.drain(&[]).with_code(0).says(&["checkpoint 3 passed over", "checkpoint 2 is complete"]);
+    pfs::assert_current(&world.prefix(), 2);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_set_that_can_be_rebuilt_is_saved_and_listed_although_another_cannot() {
+    let drain = drains().into_iter().find(|drain| drain.name.ends_with("group0-loses-two-group4-loses-one")).unwrap();
+    let world = World::new();
+    Nodes::lay_out(&world, &drain.source, &drain.present).drain(&[]).with_code(65);
+    assert_eq!(pfs::indexed(&world.prefix())[&drain.id], Some(false));
+    let summary = pfs::parsed(&drained(&world, drain.id).join("summary.scr"));
+    let listed: Vec<&String> = summary["CKPT"][drain.id.to_string()]["RANK"].as_object().unwrap().keys().collect();
+    assert!(listed.iter().any(|rank| *rank == "4"), "{listed:?}");
+    assert!(!listed.iter().any(|rank| ["0", "1"].contains(&rank.as_str())), "{listed:?}");
+    world.assert_nothing_is_left();
+}
+
+/// A whole tree: what is drained is the newest finished checkpoint, with the bytes that are in the caches.
+fn is_drained(source: &str, id: u64) {
+    let world = World::new();
+    let nodes = Nodes::all(&world, source);
+    nodes.drain(&[]).with_code(0);
+    pfs::assert_current(&world.prefix(), id);
+    let directory = pfs::current(&world.prefix()).unwrap();
+    let mut compared = 0;
+    for path in nodes.cached(id).iter().filter(|path| !path.to_string_lossy().ends_with(".scr")) {
+        let name = path.file_name().unwrap();
+        assert!(fs::read(path).unwrap() == fs::read(directory.join(name)).unwrap(), "{source}: {name:?}");
+        compared += 1;
+    }
+    assert!(compared > 0, "{source}");
+    world.assert_nothing_is_left();
+    // The nodes know it now.
+    nodes.drain(&[]).with_code(0).says(&["nothing is left to drain"]);
+}
+
+#[test]
+fn every_tree_that_the_library_left_unflushed_is_drained() {
+    is_drained("a-xor4/killed-before-flush", 3);
+    is_drained("a-xor4/killed-mid-checkpoint", 1);
+    is_drained("a-xor4/crc-on-copy", 1);
+    is_drained("a2-checkpoint-marked-invalid/after-kill", 1);
+    is_drained("b-xor4-2groups/killed-before-flush", 3);
+    is_drained("b4-xor-uneven-ppn/killed-before-flush", 1);
+    is_drained("d-local/killed-before-flush", 2);
+    is_drained("d2-single-node-forced-local/killed-before-flush", 1);
+}
+
+#[test]
+fn trees_of_many_nodes_are_drained() {
+    is_drained("b2-xor4-8nodes/killed-before-flush", 1);
+    is_drained("b3-xor-remainder-group/killed-before-flush", 1);
+}
+
+#[test]
+fn trees_with_the_same_path_on_every_node_and_moved_ranks_are_drained() {
+    is_drained("a3-same-path-and-restart/1-killed", 3);
+    is_drained("a3-same-path-and-restart/2-restarted-on-node0-1-3-4", 3);
+}
+
+#[test]
+fn trees_with_partner_copies_are_drained_once_each() {
+    is_drained("c-partner/killed-before-flush", 2);
+    is_drained("c-partner/hop2-killed-before-flush", 1);
+}
+
+#[test]
+fn trees_with_several_descriptors_in_several_caches_are_drained() {
+    is_drained("e-multi-descriptor/killed-before-flush", 5);
+    is_drained("e-multi-descriptor/killed-after-flush", 7);
+}
+
+#[test]
+fn of_several_descriptors_the_newest_that_survives_a_lost_node_is_taken() {
+    let world = World::new();
+    // Checkpoint 5 is LOCAL, 4 is XOR, 2 is PARTNER.
+    let nodes = Nodes::lay_out(&world, "e-multi-descriptor/killed-before-flush", &[0, 1, 3]);
+    nodes.drain(&[]).with_code(0).says(&["checkpoint 5 passed over"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn what_the_library_has_flushed_is_not_drained_again_and_what_it_has_not_is() {
+    is_drained("a-xor4/killed-after-flush", 3);
+    for source in ["a-xor4/finalized", "c-partner/killed-after-flush"] {
+        let world = World::new();
+        let nodes = Nodes::all(&world, source);
+        let ran = nodes.drain(&[]).with_code(0);
+        let newest_is_flushed = ran.out.contains("nothing is left to drain");
+        assert_eq!(newest_is_flushed, pfs::current_id(&world.prefix()).is_none(), "{source}");
+        if source == "a-xor4/finalized" {
+            assert!(newest_is_flushed, "{}", ran.out);
+        }
+        world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn the_end_to_end_run_of_the_original_scripts_comes_out_the_same() {
+    let source = "s-srun-end-to-end/drain-one-node-down";
+    let world = World::new();
+    // Node 2 was down, node 4 a spare without files.
+    let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
+    nodes.drain(&[]).with_code(0);
+    pfs::assert_current(&world.prefix(), 3);
+    let (id, theirs) = drained_by_the_original(source);
+    assert_eq!(id, 3);
+    same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &theirs);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_node_that_the_original_could_not_reach_in_round_1_comes_out_the_same() {
+    let source = "s-srun-end-to-end/drain-pdsh-failure";
+    let (id, theirs) = drained_by_the_original(source);
+    let world = World::new();
+    // The tree is that after the drain, so its flush file says that nothing is left: ask for it.
+    let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
+    nodes.drain(&["--checkpoint", &id.to_string()]).with_code(0);
+    pfs::assert_current(&world.prefix(), id);
+    same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &theirs);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_run_of_an_application_with_the_library_s_own_files_is_polled_and_drained() {
+    // The application is a script that leaves what the library would leave, in the job's own directories.
+    let world = World::new();
+    let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
+    let script = format!(
+        "set -e; d=$TMPDIR/holdfast-*/nodes/$HOLDFAST_NODE/tmp/u; mkdir -p $d; \
+         cp -r {}/$HOLDFAST_NODE/user1/scr.{JOB} $d/copied; exit 9",
+        source.display()
+    );
+    let spec = format!(
+        "prefix: {:?}\nallocation: {{manager: local, nodes: 4}}\nrun: {{nodes: 4, command: [sh, -c, {script:?}]}}\n\
+         checkpoint: {{source: scr-files}}\nrelaunch: {{attempts: 0}}\n",
+        world.prefix()
+    );
+    let spec = world.write("scr.yaml", &spec);
+    let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    // Those files name another job's directories: nothing of this job is there to be drained.
+    ran.with_code(90).says(&["exit code 9"]);
+    world.assert_nothing_is_left();
+}

@@ -1,0 +1,60 @@
+//! Ctrl-C and SIGTERM: halt, drain, report, and nothing is left.
+
+use rustix::process::Signal;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::{World, signal};
+
+#[test]
+fn ctrl_c_halts_drains_and_leaves_nothing_behind() {
+    ends_on(Signal::INT, "SIGINT");
+}
+
+#[test]
+fn sigterm_halts_drains_and_leaves_nothing_behind() {
+    ends_on(Signal::TERM, "SIGTERM");
+}
+
+fn ends_on(sent: Signal, name: &str) {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    assert!(!world.processes().is_empty());
+    running.signal(sent);
+    running.ends_with(75).says(&[name, "halting, then draining", "checkpoint 4 is complete"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+    job.go_on();
+    job.run(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_second_signal_ends_everything_at_once() {
+    let world = World::new();
+    // A node that does not answer and is not given up: the drain waits for it.
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "10min";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    running.signal(Signal::TERM);
+    running.sees("the first signal", |event| event["event"] == "signal" && event["at_once"] == false);
+    running.signal(Signal::TERM);
+    running.ends_with(75).says(&["again: ending at once"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_signal_before_anything_is_running_ends_the_job_too() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    running.sees_event("job_started");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+}

@@ -1,0 +1,70 @@
+//! More nodes are lost than there are spares: the job stops and saves what can be saved, so that another allocation can go on.
+
+use serde_json::json;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+#[test]
+fn with_one_member_missing_it_is_rebuilt_at_the_drain_and_another_allocation_goes_on() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let ran = job.clone().chaos("{node: 1, after_checkpoint: 4}").run(75);
+    ran.says(&["too few healthy nodes: 3 left, 4 needed", "rank 1 of checkpoint 4 rebuilt"]);
+    assert_eq!(world.the("rebuilt_in_prefix")["rank"], 1);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+    job.go_on();
+    job.run(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn with_two_members_missing_it_is_recorded_as_incomplete_and_the_older_one_stays_current() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(5).flush("{every: 3}");
+    let both = ["{node: 1, after_checkpoint: 5}", "{node: 2, after_checkpoint: 5}"];
+    let ran = both.into_iter().fold(job.clone(), Job::chaos).run(65);
+    ran.says(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
+    assert_eq!(pfs::indexed(&world.prefix())[&5], Some(false));
+    pfs::assert_current(&world.prefix(), 3);
+    world.assert_nothing_is_left();
+    job.go_on();
+    job.run(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(3), &json!("fetched")));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn the_two_members_may_be_of_different_sets() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).redundancy("[{scheme: xor, set_size: 2}]").holding_after(4);
+    for failure in ["{node: 1, after_checkpoint: 4}", "{node: 2, after_checkpoint: 4}"] {
+        job = job.chaos(failure);
+    }
+    job.run(75);
+    let mut rebuilt: Vec<_> = world.all("rebuilt_in_prefix").iter().map(|event| event["rank"].as_u64()).collect();
+    rebuilt.sort_unstable();
+    assert_eq!(rebuilt, [Some(1), Some(2)]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn no_node_at_all_is_left_and_that_is_said() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
+    for node in 0..4 {
+        job = job.chaos(&format!("{{node: {node}, after_checkpoint: 4}}"));
+    }
+    job.run(75).says(&["too few healthy nodes: 0 left"]);
+    pfs::assert_current(&world.prefix(), 3);
+    world.assert_nothing_is_left();
+}

@@ -1,0 +1,330 @@
+//! A directory of its own for every test: programs run in it with a clean environment and a temporary directory of its
+//! own, so that whatever a job leaves behind, files or processes, is found; and whatever happens, everything is ended.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Whatever takes longer than this hangs. A job of these tests takes a second or two on an idle machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Between two looks at something that has no way to tell.
+const LOOK: Duration = Duration::from_millis(5);
+/// The user of all jobs here.
+pub const USER: &str = "u";
+
+/// A test's own directory.
+pub struct World {
+    home: TempDir,
+    /// Programs that were started, in order, for the story of a failed test.
+    started: RefCell<Vec<String>>,
+}
+
+/// A program that runs.
+pub struct Running<'a> {
+    world: &'a World,
+    child: Child,
+    number: usize,
+}
+
+/// A program that ended.
+pub struct Ran {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+impl World {
+    /// Short, because sockets lie below it.
+    pub fn new() -> Self {
+        let home = tempfile::Builder::new().prefix("hf").tempdir().unwrap();
+        fs::create_dir(home.path().join("tmp")).unwrap();
+        World { home, started: RefCell::default() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Where jobs make their temporary files.
+    pub fn temporary(&self) -> PathBuf {
+        self.path("tmp")
+    }
+
+    /// The prefix directory of this test's job.
+    pub fn prefix(&self) -> PathBuf {
+        self.path("pfs")
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A program in this world.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("USER", USER)
+            .env("HOME", self.home.path())
+            .env("TMPDIR", self.temporary())
+            .env("TZ", "UTC")
+            .current_dir(self.home.path());
+        command
+    }
+
+    /// Holdfast with these arguments, in this world.
+    pub fn holdfast<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_holdfast"));
+        command.args(arguments);
+        command
+    }
+
+    /// Starts a program.
+    pub fn start(&self, mut command: Command) -> Running<'_> {
+        let mut started = self.started.borrow_mut();
+        let number = started.len();
+        started.push(format!("{command:?}"));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(File::create(self.path(&format!("out.{number}"))).unwrap())
+            .stderr(File::create(self.path(&format!("err.{number}"))).unwrap())
+            .spawn()
+            .unwrap();
+        Running { world: self, child, number }
+    }
+
+    /// Runs a program to its end.
+    pub fn run(&self, command: Command) -> Ran {
+        self.start(command).end()
+    }
+
+    /// The event log so far. A last line that is still being written is not there yet.
+    pub fn events(&self) -> Vec<Value> {
+        self.events_of(&self.prefix())
+    }
+
+    /// The event log of another prefix directory.
+    pub fn events_of(&self, prefix: &Path) -> Vec<Value> {
+        let text = fs::read_to_string(prefix.join(".holdfast/events.jsonl")).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        whole.lines().map(parse).collect()
+    }
+
+    /// Events of a kind.
+    pub fn all(&self, name: &str) -> Vec<Value> {
+        self.events().into_iter().filter(|event| event["event"] == name).collect()
+    }
+
+    /// The only event of a kind.
+    #[track_caller]
+    pub fn the(&self, name: &str) -> Value {
+        let mut all = self.all(name);
+        assert_eq!(all.len(), 1, "expected one event {name}, found {all:#?}");
+        all.remove(0)
+    }
+
+    /// Waits until something holds.
+    #[track_caller]
+    pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(begun.elapsed() < DEADLINE, "waited in vain for {what}");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Processes that belong to this world, with their command lines: agents, steps, ranks, whatever they started.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let own = self.home.path().to_string_lossy().into_owned();
+        let belongs = |directory: &Path| {
+            ["environ", "cmdline"].into_iter().any(|file| {
+                let text = fs::read(directory.join(file)).unwrap_or_default();
+                String::from_utf8_lossy(&text).contains(&own)
+            })
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if belongs(&entry.path()) {
+                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
+            }
+        }
+        found
+    }
+
+    /// Nothing runs any more, and no temporary file is left.
+    #[track_caller]
+    pub fn assert_nothing_is_left(&self) {
+        assert_eq!(self.processes(), [], "processes are left");
+        let left: Vec<_> = fs::read_dir(self.temporary()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.is_empty(), "temporary files are left: {left:?}");
+    }
+
+    /// Kills processes of this world that `chosen` picks by their command lines.
+    pub fn kill(&self, chosen: impl Fn(&str) -> bool) -> usize {
+        let chosen: Vec<_> = self.processes().into_iter().filter(|(_, line)| chosen(line)).collect();
+        chosen.iter().for_each(|(pid, _)| signal(*pid, Signal::KILL));
+        chosen.len()
+    }
+
+    /// What `.holdfast/job.json` says.
+    pub fn state(&self) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.prefix().join(".holdfast/job.json")).unwrap()).unwrap()
+    }
+
+    /// The process of a node's agent.
+    pub fn agent_pid(&self, node: &str) -> u32 {
+        self.state()["running"][node]["pid"].as_u64().unwrap_or_else(|| panic!("no agent of {node}")) as u32
+    }
+
+    /// The directory that stands for a virtual node's root.
+    pub fn node_root(&self, node: &str) -> PathBuf {
+        Path::new(self.state()["allocation"]["roots"].as_str().unwrap()).join(node)
+    }
+
+    fn story(&self) -> String {
+        let mut story = String::new();
+        let mut tell = |title: String, path: &Path| {
+            if let Ok(text) = fs::read_to_string(path)
+                && !text.is_empty()
+            {
+                story.push_str(&format!("---- {title}\n{text}"));
+            }
+        };
+        for (number, command) in self.started.borrow().iter().enumerate() {
+            tell(format!("{command}: output"), &self.path(&format!("out.{number}")));
+            tell(format!("{command}: errors"), &self.path(&format!("err.{number}")));
+        }
+        let own = self.prefix().join(".holdfast");
+        tell("events".to_owned(), &own.join("events.jsonl"));
+        for file in fs::read_dir(own.join("agents")).into_iter().flatten().flatten() {
+            tell(format!("agent {}", file.file_name().display()), &file.path());
+        }
+        for generation in fs::read_dir(own.join("generations")).into_iter().flatten().flatten() {
+            for file in fs::read_dir(generation.path()).into_iter().flatten().flatten() {
+                let name = file.file_name().to_string_lossy().into_owned();
+                if [".out", ".err", ".log"].iter().any(|end| name.ends_with(end)) {
+                    tell(format!("generation {}: {name}", generation.file_name().display()), &file.path());
+                }
+            }
+        }
+        for (pid, line) in self.processes() {
+            story.push_str(&format!("---- still runs: {pid} {line}\n"));
+        }
+        story
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.story());
+        }
+        // Again, because a process may have started another in the meantime.
+        let begun = Instant::now();
+        while self.kill(|_| true) > 0 && begun.elapsed() < DEADLINE {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Running<'_> {
+    /// Waits for an event.
+    #[track_caller]
+    pub fn sees(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            // In this order, so that the last event before the end is not missed.
+            let ended = self.child.try_wait().unwrap();
+            if let Some(found) = self.world.events().into_iter().find(|event| wanted(event)) {
+                return found;
+            }
+            assert!(ended.is_none(), "ended ({}) before {what}", ended.unwrap());
+            assert!(begun.elapsed() < DEADLINE, "waited in vain for {what}");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits for the first event of this name.
+    #[track_caller]
+    pub fn sees_event(&mut self, name: &str) -> Value {
+        self.sees(name, |event| event["event"] == name)
+    }
+
+    /// Waits until a checkpoint is complete.
+    #[track_caller]
+    pub fn sees_checkpoint(&mut self, id: u64) {
+        let complete = |event: &Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == id;
+        self.sees(&format!("checkpoint {id}"), complete);
+    }
+
+    pub fn signal(&self, signal_: Signal) {
+        signal(self.child.id(), signal_);
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end(mut self) -> Ran {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < DEADLINE, "it does not end");
+            std::thread::sleep(LOOK);
+        };
+        let read = |kind: &str| fs::read_to_string(self.world.path(&format!("{kind}.{}", self.number))).unwrap();
+        Ran { status, out: read("out"), err: read("err") }
+    }
+
+    /// Waits for its end with this exit code.
+    #[track_caller]
+    pub fn ends_with(self, code: u8) -> Ran {
+        self.end().with_code(code)
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    pub fn with_code(self, code: u8) -> Self {
+        assert_eq!(self.status.code(), Some(code.into()), "{} {}", self.out, self.err);
+        self
+    }
+
+    /// The one document on standard output.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in:\n{}", self.out))
+    }
+
+    /// Both outputs together hold all of these.
+    #[track_caller]
+    pub fn says(&self, parts: &[&str]) {
+        let both = format!("{}{}", self.out, self.err);
+        for part in parts {
+            assert!(both.contains(part), "{part:?} is not in:\n{both}");
+        }
+    }
+}
+
+/// Sends a signal to a process, if it is still there.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}

@@ -1,0 +1,130 @@
+//! C programs.
+
+use crate::world::{Link, World, said, sum};
+
+#[test]
+fn a_program_for_scr_1_goes_on_from_its_rebuilt_files_after_a_node_is_lost() {
+    let world = World::new();
+    let program = world.compile("cc", "old_style.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "10", &world.results()];
+    // Lost in the middle of checkpoint 3, which is step 6: checkpoint 2 is the last.
+    world.finishes(&command, "", "{node: 1, during: encode, checkpoint: 3}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)));
+    }
+}
+
+#[test]
+fn a_program_that_was_linked_statically_runs_as_well() {
+    let world = World::new();
+    let program = world.compile("cc", "old_style.c", Link::Static);
+    world.finishes(&[program.to_str().unwrap(), "4", &world.results()], "", "");
+    assert_eq!(world.result(5), format!("{} 0", sum(5, 4)));
+}
+
+#[test]
+fn a_named_checkpoint_in_cache_is_found_under_its_name_after_a_node_is_lost() {
+    let world = World::new();
+    let program = world.compile("cc", "named.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "own", "6", &world.results()];
+    world.finishes(&command, "", "{node: 0, during: encode, checkpoint: 4}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 3 step.3", sum(rank, 6)));
+    }
+    // The end of the job brought the newest to the prefix, and its name with it.
+    assert_eq!(world.current(), "step.6");
+}
+
+#[test]
+fn ranks_of_several_nodes_share_a_file_and_go_on_from_it_after_a_node_is_lost() {
+    let world = World::new();
+    let program = world.compile("cc", "named.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "shared", "5", &world.results()];
+    world.finishes(&command, "", "{node: 2, during: write, checkpoint: 4}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 3 step.3", sum(rank, 5)));
+    }
+    assert_eq!(world.current(), "step.5");
+    // The next allocation goes on from the shared file where it is.
+    let command = [program.to_str().unwrap(), "shared", "7", &world.results()];
+    world.finishes(&command, "", "");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 5 step.5", sum(rank, 7)));
+    }
+}
+
+#[test]
+fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
+    let world = World::new();
+    let program = world.compile("cc", "named.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "own", "6", &world.results()];
+    // Two nodes are lost where only one is spare: the job ends unfinished, and what is in cache is drained.
+    let ran =
+        world.run(&command, "", "{node: 0, during: encode, checkpoint: 2}, {node: 1, during: encode, checkpoint: 4}");
+    assert_eq!(ran.status.code(), Some(75), "{}", said(&ran));
+    assert_eq!(world.current(), "step.3");
+    world.finishes(&command, "", "");
+    assert_eq!(world.result(2), format!("{} 3 step.3", sum(2, 6)));
+}
+
+#[test]
+fn datasets_are_dropped_deleted_and_made_current_by_their_names() {
+    let world = World::new();
+    let program = world.compile("cc", "manage.c", Link::Shared);
+    let program = program.to_str().unwrap();
+    world.finishes(&[program, "write"], ", flush: {every: 0}", "");
+    let names: Vec<String> = world.named_on_prefix().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["four", "one", "picture", "three"], "two is deleted, one is only dropped");
+    assert_eq!(world.index().lines().count(), 1 + 3, "{}", world.index());
+    assert_eq!(world.current(), "four");
+    world.finishes(&[program, "current", "three"], "", "");
+    assert_eq!(world.current(), "three");
+}
+
+#[test]
+fn a_program_for_scr_1_is_ended_by_a_halt_and_one_that_asks_ends_itself() {
+    let halt = "halt: {checkpoints_left: 2}";
+    let old = World::new();
+    let program = old.compile("cc", "old_style.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "10", &old.results()];
+    let ran = old.run_with(&command, "", "", halt);
+    assert_eq!(ran.status.code(), Some(75), "{}", said(&ran));
+    assert!(!old.result_path(0).exists(), "it ended in SCR_Complete_checkpoint");
+    old.finishes(&command, "", "");
+    assert_eq!(old.result(3), format!("{} 4", sum(3, 10)));
+
+    let asking = World::new();
+    let program = asking.compile("cc", "named.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "own", "10", &asking.results()];
+    asking.run_with(&command, "", "", halt);
+    assert_eq!(asking.result(3), format!("{} 0 -", sum(3, 2)), "it came to its own end after two steps");
+    assert_eq!(asking.current(), "step.2");
+}
+
+#[test]
+fn output_reaches_the_prefix_while_the_program_goes_on_and_a_lost_node_takes_none_of_it_along() {
+    let world = World::new();
+    let program = world.compile("cc", "manage.c", Link::Shared);
+    let program = program.to_str().unwrap();
+    // The picture, dataset 3, is lost in the middle of its protection: it is written again.
+    world.finishes(
+        &[program, "pictures"],
+        ", flush: {every: 0, mode: async}",
+        "{node: 2, during: encode, checkpoint: 3}",
+    );
+    let named = world.named_on_prefix();
+    let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["picture.1", "picture.2", "picture.3", "state.3"],
+        "of the checkpoints only the last is drained"
+    );
+    assert_eq!(world.current(), "state.3");
+    for (name, directory) in &named {
+        for rank in 0..6 {
+            let text = std::fs::read_to_string(directory.join(format!("r{rank}.txt"))).unwrap();
+            assert_eq!(text, format!("{name} of {rank}"));
+        }
+    }
+    assert_eq!(world.index().lines().filter(|line| line.starts_with('c')).count(), 4, "{}", world.index());
+}

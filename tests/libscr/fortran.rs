@@ -1,0 +1,19 @@
+//! Fortran programs.
+
+use crate::world::{Link, World, is_here, sum};
+
+#[test]
+fn a_fortran_program_goes_on_from_its_named_checkpoint_after_a_node_is_lost() {
+    if !is_here("gfortran") {
+        return;
+    }
+    let world = World::new();
+    let program = world.compile("gfortran", "fortran.f90", Link::Shared);
+    let command = [program.to_str().unwrap(), &world.results()];
+    world.finishes(&command, "", "{node: 1, during: encode, checkpoint: 3}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 2 step 2", sum(rank, 5)));
+    }
+    let names: Vec<String> = world.named_on_prefix().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["step 1", "step 2", "step 3", "step 4", "step 5"], "all of them are output too");
+}

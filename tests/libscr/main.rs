@@ -1,0 +1,15 @@
+//! Programs in C, Fortran and Python, written for SCR, under the real binary: nodes are lost, and the results are those
+//! of a run in which none was.
+//!
+//! This package depends on `holdfast-libscr`, so that cargo has built libscr before a test runs; it lies beside the test's
+//! own executable ([`world::library_directory`]). A compiler or interpreter that is not installed is said on standard
+//! error and skips its test, but for the C compiler, which Rust itself needs.
+
+// Tests report by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod alone;
+mod c;
+mod fortran;
+mod python;
+mod world;

@@ -1,0 +1,175 @@
+//! A directory with a job in it: what is compiled, the spec, the results.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// One job's directory.
+pub struct World {
+    directory: TempDir,
+}
+
+/// Where cargo put libscr.so and libscr.a: a library that is built for a test lies where the test's executable does.
+pub fn library_directory() -> PathBuf {
+    let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    for library in ["libscr.so", "libscr.a"] {
+        assert!(directory.join(library).exists(), "{library} is not in {}", directory.display());
+    }
+    directory
+}
+
+/// A path in the repository.
+pub fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
+}
+
+/// How a program is linked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    Shared,
+    Static,
+}
+
+impl World {
+    pub fn new() -> World {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("results")).unwrap();
+        World { directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Compiles a program of `programs/`, as a user would: the header's directory, `-lscr`.
+    pub fn compile(&self, compiler: &str, source: &str, link: Link) -> PathBuf {
+        let program = self.path().join(source.split('.').next().unwrap());
+        let libraries = library_directory();
+        let mut command = Command::new(compiler);
+        command.arg(in_repository("tests/libscr/programs").join(source)).arg("-o").arg(&program);
+        command.arg("-Wall").arg("-I").arg(in_repository("agents/client/libscr/include"));
+        match link {
+            Link::Shared => {
+                command.arg("-L").arg(&libraries).arg("-lscr");
+                command.arg(format!("-Wl,-rpath,{}", libraries.display()));
+            }
+            Link::Static => {
+                command.arg(libraries.join("libscr.a")).args(["-lpthread", "-ldl", "-lm"]);
+            }
+        }
+        let compiled = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success() && !said.contains("warning:"), "{compiler} {source}:\n{said}");
+        program
+    }
+
+    /// Runs a command as a job: three nodes with two ranks each, one spare, XOR over the three, and these failures.
+    pub fn run(&self, command: &[&str], checkpoint: &str, chaos: &str) -> Output {
+        self.run_with(command, checkpoint, chaos, "")
+    }
+
+    /// As [`World::run`], with these lines more in the spec.
+    pub fn run_with(&self, command: &[&str], checkpoint: &str, chaos: &str, more: &str) -> Output {
+        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        let spec = format!(
+            "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: 4, chaos: [{chaos}]}}\n\
+             run: {{nodes: 3, ranks_per_node: 2, command: [{}]}}\n\
+             checkpoint: {{redundancy: [{{scheme: xor, set_size: 3}}]{checkpoint}}}\n{more}\n",
+            words.join(", ")
+        );
+        fs::write(self.path().join("job.yaml"), spec).unwrap();
+        let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        holdfast.args(["run", "job.yaml"]).current_dir(self.path());
+        quiet(&mut holdfast).output().unwrap()
+    }
+
+    /// As [`World::run`], for a job that is to be finished.
+    pub fn finishes(&self, command: &[&str], checkpoint: &str, chaos: &str) {
+        let ran = self.run(command, checkpoint, chaos);
+        assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+    }
+
+    /// What a rank wrote at its end.
+    pub fn result(&self, rank: u32) -> String {
+        let path = self.result_path(rank);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
+    }
+
+    /// Where a rank writes at its end.
+    pub fn result_path(&self, rank: u32) -> PathBuf {
+        self.path().join(format!("results/result.{rank}"))
+    }
+
+    pub fn results(&self) -> String {
+        self.path().join("results").to_str().unwrap().to_owned()
+    }
+
+    /// The directories below the prefix, by the name that the application gave to the dataset; sorted.
+    pub fn named_on_prefix(&self) -> Vec<(String, PathBuf)> {
+        let mut named = Vec::new();
+        for entry in fs::read_dir(self.path().join("prefix")).unwrap() {
+            let path = entry.unwrap().path();
+            let record = path.join("dataset.holdfast");
+            if !path.is_symlink() && record.exists() {
+                let inspected = holdfast(&["inspect", "--json", record.to_str().unwrap()], self.path());
+                let document: serde_json::Value = serde_json::from_slice(&inspected.stdout).unwrap();
+                let text = document.to_string();
+                let name = text.split("\"NAME\":{\"").nth(1).and_then(|rest| rest.split('"').next());
+                named.push((name.unwrap_or_else(|| panic!("no name in {text}")).to_owned(), path));
+            }
+        }
+        named.sort();
+        named
+    }
+
+    /// `holdfast index` of the prefix.
+    pub fn index(&self) -> String {
+        String::from_utf8(holdfast(&["index", "list", "--prefix", "prefix"], self.path()).stdout).unwrap()
+    }
+
+    /// The name of the dataset that the link leads to.
+    pub fn current(&self) -> String {
+        let link = fs::canonicalize(self.path().join("prefix/scr.current")).unwrap();
+        let named = self.named_on_prefix();
+        let found = named.into_iter().find(|(_, path)| fs::canonicalize(path).unwrap() == link);
+        found.unwrap_or_else(|| panic!("{} has no name", link.display())).0
+    }
+}
+
+/// The program, in a directory.
+pub fn holdfast(arguments: &[&str], directory: &Path) -> Output {
+    quiet(Command::new(env!("CARGO_BIN_EXE_holdfast")).args(arguments).current_dir(directory)).output().unwrap()
+}
+
+/// Without parameters and launchers of whoever runs the tests.
+pub fn quiet(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["SCR_", "SLURM", "HOLDFAST_", "PMI", "OMPI_"].iter().any(|start| text.starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+    // Cargo's own, which may lead to a libscr of an earlier build.
+    command.env_remove("LD_LIBRARY_PATH")
+}
+
+/// Everything that a program said.
+pub fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The sum that a rank has after so many steps.
+pub fn sum(rank: u32, steps: u32) -> u32 {
+    (rank + 1) * steps * (steps + 1) / 2
+}
+
+/// Whether a compiler or interpreter is here; says so if not.
+pub fn is_here(program: &str) -> bool {
+    let here = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !here {
+        eprintln!("SKIPPED: {program} is not installed, so that what it would run is not tested");
+    }
+    here
+}
