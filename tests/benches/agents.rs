@@ -241,7 +241,7 @@ impl Cluster {
     /// Polls all agents, each again when it has answered, for so long.
     pub fn poll_all_for(&self, long: Duration, wait: Duration) -> Result<()> {
         let until = Instant::now() + long;
-        let request = PollRequest { after: u64::MAX, wait_ms: u64::try_from(wait.as_millis())? };
+        let request = PollRequest { after: u64::MAX, wait_ms: u64::try_from(wait.as_millis())?, allocation_end: None };
         self.runtime.block_on(async {
             let mut pollers = tokio::task::JoinSet::new();
             for agent in self.agents.values() {

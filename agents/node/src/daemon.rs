@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_wire::agent::StopRequest;
-use holdfast_wire::run::{AgentReady, AgentStart};
+use holdfast_wire::run::{AgentReady, AgentStart, Identity};
 use holdfast_wire::{Generation, VERSION};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::agent::Agent;
@@ -37,6 +37,8 @@ const WORKERS: usize = 2;
 const BLOCKING: usize = 256;
 /// Stack of each thread. Deep recursion is refused everywhere.
 const STACK_BYTES: usize = 2 << 20;
+/// An orchestrator that was not heard of for so long does not live.
+const ORCHESTRATOR_GONE: Duration = Duration::from_secs(5);
 /// At most so often is looked whether anybody still needs us.
 const WATCH: Duration = Duration::from_secs(1);
 
@@ -170,7 +172,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
             Ok(Ok(())) => return Err(socket_failed(io::Error::other("it was closed"))),
             Err(error) => return Err(DaemonError::Runtime(error.into())),
         },
-        _ = terminate.recv() => tracing::info!("terminated"),
+        () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
         () = told_to_stop(&agent) => {}
     }
@@ -225,6 +227,17 @@ fn announce(
     let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;
     line.push(b'\n');
     ready.write_all(&line).and_then(|()| ready.flush()).map_err(failed)
+}
+
+/// SIGTERM. Slurm sends it to every process of a job that is cancelled or at its time limit, and some time later SIGKILL:
+/// an agent that ended at once would leave its orchestrator, which was told too, nothing to drain with.
+async fn terminated(agent: &Agent, terminate: &mut Signal) {
+    while terminate.recv().await.is_some() {
+        if agent.start.identity == Identity::Given || agent.contact.silence() > ORCHESTRATOR_GONE {
+            return;
+        }
+        tracing::info!("told to terminate: ends when the orchestrator says so");
+    }
 }
 
 async fn told_to_stop(agent: &Agent) {

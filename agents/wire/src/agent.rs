@@ -67,6 +67,9 @@ pub struct PollRequest {
     pub after: u64,
     /// How long to wait for news before answering without, milliseconds.
     pub wait_ms: u64,
+    /// When the allocation ends, seconds since the epoch: it may have changed since the run began. Absent: nothing new.
+    #[serde(default)]
+    pub allocation_end: Option<i64>,
 }
 
 /// Health and news.
@@ -311,6 +314,9 @@ pub struct PeersUpdate {
     pub generation: Generation,
     /// New addresses by node.
     pub addresses: BTreeMap<NodeName, SocketAddr>,
+    /// Nodes without ranks that are down: nobody is to wait for them.
+    #[serde(default)]
+    pub down: Vec<NodeName>,
 }
 
 /// What a node holds, from its control directory (own state, or what LLNL's library left there).

@@ -317,7 +317,7 @@ impl Crew {
         let answers = fan_out(known, move |(node, record)| {
             let client = client.clone();
             async move {
-                let question = PollRequest { after: 0, wait_ms: 0 };
+                let question = PollRequest { after: 0, wait_ms: 0, allocation_end: None };
                 let reply = client.poll(record.address, &question, ADOPT_WITHIN).await.ok()?;
                 (reply.health.node == node).then_some((node, record))
             }
@@ -483,6 +483,7 @@ impl Keeper {
                 interval: POLL_EVERY,
                 patience: PATIENCE,
                 seen: None,
+                end: tokio::sync::watch::channel(None).1,
             };
             let _poller = Poller::spawn(self.client.clone(), target, self.clock, polls);
             while let Some(PollNews::Answered { reply, .. }) = ear.recv().await {

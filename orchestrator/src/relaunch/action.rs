@@ -72,6 +72,8 @@ pub enum Action {
         generation: Generation,
         /// Where they listen now.
         addresses: BTreeMap<NodeName, SocketAddr>,
+        /// Nodes without ranks that are down: the run goes on without them.
+        down: Vec<NodeName>,
         /// The agents to tell.
         to: Vec<NodeName>,
     },

@@ -121,11 +121,13 @@ impl Machine {
         };
         let to = self.names_of(self.healthy_nodes().filter(|other| *other != position));
         if !to.is_empty() {
-            out.push(Action::UpdatePeers { generation, addresses: BTreeMap::from([(name.clone(), address)]), to });
+            let (addresses, down) = (BTreeMap::from([(name.clone(), address)]), Vec::new());
+            out.push(Action::UpdatePeers { generation, addresses, down, to });
         }
         if adopted == Some(generation) {
             let addresses = self.agents().map(|(name, address)| (name.clone(), address)).collect();
-            out.push(Action::UpdatePeers { generation, addresses, to: vec![name] });
+            let down = (0u32..).zip(&self.state.nodes).filter(|(_, node)| node.is_down()).map(|(at, _)| at);
+            out.push(Action::UpdatePeers { generation, addresses, down: self.names_of(down), to: vec![name] });
         }
     }
 
@@ -226,10 +228,8 @@ impl Machine {
         self.set_status(position, Status::Down { verdict: Verdict { reason, at: now }, agent_left });
         let used = self.used[position as usize];
         match &mut self.state.phase {
-            Phase::Preparing { .. } if used => self.state.phase = Phase::Gathering,
-            Phase::Preparing { waiting } => {
-                waiting.remove(&position);
-            }
+            // Agents that have taken the plan on would wait for the node, whether it has ranks or not.
+            Phase::Preparing { .. } => self.state.phase = Phase::Gathering,
             Phase::Ending { unkilled, unheard, .. } => {
                 unkilled.remove(&position);
                 unheard.remove(&position);
@@ -246,6 +246,13 @@ impl Machine {
                     run.down.insert(name);
                 }
                 return self.end_run(now, seen, out);
+            }
+            // A spare: the run goes on, and its leader must not wait for it.
+            Phase::Running => {
+                let (generation, to) = (self.state.generation, self.names_of(self.healthy_nodes()));
+                if !to.is_empty() {
+                    out.push(Action::UpdatePeers { generation, addresses: BTreeMap::new(), down: vec![name], to });
+                }
             }
             _ => {}
         }

@@ -169,6 +169,11 @@ pub enum Event {
         /// How.
         result: DrainResult,
     },
+    /// The allocation ends at another time than was known.
+    AllocationEnd {
+        /// Seconds since the epoch, if it ends.
+        end: Option<i64>,
+    },
     /// SIGTERM, SIGINT or the resource manager's warning. The first means: halt, drain, report. The second: at once.
     Signal {
         /// Its name.

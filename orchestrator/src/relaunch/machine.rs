@@ -117,6 +117,7 @@ impl Machine {
             Event::Finalized { generation } => self.on_run(generation, |run| run.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
+            Event::AllocationEnd { end } => self.config.allocation_end = end,
             Event::Tick => {}
         }
     }

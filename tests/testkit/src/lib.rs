@@ -5,9 +5,14 @@
 //! unpacked anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that
 //! changes files takes a [`scratch_copy`].
 
+//!
+//! [`cluster`] is the Slurm cluster of containers and the jobs on it.
+
 #![forbid(unsafe_code)]
 // Test support reports as tests do: by panicking, with the file it failed on.
 #![allow(clippy::panic)]
+
+pub mod cluster;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};

@@ -92,9 +92,13 @@ impl Collectives {
         reached.unwrap_or(Generation::NONE)
     }
 
-    /// Takes over new addresses of the run's agents.
+    /// Takes over new addresses of the run's agents, and which of them will not come back.
     pub fn update_addresses(&self, update: PeersUpdate) {
         lock(&self.addresses).extend(update.addresses);
+        let run = self.run().filter(|run| run.plan.generation == update.generation);
+        if let Some(leader) = run.and_then(|run| run.leader.clone()) {
+            update.down.iter().for_each(|node| leader.give_up(node));
+        }
     }
 }
 

@@ -122,12 +122,15 @@ fn moment(agent: &Agent) -> Moment {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     match agent.collectives.plan() {
-        Some(plan) => Moment::at(now, &plan.settings),
+        Some(plan) => agent.halt.moment(now, &plan.settings),
         None => Moment { now, ..Moment::default() },
     }
 }
 
 async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollRequest>) -> Answer<PollReply> {
+    if let Some(end) = request.allocation_end {
+        agent.halt.allocation_ends(end);
+    }
     let wait = Duration::from_millis(request.wait_ms).min(LONGEST_POLL);
     if !wait.is_zero() {
         let mut stop = agent.stop.subscribe();

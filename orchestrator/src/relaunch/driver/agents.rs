@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::ids::{Generation, NodeName};
-use holdfast_wire::agent::{Health, PollRequest};
+use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
 
 use super::Driver;
 use super::news::Effect;
 use super::state::AgentRecord;
+use crate::events::{Entry, OwnEvent};
 use crate::fleet::{PollTarget, Poller, fan_out};
 use crate::relaunch::Event;
 
@@ -19,7 +20,13 @@ const ADOPT_WITHIN: Duration = Duration::from_secs(2);
 /// systems hang.
 const ABOUT_ITSELF_WITHIN: Duration = Duration::from_secs(5);
 /// A question about the node's health; the events stay for the poller.
-const ABOUT_ITSELF: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0 };
+const ABOUT_ITSELF: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+/// Clocks may be so far apart; an agent's first line may be that old when it comes.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+/// How often it is tried to reach what may still run on a node that is down.
+const FENCE_EVERY: Duration = Duration::from_secs(2);
+/// How long each attempt may take.
+const FENCE_WITHIN: Duration = Duration::from_secs(3);
 
 /// An agent that is there.
 #[derive(Debug)]
@@ -57,6 +64,20 @@ pub(super) enum Adopted {
     Lost(String),
 }
 
+/// What is wrong with a node's clock, if it is too far from ours. Halt times, the end of the allocation and the names of
+/// checkpoints are by the clock of the node that looks at it.
+fn clock_fault(node: &NodeName, theirs_ms: u64, ours_ms: u64) -> Option<String> {
+    let apart = Duration::from_millis(theirs_ms.abs_diff(ours_ms));
+    let direction = if theirs_ms > ours_ms { "ahead of" } else { "behind" };
+    (apart > CLOCK_TOLERANCE)
+        .then(|| format!("{node}: its clock is {} s {direction} ours; is its time service running?", apart.as_secs()))
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Driver {
     /// Starts an agent, or takes over the one that an earlier orchestrator started.
     pub(super) fn start_agent(&mut self, node: NodeName) {
@@ -68,6 +89,7 @@ impl Driver {
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
         let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
+        let entries = self.entries.clone();
         while self.starting.try_join_next().is_some() {}
         self.starting.spawn(async move {
             // Never closed; without a permit the agent is started all the same.
@@ -75,6 +97,9 @@ impl Driver {
             let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
+                    if let Some(message) = ready.clock_ms.and_then(|theirs| clock_fault(&node, theirs, unix_millis())) {
+                        let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
+                    }
                     // A node that fails its health test must not be given ranks first.
                     let reply = client.poll(ready.address, &ABOUT_ITSELF, ABOUT_ITSELF_WITHIN).await;
                     let health = reply.ok().map(|reply| Box::new(reply.health));
@@ -154,6 +179,7 @@ impl Driver {
             interval: self.parts.spec.health.poll,
             patience: self.parts.spec.health.down_after,
             seen: known.map(|record| record.seen),
+            end: self.end.subscribe(),
         };
         let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
         self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
@@ -191,6 +217,31 @@ impl Driver {
         }
     }
 
+    /// A node that is down may come back (it was frozen, or cut off) with ranks of an old generation and an agent that
+    /// knows nothing: both are ended as soon as they can be reached.
+    pub(super) fn fence(&mut self, node: &NodeName) {
+        let Some(AgentRecord { address, .. }) = self.parts.state.running.get(node).copied() else { return };
+        let (client, node) = (self.parts.client.clone(), node.clone());
+        self.fences.spawn(async move {
+            let request = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
+            let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+            loop {
+                // On a machine of virtual nodes another node's agent may have got the address.
+                if let Ok(reply) = client.poll(address, &question, FENCE_WITHIN).await {
+                    if reply.health.node != node {
+                        return;
+                    }
+                    let stop = StopRequest { remove: false };
+                    if client.kill(address, &request).await.is_ok() && client.stop(address, &stop).await.is_ok() {
+                        tracing::warn!(%node, "a node that is down is there again; its ranks and its agent were ended");
+                        return;
+                    }
+                }
+                tokio::time::sleep(FENCE_EVERY).await;
+            }
+        });
+    }
+
     /// These agents, as far as they are there: name, start, address.
     pub(super) fn reachable<'a>(
         &'a self,
@@ -198,5 +249,19 @@ impl Driver {
     ) -> Vec<(NodeName, u64, SocketAddr)> {
         let reach = |node: &NodeName| self.agents.get(node).map(|agent| (node.clone(), agent.start, agent.address));
         nodes.into_iter().filter_map(reach).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_wrong_is_told_with_its_direction_and_latency_is_none() {
+        let node = NodeName::from("n3");
+        assert_eq!(clock_fault(&node, 100_000, 100_900), None);
+        let behind = clock_fault(&node, 100_000, 137_000).unwrap();
+        assert!(behind.contains("n3") && behind.contains("37 s behind"), "{behind}");
+        assert!(clock_fault(&node, 137_000, 100_000).unwrap().contains("ahead of"));
     }
 }

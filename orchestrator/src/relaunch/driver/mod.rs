@@ -31,10 +31,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::DateTime;
 use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
@@ -98,6 +99,10 @@ struct Driver {
     ending: Option<Generation>,
     outcome: Option<Outcome>,
     written_revision: Option<u64>,
+    /// When the allocation ends, for those who talk to the agents.
+    end: watch::Sender<Option<i64>>,
+    /// Tasks that end what may still run on nodes that are down; they end with the driver.
+    fences: JoinSet<()>,
     effects: Sender<Effect>,
     polls: Sender<PollNews>,
     entries: Sender<Entry>,
@@ -148,6 +153,8 @@ impl Driver {
             ending: None,
             outcome: None,
             written_revision: None,
+            end: watch::Sender::new(parts.settings.allocation_end),
+            fences: JoinSet::new(),
             effects,
             polls,
             entries,
@@ -233,6 +240,16 @@ impl Driver {
             if self.told_down.insert(node.clone()) {
                 self.feed(Event::NodeDown { node, reason: DownReason::ResourceManager { state } }).await;
             }
+        }
+        let end = self.parts.allocation.end().map(settings::epoch);
+        if self.end.send_if_modified(|known| std::mem::replace(known, end) != end) {
+            self.parts.settings.allocation_end = end;
+            let local = |end: i64| DateTime::from_timestamp(end, 0).map(|at| at.with_timezone(&chrono::Local));
+            self.remark(match end.and_then(local) {
+                Some(at) => format!("the allocation now ends at {}", at.format("%Y-%m-%d %H:%M:%S")),
+                None => "the allocation has no end now".to_owned(),
+            });
+            self.feed(Event::AllocationEnd { end }).await;
         }
         if let Some(first) = self.first_launch {
             let since = self.parts.clock.now().saturating_sub(first);
