@@ -26,6 +26,8 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.no_progress_limit = spec.relaunch.no_progress_limit;
     config.settle = spec.relaunch.settle;
     config.down_after = spec.health.down_after;
+    config.hang_after = spec.health.hang_after;
+    config.busy_hang_after = spec.health.busy_hang_after;
     // A process that has to be started may take longer than an answer; a dead node refuses at once.
     config.restart_within = spec.health.down_after.max(std::time::Duration::from_secs(10));
     for rule in &spec.relaunch.on_exit_code {
@@ -84,6 +86,10 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         allocation_end: end,
         piece_bytes: PIECE_BYTES,
         copy_bytes: COPY_BYTES,
+        watchdog: spec.health.hang_after.map(|hang_after| run::Watchdog {
+            hang_after,
+            busy_hang_after: spec.health.busy_hang_after,
+        }),
     }
 }
 
