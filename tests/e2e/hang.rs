@@ -18,7 +18,8 @@ fn a_rank_that_never_comes_to_the_collective_in_which_all_others_wait_is_named_l
     let world = World::new();
     // After the last step, before all ranks add up the checksum together.
     let once = world.path("hung");
-    let job = Job::new(&world, 0).top(WATCHED).heat(&format!("--hang-at 40 --hang-rank 2 --hang-once {}", once.display()));
+    let job =
+        Job::new(&world, 0).top(WATCHED).heat(&format!("--hang-at 40 --hang-rank 2 --hang-once {}", once.display()));
     let ran = job.run(0);
     ran.says(&["generation 1 hangs in rank 2", "the application hangs: rank 2 made no call"]);
     job.assert_result();
@@ -43,7 +44,8 @@ fn a_rank_that_never_comes_to_the_collective_in_which_all_others_wait_is_named_l
 fn ranks_that_wait_for_each_other_outside_of_our_calls_hang_together() {
     let world = World::new();
     let once = world.path("hung");
-    let job = Job::new(&world, 0).top(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
+    let job =
+        Job::new(&world, 0).top(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
     job.run(0);
     job.assert_result();
     // Nobody can know from outside which of them the others wait for: the stacks of all tell.

@@ -113,7 +113,8 @@ impl Health {
         let (hang_key, busy_key) = (section.path_of("hang_after"), section.path_of("busy_hang_after"));
         let reader = section.reader();
         if hang_after.is_some_and(|after| after < SHORTEST_HANG) {
-            let help = "write `hang_after: 10min`, or `none`: a rank that waits for a slow disk for so long would be killed";
+            let help =
+                "write `hang_after: 10min`, or `none`: a rank that waits for a slow disk for so long would be killed";
             reader.mistake(&hang_key, "shorter than 1s", help);
         }
         if let Some(busy) = busy_hang_after

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use holdfast_wire::agent::KillRequest;
 use holdfast_wire::Generation;
+use holdfast_wire::agent::KillRequest;
 
 use super::marked::marked;
 use super::process::Process;

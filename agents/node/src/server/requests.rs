@@ -12,7 +12,8 @@ use axum::{Json, Router};
 use holdfast_wire::agent::{
     COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, HaltChange, HaltState, INVENTORY, Inventory, KILL,
     KillReply, KillRequest, PEERS, POLL, PeersUpdate, PollReply, PollRequest, Problem, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply, VerifyRequest,
+    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
+    VerifyRequest,
 };
 use holdfast_wire::frame;
 use holdfast_wire::run::RunPlan;

@@ -187,12 +187,8 @@ impl Debugger {
         let (mut said, mut complaints) = (Vec::new(), Vec::new());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         // When it is dropped it is killed, and the kernel lets go of the process.
-        let reading = async {
-            tokio::join!(
-                take(out, DEBUGGER_BYTES, &mut said),
-                take(err, COMPLAINT_BYTES, &mut complaints)
-            )
-        };
+        let reading =
+            async { tokio::join!(take(out, DEBUGGER_BYTES, &mut said), take(err, COMPLAINT_BYTES, &mut complaints)) };
         let late = tokio::time::timeout(DEBUGGER_WITHIN, reading).await.is_err();
         let _ = child.start_kill();
         let mut text = String::from_utf8_lossy(&said).into_owned();

@@ -25,7 +25,8 @@ pub fn of(pids: impl IntoIterator<Item = u32>) -> Usage {
     let mut usage = Usage::default();
     for pid in pids {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
-        let Some((state, ticks)) = stat.as_deref().and_then(parse_stat).filter(|(state, _)| !"ZX".contains(*state)) else {
+        let Some((state, ticks)) = stat.as_deref().and_then(parse_stat).filter(|(state, _)| !"ZX".contains(*state))
+        else {
             continue;
         };
         usage.processes.insert(pid);

@@ -227,9 +227,11 @@ impl Simulation<'_> {
         }
         let begun = Instant::now();
         match self.args.hang_busy {
-            Some(busy) => while begun.elapsed() < busy {
-                std::hint::spin_loop();
-            },
+            Some(busy) => {
+                while begun.elapsed() < busy {
+                    std::hint::spin_loop();
+                }
+            }
             None => loop {
                 std::thread::park();
             },

@@ -57,11 +57,14 @@ impl Driver {
 
 /// Returns what went wrong first, if anything.
 fn write(directory: &Path, stacks: BTreeMap<Rank, String>) -> Option<String> {
-    let failures = stacks.into_iter().filter_map(|(rank, stack)| {
+    let mut failure = None;
+    for (rank, stack) in stacks {
         let bytes = &stack.as_bytes()[..stack.len().min(LARGEST_STACK)];
-        durable::replace(&directory.join(format!("rank_{rank}.stack")), bytes).err()
-    });
-    failures.map(|error| error.to_string()).last()
+        if let Err(error) = durable::replace(&directory.join(format!("rank_{rank}.stack")), bytes) {
+            failure.get_or_insert_with(|| error.to_string());
+        }
+    }
+    failure
 }
 
 #[cfg(test)]

@@ -351,12 +351,8 @@ impl Simulation {
 
     /// All agents say that nothing moves any more.
     fn hang(&mut self, generation: Generation) {
-        let still = |rank: &Rank| QuietRank {
-            rank: *rank,
-            waiting_in: None,
-            quiet_for: ms(60_000),
-            idle_for: ms(60_000),
-        };
+        let still =
+            |rank: &Rank| QuietRank { rank: *rank, waiting_in: None, quiet_for: ms(60_000), idle_for: ms(60_000) };
         let mut nodes: BTreeMap<NodeName, Vec<QuietRank>> = BTreeMap::new();
         for (rank, node) in &self.oracle.homes {
             nodes.entry(node.clone()).or_default().push(still(rank));

@@ -220,7 +220,8 @@ fn a_hang_is_ended_when_the_stack_of_its_rank_is_saved_and_launched_again() {
     let saved = Action::SaveStacks { generation: Generation(1), ranks: [(name(2), vec![Rank(2)])].into() };
     let at = |wanted: &dyn Fn(&Action) -> bool| world.asked.iter().position(wanted).unwrap();
     assert!(at(&|action| *action == saved) < at(&|action| matches!(action, Action::KillRanks { .. })));
-    let what = "rank 2 made no call, printed nothing and used no processor for 1min; waiting in need_checkpoint: ranks 0-1,3";
+    let what =
+        "rank 2 made no call, printed nothing and used no processor for 1min; waiting in need_checkpoint: ranks 0-1,3";
     assert_eq!(world.causes(), [EndCause::Hang { what: what.into() }]);
     let logged = |wanted: &LogEvent| world.asked.iter().any(|action| *action == Action::Record(wanted.clone()));
     let (generation, ranks) = (Generation(1), vec![Rank(2)]);
