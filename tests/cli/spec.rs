@@ -261,6 +261,16 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
     for (line, expected) in [
         ("health: {poll: 1s}", "health.down_after: `poll` (1s) is longer than `down_after` (750ms)"),
         ("health: {poll: 0}", "health.poll: shorter than 10ms"),
+        (
+            "health: {hang_after: 20}",
+            "health.hang_after: expected a duration with its unit, such as `30s` or `5min`, or `none`",
+        ),
+        ("health: {hang_after: 20ms}", "health.hang_after: shorter than 1s"),
+        ("health: {busy_hang_after: 1h}", "health.busy_hang_after: needs a `hang_after` that is not longer"),
+        (
+            "health: {hang_after: 1h, busy_hang_after: 1min}",
+            "health.busy_hang_after: needs a `hang_after` that is not longer",
+        ),
         ("health: {command: []}", "health.command: the command is empty"),
         ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
         ("checkpoint: {cache: []}", "checkpoint.cache: the list is empty"),

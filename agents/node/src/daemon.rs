@@ -28,6 +28,7 @@ use crate::ranks::{self, Ranks};
 use crate::server::{self, ServerError};
 use crate::store::{Store, StoreError};
 use crate::stream::Streams;
+use crate::watchdog::Watchdog;
 
 /// The longest start line: a job's specification is not in it, only who this agent is.
 const LONGEST_START: u64 = 1 << 20;
@@ -198,6 +199,7 @@ pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonErr
         events: Arc::default(),
         progress: Arc::default(),
         ranks: Ranks::default(),
+        watchdog: Watchdog::default(),
         collectives: Collectives::default(),
         streams: Streams::default(),
         strangers: std::sync::atomic::AtomicU64::new(0),

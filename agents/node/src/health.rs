@@ -178,6 +178,7 @@ pub async fn health(agent: &Agent) -> Health {
         strangers: agent.strangers.load(std::sync::atomic::Ordering::Relaxed),
         newest: machine.newest,
         agent_memory: machine.agent_memory,
+        quiet: agent.watchdog.quiet(generation, Instant::now()),
     }
 }
 

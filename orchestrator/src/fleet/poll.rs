@@ -187,6 +187,7 @@ mod tests {
             strangers: 0,
             newest: None,
             agent_memory: 0,
+            quiet: vec![],
         };
         let event =
             |number: &u64| NumberedEvent { number: *number, event: AgentEvent::Notice { message: number.to_string() } };

@@ -18,12 +18,12 @@ impl Machine {
         for position in 0..self.state.nodes.len() {
             self.state.nodes[position].status = Status::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
-            self.watch(position as u32);
+            self.look_in_time(position as u32);
         }
     }
 
     /// Makes sure that the node is looked at when something is due there.
-    fn watch(&mut self, position: u32) {
+    fn look_in_time(&mut self, position: u32) {
         if let Some(timer) = self.state.nodes[position as usize].timer(&self.config) {
             let next = self.state.next_check.map_or(timer, |next| next.min(timer));
             self.state.next_check = Some(next);
@@ -35,9 +35,13 @@ impl Machine {
         self.starting -= u32::from(node.is_starting());
         self.healthy -= u32::from(node.is_healthy());
         node.status = status;
+        if !node.is_healthy() {
+            self.watch.forget(&self.state.names[position as usize]);
+        }
+        let node = &self.state.nodes[position as usize];
         self.starting += u32::from(node.is_starting());
         self.healthy += u32::from(node.is_healthy());
-        self.watch(position);
+        self.look_in_time(position);
     }
 
     /// The node was heard of. False if it is not up.
@@ -147,7 +151,7 @@ impl Machine {
         };
         match starting.failed(now, reason, node_gone, &self.config) {
             Some(verdict) => self.set_down(now, position, verdict, out),
-            None => self.watch(position),
+            None => self.look_in_time(position),
         }
     }
 
@@ -291,7 +295,7 @@ impl Machine {
             }
             let node = &self.state.nodes[position as usize];
             if !(self.state.phase == Phase::Draining && node.is_healthy()) {
-                self.watch(position);
+                self.look_in_time(position);
             }
         }
     }

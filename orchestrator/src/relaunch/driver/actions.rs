@@ -35,6 +35,7 @@ impl Driver {
                     agent.poller.poll_now();
                 }
             }
+            Action::SaveStacks { generation, ranks } => self.save_stacks(generation, ranks),
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.cancel_step(generation),
             Action::UpdatePeers { generation, addresses, down, to } => {

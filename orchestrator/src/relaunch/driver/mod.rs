@@ -9,6 +9,7 @@
 //! | `agents` | starting, adopting, polling and losing agents |
 //! | `actions` | what the machine wants done |
 //! | `news` | what agents, ranks and the drain tell, as events for the machine |
+//! | `stacks` | where ranks that hang are in their code |
 //! | [`running_step`] | the step that runs |
 //! | [`site`] | commands of the user and the site |
 //! | `ending` | nothing is left running |
@@ -23,6 +24,7 @@ mod preflight;
 pub mod running_step;
 pub mod settings;
 pub mod site;
+mod stacks;
 pub mod start;
 pub mod state;
 
