@@ -77,6 +77,9 @@ fn drains(machines: &Machines) {
         "holdfast_drain_control_base": BASE,
         "holdfast_drain_caches": [{"base": BASE}],
     });
+    let announced = machines.play_with("drain.yaml", &job, &["--check"]).well();
+    assert!(announced.output.contains("checkpoint 3 is in the caches"), "{}", announced.output);
+    assert!(!machines.holds(0, "test -e /pfs/job/index.scr"));
     // node3 does not answer: what it had is computed from the others.
     let drained = machines.play("drain.yaml", &job).well();
     assert_eq!(drained.changed, 1, "{}", drained.output);
