@@ -206,7 +206,8 @@ fn hangs_on(world: &World, node: usize) -> Vec<Event> {
 }
 
 fn watched() -> World {
-    let mut world = World::running_with(Config { hang_after: Some(ms(60_000)), down_after: ms(600_000), ..config(6, 4) });
+    let mut world =
+        World::running_with(Config { hang_after: Some(ms(60_000)), down_after: ms(600_000), ..config(6, 4) });
     world.now = ms(60_000);
     world
 }

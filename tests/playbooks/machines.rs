@@ -1,0 +1,195 @@
+//! Three machines with sshd in them, and Ansible on this one.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const IMAGE: &str = "holdfast/cluster";
+/// What is found again by name belongs to this process only.
+const COUNT: usize = 3;
+
+/// The machines; removed when dropped.
+pub struct Machines {
+    directory: TempDir,
+    ansible: PathBuf,
+    /// Names of the containers.
+    containers: Vec<String>,
+    volume: String,
+}
+
+/// How a playbook went.
+pub struct Played {
+    pub output: String,
+    pub success: bool,
+    /// Sum over all nodes.
+    pub changed: u32,
+}
+
+impl Played {
+    /// For a playbook that is to succeed.
+    pub fn well(self) -> Played {
+        assert!(self.success, "{}", self.output);
+        self
+    }
+
+    pub fn changes_nothing(self) {
+        assert_eq!(self.well().changed, 0);
+    }
+}
+
+impl Machines {
+    /// Brings them up; `None`, and a line on standard error, if this machine cannot.
+    pub fn get() -> Option<Machines> {
+        let Some(ansible) = ansible() else {
+            return skipped("there is no ansible-playbook (Debian's ansible-core has it)");
+        };
+        if !Command::new("docker").arg("info").output().is_ok_and(|output| output.status.success()) {
+            return skipped("no Docker engine can be reached (`docker/engine` as root installs and starts one)");
+        }
+        checked(Command::new(root().join("docker/cluster")).arg("image"));
+        let directory = tempfile::tempdir().unwrap();
+        let unique = format!("holdfast-playbooks-{}", std::process::id());
+        let mut machines = Machines { directory, ansible, containers: Vec::new(), volume: unique.clone() };
+        checked(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(machines.path("key")));
+        let pfs = format!("{unique}:/pfs");
+        for number in 0..COUNT {
+            let name = format!("{unique}-{number}");
+            let hostname = format!("node{number}");
+            let mut run = Command::new("docker");
+            run.args(["run", "--detach", "--init", "--name", &name, "--hostname", &hostname, "--volume", &pfs]);
+            checked(run.args(["--entrypoint", "/usr/sbin/sshd", IMAGE, "-D", "-e"]));
+            machines.containers.push(name);
+            // The image has a link where the program is to be installed, for the cluster's own tests.
+            machines.on(number, "rm -f /usr/local/bin/holdfast && install -d -m 700 /root/.ssh && chown user1: /pfs");
+            machines.copy_to(number, &machines.path("key.pub"), "/root/.ssh/authorized_keys");
+            machines.on(number, "chown root: /root/.ssh/authorized_keys");
+        }
+        machines.write_inventory();
+        machines.gather_artifacts();
+        Some(machines)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The machines, and one that nobody can reach: `node3` of the group `lost`.
+    fn write_inventory(&self) {
+        let (mut hosts, mut known) = (String::new(), String::new());
+        for (number, name) in self.containers.iter().enumerate() {
+            let address = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+            let address = checked(Command::new("docker").args(["inspect", "--format", address, name]));
+            hosts.push_str(&format!("    node{number}: {{ansible_host: {}}}\n", address.trim()));
+            let key = self.on(number, "cat /etc/ssh/ssh_host_ed25519_key.pub");
+            known.push_str(&format!("{} {}\n", address.trim(), key.trim()));
+        }
+        fs::write(self.path("known_hosts"), known).unwrap();
+        let inventory = format!(
+            "nodes:\n  hosts:\n{hosts}lost:\n  hosts:\n    node3: {{ansible_host: 127.0.0.1, ansible_port: 1}}\n\
+             all:\n  vars:\n    ansible_user: root\n    ansible_ssh_private_key_file: {}\n    \
+             ansible_ssh_common_args: -o UserKnownHostsFile={}\n",
+            self.path("key").display(),
+            self.path("known_hosts").display()
+        );
+        fs::write(self.path("inventory.yaml"), inventory).unwrap();
+    }
+
+    /// What `cargo build --release` would leave in one directory, of this build.
+    fn gather_artifacts(&self) {
+        let artifacts = self.path("artifacts");
+        fs::create_dir(&artifacts).unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
+        // A library that is built for a test lies where the test's executable does.
+        let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        for file in [program, &libraries.join("libscr.so"), &libraries.join("libscr.a")] {
+            let copy = artifacts.join(file.file_name().unwrap());
+            fs::copy(file, &copy).unwrap();
+            // Debug information is most of a debug build, and it would travel to every machine.
+            let _ = Command::new("strip").arg("--strip-debug").arg(copy).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// Runs a playbook with these variables.
+    pub fn play(&self, playbook: &str, variables: &serde_json::Value) -> Played {
+        self.play_with(playbook, variables, &[])
+    }
+
+    pub fn play_with(&self, playbook: &str, variables: &serde_json::Value, arguments: &[&str]) -> Played {
+        let mut all = variables.clone();
+        all["holdfast_artifacts"] = self.path("artifacts").to_str().unwrap().into();
+        let mut command = Command::new(&self.ansible);
+        command.current_dir(root().join("playbooks")).arg("-i").arg(self.path("inventory.yaml"));
+        command.arg("-e").arg(all.to_string()).args(arguments).arg(playbook);
+        command.env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCAL_TEMP", self.path("ansible")).env("LC_ALL", "C.UTF-8");
+        command.env("ANSIBLE_HOME", self.path("ansible-home"));
+        let played = command.stdin(Stdio::null()).output().unwrap();
+        let output = text(&played);
+        Played { success: played.status.success(), changed: changes(&output), output }
+    }
+
+    /// What a command prints as root on one of the machines.
+    pub fn on(&self, machine: usize, command: &str) -> String {
+        checked(Command::new("docker").args(["exec", &self.containers[machine], "sh", "-c", command]))
+    }
+
+    /// Whether a command succeeds there.
+    pub fn holds(&self, machine: usize, command: &str) -> bool {
+        let mut docker = Command::new("docker");
+        docker.args(["exec", &self.containers[machine], "sh", "-c", command]).output().unwrap().status.success()
+    }
+
+    pub fn copy_to(&self, machine: usize, from: &Path, to: &str) {
+        let destination = format!("{}:{to}", self.containers[machine]);
+        checked(Command::new("docker").arg("cp").arg(from).arg(destination));
+    }
+
+    /// Every file outside of what the system writes by itself.
+    pub fn files(&self, machine: usize) -> String {
+        let places = "/etc /usr /opt /var/lib /root /home";
+        self.on(machine, &format!("find {places} -not -name '*.pyc' -not -name __pycache__ -printf '%p %y %s\\n' | grep -v -e ld.so.cache -e ldconfig/aux-cache -e /root/.ansible -e '^/root d' -e '^/etc d' | sort"))
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        let _ = Command::new("docker").args(["rm", "--force"]).args(&self.containers).output();
+        let _ = Command::new("docker").args(["volume", "rm", &self.volume]).output();
+    }
+}
+
+fn skipped(why: &str) -> Option<Machines> {
+    assert!(std::env::var_os("HOLDFAST_REQUIRE_CLUSTER").is_none(), "{why}");
+    // Past the test harness, which would swallow it.
+    let _ = writeln!(std::io::stderr(), "playbook tests SKIPPED: {why}");
+    None
+}
+
+fn ansible() -> Option<PathBuf> {
+    let named = std::env::var_os("HOLDFAST_ANSIBLE").map(PathBuf::from);
+    let program = named.unwrap_or_else(|| PathBuf::from("ansible-playbook"));
+    let answers = Command::new(&program).arg("--version").output().is_ok_and(|output| output.status.success());
+    answers.then_some(program)
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// The sum of `changed=N` of the recapitulation.
+fn changes(output: &str) -> u32 {
+    let recap = output.split("PLAY RECAP").nth(1).unwrap_or_default();
+    recap.split_whitespace().filter_map(|word| word.strip_prefix("changed=")?.parse::<u32>().ok()).sum()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn checked(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", text(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
