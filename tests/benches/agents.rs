@@ -299,6 +299,7 @@ impl Agent {
 /// A job's usual settings: one XOR set over all nodes, everything else as by default.
 fn settings(prefix: PathBuf) -> Settings {
     Settings {
+        watchdog: None,
         prefix,
         caches: vec![Cache { base: "/tmp".to_owned(), keep: 2 }],
         descriptors: vec![RequestedDescriptor {

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 // Test support reports as tests do: by panicking, with the file it failed on.
-#![allow(clippy::panic)]
+#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cluster;
 
