@@ -9,8 +9,7 @@ use crate::world::{World, signal};
 /// The run goes on in its first generation, and ends well.
 fn is_survived(job: &Job<'_>, world: &World, node: &str) {
     let mut running = job.start();
-    let back =
-        |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
+    let back = |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
     running.sees("the agent is back", back);
     job.go_on();
     running.ends_with(0);

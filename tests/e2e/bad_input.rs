@@ -82,11 +82,8 @@ fn a_cache_smaller_than_the_spec_demands_is_down() {
 #[test]
 fn a_prefix_that_does_not_exist_is_made_by_run_and_an_error_for_all_others() {
     let world = World::new();
-    for command in [
-        &["drain", "--prefix", "nowhere"][..],
-        &["status", "--prefix", "nowhere"],
-        &["index", "list", "--prefix", "nowhere"],
-    ] {
+    for command in [&["drain", "--prefix", "nowhere"][..], &["status", "--prefix", "nowhere"], &["index", "list", "--prefix", "nowhere"]]
+    {
         let ran = world.run(world.holdfast(command)).with_code(69);
         assert!(ran.err.contains("nowhere"), "{}", ran.err);
         assert!(!world.path("nowhere").exists());
@@ -203,8 +200,7 @@ fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, 
         world.prefix()
     );
     let spec = world.write("scr.yaml", &spec);
-    let mut command =
-        world.holdfast(["drain", "--job-id", "1145655", "--user", "user1", "--json", "--checkpoint", "3"]);
+    let mut command = world.holdfast(["drain", "--job-id", "1145655", "--user", "user1", "--json", "--checkpoint", "3"]);
     command.arg("--root").arg(world.path("nodes")).arg(spec);
     let document = world.run(command).with_code(0).json();
     pfs::assert_current(&world.prefix(), 3);

@@ -15,11 +15,7 @@ fn survives(job: &Job<'_>, world: &World, rebuilt: &serde_json::Value) {
     job.assert_result();
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
-    assert_eq!(
-        (&last["rebuilt"], &last["moved"]) == (rebuilt, &json!([])) || &last["moved"] == rebuilt,
-        true,
-        "{last}"
-    );
+    assert_eq!((&last["rebuilt"], &last["moved"]) == (rebuilt, &json!([])) || &last["moved"] == rebuilt, true, "{last}");
     pfs::assert_current(&world.prefix(), 8);
     world.assert_nothing_is_left();
 }

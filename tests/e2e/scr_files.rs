@@ -72,8 +72,7 @@ impl<'a> Nodes<'a> {
         let spec = self.world.write("scr.yaml", &spec);
         let hosts = format!("node[0-{}]", self.count - 1);
         let root = self.world.path("nodes");
-        let mut command =
-            self.world.holdfast(["drain", "--job-id", JOB, "--user", "user1", "--nodes", &hosts, "--root"]);
+        let mut command = self.world.holdfast(["drain", "--job-id", JOB, "--user", "user1", "--nodes", &hosts, "--root"]);
         command.arg(root).args(further).arg(spec);
         self.world.run(command)
     }
@@ -81,10 +80,7 @@ impl<'a> Nodes<'a> {
     /// Every checkpoint in a cache of these nodes: its file names, with where they are.
     fn cached(&self, id: u64) -> Vec<PathBuf> {
         let of_id = format!("/checkpoint.{id}/");
-        files_below(&self.world.path("nodes"))
-            .into_iter()
-            .filter(|path| path.to_string_lossy().contains(&of_id))
-            .collect()
+        files_below(&self.world.path("nodes")).into_iter().filter(|path| path.to_string_lossy().contains(&of_id)).collect()
     }
 }
 
@@ -114,8 +110,7 @@ fn drains() -> Vec<Drain> {
         for state in fs::read_dir(root.join(scenario)).unwrap().flatten() {
             let name = format!("{scenario}/{}", state.file_name().to_str().unwrap());
             let Ok(text) = fs::read_to_string(state.path().join("logs/scenario.txt")) else { continue };
-            let find =
-                |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
+            let find = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
             drains.push(Drain {
                 name,
                 source: find("source tree:").unwrap(),
