@@ -261,6 +261,16 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
     for (line, expected) in [
         ("health: {poll: 1s}", "health.down_after: `poll` (1s) is longer than `down_after` (750ms)"),
         ("health: {poll: 0}", "health.poll: shorter than 10ms"),
+        (
+            "health: {hang_after: 20}",
+            "health.hang_after: expected a duration with its unit, such as `30s` or `5min`, or `none`",
+        ),
+        ("health: {hang_after: 20ms}", "health.hang_after: shorter than 1s"),
+        ("health: {busy_hang_after: 1h}", "health.busy_hang_after: needs a `hang_after` that is not longer"),
+        (
+            "health: {hang_after: 1h, busy_hang_after: 1min}",
+            "health.busy_hang_after: needs a `hang_after` that is not longer",
+        ),
         ("health: {command: []}", "health.command: the command is empty"),
         ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
         ("checkpoint: {cache: []}", "checkpoint.cache: the list is empty"),
@@ -312,7 +322,7 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
 #[test]
 fn what_a_later_version_will_have_is_refused_by_name() {
     for (line, word, available) in [
-        ("allocation: {manager: slurm}", "slurm", "`auto`, `local`"),
+        ("allocation: {manager: pbs}", "pbs", "`auto`, `local`, `slurm`"),
         ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`"),
         ("checkpoint: {source: jubatus}", "jubatus", "`scr`, `scr-files`"),
         ("checkpoint: {redundancy: [{scheme: rs}]}", "rs", "`local`, `partner`, `xor`"),
@@ -381,8 +391,28 @@ fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
 #[test]
 fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
     assert_eq!(Manager::Auto.resolve(|_| None), Ok(Manager::Local));
-    assert_eq!(Manager::Auto.resolve(|name| (name == "SLURM_JOB_ID").then(|| "7".to_owned())), Err("slurm"));
+    assert_eq!(Manager::Auto.resolve(|name| (name == "SLURM_JOB_ID").then(|| "7".to_owned())), Ok(Manager::Slurm));
+    assert_eq!(Manager::Auto.resolve(|name| (name == "PBS_JOBID").then(|| "7".to_owned())), Err("pbs"));
+    assert_eq!(Manager::Slurm.resolve(|_| None), Ok(Manager::Slurm));
     assert_eq!(Manager::Local.resolve(|_| Some("7".to_owned())), Ok(Manager::Local));
+}
+
+#[test]
+fn a_slurm_allocation_says_by_itself_how_many_nodes_there_are() {
+    let inside = |text: &str| {
+        let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let surroundings = Surroundings::new(variables, Path::new("/nonexistent")).unwrap();
+        JobSpec::parse_in(text, "job.yaml", &surroundings).map_err(|mistakes| mistakes.to_string())
+    };
+    let spec = inside("allocation: {manager: slurm}\nrun: {nodes: 4, command: [a]}\n").unwrap();
+    assert_eq!((spec.allocation.nodes, spec.steps[0].run.nodes), (6, 4));
+    let spec = inside("run: {ranks_per_node: 2, command: [a]}\n").unwrap();
+    assert_eq!((spec.steps[0].run.nodes, spec.steps[0].run.ranks), (6, 12));
+    let spec = inside("allocation: {manager: local, nodes: 3}\nrun: {command: [a]}\n").unwrap();
+    assert_eq!(spec.allocation.nodes, 3);
+    let mistakes = inside("allocation: {manager: slurm}\nrun: {nodes: 9, command: [a]}\n").unwrap_err();
+    assert!(mistakes.contains("the allocation has 6") && mistakes.contains("sbatch --nodes"), "{mistakes}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 25] = [
     &["run"],
     &["check"],
     &["drain"],
@@ -18,6 +18,15 @@ const COMMANDS: [&[&str]; 16] = [
     &["halt", "unset"],
     &["status"],
     &["inspect"],
+    &["verify"],
+    &["extract"],
+    &["sion", "dump"],
+    &["sion", "split"],
+    &["sion", "join"],
+    &["sion", "defrag"],
+    &["sion", "verify"],
+    &["fti", "verify"],
+    &["fti", "restore"],
     &["hosts"],
     &["agent"],
     &["step"],

@@ -9,7 +9,8 @@ use crate::world::{World, signal};
 /// The run goes on in its first generation, and ends well.
 fn is_survived(job: &Job<'_>, world: &World, node: &str) {
     let mut running = job.start();
-    let back = |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
+    let back =
+        |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
     running.sees("the agent is back", back);
     job.go_on();
     running.ends_with(0);
@@ -46,6 +47,26 @@ fn an_agent_killed_by_hand_without_anybody_knowing_comes_back() {
     running.ends_with(0);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_that_hangs_is_replaced_and_the_run_goes_on() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "2s";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    let lost = running.sees_event("agent_lost");
+    assert_eq!(lost["node"], "node2");
+    let back = |event: &serde_json::Value| {
+        event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
+    };
+    running.sees("it is back", back);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
     world.assert_nothing_is_left();
 }
 

@@ -74,16 +74,20 @@ fn without_a_spare_the_job_does_not_begin_and_says_which_directory_is_wrong() {
 #[test]
 fn a_cache_smaller_than_the_spec_demands_is_down() {
     let world = World::new();
-    let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900PiB}]");
-    job.run(75).says(&["/cache", "too few healthy nodes: 0 left"]);
+    let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
+    job.run(75).says(&["/cache", "expected are", "too few healthy nodes"]);
+    assert_eq!(world.all("generation_launched").len(), 0);
     world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_prefix_that_does_not_exist_is_made_by_run_and_an_error_for_all_others() {
     let world = World::new();
-    for command in [&["drain", "--prefix", "nowhere"][..], &["status", "--prefix", "nowhere"], &["index", "list", "--prefix", "nowhere"]]
-    {
+    for command in [
+        &["drain", "--prefix", "nowhere"][..],
+        &["status", "--prefix", "nowhere"],
+        &["index", "list", "--prefix", "nowhere"],
+    ] {
         let ran = world.run(world.holdfast(command)).with_code(69);
         assert!(ran.err.contains("nowhere"), "{}", ran.err);
         assert!(!world.path("nowhere").exists());
@@ -141,9 +145,12 @@ fn a_summary_that_names_a_file_outside_is_refused_and_an_older_checkpoint_is_tak
     }
 }
 
+/// What happens to a checkpoint directory.
+type Damage = fn(&Path);
+
 #[test]
 fn damaged_summaries_and_files_on_the_prefix_lead_to_the_older_checkpoint() {
-    let damages: [(&str, fn(&Path)); 4] = [
+    let damages: [(&str, Damage); 4] = [
         ("a truncated summary", |directory| {
             let path = directory.join("summary.scr");
             let bytes = fs::read(&path).unwrap();
@@ -200,7 +207,8 @@ fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, 
         world.prefix()
     );
     let spec = world.write("scr.yaml", &spec);
-    let mut command = world.holdfast(["drain", "--job-id", "1145655", "--user", "user1", "--json", "--checkpoint", "3"]);
+    let mut command =
+        world.holdfast(["drain", "--job-id", "1145655", "--user", "user1", "--json", "--checkpoint", "3"]);
     command.arg("--root").arg(world.path("nodes")).arg(spec);
     let document = world.run(command).with_code(0).json();
     pfs::assert_current(&world.prefix(), 3);

@@ -20,8 +20,9 @@ fn an_application_that_fails_every_time_is_given_up_when_it_makes_no_progress() 
 #[test]
 fn an_application_that_gets_further_each_time_is_relaunched_until_its_attempts_are_used() {
     let world = World::new();
-    let job = Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
-    job.run(90).says(&["all 2 relaunches (relaunch.attempts) are used", "rank 2 failed with exit code 1"]);
+    let job =
+        Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
+    job.run(90).says(&["all 2 relaunches (relaunch.attempts) are used", "failed with exit code 1"]);
     assert_eq!(world.all("generation_launched").len(), 3);
     world.assert_nothing_is_left();
 }
@@ -55,7 +56,10 @@ fn an_application_that_called_finalize_is_not_relaunched() {
 #[test]
 fn an_application_that_never_uses_the_api_is_finished_when_it_ends_well() {
     let world = World::new();
-    let spec = format!("prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, 'echo hello']}}\n", world.prefix());
+    let spec = format!(
+        "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, 'echo hello']}}\n",
+        world.prefix()
+    );
     let spec = world.write("plain.yaml", &spec);
     world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).says(&["the job is finished"]);
     assert_eq!(world.all("generation_launched").len(), 1);

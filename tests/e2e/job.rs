@@ -33,6 +33,9 @@ pub struct Job<'a> {
     pub checkpoint: Vec<String>,
     /// Further lines at the top.
     pub top: Vec<String>,
+    /// Silence of an agent that is taken for death. Longer than the default, for machines that are busy with other tests;
+    /// an agent that dies is noticed at once in any case.
+    pub down_after: &'static str,
     /// Further lines below `allocation:`.
     pub allocation: Vec<String>,
 }
@@ -57,6 +60,7 @@ impl<'a> Job<'a> {
             flush: "{every: 0}".to_owned(),
             checkpoint: Vec::new(),
             top: Vec::new(),
+            down_after: "10s",
             allocation: Vec::new(),
         }
     }
@@ -137,7 +141,9 @@ impl<'a> Job<'a> {
         format!(
             "job: heat\nprefix: {prefix:?}\nallocation:\n  manager: local\n  nodes: {nodes}\n{allocation}{chaos}\
              run:\n  nodes: {on}\n  ranks_per_node: {per_node}\n  command: [{command}]\n\
-             checkpoint:\n  redundancy: {redundancy}\n  flush: {flush}\n{checkpoint}{top}",
+             checkpoint:\n  redundancy: {redundancy}\n  flush: {flush}\n{checkpoint}\
+             health: {{down_after: {down_after}}}\n{top}",
+            down_after = self.down_after,
             prefix = self.world.prefix(),
             nodes = self.nodes,
             allocation = lines(&self.allocation, "  "),

@@ -32,7 +32,10 @@ fn a_lost_node_is_replaced_by_a_spare_and_its_rank_goes_on_from_a_rebuilt_checkp
     running.ends_with(0);
     job.assert_result();
     let again = &world.all("restarted")[1];
-    assert_eq!((&again["checkpoint"], &again["source"], &again["rebuilt"]), (&json!(4), &json!("rebuilt"), &json!([1])));
+    assert_eq!(
+        (&again["checkpoint"], &again["source"], &again["rebuilt"]),
+        (&json!(4), &json!("rebuilt"), &json!([1]))
+    );
     let placed = &world.all("generation_placed")[1];
     assert_eq!(placed["nodes"], json!(["node0", "node2", "node3", "node4"]));
     assert_eq!(placed["moved"], json!([1]));

@@ -19,6 +19,7 @@ mod drain;
 mod endings;
 mod fallback;
 mod halting;
+mod hang;
 mod lost_nodes;
 mod many_ranks;
 mod orchestrator_lost;

@@ -135,6 +135,25 @@ fn killed_in_the_middle_of_the_drain_the_next_one_finishes_it() {
 }
 
 #[test]
+fn killed_in_the_middle_of_the_drain_run_again_finishes_it_and_the_next_one_goes_on() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.sees_event("drain_started");
+    running.signal(Signal::KILL);
+    running.end();
+    job.run(75).says(&["halted by SIGTERM"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+    job.go_on();
+    job.run(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn a_second_orchestrator_is_refused_while_the_first_lives() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);

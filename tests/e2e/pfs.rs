@@ -41,7 +41,8 @@ pub fn assert_current(prefix: &Path, id: u64) {
     assert_eq!(listed.len(), ranks, "ranks in the summary");
     for (rank, of_rank) in listed {
         for (name, facts) in of_rank["FILE"].as_object().into_iter().flatten() {
-            let bytes = std::fs::read(directory.join(name)).unwrap_or_else(|error| panic!("rank {rank}, {name}: {error}"));
+            let bytes =
+                std::fs::read(directory.join(name)).unwrap_or_else(|error| panic!("rank {rank}, {name}: {error}"));
             assert_eq!(only_key(&facts["SIZE"]), bytes.len().to_string(), "size of {name}");
             if let Some(crc) = facts.get("CRC") {
                 let crc = only_key(crc);

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::kvtree::{json, packed};
+use holdfast_core::prefix::{Prefix, index};
 use holdfast_testkit::{copy_tree, files_below, fixtures};
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ impl<'a> Nodes<'a> {
     /// The nodes `present` of a source tree (`a-xor4/killed-before-flush`).
     fn lay_out(world: &'a World, source: &str, present: &[usize]) -> Self {
         let trees = tree_of(source);
-        let count = (0..).take_while(|node| trees.join(format!("node{node}")).is_dir()).count();
+        let count = nodes_of(&trees).last().unwrap() + 1;
         let scenario = source.split('/').next().unwrap();
         let same_path = ["a3-same-path-and-restart", "e-multi-descriptor", "s-srun-end-to-end"].contains(&scenario);
         for node in present {
@@ -53,9 +54,7 @@ impl<'a> Nodes<'a> {
 
     /// All nodes of a source tree.
     fn all(world: &'a World, source: &str) -> Self {
-        let trees = tree_of(source);
-        let present: Vec<usize> = (0..).take_while(|node| trees.join(format!("node{node}")).is_dir()).collect();
-        Nodes::lay_out(world, source, &present)
+        Nodes::lay_out(world, source, &nodes_of(&tree_of(source)))
     }
 
     /// Where a path of a node really is.
@@ -72,7 +71,8 @@ impl<'a> Nodes<'a> {
         let spec = self.world.write("scr.yaml", &spec);
         let hosts = format!("node[0-{}]", self.count - 1);
         let root = self.world.path("nodes");
-        let mut command = self.world.holdfast(["drain", "--job-id", JOB, "--user", "user1", "--nodes", &hosts, "--root"]);
+        let mut command =
+            self.world.holdfast(["drain", "--job-id", JOB, "--user", "user1", "--nodes", &hosts, "--root"]);
         command.arg(root).args(further).arg(spec);
         self.world.run(command)
     }
@@ -80,7 +80,10 @@ impl<'a> Nodes<'a> {
     /// Every checkpoint in a cache of these nodes: its file names, with where they are.
     fn cached(&self, id: u64) -> Vec<PathBuf> {
         let of_id = format!("/checkpoint.{id}/");
-        files_below(&self.world.path("nodes")).into_iter().filter(|path| path.to_string_lossy().contains(&of_id)).collect()
+        files_below(&self.world.path("nodes"))
+            .into_iter()
+            .filter(|path| path.to_string_lossy().contains(&of_id))
+            .collect()
     }
 }
 
@@ -89,6 +92,20 @@ fn tree_of(source: &str) -> PathBuf {
     // The end-to-end runs also have the caches as they were before the original's drain.
     let before = state.join("after-run");
     if before.is_dir() { before } else { state.join("tree") }
+}
+
+/// The nodes of which a tree has something; those in between were wiped.
+fn nodes_of(trees: &Path) -> Vec<usize> {
+    (0..32).filter(|node| trees.join(format!("node{node}")).is_dir()).collect()
+}
+
+/// The checkpoint directory of a tree that the original drained.
+fn drained_by_the_original(source: &str) -> (u64, PathBuf) {
+    let prefix = fixtures("scr").join(source).join("tree/pfs");
+    let index = index::read(&Prefix::open(&prefix).unwrap()).unwrap().unwrap();
+    let newest = index.entries().into_iter().max_by_key(|entry| entry.id).unwrap();
+    assert_eq!(newest.complete, Some(true));
+    (newest.id.0, prefix.join(newest.directory.as_str()))
 }
 
 /// One drain of the fixtures, as its `scenario.txt` tells.
@@ -110,7 +127,8 @@ fn drains() -> Vec<Drain> {
         for state in fs::read_dir(root.join(scenario)).unwrap().flatten() {
             let name = format!("{scenario}/{}", state.file_name().to_str().unwrap());
             let Ok(text) = fs::read_to_string(state.path().join("logs/scenario.txt")) else { continue };
-            let find = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
+            let find =
+                |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
             drains.push(Drain {
                 name,
                 source: find("source tree:").unwrap(),
@@ -201,11 +219,13 @@ fn same_checkpoint(drain: &str, ours: &Path, theirs: &Path) {
 }
 
 /// Drains whose result differs from the original's, each for the better; each has a test of its own below.
-const BETTER: [&str; 3] = [
+const BETTER: [&str; 4] = [
     // The original copies nothing of a directory that is on the prefix already.
     "f-drain-xor/already-flushed",
     // A checkpoint that was never finished: the original makes an empty directory.
     "f-drain-xor/mid-checkpoint-id2",
+    // The original copies nothing of a node with one bad file, and rebuilds all of it.
+    "f-drain-xor/multi-cache-file-lost-on-up-node",
     // The original rebuilds the one set but lists what was there before.
     "f2-drain-xor-8nodes/group0-loses-two-group4-loses-one",
 ];
@@ -317,6 +337,28 @@ fn one_bad_file_does_not_hold_back_its_node() {
     for name in ["rank_3.0.ckpt", "rank_3.1.ckpt", "rank_3.2.ckpt", "zz_last.dat", "mid.dat"] {
         assert!(there.iter().any(|other| other == name), "{name} is not in {there:?}");
     }
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn of_a_node_with_one_bad_file_only_that_file_s_rank_is_rebuilt() {
+    let drain = drains().into_iter().find(|drain| drain.name.ends_with("multi-cache-file-lost-on-up-node")).unwrap();
+    let world = World::new();
+    let nodes = Nodes::lay_out(&world, &drain.source, &drain.present);
+    drain.damage_cache(&nodes);
+    let document = nodes.drain(&["--json"]).with_code(0).json();
+    assert_eq!(document["rebuilt_ranks"], serde_json::json!([2]));
+    pfs::assert_current(&world.prefix(), drain.id);
+    let (ours, theirs) = (drained(&world, drain.id), drain.expected_directory());
+    assert_eq!(pfs::names(&ours), pfs::names(&theirs));
+    // All but rank 3's XOR file, whose header the original wrote anew, and what tells its checksum.
+    let rewritten = ["2_of_4_in_1.xor", "2_of_4_in_1.xor.scr", "summary.scr"];
+    for name in pfs::names(&theirs).iter().filter(|name| !rewritten.contains(&name.as_str())) {
+        same_file(&drain.name, &ours.join(name), &theirs.join(name));
+    }
+    same_file(&drain.name, &ours.join(rewritten[0]), &theirs.join(rewritten[0]));
+    let cached = nodes.cached(drain.id).into_iter().find(|path| path.ends_with(rewritten[0])).unwrap();
+    assert_eq!(fs::read(ours.join(rewritten[0])).unwrap(), fs::read(cached).unwrap());
     world.assert_nothing_is_left();
 }
 
@@ -434,28 +476,28 @@ fn the_end_to_end_run_of_the_original_scripts_comes_out_the_same() {
     let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
     nodes.drain(&[]).with_code(0);
     pfs::assert_current(&world.prefix(), 3);
-    let theirs = fixtures("scr").join(source).join("tree/pfs");
-    same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &pfs::current(&theirs).unwrap());
+    let (id, theirs) = drained_by_the_original(source);
+    assert_eq!(id, 3);
+    same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &theirs);
     world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_node_that_the_original_could_not_reach_in_round_1_comes_out_the_same() {
     let source = "s-srun-end-to-end/drain-pdsh-failure";
-    let theirs = fixtures("scr").join(source).join("tree/pfs");
-    let id = pfs::current_id(&theirs).unwrap();
+    let (id, theirs) = drained_by_the_original(source);
     let world = World::new();
     // The tree is that after the drain, so its flush file says that nothing is left: ask for it.
     let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
     nodes.drain(&["--checkpoint", &id.to_string()]).with_code(0);
     pfs::assert_current(&world.prefix(), id);
-    same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &pfs::current(&theirs).unwrap());
+    same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &theirs);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_run_of_an_application_with_the_library_s_own_files_is_polled_and_drained() {
-    // The application is a script that leaves what the library would leave, in the job's own directories.
+fn another_job_s_files_on_a_node_are_not_drained() {
+    // The application is a script that leaves what the library left in another job.
     let world = World::new();
     let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
     let script = format!(

@@ -36,7 +36,8 @@ fn ends_on(sent: Signal, name: &str) {
 fn a_second_signal_ends_everything_at_once() {
     let world = World::new();
     // A node that does not answer and is not given up: the drain waits for it.
-    let job = Job::new(&world, 0).holding_after(4).top("health: {down_after: 10min}");
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "10min";
     let mut running = job.start();
     running.sees_checkpoint(4);
     signal(world.agent_pid("node2"), Signal::STOP);

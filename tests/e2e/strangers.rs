@@ -30,7 +30,8 @@ fn ask(address: SocketAddr, trust: &TrustMaterial, token: Option<&str>, path: &s
     let connection = ClientConnection::new(config, trust::server_name()).unwrap();
     let mut stream = StreamOwned::new(connection, connect(address));
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n{token}");
+    let head =
+        format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n{token}");
     write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = Vec::new();
     // The end of the connection may come without TLS's own goodbye.

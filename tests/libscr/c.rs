@@ -80,3 +80,51 @@ fn datasets_are_dropped_deleted_and_made_current_by_their_names() {
     world.finishes(&[program, "current", "three"], "", "");
     assert_eq!(world.current(), "three");
 }
+
+#[test]
+fn a_program_for_scr_1_is_ended_by_a_halt_and_one_that_asks_ends_itself() {
+    let halt = "halt: {checkpoints_left: 2}";
+    let old = World::new();
+    let program = old.compile("cc", "old_style.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "10", &old.results()];
+    let ran = old.run_with(&command, "", "", halt);
+    assert_eq!(ran.status.code(), Some(75), "{}", said(&ran));
+    assert!(!old.result_path(0).exists(), "it ended in SCR_Complete_checkpoint");
+    old.finishes(&command, "", "");
+    assert_eq!(old.result(3), format!("{} 4", sum(3, 10)));
+
+    let asking = World::new();
+    let program = asking.compile("cc", "named.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "own", "10", &asking.results()];
+    asking.run_with(&command, "", "", halt);
+    assert_eq!(asking.result(3), format!("{} 0 -", sum(3, 2)), "it came to its own end after two steps");
+    assert_eq!(asking.current(), "step.2");
+}
+
+#[test]
+fn output_reaches_the_prefix_while_the_program_goes_on_and_a_lost_node_takes_none_of_it_along() {
+    let world = World::new();
+    let program = world.compile("cc", "manage.c", Link::Shared);
+    let program = program.to_str().unwrap();
+    // The picture, dataset 3, is lost in the middle of its protection: it is written again.
+    world.finishes(
+        &[program, "pictures"],
+        ", flush: {every: 0, mode: async}",
+        "{node: 2, during: encode, checkpoint: 3}",
+    );
+    let named = world.named_on_prefix();
+    let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["picture.1", "picture.2", "picture.3", "state.3"],
+        "of the checkpoints only the last is drained"
+    );
+    assert_eq!(world.current(), "state.3");
+    for (name, directory) in &named {
+        for rank in 0..6 {
+            let text = std::fs::read_to_string(directory.join(format!("r{rank}.txt"))).unwrap();
+            assert_eq!(text, format!("{name} of {rank}"));
+        }
+    }
+    assert_eq!(world.index().lines().filter(|line| line.starts_with('c')).count(), 4, "{}", world.index());
+}

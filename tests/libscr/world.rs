@@ -67,11 +67,16 @@ impl World {
 
     /// Runs a command as a job: three nodes with two ranks each, one spare, XOR over the three, and these failures.
     pub fn run(&self, command: &[&str], checkpoint: &str, chaos: &str) -> Output {
+        self.run_with(command, checkpoint, chaos, "")
+    }
+
+    /// As [`World::run`], with these lines more in the spec.
+    pub fn run_with(&self, command: &[&str], checkpoint: &str, chaos: &str, more: &str) -> Output {
         let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
         let spec = format!(
             "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: 4, chaos: [{chaos}]}}\n\
              run: {{nodes: 3, ranks_per_node: 2, command: [{}]}}\n\
-             checkpoint: {{redundancy: [{{scheme: xor, set_size: 3}}]{checkpoint}}}\n",
+             checkpoint: {{redundancy: [{{scheme: xor, set_size: 3}}]{checkpoint}}}\n{more}\n",
             words.join(", ")
         );
         fs::write(self.path().join("job.yaml"), spec).unwrap();
@@ -88,8 +93,13 @@ impl World {
 
     /// What a rank wrote at its end.
     pub fn result(&self, rank: u32) -> String {
-        let path = self.path().join(format!("results/result.{rank}"));
+        let path = self.result_path(rank);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
+    }
+
+    /// Where a rank writes at its end.
+    pub fn result_path(&self, rank: u32) -> PathBuf {
+        self.path().join(format!("results/result.{rank}"))
     }
 
     pub fn results(&self) -> String {
@@ -116,7 +126,7 @@ impl World {
 
     /// `holdfast index` of the prefix.
     pub fn index(&self) -> String {
-        String::from_utf8(holdfast(&["index", "list", "prefix"], self.path()).stdout).unwrap()
+        String::from_utf8(holdfast(&["index", "list", "--prefix", "prefix"], self.path()).stdout).unwrap()
     }
 
     /// The name of the dataset that the link leads to.
@@ -141,7 +151,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
             command.env_remove(name);
         }
     }
-    command
+    // Cargo's own, which may lead to a libscr of an earlier build.
+    command.env_remove("LD_LIBRARY_PATH")
 }
 
 /// Everything that a program said.

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use holdfast_client::{CheckpointId, Client, ClientError, LARGEST_CONTRIBUTION, Rank, RestartOutcome, RestartSource};
+use holdfast_client::{
+    CheckpointId, Client, ClientError, DatasetOptions, LARGEST_CONTRIBUTION, Rank, RestartOutcome, RestartSource,
+};
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::rank::{Call, CallError, Reply, ToRank};
 use scripted_agent::{Act, ScriptedAgent, fresh, loaded};
@@ -315,4 +317,35 @@ fn switched_off_every_call_is_harmless_and_routes_are_the_names_given() {
 fn a_client_may_move_to_another_thread() {
     fn is_send<T: Send>() {}
     is_send::<Client>();
+}
+
+#[test]
+fn named_datasets_are_begun_found_and_managed_by_their_names() {
+    let options = DatasetOptions { name: Some("step.6".into()), output: true, ..DatasetOptions::default() };
+    let begin = Call::StartOutput { name: Some("step.6".into()), checkpoint: true, output: true, bypass: false };
+    let started = Reply::Started { checkpoint: CheckpointId(6), directory: PathBuf::from("/c") };
+    let completed = Reply::Completed { checkpoint: CheckpointId(6), kept: true, halt: None };
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, loaded(5)),
+        Act::Answer(2, Call::RestartName, Reply::Name(Some("step.5".into()))),
+        Act::Answer(3, begin, started),
+        Act::Answer(4, Call::Complete { valid: true }, completed),
+        Act::Answer(5, Call::Drop { name: "step.1".into() }, Reply::Done),
+        Act::Fail(6, Call::Delete { name: "step.2".into() }, "the index knows no dataset \"step.2\""),
+        Act::Answer(7, Call::Current { name: "step.4".into() }, Reply::Done),
+        Act::Answer(8, Call::Load, loaded(4)),
+    ]);
+    let mut client = client(&agent).unwrap();
+    assert_eq!(client.restart_name().unwrap().as_deref(), Some("step.5"));
+    assert_eq!(client.start_output(&options).unwrap(), CheckpointId(6));
+    assert_eq!(client.have_restart(), None);
+    assert!(matches!(client.drop_dataset("step.1"), Err(ClientError::Inside { .. })), "not while it is written");
+    client.complete_checkpoint(true).unwrap();
+    client.drop_dataset("step.1").unwrap();
+    assert!(matches!(client.delete_dataset("step.2"), Err(ClientError::Failed { .. })));
+    client.current("step.4").unwrap();
+    assert_eq!(client.have_restart(), None);
+    client.load_current().unwrap();
+    assert_eq!(client.have_restart(), Some(CheckpointId(4)));
+    agent.finished();
 }

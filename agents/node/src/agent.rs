@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::ranks::Ranks;
 use crate::store::Store;
 use crate::stream::Streams;
+use crate::watchdog::Watchdog;
 
 /// The agent of one node.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Agent {
     pub progress: Arc<ProgressBoard>,
     /// The ranks on this node.
     pub ranks: Ranks,
+    /// How long nothing has moved in them.
+    pub watchdog: Watchdog,
     /// The run, its collectives, and the leader if this is it.
     pub collectives: Collectives,
     /// Connections to and from peers.

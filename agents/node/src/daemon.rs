@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_wire::agent::StopRequest;
-use holdfast_wire::run::{AgentReady, AgentStart};
+use holdfast_wire::run::{AgentReady, AgentStart, Identity};
 use holdfast_wire::{Generation, VERSION};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::agent::Agent;
@@ -28,6 +28,7 @@ use crate::ranks::{self, Ranks};
 use crate::server::{self, ServerError};
 use crate::store::{Store, StoreError};
 use crate::stream::Streams;
+use crate::watchdog::Watchdog;
 
 /// The longest start line: a job's specification is not in it, only who this agent is.
 const LONGEST_START: u64 = 1 << 20;
@@ -37,6 +38,8 @@ const WORKERS: usize = 2;
 const BLOCKING: usize = 256;
 /// Stack of each thread. Deep recursion is refused everywhere.
 const STACK_BYTES: usize = 2 << 20;
+/// An orchestrator that was not heard of for so long does not live.
+const ORCHESTRATOR_GONE: Duration = Duration::from_secs(5);
 /// At most so often is looked whether anybody still needs us.
 const WATCH: Duration = Duration::from_secs(1);
 
@@ -170,7 +173,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
             Ok(Ok(())) => return Err(socket_failed(io::Error::other("it was closed"))),
             Err(error) => return Err(DaemonError::Runtime(error.into())),
         },
-        _ = terminate.recv() => tracing::info!("terminated"),
+        () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
         () = told_to_stop(&agent) => {}
     }
@@ -196,6 +199,7 @@ pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonErr
         events: Arc::default(),
         progress: Arc::default(),
         ranks: Ranks::default(),
+        watchdog: Watchdog::default(),
         collectives: Collectives::default(),
         streams: Streams::default(),
         strangers: std::sync::atomic::AtomicU64::new(0),
@@ -225,6 +229,17 @@ fn announce(
     let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;
     line.push(b'\n');
     ready.write_all(&line).and_then(|()| ready.flush()).map_err(failed)
+}
+
+/// SIGTERM. Slurm sends it to every process of a job that is cancelled or at its time limit, and some time later SIGKILL:
+/// an agent that ended at once would leave its orchestrator, which was told too, nothing to drain with.
+async fn terminated(agent: &Agent, terminate: &mut Signal) {
+    while terminate.recv().await.is_some() {
+        if agent.start.identity == Identity::Given || agent.contact.silence() > ORCHESTRATOR_GONE {
+            return;
+        }
+        tracing::info!("told to terminate: ends when the orchestrator says so");
+    }
 }
 
 async fn told_to_stop(agent: &Agent) {

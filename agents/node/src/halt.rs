@@ -4,6 +4,7 @@
 //! condition that holds, never as "go on", until somebody has looked at it.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::Local;
 use holdfast_core::control::ControlError;
@@ -53,12 +54,26 @@ pub enum HaltError {
 #[derive(Clone, Debug)]
 pub struct HaltKeeper {
     path: PathBuf,
+    /// When the allocation ends, if the orchestrator said something newer than the run's settings; seconds since the epoch.
+    end: Arc<Mutex<Option<i64>>>,
 }
 
 impl HaltKeeper {
     /// The halt file of the control directory.
     pub fn new(paths: &Paths) -> Self {
-        HaltKeeper { path: paths.control().join("halt.scrinfo") }
+        HaltKeeper { path: paths.control().join("halt.scrinfo"), end: Arc::default() }
+    }
+
+    /// Notes that the allocation ends at another time than the run's settings say.
+    pub fn allocation_ends(&self, end: i64) {
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+    }
+
+    /// This instant of a run with these settings.
+    pub fn moment(&self, now: i64, settings: &Settings) -> Moment {
+        let end = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let moment = Moment::at(now, settings);
+        Moment { remaining: end.map(|end| end.saturating_sub(now)).or(moment.remaining), ..moment }
     }
 
     /// The conditions, and the first that holds. One that cannot be read holds.
@@ -186,7 +201,7 @@ mod tests {
 
     fn keeper() -> (tempfile::TempDir, HaltKeeper) {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = HaltKeeper { path: directory.path().join("halt.scrinfo") };
+        let keeper = HaltKeeper { path: directory.path().join("halt.scrinfo"), end: Arc::default() };
         (directory, keeper)
     }
 

@@ -15,6 +15,7 @@ use holdfast_wire::agent::{DirectoryHealth, Health};
 use holdfast_wire::run::AgentStart;
 use holdfast_wire::{CheckpointId, Generation};
 use sysinfo::{MemoryRefreshKind, System};
+use tokio::sync::Notify;
 
 use crate::agent::Agent;
 use crate::events::lock;
@@ -37,6 +38,8 @@ pub struct HealthMonitor {
     machine: Mutex<Option<(Instant, Machine)>>,
     system: Mutex<Option<System>>,
     directories: Arc<Mutex<Directories>>,
+    /// The directories have been looked at.
+    looked: Arc<Notify>,
 }
 
 /// A directory and what is expected of it.
@@ -79,7 +82,13 @@ impl HealthMonitor {
                 None => wanted.extend(paths.real(&node_path).map(|real| Wanted { node_path, real, bytes })),
             }
         }
-        HealthMonitor { wanted, machine: Mutex::default(), system: Mutex::default(), directories: Arc::default() }
+        HealthMonitor {
+            wanted,
+            machine: Mutex::default(),
+            system: Mutex::default(),
+            directories: Arc::default(),
+            looked: Arc::default(),
+        }
     }
 
     fn machine(&self, newest: impl FnOnce() -> Option<CheckpointId>) -> Machine {
@@ -106,27 +115,36 @@ impl HealthMonitor {
 
     /// What is known of the directories; begins to look again when that is old, and waits only for the first look.
     async fn directories(&self) -> Vec<DirectoryHealth> {
+        // Listening begins before the look at what is known, or the news could come in between.
+        let news = self.looked.notified();
+        tokio::pin!(news);
+        news.as_mut().enable();
         let (first, due) = {
             let mut now = lock(&self.directories);
             let due = now.looking.is_none() && now.looked.is_none_or(|when| when.elapsed() >= DIRECTORIES_KEPT);
             if due {
                 now.looking = Some(Instant::now());
             }
-            (now.looked.is_none(), due)
+            // Whoever asks before the first look has ended waits for it, not only the one who began it.
+            let first = now.looking.filter(|_| now.looked.is_none());
+            (first.map(|since| DIRECTORIES_KEPT.saturating_sub(since.elapsed())), due)
         };
         if due {
-            let (wanted, directories) = (self.wanted.clone(), self.directories.clone());
-            let looking = tokio::task::spawn_blocking(move || {
+            let (wanted, directories, looked) = (self.wanted.clone(), self.directories.clone(), self.looked.clone());
+            tokio::task::spawn_blocking(move || {
                 let found = wanted.iter().map(look).collect();
                 *lock(&directories) = Directories { found, looked: Some(Instant::now()), looking: None };
+                looked.notify_waiters();
             });
-            if first {
-                let _ = tokio::time::timeout(DIRECTORIES_KEPT, looking).await;
-            }
+        }
+        if let Some(left) = first {
+            let _ = tokio::time::timeout(left, news).await;
         }
         let now = lock(&self.directories);
         match now.looking {
-            Some(since) if since.elapsed() >= DIRECTORIES_LATE || now.looked.is_none() => {
+            Some(since)
+                if since.elapsed() >= if now.looked.is_none() { DIRECTORIES_KEPT } else { DIRECTORIES_LATE } =>
+            {
                 let late = format!("has not answered for {} s: its file system hangs", since.elapsed().as_secs());
                 let hanging = |wanted: &Wanted| DirectoryHealth {
                     path: wanted.node_path.clone(),
@@ -160,6 +178,7 @@ pub async fn health(agent: &Agent) -> Health {
         strangers: agent.strangers.load(std::sync::atomic::Ordering::Relaxed),
         newest: machine.newest,
         agent_memory: machine.agent_memory,
+        quiet: agent.watchdog.quiet(generation, Instant::now()),
     }
 }
 
@@ -245,7 +264,11 @@ mod tests {
             machine: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
+            looked: Arc::default(),
         };
+        // Also for those who ask while the first look is under way.
+        let (one, other) = tokio::join!(monitor.directories(), monitor.directories());
+        assert_eq!((&one[0].fault, &other[0].fault), (&None, &None));
         assert_eq!(monitor.directories().await[0].fault, None);
         fs::remove_dir(&gone).unwrap();
         assert_eq!(monitor.directories().await[0].fault, None);

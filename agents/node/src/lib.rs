@@ -22,6 +22,7 @@
 //! | [`collective`] | calls of all ranks gathered at the leader, carried out by orders to every agent |
 //! | [`orders`] | the steps that a leader can order: seal, encode, transfer, rebuild, fetch, flush |
 //! | [`stream`] | connections to peers: links and bulk streams |
+//! | [`watchdog`] | how long nothing has moved in the ranks, and where they are then |
 //! | [`events`] | what the orchestrator is told |
 
 #![forbid(unsafe_code)]
@@ -44,3 +45,4 @@ pub mod rehearsal;
 pub mod server;
 pub mod store;
 pub mod stream;
+pub mod watchdog;

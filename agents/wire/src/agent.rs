@@ -6,6 +6,7 @@
 //! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`]; held back up to `wait_ms` until there is news |
 //! | POST | [`RUN`] | [`RunPlan`](crate::run::RunPlan) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
+//! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`] |
 //! | GET, POST | [`HALT`] | [`HaltChange`] → [`HaltState`] |
@@ -20,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,8 @@ pub const POLL: &str = "/v1/poll";
 pub const RUN: &str = "/v1/run";
 /// Kill the node's ranks.
 pub const KILL: &str = "/v1/kill";
+/// Where ranks that make no progress are in their code.
+pub const STACK: &str = "/v1/stack";
 /// An agent of the run was restarted and listens elsewhere.
 pub const PEERS: &str = "/v1/peers";
 /// What the node holds.
@@ -67,6 +71,9 @@ pub struct PollRequest {
     pub after: u64,
     /// How long to wait for news before answering without, milliseconds.
     pub wait_ms: u64,
+    /// When the allocation ends, seconds since the epoch: it may have changed since the run began. Absent: nothing new.
+    #[serde(default)]
+    pub allocation_end: Option<i64>,
 }
 
 /// Health and news.
@@ -105,6 +112,25 @@ pub struct Health {
     pub newest: Option<CheckpointId>,
     /// The agent's own resident memory, bytes.
     pub agent_memory: u64,
+    /// Ranks of the run in which nothing has moved for as long as its [`Watchdog`](crate::run::Watchdog) says; always empty
+    /// without one.
+    #[serde(default)]
+    pub quiet: Vec<QuietRank>,
+}
+
+/// A rank in which nothing has moved for long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuietRank {
+    /// The rank.
+    pub rank: Rank,
+    /// The call of the API that it waits in; `None` in its own code.
+    pub waiting_in: Option<String>,
+    /// Since its last call of the API began or ended.
+    #[serde(with = "crate::run::millis")]
+    pub quiet_for: Duration,
+    /// For so long, not more than `quiet_for`, its processes have also used no processor and moved no data.
+    #[serde(with = "crate::run::millis")]
+    pub idle_for: Duration,
 }
 
 /// One of a node's directories.
@@ -304,6 +330,22 @@ pub struct KillReply {
     pub killed: Vec<u32>,
 }
 
+/// Asks where ranks are in their code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StackRequest {
+    /// The run.
+    pub generation: Generation,
+    /// The ranks; those of other nodes are left out.
+    pub ranks: Vec<Rank>,
+}
+
+/// Where they are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StackReply {
+    /// For people: what the kernel and a debugger say of all threads of each rank.
+    pub stacks: BTreeMap<Rank, String>,
+}
+
 /// Where agents of the run listen now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeersUpdate {
@@ -311,6 +353,9 @@ pub struct PeersUpdate {
     pub generation: Generation,
     /// New addresses by node.
     pub addresses: BTreeMap<NodeName, SocketAddr>,
+    /// Nodes without ranks that are down: nobody is to wait for them.
+    #[serde(default)]
+    pub down: Vec<NodeName>,
 }
 
 /// What a node holds, from its control directory (own state, or what LLNL's library left there).

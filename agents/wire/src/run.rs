@@ -81,6 +81,20 @@ pub struct Settings {
     pub piece_bytes: usize,
     /// Size of the buffers in which files are copied, bytes.
     pub copy_bytes: usize,
+    /// When a rank is quiet; absent if nobody wants to know.
+    #[serde(default)]
+    pub watchdog: Option<Watchdog>,
+}
+
+/// When a rank is reported as [quiet](crate::agent::QuietRank). Whether the run hangs, the orchestrator decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watchdog {
+    /// It has waited in one call for so long, or has neither called nor worked.
+    #[serde(with = "millis")]
+    pub hang_after: Duration,
+    /// It has not called for so long, whether it works or not; absent: work is always progress.
+    #[serde(default)]
+    pub busy_hang_after: Option<Duration>,
 }
 
 /// A cache base.

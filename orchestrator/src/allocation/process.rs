@@ -1,6 +1,8 @@
 //! Processes of this machine, ended without hitting a stranger that got an old number.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
@@ -22,6 +24,13 @@ pub fn is_alive(pid: u32) -> bool {
 pub fn plays(pid: u32, role: &str) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
     line.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes())
+}
+
+/// True if the process is this program in the given role, and this is the file that it was given.
+pub fn plays_with(pid: u32, role: &str, file: &Path) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+    let mut words = line.split(|byte| *byte == 0).skip(1);
+    words.next() == Some(role.as_bytes()) && words.next() == Some(file.as_os_str().as_bytes())
 }
 
 /// True if the process was started with this variable in its environment.

@@ -88,7 +88,10 @@ impl Contact {
         let answers = fan_out(agents, move |(node, address)| {
             let client = client.clone();
             async move {
-                let reply = client.poll(address, &PollRequest { after: u64::MAX, wait_ms: 0 }, WITHIN).await.ok()?;
+                let reply = client
+                    .poll(address, &PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None }, WITHIN)
+                    .await
+                    .ok()?;
                 Some((node, reply.health))
             }
         });

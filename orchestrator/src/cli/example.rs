@@ -18,7 +18,7 @@ pub struct ExampleArgs {
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum ExampleCommand {
     /// A 2-D heat equation: one slab a rank, halo exchange, checkpoints through the client API
-    Heat(HeatArgs),
+    Heat(Box<HeatArgs>),
     /// Write the initial field of the heat equation to a file
     HeatInit(HeatInitArgs),
 }

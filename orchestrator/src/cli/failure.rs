@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use holdfast_core::formats::FormatsError;
+use holdfast_core::formats::sion::SionError;
 use holdfast_core::kvtree::file::FileError;
 use holdfast_core::prefix::PrefixError;
 
@@ -152,6 +154,36 @@ impl From<PrefixError> for Failure {
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         let code = if matches!(error, FileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
+        Failure::of(code, &error)
+    }
+}
+
+impl Failure {
+    /// The exit code for an error of the formats.
+    pub(super) fn from_formats(error: &FormatsError) -> u8 {
+        match error {
+            FormatsError::Damaged { .. } | FormatsError::NotRestorable { .. } | FormatsError::UnsafeName { .. } => {
+                exit::DAMAGED_DATA
+            }
+            FormatsError::NotPossible { .. } | FormatsError::Unwritable { .. } => exit::USAGE,
+            _ => exit::UNAVAILABLE,
+        }
+    }
+}
+
+impl From<FormatsError> for Failure {
+    fn from(error: FormatsError) -> Self {
+        Failure::of(Failure::from_formats(&error), &error)
+    }
+}
+
+impl From<SionError> for Failure {
+    fn from(error: SionError) -> Self {
+        let code = match &error {
+            error if error.is_damage() => exit::DAMAGED_DATA,
+            SionError::Io { .. } | SionError::Durable(_) | SionError::Exists { .. } => exit::UNAVAILABLE,
+            _ => exit::USAGE,
+        };
         Failure::of(code, &error)
     }
 }

@@ -1,131 +1,196 @@
-//! `holdfast inspect`: what stands in SCR's files.
+//! `holdfast inspect`: what a file of any format says, and what the files of a directory are.
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use holdfast_core::formats::{Damage, Description, Format, Options};
 use holdfast_core::kvtree::file::{self, FileError};
 use holdfast_core::kvtree::{Tree, json as tree_json, print};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable};
+use super::output::{Output, Report, document, printable, printable_text};
+use super::progress::Bar;
+use super::verify::others;
+use super::walk::{Content, Trouble, Visited, visit, worst};
 use crate::exit;
 
-/// Directories deeper than this are not entered; SCR's own are five deep.
-const MAX_DEPTH: usize = 32;
-/// How SCR's files are named, whose content is a hash, or begins with one.
-const ENDINGS: [&str; 4] = ["scrinfo", "scr", "scrfilemap", "xor"];
-
-/// Show any SCR file: filemaps, flush, halt, nodes and transfer files, meta files, summaries, indexes, headers of XOR files
+/// Show what is in a checkpoint file: SCR's own files, FTI-FF checkpoints, SION containers, Jubatus models
 ///
-/// A single file is printed as `scr_print_hash_file` does. Of a directory, every SCR file in it and below it is shown; files of
-/// the application are passed over. A file that is damaged gets one line that says how.
+/// The format is known by the content. A single SCR file is printed as `scr_print_hash_file` does, of an XOR file the header;
+/// an FTI-FF checkpoint as tables of its blocks and variables, a SION container as siondump does. Of a directory every file in
+/// it and below it is told, links not followed. A file that is damaged gets one line that says how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast inspect index.scr
   holdfast inspect --json /tmp/user1/scr.1145655/filemap.scrinfo | jq '.RANK'
   holdfast inspect 1_of_4_in_0.xor          its header
+  holdfast inspect Ckpt7-Rank2.fti          blocks, variables and their containers
+  holdfast inspect --brief ./heat-run       what each file is
   holdfast inspect --check ./heat-run       only what is damaged
 
-JSON: of one file, its tree as nested objects in file order, a key without value as {}. Of several, or of a directory:
-{version, files: [{path, tree} or {path, error}…], damaged}
+JSON: of one SCR file, its tree as nested objects in file order, a key without value as {}. Of one file of another format, its
+description in the names of that format. Of several, or of a directory: {version, files: [{path, format, tree} or
+{path, format, description} or {path, format, error}…], unknown: [path…], damaged}
 
-Exit codes: 0; 65 at least one file is damaged; 69 at least one file cannot be read")]
+Exit codes: 0; 65 at least one file is damaged, or a file that was named is of no known format; 69 at least one file cannot
+be read")]
 pub struct InspectArgs {
     /// Files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Show only what is damaged
+    /// Show only what is damaged, after a full verification
     #[arg(long)]
     check: bool,
+    /// Say only what each file is
+    #[arg(long, conflicts_with = "check")]
+    brief: bool,
 }
 
 pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure> {
-    if let [path] = &args.paths[..]
-        && !path.is_dir()
-        && !args.check
-    {
-        let tree = file::read(path)?;
-        output.result(&One { tree })?;
-        return Ok(exit::FINISHED);
+    let mut bar = Bar::new(output.shows_progress());
+    let one = args.paths.len() == 1 && !args.check && !args.brief;
+    let mut files: Vec<Inspected> = Vec::new();
+    for visited in visit(&args.paths) {
+        let content = match &visited.content {
+            Content::Unknown => Shown::Unknown,
+            Content::Known(..) if args.brief => Shown::Brief,
+            Content::Known(format, _) if args.check => check(*format, &visited, &mut bar),
+            Content::Known(format, _) if is_scr(*format) => match file::read(&visited.path) {
+                Ok(tree) => Shown::Tree(tree),
+                // Alone it fails the whole command, with its causes.
+                Err(error) if one && visited.named => return Err(error.into()),
+                Err(error) => Shown::Nothing(hash_file_trouble(&error)),
+            },
+            Content::Known(format, _) => {
+                match bar.during(&visited.path.display().to_string(), |_| format.describe(&visited.path)) {
+                    Ok(description) => Shown::Description(description),
+                    Err(error) if one && visited.named => return Err(error.into()),
+                    Err(error) => Shown::Nothing(Trouble::of(error)),
+                }
+            }
+            Content::Unreadable(Trouble { message, code }) if one && visited.named => {
+                return Err(Failure::new(*code, message.clone()));
+            }
+            Content::Unreadable(Trouble { message, code }) => {
+                Shown::Nothing(Trouble { message: message.clone(), code: *code })
+            }
+        };
+        files.push(Inspected { visited, content });
     }
-    let mut files = Vec::new();
-    for path in &args.paths {
-        if path.is_dir() {
-            walk(path, 0, &mut files);
-        } else {
-            inspect(path.clone(), &mut files);
+    let code = worst(files.iter().map(Inspected::code));
+    match (&files[..], one) {
+        ([Inspected { visited: Visited { named: true, path, .. }, content }], true) => match content {
+            Shown::Unknown => return Err(unknown(path)),
+            content => {
+                output.result(&One { content })?;
+                if let Some(damage) = content.damage() {
+                    output.complain(&format!("{}: {damage}", printable(&path.display().to_string())));
+                }
+            }
+        },
+        _ => output.result(&Several { files, check: args.check })?,
+    }
+    Ok(code)
+}
+
+/// A file that was named and is of no format.
+pub(super) fn unknown(path: &std::path::Path) -> Failure {
+    Failure::new(exit::DAMAGED_DATA, "unknown: not a file of SCR, FTI-FF, SION or Jubatus")
+        .at(printable(&path.display().to_string()))
+        .remedy("the content decides, not the name; check that it is the right file")
+}
+
+/// SCR's files are shown as the original shows them.
+fn is_scr(format: &dyn Format) -> bool {
+    format.name().starts_with("scr-")
+}
+
+fn hash_file_trouble(error: &FileError) -> Trouble {
+    let code = if matches!(error, FileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
+    Trouble { message: error.to_string(), code }
+}
+
+/// Verifies a file; only damage is shown of it.
+fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> Shown {
+    if is_scr(format)
+        && let Err(error) = file::read(&visited.path)
+    {
+        return Shown::Nothing(hash_file_trouble(&error));
+    }
+    let path = visited.path.display().to_string();
+    match bar.during(&path, |progress| format.verify(&visited.path, &Options::default(), progress)) {
+        Ok(verdict) => match verdict.damages.first() {
+            None => Shown::Brief,
+            Some(damage) => {
+                let others = others(verdict.damages.len(), verdict.unlisted);
+                let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
+                Shown::Nothing(Trouble { message, code: exit::DAMAGED_DATA })
+            }
+        },
+        Err(error) => Shown::Nothing(Trouble::of(error)),
+    }
+}
+
+struct Inspected {
+    visited: Visited,
+    content: Shown,
+}
+
+/// What is shown of a file.
+enum Shown {
+    Tree(Tree),
+    Description(Description),
+    /// Only what it is.
+    Brief,
+    Unknown,
+    /// Why it is not shown.
+    Nothing(Trouble),
+}
+
+impl Shown {
+    fn damage(&self) -> Option<String> {
+        match self {
+            Shown::Description(description) => damage_line(&description.damages),
+            _ => None,
         }
     }
-    let code = files.iter().map(Inspected::code).max_by_key(|code| match *code {
-        exit::FINISHED => 0,
-        exit::UNAVAILABLE => 1,
-        _ => 2,
-    });
-    output.result(&Several { files, check: args.check })?;
-    Ok(code.unwrap_or(exit::FINISHED))
 }
 
-/// A file, or a directory that could not be listed.
-struct Inspected {
-    path: PathBuf,
-    content: Result<Tree, Unreadable>,
-}
-
-struct Unreadable {
-    message: String,
-    damaged: bool,
+/// `damaged: …` with the first damage and the number of the others.
+fn damage_line(damages: &[Damage]) -> Option<String> {
+    let first = damages.first()?;
+    Some(format!("damaged: {}{}", printable(&first.to_string()), others(damages.len(), 0)))
 }
 
 impl Inspected {
     fn code(&self) -> u8 {
         match &self.content {
-            Ok(_) => exit::FINISHED,
-            Err(Unreadable { damaged: true, .. }) => exit::DAMAGED_DATA,
-            Err(_) => exit::UNAVAILABLE,
+            Shown::Nothing(trouble) => trouble.code,
+            Shown::Unknown if self.visited.named => exit::DAMAGED_DATA,
+            Shown::Description(description) if !description.damages.is_empty() => exit::DAMAGED_DATA,
+            _ => exit::FINISHED,
         }
     }
-}
 
-fn inspect(path: PathBuf, files: &mut Vec<Inspected>) {
-    let content = file::read(&path)
-        .map_err(|error| Unreadable { damaged: matches!(error, FileError::Format { .. }), message: error.to_string() });
-    files.push(Inspected { path, content });
-}
-
-/// Every SCR file below a directory, in the order of their names. Links are not followed: `scr.current` would show its
-/// target twice, and others lead away.
-fn walk(directory: &Path, depth: usize, files: &mut Vec<Inspected>) {
-    let unreadable = |message: String| Inspected {
-        path: directory.to_owned(),
-        content: Err(Unreadable { message, damaged: false }),
-    };
-    if depth > MAX_DEPTH {
-        files.push(unreadable(format!("{}: deeper than {MAX_DEPTH} levels; not entered", directory.display())));
-        return;
+    fn json(&self) -> Value {
+        let mut fields = Map::new();
+        fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
+        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
+        match &self.content {
+            Shown::Tree(tree) => fields.insert("tree".to_owned(), tree_json::value(tree)),
+            Shown::Description(description) => {
+                if let Some(damage) = damage_line(&description.damages) {
+                    fields.insert("error".to_owned(), damage.into());
+                }
+                fields.insert("description".to_owned(), description.json.clone())
+            }
+            Shown::Nothing(trouble) => fields.insert("error".to_owned(), trouble.message.clone().into()),
+            Shown::Brief | Shown::Unknown => None,
+        };
+        fields.into()
     }
-    let mut entries: Vec<fs::DirEntry> = match fs::read_dir(directory).and_then(Iterator::collect) {
-        Ok(entries) => entries,
-        Err(error) => {
-            files.push(unreadable(format!("cannot list {}: {error}; check its permissions", directory.display())));
-            return;
-        }
-    };
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => walk(&path, depth + 1, files),
-            Ok(kind) if kind.is_file() && is_scr_file(&path) => inspect(path, files),
-            _ => {}
-        }
-    }
-}
-
-fn is_scr_file(path: &Path) -> bool {
-    path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| ENDINGS.contains(&ending))
 }
 
 fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
@@ -137,17 +202,25 @@ fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
     text.lines().try_for_each(|line| writeln!(to, "{}", printable(line)))
 }
 
-struct One {
-    tree: Tree,
+struct One<'a> {
+    content: &'a Shown,
 }
 
-impl Report for One {
+impl Report for One<'_> {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        write_tree(&self.tree, to)
+        match self.content {
+            Shown::Tree(tree) => write_tree(tree, to),
+            Shown::Description(description) => to.write_all(printable_text(&description.text).as_bytes()),
+            Shown::Brief | Shown::Unknown | Shown::Nothing(_) => Ok(()),
+        }
     }
 
     fn json(&self) -> Value {
-        tree_json::value(&self.tree)
+        match self.content {
+            Shown::Tree(tree) => tree_json::value(tree),
+            Shown::Description(description) => description.json.clone(),
+            Shown::Brief | Shown::Unknown | Shown::Nothing(_) => Value::Null,
+        }
     }
 }
 
@@ -159,30 +232,44 @@ struct Several {
 impl Report for Several {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for file in &self.files {
-            let path = printable(&file.path.display().to_string());
+            let path = printable(&file.visited.path.display().to_string());
+            let title = file.visited.title();
             match &file.content {
-                Ok(_) if self.check => {}
-                Ok(tree) => {
-                    writeln!(to, "{path}:")?;
+                // The message names the path.
+                Shown::Nothing(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
+                _ if self.check => {
+                    if file.code() != exit::FINISHED {
+                        writeln!(to, "{path}: {title}")?;
+                    }
+                }
+                Shown::Tree(tree) => {
+                    writeln!(to, "{path}: {title}")?;
                     write_tree(tree, to)?;
                 }
-                // The message names the path.
-                Err(unreadable) => writeln!(to, "{}", printable(&unreadable.message))?,
+                Shown::Description(description) => {
+                    writeln!(to, "{path}: {title}")?;
+                    to.write_all(printable_text(&description.text).as_bytes())?;
+                    if let Some(damage) = damage_line(&description.damages) {
+                        writeln!(to, "{path}: {damage}")?;
+                    }
+                }
+                Shown::Brief | Shown::Unknown => writeln!(to, "{path}: {title}")?,
             }
         }
         Ok(())
     }
 
     fn json(&self) -> Value {
-        let shown = |file: &&Inspected| !self.check || file.content.is_err();
-        let one = |file: &Inspected| {
-            let path = file.path.display().to_string();
-            match &file.content {
-                Ok(tree) => json!({"path": path, "tree": tree_json::value(tree)}),
-                Err(unreadable) => json!({"path": path, "error": unreadable.message}),
-            }
-        };
-        let damaged = self.files.iter().filter(|file| file.content.is_err()).count();
-        document(json!({"files": self.files.iter().filter(shown).map(one).collect::<Vec<_>>(), "damaged": damaged}))
+        let unknown: Vec<String> = self
+            .files
+            .iter()
+            .filter(|file| matches!(file.content, Shown::Unknown))
+            .map(|file| file.visited.path.display().to_string())
+            .collect();
+        let known = self.files.iter().filter(|file| !matches!(file.content, Shown::Unknown));
+        let bad = |file: &&Inspected| file.code() != exit::FINISHED;
+        let damaged = known.clone().filter(bad).count();
+        let shown: Vec<Value> = known.filter(|file| !self.check || bad(file)).map(Inspected::json).collect();
+        document(json!({"files": shown, "unknown": unknown, "damaged": damaged}))
     }
 }

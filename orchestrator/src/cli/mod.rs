@@ -9,17 +9,23 @@ mod check;
 mod contact;
 mod drain;
 mod example;
+mod extract;
 mod failure;
+mod fti;
 mod halt;
 mod hosts;
 mod index;
 mod inspect;
 mod job;
 mod output;
+mod progress;
 mod run;
 mod runtime;
+mod sion;
 mod status;
 mod step;
+mod verify;
+mod walk;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -56,6 +62,7 @@ Examples:
   holdfast run -- ./app --steps 400         run a command with every default
   holdfast check --explain job.yaml         what would be in force, and where it comes from
   holdfast drain job.yaml                   save what is left in the nodes' caches
+  holdfast verify ./ckpt                    check every checkpoint file below, whatever its format
 
 Exit codes:
    0  finished
@@ -102,6 +109,10 @@ enum Command {
     Halt(HaltArgs),
     Status(StatusArgs),
     Inspect(inspect::InspectArgs),
+    Verify(verify::VerifyArgs),
+    Extract(extract::ExtractArgs),
+    Sion(sion::SionArgs),
+    Fti(fti::FtiArgs),
     Hosts(hosts::HostsArgs),
     Agent(AgentArgs),
     #[command(hide = true)]
@@ -141,6 +152,10 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Halt(args) => halt::run(args, style),
         Command::Status(args) => status::run(args, style),
         Command::Inspect(args) => inspect::run(args, &style),
+        Command::Verify(args) => verify::run(args, &style),
+        Command::Extract(args) => extract::run(args, &style),
+        Command::Sion(args) => sion::run(args, style),
+        Command::Fti(args) => fti::run(args, &style),
         Command::Hosts(args) => hosts::run(args, &style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),

@@ -37,6 +37,14 @@ pub trait Output {
     /// Tells details, with `--verbose` only.
     fn detail(&self, text: &str);
 
+    /// Says of a result that was shown that it is damaged, on standard error.
+    fn complain(&self, text: &str) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// True where progress may be drawn on standard error.
+    fn shows_progress(&self) -> bool;
+
     /// Tells what the user should know although nothing failed; not even `--quiet` hides it.
     fn warn(&self, text: &str) {
         // Nobody is left to tell when standard error is gone.
@@ -81,6 +89,10 @@ impl Output for Style {
         }
     }
 
+    fn shows_progress(&self) -> bool {
+        *self != Style::Quiet
+    }
+
     fn detail(&self, text: &str) {
         if matches!(self, Style::Human { verbose: true } | Style::Json { verbose: true }) {
             let _ = writeln!(io::stderr(), "{text}");
@@ -108,5 +120,15 @@ pub fn printable(text: &str) -> String {
         return text.to_owned();
     }
     let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
+/// [`printable`] for a text of several lines, which may hold tabs.
+pub fn printable_text(text: &str) -> String {
+    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(harmful) {
+        return text.to_owned();
+    }
+    let escape = |c: char| if harmful(c) { c.escape_default().collect() } else { c.to_string() };
     text.chars().map(escape).collect()
 }

@@ -20,9 +20,6 @@ use crate::allocation::{Allocation, AllocationError};
 use crate::events::{Entry, Journal, OwnEvent, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
-use crate::launch::StepEvent;
-use crate::launch::follow::{Follower, Look};
-use crate::launch::step;
 use crate::relaunch::DrainResult;
 use crate::relaunch::driver::running_step;
 use crate::relaunch::driver::state::{self, JobLock, JobState, Stage, StateError};
@@ -255,24 +252,7 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let directory = state::generation_directory(prefix, state.generation);
     let job_id = state.agents.job_id.clone();
     let ended = tokio::task::spawn_blocking(move || {
-        let (mut supervisor, mut ranks) = (None, BTreeMap::new());
-        let mut follower = Follower::new(&directory, true);
-        while let Ok(Look::Events(events)) = follower.look() {
-            if events.is_empty() {
-                break;
-            }
-            for event in events {
-                match event {
-                    StepEvent::Supervisor { pid } => supervisor = Some(pid),
-                    StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
-                    StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                    StepEvent::Refused { .. } | StepEvent::Done => {}
-                }
-            }
-        }
-        if step::is_supervised(&directory) || !ranks.is_empty() {
-            running_step::cancel(&directory, supervisor, ranks.into_values().collect(), &job_id);
-        }
+        running_step::cancel(&directory, None, Vec::new(), &job_id);
     });
     let _ = ended.await;
 }
@@ -337,7 +317,7 @@ impl Crew {
         let answers = fan_out(known, move |(node, record)| {
             let client = client.clone();
             async move {
-                let question = PollRequest { after: 0, wait_ms: 0 };
+                let question = PollRequest { after: 0, wait_ms: 0, allocation_end: None };
                 let reply = client.poll(record.address, &question, ADOPT_WITHIN).await.ok()?;
                 (reply.health.node == node).then_some((node, record))
             }
@@ -459,7 +439,11 @@ impl Crew {
 
     /// Ends all agents; what does not end by itself is killed.
     async fn stop(&mut self, remove: bool) {
-        self.keepers.drain(..).for_each(|keeper| keeper.abort());
+        for keeper in self.keepers.drain(..) {
+            keeper.abort();
+            // Waited for: one that goes on for a moment would start an agent anew because it is being stopped.
+            let _ = keeper.await;
+        }
         while let Ok(news) = self.ear.try_recv() {
             self.take_in(news);
         }
@@ -499,6 +483,7 @@ impl Keeper {
                 interval: POLL_EVERY,
                 patience: PATIENCE,
                 seen: None,
+                end: tokio::sync::watch::channel(None).1,
             };
             let _poller = Poller::spawn(self.client.clone(), target, self.clock, polls);
             while let Some(PollNews::Answered { reply, .. }) = ear.recv().await {

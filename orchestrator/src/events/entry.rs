@@ -153,6 +153,13 @@ fn machine_line(event: &LogEvent) -> Option<String> {
         LogEvent::GenerationLaunched { generation, relaunches } => {
             format!("generation {generation} launched (relaunch {relaunches})")
         }
+        LogEvent::HangSuspected { generation, reason, .. } => {
+            format!("generation {generation} seems to hang, saving stacks: {reason}")
+        }
+        LogEvent::HangDismissed { generation } => format!("generation {generation} goes on: something moved"),
+        LogEvent::Hang { generation, ranks, .. } => {
+            format!("generation {generation} hangs in {}", ranks_text(ranks))
+        }
         LogEvent::GenerationEnding { generation, seen } => format!("generation {generation} is being ended: {seen}"),
         LogEvent::GenerationEnded { generation, cause, newest, .. } => match newest {
             Some(id) => format!("generation {generation} ended: {cause}; newest checkpoint {id}"),

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod report;
 pub mod screen;
 
+pub(crate) use entry::ranks_text;
 pub use entry::{Entry, OwnEvent};
 pub use journal::Journal;
 pub use report::RunReport;

@@ -19,6 +19,8 @@ const LARGEST_ANSWER: usize = 64 << 20;
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
+/// The agent gives a debugger five seconds.
+const STACKS: Duration = Duration::from_secs(8);
 /// For requests that wait for processes to die or control files to be read.
 const MEDIUM: Duration = Duration::from_secs(30);
 
@@ -82,6 +84,18 @@ impl AgentClient {
         request: &agent::KillRequest,
     ) -> Result<agent::KillReply, RequestError> {
         self.post(address, agent::KILL, request, SHORT).await
+    }
+
+    /// Asks where ranks are in their code.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn stack(
+        &self,
+        address: SocketAddr,
+        request: &agent::StackRequest,
+    ) -> Result<agent::StackReply, RequestError> {
+        self.post(address, agent::STACK, request, STACKS).await
     }
 
     /// Tells where other agents listen now.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use holdfast_core::ids::NodeName;
 use holdfast_wire::agent::{PollReply, PollRequest};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::{AgentClient, Clock, RequestError};
@@ -54,6 +54,8 @@ pub struct PollTarget {
     pub patience: Duration,
     /// What an earlier orchestrator has seen of its events: the instance and the highest number.
     pub seen: Option<(u64, u64)>,
+    /// When the allocation ends, as the manager says now.
+    pub end: watch::Receiver<Option<i64>>,
 }
 
 /// A running poller; dropping it ends it.
@@ -120,7 +122,8 @@ async fn poll(
         None => Seen::default(),
     };
     let reason = 'lost: loop {
-        let (sent, long) = (clock.now(), PollRequest { after: seen.number, wait_ms });
+        let allocation_end = *target.end.borrow();
+        let (sent, long) = (clock.now(), PollRequest { after: seen.number, wait_ms, allocation_end });
         let question = client.poll(target.address, &long, target.patience);
         tokio::pin!(question);
         let answer = loop {
@@ -128,7 +131,7 @@ async fn poll(
                 answer = &mut question => break answer,
                 () = now.notified() => {
                     // Beside the question that is under way: breaking that off would cost its connection.
-                    let (sent, short) = (clock.now(), PollRequest { after: seen.number, wait_ms: 0 });
+                    let (sent, short) = (clock.now(), PollRequest { after: seen.number, wait_ms: 0, allocation_end });
                     match client.poll(target.address, &short, target.patience).await {
                         Ok(reply) => if !tell(&target, &news, &mut seen, short.after, sent, reply) { return },
                         Err(error) => break 'lost error,
@@ -184,6 +187,7 @@ mod tests {
             strangers: 0,
             newest: None,
             agent_memory: 0,
+            quiet: vec![],
         };
         let event =
             |number: &u64| NumberedEvent { number: *number, event: AgentEvent::Notice { message: number.to_string() } };

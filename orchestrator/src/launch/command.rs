@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use holdfast_core::hostlist;
 use holdfast_core::ids::{NodeName, Rank};
@@ -21,6 +22,10 @@ use crate::relaunch::RankEnd;
 const PIECE_BYTES: u64 = 64 << 10;
 /// A line without end is not the launcher's.
 const LONGEST_LINE: usize = 64 << 10;
+
+/// A rank that a signal ends is told of late, when its memory has been written to a core file; the ranks that miss it end
+/// with an error of their own long before. So those wait a little, and the first that is told is the one that began.
+const HOLD_BACK: Duration = Duration::from_millis(400);
 
 /// What srun says itself is not labelled with a rank, but with this.
 const OWN_WORD: &str = "srun: error: ";
@@ -56,6 +61,8 @@ pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Pat
 pub(super) struct Watched {
     ranks: BTreeMap<Rank, NodeName>,
     told: BTreeSet<Rank>,
+    /// Ranks that ended with an exit code, and since when they wait to be told.
+    held: Vec<(Instant, Rank, RankEnd)>,
     /// Why the step could not be made, in the launcher's words.
     obstacle: Option<String>,
     errors: Option<File>,
@@ -68,6 +75,7 @@ impl Watched {
         Watched {
             ranks: launcher.ranks.clone(),
             told: BTreeSet::new(),
+            held: Vec::new(),
             obstacle: None,
             errors: None,
             offset: 0,
@@ -78,6 +86,12 @@ impl Watched {
     /// Ends of ranks that the launcher has told since the last look.
     pub(super) fn look(&mut self, directory: &Path) -> Vec<StepEvent> {
         let mut events = Vec::new();
+        self.take_in(directory, &mut events);
+        self.release(Some(HOLD_BACK), &mut events);
+        events
+    }
+
+    fn take_in(&mut self, directory: &Path, events: &mut Vec<StepEvent>) {
         // A file that cannot be read now is read the next time; at the end the exit status says enough.
         while let Ok(read) = self.read(directory) {
             let whole = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -89,7 +103,10 @@ impl Watched {
                 }
                 let Some((ranks, end)) = rank_ends(line) else { continue };
                 for rank in ranks {
-                    self.tell(rank, end, &mut events);
+                    match end {
+                        RankEnd::Code(code) if code != 0 => self.held.push((Instant::now(), rank, end)),
+                        _ => self.tell(rank, end, events),
+                    }
                 }
             }
             if self.partial.len() > LONGEST_LINE {
@@ -99,12 +116,28 @@ impl Watched {
                 break;
             }
         }
-        events
+    }
+
+    /// Tells of all that wait once the first has waited long enough. The one that began is likely the odd one out: those
+    /// that miss it end alike.
+    fn release(&mut self, waited: Option<Duration>, events: &mut Vec<StepEvent>) {
+        let due = |(since, _, _): &(Instant, Rank, RankEnd)| waited.is_none_or(|waited| since.elapsed() >= waited);
+        if !self.held.first().is_some_and(due) {
+            return;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        let alike: Vec<RankEnd> = held.iter().map(|(_, _, end)| *end).collect();
+        held.sort_by_key(|(since, _, end)| (alike.iter().filter(|other| *other == end).count(), *since));
+        for (_, rank, end) in held {
+            self.tell(rank, end, events);
+        }
     }
 
     /// The launcher has ended with this: so have all ranks of which it said nothing.
     pub(super) fn finish(&mut self, directory: &Path, end: RankEnd) -> Vec<StepEvent> {
-        let mut events = self.look(directory);
+        let mut events = Vec::new();
+        self.take_in(directory, &mut events);
+        self.release(None, &mut events);
         if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, self.told.is_empty()) {
             let rank = self.ranks.keys().next().copied().unwrap_or(Rank(0));
             events.push(StepEvent::Refused { rank, reason: reason.clone() });
@@ -223,6 +256,29 @@ mod tests {
         assert_eq!(watched.look(base.path()), [aborted]);
         let fine = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::SUCCESS };
         assert_eq!(watched.finish(base.path(), RankEnd::Code(134)), [fine(0), fine(2)]);
+    }
+
+    #[test]
+    fn a_rank_that_died_of_a_signal_is_told_before_those_that_missed_it() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n1: task 1: Segmentation fault\n";
+        let mut watched = watched(base.path(), text);
+        let segfault = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) };
+        assert_eq!(watched.look(base.path()), [segfault]);
+        let echo = StepEvent::Exited { rank: Rank(0), end: RankEnd::Code(1) };
+        let silent = StepEvent::Exited { rank: Rank(2), end: RankEnd::SUCCESS };
+        assert_eq!(watched.finish(base.path(), RankEnd::Code(139)), [echo, silent]);
+    }
+
+    #[test]
+    fn of_ranks_that_end_with_errors_the_odd_one_out_is_told_first() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "srun: error: n1: task 0: Exited with exit code 1\n\
+                    srun: error: n3: task 2: Exited with exit code 3\n\
+                    srun: error: n1: task 1: Exited with exit code 1\n";
+        let events = watched(base.path(), text).finish(base.path(), RankEnd::Code(3));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(3) });
+        assert_eq!(events.len(), 3);
     }
 
     #[test]

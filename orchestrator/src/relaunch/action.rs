@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_wire::{Generation, NodeName};
+use holdfast_wire::{Generation, NodeName, Rank};
 
 use super::outcome::Outcome;
 use super::placement::Placement;
@@ -52,6 +52,14 @@ pub enum Action {
         /// The agents.
         to: Vec<NodeName>,
     },
+    /// Save where the ranks are in their code, for people: the run seems to hang. Ends as `StacksSaved`, always and within
+    /// seconds: what cannot be had is left out.
+    SaveStacks {
+        /// The generation.
+        generation: Generation,
+        /// The ranks, by the node whose agent is to be asked.
+        ranks: BTreeMap<NodeName, Vec<Rank>>,
+    },
     /// Have the ranks of this generation and of older ones killed, now. Each ends as `RanksKilled`, or with the loss of the agent.
     KillRanks {
         /// The generation.
@@ -72,6 +80,8 @@ pub enum Action {
         generation: Generation,
         /// Where they listen now.
         addresses: BTreeMap<NodeName, SocketAddr>,
+        /// Nodes without ranks that are down: the run goes on without them.
+        down: Vec<NodeName>,
         /// The agents to tell.
         to: Vec<NodeName>,
     },

@@ -18,12 +18,12 @@ impl Machine {
         for position in 0..self.state.nodes.len() {
             self.state.nodes[position].status = Status::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
-            self.watch(position as u32);
+            self.look_in_time(position as u32);
         }
     }
 
     /// Makes sure that the node is looked at when something is due there.
-    fn watch(&mut self, position: u32) {
+    fn look_in_time(&mut self, position: u32) {
         if let Some(timer) = self.state.nodes[position as usize].timer(&self.config) {
             let next = self.state.next_check.map_or(timer, |next| next.min(timer));
             self.state.next_check = Some(next);
@@ -35,9 +35,13 @@ impl Machine {
         self.starting -= u32::from(node.is_starting());
         self.healthy -= u32::from(node.is_healthy());
         node.status = status;
+        if !node.is_healthy() {
+            self.watch.forget(&self.state.names[position as usize]);
+        }
+        let node = &self.state.nodes[position as usize];
         self.starting += u32::from(node.is_starting());
         self.healthy += u32::from(node.is_healthy());
-        self.watch(position);
+        self.look_in_time(position);
     }
 
     /// The node was heard of. False if it is not up.
@@ -121,11 +125,13 @@ impl Machine {
         };
         let to = self.names_of(self.healthy_nodes().filter(|other| *other != position));
         if !to.is_empty() {
-            out.push(Action::UpdatePeers { generation, addresses: BTreeMap::from([(name.clone(), address)]), to });
+            let (addresses, down) = (BTreeMap::from([(name.clone(), address)]), Vec::new());
+            out.push(Action::UpdatePeers { generation, addresses, down, to });
         }
         if adopted == Some(generation) {
             let addresses = self.agents().map(|(name, address)| (name.clone(), address)).collect();
-            out.push(Action::UpdatePeers { generation, addresses, to: vec![name] });
+            let down = (0u32..).zip(&self.state.nodes).filter(|(_, node)| node.is_down()).map(|(at, _)| at);
+            out.push(Action::UpdatePeers { generation, addresses, down: self.names_of(down), to: vec![name] });
         }
     }
 
@@ -145,7 +151,7 @@ impl Machine {
         };
         match starting.failed(now, reason, node_gone, &self.config) {
             Some(verdict) => self.set_down(now, position, verdict, out),
-            None => self.watch(position),
+            None => self.look_in_time(position),
         }
     }
 
@@ -226,10 +232,8 @@ impl Machine {
         self.set_status(position, Status::Down { verdict: Verdict { reason, at: now }, agent_left });
         let used = self.used[position as usize];
         match &mut self.state.phase {
-            Phase::Preparing { .. } if used => self.state.phase = Phase::Gathering,
-            Phase::Preparing { waiting } => {
-                waiting.remove(&position);
-            }
+            // Agents that have taken the plan on would wait for the node, whether it has ranks or not.
+            Phase::Preparing { .. } => self.state.phase = Phase::Gathering,
             Phase::Ending { unkilled, unheard, .. } => {
                 unkilled.remove(&position);
                 unheard.remove(&position);
@@ -246,6 +250,13 @@ impl Machine {
                     run.down.insert(name);
                 }
                 return self.end_run(now, seen, out);
+            }
+            // A spare: the run goes on, and its leader must not wait for it.
+            Phase::Running => {
+                let (generation, to) = (self.state.generation, self.names_of(self.healthy_nodes()));
+                if !to.is_empty() {
+                    out.push(Action::UpdatePeers { generation, addresses: BTreeMap::new(), down: vec![name], to });
+                }
             }
             _ => {}
         }
@@ -284,7 +295,7 @@ impl Machine {
             }
             let node = &self.state.nodes[position as usize];
             if !(self.state.phase == Phase::Draining && node.is_healthy()) {
-                self.watch(position);
+                self.look_in_time(position);
             }
         }
     }

@@ -120,7 +120,11 @@ impl Run {
             return EndCause::Application { rank, end };
         }
         if let Some(what) = &self.hang {
-            return EndCause::Hang { what: what.clone() };
+            // What hangs after that is no loss.
+            return match self.finalized {
+                true => EndCause::Finalized,
+                false => EndCause::Hang { what: what.clone() },
+            };
         }
         if let Some(reason) = &self.step_lost {
             return match self.finalized {

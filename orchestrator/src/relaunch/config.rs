@@ -60,6 +60,10 @@ pub struct Config {
     pub settle: Duration,
     /// A node whose agent is silent for so long is down, unless its agent can be restarted.
     pub down_after: Duration,
+    /// When nothing has moved in any rank for so long, the run hangs: see `watchdog`. `None`: never.
+    pub hang_after: Option<Duration>,
+    /// As `hang_after`, where ranks compute but neither call nor print. `None`: computing is always progress.
+    pub busy_hang_after: Option<Duration>,
     /// What an agent gets to report after it was started for the first time. An agent that is *re*started gets
     /// [`restart_within`](Self::restart_within).
     pub start_within: Duration,
@@ -97,6 +101,8 @@ impl Config {
             no_progress_limit: 3,
             settle: Duration::ZERO,
             down_after: Duration::from_millis(750),
+            hang_after: None,
+            busy_hang_after: None,
             start_within: Duration::from_secs(60),
             restart_within: Duration::from_millis(750),
             agent_restarts: 20,

@@ -29,7 +29,7 @@ impl Machine {
     }
 
     /// The run, while nothing is known against it: later ends of ranks are our own doing.
-    fn going(&mut self, generation: Generation) -> Option<&mut Run> {
+    pub(super) fn going(&mut self, generation: Generation) -> Option<&mut Run> {
         match self.state.phase {
             Phase::Running => self.run_of(generation),
             _ => None,
@@ -70,13 +70,6 @@ impl Machine {
         if let Some(run) = self.going(generation) {
             run.step_lost = Some(reason.clone());
             self.end_run(now, format!("the step cannot be followed: {reason}"), out);
-        }
-    }
-
-    pub(super) fn hang(&mut self, now: Duration, generation: Generation, what: String, out: &mut Vec<Action>) {
-        if let Some(run) = self.going(generation) {
-            run.hang = Some(what.clone());
-            self.end_run(now, format!("the application hangs: {what}"), out);
         }
     }
 

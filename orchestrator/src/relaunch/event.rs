@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use super::outcome::DrainResult;
@@ -124,12 +125,25 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// The watchdog: the ranks make no progress.
-    Hang {
+    /// A rank printed a line.
+    Printed {
         /// The generation.
         generation: Generation,
-        /// What was seen, and for how long.
-        what: String,
+    },
+    /// An agent reports its ranks in which nothing has moved for long: all of them, so that the ones it named before and
+    /// does not name now have moved.
+    RanksQuiet {
+        /// Its node.
+        node: NodeName,
+        /// The generation.
+        generation: Generation,
+        /// The ranks.
+        ranks: Vec<QuietRank>,
+    },
+    /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, well or not.
+    StacksSaved {
+        /// The generation.
+        generation: Generation,
     },
     /// Leader: all ranks are initialised.
     Restarted {
@@ -168,6 +182,11 @@ pub enum Event {
     Drained {
         /// How.
         result: DrainResult,
+    },
+    /// The allocation ends at another time than was known.
+    AllocationEnd {
+        /// Seconds since the epoch, if it ends.
+        end: Option<i64>,
     },
     /// SIGTERM, SIGINT or the resource manager's warning. The first means: halt, drain, report. The second: at once.
     Signal {

@@ -14,6 +14,7 @@ use super::event::Event;
 use super::placement::Placement;
 use super::record::LogEvent;
 use super::snapshot::{Phase, RestoreError, Snapshot};
+use super::watchdog::Watch;
 
 /// The relaunch loop.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct Machine {
     pub(super) healthy: u32,
     /// Which nodes have ranks in the last placement.
     pub(super) used: Vec<bool>,
+    /// Does the run hang?
+    pub(super) watch: Watch,
     revision: u64,
 }
 
@@ -53,7 +56,8 @@ impl Machine {
         let positions = (0..).zip(&state.names).map(|(position, name)| (name.clone(), position)).collect();
         let starting = state.nodes.iter().filter(|node| node.is_starting()).count() as u32;
         let healthy = state.nodes.iter().filter(|node| node.is_healthy()).count() as u32;
-        let mut machine = Machine { used: Vec::new(), config, positions, starting, healthy, state, revision: 0 };
+        let (used, watch) = (Vec::new(), Watch::default());
+        let mut machine = Machine { used, config, positions, starting, healthy, state, watch, revision: 0 };
         machine.note_homes();
         machine
     }
@@ -80,7 +84,8 @@ impl Machine {
         if matches!(self.state.phase, Phase::Fresh | Phase::Finished) {
             return out;
         }
-        let routine = matches!(event, Event::Tick | Event::PollAnswered { .. });
+        use Event::{PollAnswered, Printed, RanksQuiet, Tick};
+        let routine = matches!(event, Tick | PollAnswered { .. } | RanksQuiet { .. } | Printed { .. });
         self.dispatch(now, event, &mut out);
         self.time(now, &mut out);
         if !routine || !out.is_empty() {
@@ -110,13 +115,16 @@ impl Machine {
             Event::RankExited { generation, rank, end } => self.rank_exited(now, generation, rank, end, out),
             Event::StepEnded { generation, end } => self.step_ended(now, generation, end, out),
             Event::StepLost { generation, reason } => self.step_lost(now, generation, reason, out),
-            Event::Hang { generation, what } => self.hang(now, generation, what, out),
+            Event::Printed { generation } => self.on_watch(generation, |watch| watch.printed(now)),
+            Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
+            Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
             Event::Restarted { generation, from } => self.restarted(generation, from),
             Event::CheckpointComplete { generation, checkpoint } => self.checkpoint_complete(generation, checkpoint),
             Event::Halting { generation, reason } => self.on_run(generation, |run| run.halting = Some(reason)),
             Event::Finalized { generation } => self.on_run(generation, |run| run.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
+            Event::AllocationEnd { end } => self.config.allocation_end = end,
             Event::Tick => {}
         }
     }

@@ -24,6 +24,7 @@
 //! | `classify` | why a generation ended |
 //! | `policy` | relaunch or stop |
 //! | [`machine`] | the machine itself; its parts: `nodes`, `agents` (are the nodes up), `stages` (on the way to a launch), `ending` (from there to the end) |
+//! | `watchdog`, `hang` | does the run hang, and what follows |
 //! | [`explain`] | every verdict, with its reason and time |
 //! | [`snapshot`] | the machine's memory, for an orchestrator that takes over |
 //!
@@ -45,6 +46,7 @@ pub mod driver;
 mod ending;
 pub mod event;
 pub mod explain;
+mod hang;
 pub mod machine;
 mod nodes;
 pub mod outcome;
@@ -56,6 +58,7 @@ pub mod snapshot;
 mod stages;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 pub use action::Action;
 pub use config::{AllocatedNode, Config};

@@ -52,6 +52,29 @@ pub enum LogEvent {
         /// Relaunches so far.
         relaunches: u32,
     },
+    /// The run seems to hang: the stacks of these ranks are being saved.
+    HangSuspected {
+        /// The generation.
+        generation: Generation,
+        /// The ranks in their own code; the others wait for them.
+        ranks: Vec<Rank>,
+        /// What was seen.
+        reason: String,
+    },
+    /// Something moved while the stacks were being saved: the run goes on.
+    HangDismissed {
+        /// The generation.
+        generation: Generation,
+    },
+    /// The run hangs: it is ended, and launched again.
+    Hang {
+        /// The generation.
+        generation: Generation,
+        /// The ranks in their own code; `generations/<generation>/rank_<rank>.stack` says where.
+        ranks: Vec<Rank>,
+        /// What was seen.
+        reason: String,
+    },
     /// A generation is being ended: its ranks are killed.
     GenerationEnding {
         /// It.

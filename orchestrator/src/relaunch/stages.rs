@@ -181,6 +181,7 @@ impl Machine {
         self.state.run = Some(Run::new(generation, now, self.state.newest));
         self.state.history.push(PastGeneration { generation, launched: now, ended: None, newest: None });
         self.state.phase = Phase::Running;
+        self.watch.begin(now);
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
         out.push(Action::Launch { generation, placement: self.placed() });
     }
@@ -208,6 +209,7 @@ impl Machine {
         self.record(LogEvent::TookOver { generation: self.generation() }, out);
         // The first signal to this process is a first one again.
         self.state.signal = None;
+        self.watch.begin(now);
         for position in 0..self.state.nodes.len() as u32 {
             if let Status::Starting(starting) = &mut self.state.nodes[position as usize].status {
                 *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };

@@ -66,6 +66,16 @@ pub(super) const DURATION: Kind<Duration> = Kind {
     show: |duration| quantity::format_duration(*duration),
 };
 
+/// `5min`, `none`.
+pub(super) const DURATION_OR_NONE: Kind<Option<Duration>> = Kind {
+    expected: "a duration with its unit, such as `30s` or `5min`, or `none`",
+    read: |text| match text {
+        "none" => Some(None),
+        text => quantity::parse_duration(text).map(Some),
+    },
+    show: |duration| duration.map_or_else(|| "none".to_owned(), quantity::format_duration),
+};
+
 /// `1GiB`.
 pub(super) const BYTES: Kind<u64> = Kind {
     expected: "a size, such as `512MiB` or `1GiB`",

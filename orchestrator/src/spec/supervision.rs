@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::reading::{BYTES, Choice, DURATION, Section, TIME};
+use super::reading::{BYTES, Choice, DURATION, DURATION_OR_NONE, Section, TIME};
 
 /// When a run that ended is made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,14 @@ pub struct Health {
     pub min_memory: Option<u64>,
     /// A site's own test, run on each node before a launch; it fails the node by a non-zero exit. `None` = no test.
     pub command: Option<Vec<String>>,
+    /// When nothing has moved in any rank for so long, the run is ended and launched again; `None` = never.
+    pub hang_after: Option<Duration>,
+    /// The same where ranks compute but neither call the API nor print; `None` = computing is always progress.
+    pub busy_hang_after: Option<Duration>,
 }
+
+/// Less is too little to tell a rank that hangs from one that waits for a disk.
+const SHORTEST_HANG: Duration = Duration::from_secs(1);
 
 impl Health {
     pub(super) fn read(mut section: Section<'_>) -> Self {
@@ -101,7 +108,21 @@ impl Health {
             let help = "write the program and its arguments, or leave the key out";
             section.reader().mistake(&section.path_of("command"), "the command is empty", help);
         }
+        let hang_after = section.value("hang_after", &DURATION_OR_NONE, None);
+        let busy_hang_after = section.value("busy_hang_after", &DURATION_OR_NONE, None);
+        let (hang_key, busy_key) = (section.path_of("hang_after"), section.path_of("busy_hang_after"));
         let reader = section.reader();
+        if hang_after.is_some_and(|after| after < SHORTEST_HANG) {
+            let help =
+                "write `hang_after: 10min`, or `none`: a rank that waits for a slow disk for so long would be killed";
+            reader.mistake(&hang_key, "shorter than 1s", help);
+        }
+        if let Some(busy) = busy_hang_after
+            && hang_after.is_none_or(|after| busy < after)
+        {
+            let help = "set `hang_after` too, and make `busy_hang_after` longer than any stretch without a call or a line of output";
+            reader.mistake(&busy_key, "needs a `hang_after` that is not longer", help);
+        }
         let (poll_key, down_key) = (section.path_of("poll"), section.path_of("down_after"));
         section.finish();
         if poll < Duration::from_millis(10) {
@@ -114,7 +135,7 @@ impl Health {
             );
             reader.mistake(&down_key, message, "make `down_after` about three times `poll`");
         }
-        Health { poll, down_after, min_memory, command }
+        Health { poll, down_after, min_memory, command, hang_after, busy_hang_after }
     }
 }
 

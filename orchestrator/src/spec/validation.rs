@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::allocation::virtual_node;
+use super::allocation::{Manager, virtual_node};
 use super::checkpoint::{Checkpoint, Scheme};
 use super::quantity;
 use super::reading::Reader;
@@ -82,7 +82,10 @@ fn check_nodes(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
     let (wanted, there) = (step.run.nodes, spec.allocation.nodes);
     if wanted > there {
         let message = format!("the run wants {wanted} nodes, the allocation has {there}");
-        let help = format!("raise `allocation.nodes` to at least {wanted}, or lower `{path}run.nodes`");
+        let help = match spec.allocation.manager {
+            Manager::Slurm => format!("ask Slurm for at least {wanted} (`sbatch --nodes`), or lower `{path}run.nodes`"),
+            _ => format!("raise `allocation.nodes` to at least {wanted}, or lower `{path}run.nodes`"),
+        };
         let key = format!("{path}run.nodes");
         // The number may have come from `ranks` alone.
         let key = if reader.is_written(&key) { key } else { format!("{path}run.ranks") };

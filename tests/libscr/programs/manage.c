@@ -1,6 +1,6 @@
 /* Datasets by name: output beside checkpoints, Drop, Delete, Current.
  *
- *     manage write | manage current NAME
+ *     manage write | manage pictures | manage current NAME
  *
  * Fails with the number of the line that was disappointed. */
 
@@ -56,13 +56,14 @@ static int reads(const char *wanted)
 
 int main(int argc, char **argv)
 {
-    int both = SCR_FLAG_CHECKPOINT | SCR_FLAG_OUTPUT, have = -1;
+    int both = SCR_FLAG_CHECKPOINT | SCR_FLAG_OUTPUT, have = -1, ranks = 0;
     char name[SCR_MAX_FILENAME];
 
-    rank = atoi(getenv("HOLDFAST_RANK"));
     EXPECT(argc >= 2);
     EXPECT(SCR_Need_checkpoint(&have) != SCR_SUCCESS && have == 0); /* before SCR_Init */
+    EXPECT(HOLDFAST_Rank(&rank, NULL) != SCR_SUCCESS);
     EXPECT(SCR_Init() == SCR_SUCCESS);
+    EXPECT(HOLDFAST_Rank(&rank, &ranks) == SCR_SUCCESS && rank < ranks && ranks == 6);
     if (strcmp(argv[1], "write") == 0) {
         EXPECT(SCR_Have_restart(&have, NULL) == SCR_SUCCESS && have == 0);
         EXPECT(dataset("one", both));
@@ -75,6 +76,20 @@ int main(int argc, char **argv)
         EXPECT(SCR_Delete("two") == SCR_SUCCESS);
         EXPECT(SCR_Delete("nobody") != SCR_SUCCESS);
         EXPECT(SCR_Route_file("anywhere/else.txt", name) == SCR_SUCCESS && strcmp(name, "anywhere/else.txt") == 0);
+    } else if (strcmp(argv[1], "pictures") == 0) {
+        int step = 1;
+        EXPECT(SCR_Have_restart(&have, name) == SCR_SUCCESS);
+        if (have) {
+            EXPECT(sscanf(name, "state.%d", &step) == 1);
+            EXPECT(reads(name));
+            step++;
+        }
+        for (; step <= 3; step++) {
+            snprintf(name, sizeof name, "picture.%d", step);
+            EXPECT(dataset(name, SCR_FLAG_OUTPUT));
+            snprintf(name, sizeof name, "state.%d", step);
+            EXPECT(dataset(name, SCR_FLAG_CHECKPOINT));
+        }
     } else {
         EXPECT(argc == 3 && SCR_Current(argv[2]) == SCR_SUCCESS);
         EXPECT(SCR_Have_restart(&have, name) == SCR_SUCCESS && have == 1 && strcmp(name, argv[2]) == 0);

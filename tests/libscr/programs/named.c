@@ -21,7 +21,7 @@ static int number(const char *variable)
 
 int main(int argc, char **argv)
 {
-    char name[SCR_MAX_FILENAME], file_name[SCR_MAX_FILENAME], path[SCR_MAX_FILENAME], loaded[SCR_MAX_FILENAME] = "-";
+    char name[SCR_MAX_FILENAME], file_name[SCR_MAX_FILENAME + 32], path[SCR_MAX_FILENAME], loaded[SCR_MAX_FILENAME] = "-";
     char part[PART];
     long step = 0, sum = 0, restarted = 0, steps;
     int rank = number("HOLDFAST_RANK"), shared, have = 0, leave = 0;

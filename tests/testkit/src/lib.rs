@@ -5,14 +5,20 @@
 //! unpacked anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that
 //! changes files takes a [`scratch_copy`].
 
+//!
+//! [`cluster`] is the Slurm cluster of containers and the jobs on it.
+
 #![forbid(unsafe_code)]
 // Test support reports as tests do: by panicking, with the file it failed on.
 #![allow(clippy::panic)]
+
+pub mod cluster;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -77,6 +83,24 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     collect(directory, &mut files).unwrap_or_else(|error| panic!("cannot list {}: {error}", directory.display()));
     files.sort();
     files
+}
+
+/// The rounds of a mutation test: `usual` of them, or as many as `HOLDFAST_MUTATIONS` says, or as many as there is time for in
+/// the seconds that `HOLDFAST_MUTATION_SECONDS` says. `HOLDFAST_MUTATION_SEED` is for [`mutation_seed`].
+pub fn mutation_rounds(usual: u64) -> impl Iterator<Item = u64> {
+    let until = number("HOLDFAST_MUTATION_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let rounds = if until.is_some() { u64::MAX } else { number("HOLDFAST_MUTATIONS").unwrap_or(usual) };
+    (0..rounds).take_while(move |_| until.is_none_or(|until| Instant::now() < until))
+}
+
+/// Where a mutation test begins: the same place on every machine, unless the environment names another.
+pub fn mutation_seed() -> u64 {
+    number("HOLDFAST_MUTATION_SEED").unwrap_or(20_261_120)
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
 }
 
 /// The bytes that a rank wrote as its `file`-th routed file in a checkpoint of the SCR fixtures.

@@ -110,6 +110,11 @@ int SCR_Drop(const char *name);
 /* The dataset is deleted, in cache and on the parallel file system. */
 int SCR_Delete(const char *name);
 
+/* ---- beyond SCR ---- */
+
+/* After SCR_Init: this process's rank, and how many there are. Either pointer may be NULL. */
+int HOLDFAST_Rank(int *rank, int *ranks);
+
 #ifdef __cplusplus
 }
 #endif

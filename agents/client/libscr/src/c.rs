@@ -179,6 +179,23 @@ pub unsafe extern "C" fn SCR_Drop(name: *const c_char) -> c_int {
     code("SCR_Drop", |session| session.drop_dataset(&unsafe { some_text(name) }?))
 }
 
+/// Beyond SCR: rank and number of ranks of this process, for programs that have no MPI to tell them.
+///
+/// # Safety
+/// `rank` and `ranks` are null (not wanted) or point to an `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn HOLDFAST_Rank(rank: *mut c_int, ranks: *mut c_int) -> c_int {
+    code("HOLDFAST_Rank", |session| {
+        let (own, all) = session.place()?;
+        for (to, value) in [(rank, own), (ranks, all)] {
+            let value = c_int::try_from(value).map_err(|_| Failure::Argument("the rank does not fit into an int"))?;
+            // SAFETY: not null; the rest is the caller's promise.
+            (!to.is_null()).then(|| unsafe { to.write(value) });
+        }
+        Ok(())
+    })
+}
+
 /// The dataset is deleted, in cache and on the prefix directory.
 ///
 /// # Safety

@@ -106,6 +106,15 @@ impl Session {
         }
     }
 
+    /// Rank and number of ranks.
+    ///
+    /// # Errors
+    /// Before `SCR_Init` and after `SCR_Finalize`.
+    pub fn place(&mut self) -> Answer<(u32, u32)> {
+        let client = self.client()?;
+        Ok((client.rank().0, client.ranks()))
+    }
+
     /// The rank, once it is known.
     pub fn rank(&self) -> Option<u32> {
         self.client.as_ref().map(|client| client.rank().0)

@@ -18,6 +18,7 @@ const NAME_MAX: usize = 255;
 pub struct Destination {
     directory: PathBuf,
     overwrite: bool,
+    pretend: bool,
 }
 
 impl Destination {
@@ -27,7 +28,13 @@ impl Destination {
     /// When it cannot be made.
     pub fn new(directory: &Path, overwrite: bool) -> Result<Destination, FormatsError> {
         durable::create_directory(directory, 0o777)?;
-        Ok(Destination { directory: directory.to_owned(), overwrite })
+        Ok(Destination { directory: directory.to_owned(), overwrite, pretend: false })
+    }
+
+    /// For a dry run: everything is read and checked as if it were written, and nothing is; not even the directory
+    /// is made.
+    pub fn pretended(directory: &Path, overwrite: bool) -> Destination {
+        Destination { directory: directory.to_owned(), overwrite, pretend: true }
     }
 
     /// The directory.
@@ -57,6 +64,16 @@ impl Destination {
         fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
     ) -> Result<R, FormatsError> {
         let path = self.path(name)?;
+        if self.pretend {
+            if !self.overwrite && path.symlink_metadata().is_ok() {
+                return Err(FormatsError::Exists { path });
+            }
+            let nowhere = Path::new("/dev/null");
+            let open = File::options().write(true).open(nowhere);
+            let mut out = BufWriter::new(open.map_err(FormatsError::reading("open", nowhere))?);
+            // What fails here is what fills, and its caller knows the reason.
+            return fill(&mut out).map_err(FormatsError::reading("fill", &path));
+        }
         if self.overwrite {
             return Ok(durable::replace_with(&path, fill)?);
         }

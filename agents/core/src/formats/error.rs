@@ -40,7 +40,7 @@ pub enum FormatsError {
         why: String,
     },
     /// A file of that name is there already.
-    #[error("will not overwrite {}: extract to an empty directory, or ask for overwriting", path.display())]
+    #[error("will not overwrite {}: extract to an empty directory, or ask for overwriting (--force)", path.display())]
     Exists {
         /// The file that is there.
         path: PathBuf,

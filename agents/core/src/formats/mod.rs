@@ -126,6 +126,8 @@ pub struct Description {
     pub text: String,
     /// For programs, in the names of the format's own world.
     pub json: serde_json::Value,
+    /// Damage that was met on the way; [`Format::verify`] looks for all of it.
+    pub damages: Vec<Damage>,
 }
 
 /// What an extraction wrote.

@@ -9,6 +9,8 @@ use crate::kvtree::{Tree, file, json, print};
 
 /// The first bytes of every hash file, and so of an XOR file.
 const MAGIC: [u8; 4] = [0x95, 0x1f, 0xc3, 0xf5];
+/// How SCR names them.
+const NAMES: [&str; 3] = [".scrinfo", ".scr", ".scrfilemap"];
 /// Magic, type, version, size.
 const SIZE_FIELD: std::ops::Range<usize> = 8..16;
 
@@ -30,9 +32,7 @@ impl Format for ScrHash {
             // The header of an XOR file is a hash file with data behind it.
             Some(bytes) if bytes >= probe.size => Confidence::Certain,
             Some(_) => Confidence::Likely,
-            None if probe.size == 0 && (probe.name.ends_with(".scrinfo") || probe.name.ends_with(".scr")) => {
-                Confidence::ByName
-            }
+            None if NAMES.iter().any(|end| probe.name.ends_with(end)) => Confidence::ByName,
             None => Confidence::No,
         }
     }
@@ -40,7 +40,7 @@ impl Format for ScrHash {
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         let (found, _) = read(path)?;
         let (tree, _) = found.map_err(|why| FormatsError::damaged("describe", path, why))?;
-        Ok(Description { text: print::text(&tree), json: json::value(&tree) })
+        Ok(Description { text: print::text(&tree), json: json::value(&tree), damages: Vec::new() })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {

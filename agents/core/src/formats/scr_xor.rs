@@ -27,7 +27,7 @@ impl Format for ScrXor {
         let named = XorName::parse(probe.name).is_some();
         match scr_hash::starts_with_hash(probe) {
             Some(bytes) if bytes < probe.size || named => Confidence::Certain,
-            None if named => Confidence::ByName,
+            None if named || probe.name.ends_with(".xor") => Confidence::ByName,
             _ => Confidence::No,
         }
     }
@@ -39,7 +39,7 @@ impl Format for ScrXor {
         let mut text = print::text(&tree);
         text.push_str(&format!("header: {header_bytes} bytes, XOR data: {data_bytes} bytes\n"));
         let json = json!({ "header": json::value(&tree), "header_bytes": header_bytes, "data_bytes": data_bytes });
-        Ok(Description { text, json })
+        Ok(Description { text, json, damages: Vec::new() })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {

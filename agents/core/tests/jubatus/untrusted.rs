@@ -1,8 +1,8 @@
 //! Whatever bytes stand in a model file: an answer in bounded memory, and no panic.
 //!
 //! The fixtures are the corpus. Each round changes one of them in a few places, from a seed, and half the time makes
-//! the checksum true again, so that what is behind it is reached. `HOLDFAST_MUTATIONS=<number>` takes as many rounds as
-//! wanted, `HOLDFAST_MUTATION_SEED` starts elsewhere.
+//! the checksum true again, so that what is behind it is reached. `mutation_rounds` of the test kit says how it takes
+//! longer and starts elsewhere.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use holdfast_core::formats::jubatus::describe::{MAX_MODEL_SHOWN, to_json, to_tex
 use holdfast_core::formats::jubatus::{
     Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, Server, Want, judge, scan, write_block,
 };
-use holdfast_testkit::{files_below, fixtures};
+use holdfast_testkit::{files_below, fixtures, mutation_rounds, mutation_seed};
 
 const ROUNDS: u64 = 10_000;
 
@@ -33,10 +33,6 @@ impl Dice {
     fn below(&mut self, limit: usize) -> usize {
         (self.roll() % limit.max(1) as u64) as usize
     }
-}
-
-fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
 fn corpus() -> Vec<Vec<u8>> {
@@ -171,10 +167,9 @@ fn peak_kilobytes() -> u64 {
 #[test]
 fn no_change_of_a_model_makes_its_reader_panic_or_take_memory() {
     let (corpus, servers) = (corpus(), servers());
-    let seed = from_environment("HOLDFAST_MUTATION_SEED").unwrap_or(20_261_120);
-    let rounds = from_environment("HOLDFAST_MUTATIONS").unwrap_or(ROUNDS);
+    let seed = mutation_seed();
     let before = peak_kilobytes();
-    for round in 0..rounds {
+    for round in mutation_rounds(ROUNDS) {
         let mut dice = Dice(seed.wrapping_add(round));
         let bytes = mutate(&mut dice, &corpus);
         let looked = std::panic::catch_unwind(|| look_at(&bytes, "127.0.0.1_9199_stat_a.jubatus", &servers));

@@ -18,6 +18,7 @@ use crate::agent::Agent;
 use crate::events::lock;
 use crate::ranks;
 use crate::store::StoreError;
+use crate::watchdog;
 
 /// The run and its collectives.
 #[derive(Debug)]
@@ -92,9 +93,13 @@ impl Collectives {
         reached.unwrap_or(Generation::NONE)
     }
 
-    /// Takes over new addresses of the run's agents.
+    /// Takes over new addresses of the run's agents, and which of them will not come back.
     pub fn update_addresses(&self, update: PeersUpdate) {
         lock(&self.addresses).extend(update.addresses);
+        let run = self.run().filter(|run| run.plan.generation == update.generation);
+        if let Some(leader) = run.and_then(|run| run.leader.clone()) {
+            update.down.iter().for_each(|node| leader.give_up(node));
+        }
     }
 }
 
@@ -215,6 +220,11 @@ fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, adopted: bool) -> Result<(), Ru
     let mut tasks = vec![tokio::spawn(member::keep_link(agent.clone(), run.clone(), from_ranks)).abort_handle()];
     if let Some(leader) = leader {
         tasks.push(tokio::spawn(leader::lead(agent.clone(), leader)).abort_handle());
+    }
+    let local = run.local_ranks(&agent.start.node);
+    if let Some(settings) = agent.watchdog.begin(&run.plan, local) {
+        let watching = watchdog::keep_watch(agent.clone(), run.plan.generation, settings);
+        tasks.push(tokio::spawn(watching).abort_handle());
     }
     *lock(&run.tasks) = tasks;
     agent.collectives.run.send_replace(Some(run));

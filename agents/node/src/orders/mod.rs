@@ -30,7 +30,6 @@ use holdfast_wire::{CheckpointId, Rank};
 
 use crate::agent::Agent;
 use crate::collective::Run;
-use crate::halt::Moment;
 use crate::store::StoreError;
 use crate::stream::StreamError;
 use holdfast_wire::convert;
@@ -198,7 +197,7 @@ impl Work<'_> {
     }
 
     fn take_over_halt(&self, state: &HaltState) -> Result<OrderResult> {
-        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.run.plan.settings);
+        let moment = self.agent.halt.moment(chrono::Utc::now().timestamp(), &self.run.plan.settings);
         self.agent.halt.take_over(state, &moment).map_err(|error| Trouble::Other(error.to_string()))?;
         Ok(OrderResult::Done)
     }

@@ -86,7 +86,9 @@ async fn calls(
         if !agent.ranks.is_current(rank, connection) {
             return Ok(());
         }
+        let waiting = agent.watchdog.call(plan.generation, rank, call.name());
         let result = answer(agent, plan, rank, seq, call).await;
+        drop(waiting);
         send_async(stream, &ToRank::Reply { seq, result }).await?;
     }
 }

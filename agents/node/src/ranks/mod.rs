@@ -5,6 +5,7 @@
 
 mod connection;
 mod kill;
+mod marked;
 mod process;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use holdfast_wire::{Generation, Rank, socket};
 use tokio::net::UnixListener;
 
 pub use kill::{kill, kill_now, others_alive};
+pub use marked::marked;
 
 use crate::agent::Agent;
 use crate::events::lock;
@@ -54,6 +56,13 @@ impl Ranks {
             .filter(|known| known.generation <= generation && !known.gone)
             .map(|known| known.pid)
             .collect()
+    }
+
+    /// The processes of the ranks of `generation` that are connected and have not gone.
+    pub fn connected(&self, generation: Generation) -> Vec<(Rank, u32)> {
+        let connected = lock(&self.connected);
+        let living = connected.iter().filter(|(_, known)| known.generation == generation && !known.gone);
+        living.map(|(rank, known)| (*rank, known.pid)).collect()
     }
 
     /// Notes a rank's connection; refuses a second process for a rank that lives.

@@ -12,7 +12,8 @@ use axum::{Json, Router};
 use holdfast_wire::agent::{
     COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, HaltChange, HaltState, INVENTORY, Inventory, KILL,
     KillReply, KillRequest, PEERS, POLL, PeersUpdate, PollReply, PollRequest, Problem, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STOP, StopRequest, VERIFY, VerifyReply, VerifyRequest,
+    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
+    VerifyRequest,
 };
 use holdfast_wire::frame;
 use holdfast_wire::run::RunPlan;
@@ -25,6 +26,7 @@ use crate::halt::{HaltError, Moment};
 use crate::health;
 use crate::inventory;
 use crate::ranks;
+use crate::watchdog;
 
 /// The longest that a poll is held back.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
@@ -38,6 +40,7 @@ pub(super) fn router(agent: Arc<Agent>) -> Router {
         .route(POLL, post(poll))
         .route(RUN, post(run))
         .route(KILL, post(kill))
+        .route(STACK, post(stack))
         .route(PEERS, post(peers))
         .route(INVENTORY, get(take_inventory))
         .route(HALT, get(halt_state).post(change_halt))
@@ -122,12 +125,15 @@ fn moment(agent: &Agent) -> Moment {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     match agent.collectives.plan() {
-        Some(plan) => Moment::at(now, &plan.settings),
+        Some(plan) => agent.halt.moment(now, &plan.settings),
         None => Moment { now, ..Moment::default() },
     }
 }
 
 async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollRequest>) -> Answer<PollReply> {
+    if let Some(end) = request.allocation_end {
+        agent.halt.allocation_ends(end);
+    }
     let wait = Duration::from_millis(request.wait_ms).min(LONGEST_POLL);
     if !wait.is_zero() {
         let mut stop = agent.stop.subscribe();
@@ -152,6 +158,10 @@ async fn run(State(agent): State<Arc<Agent>>, Message(plan): Message<RunPlan>) -
 
 async fn kill(State(agent): State<Arc<Agent>>, Message(request): Message<KillRequest>) -> Answer<KillReply> {
     Ok(Json(KillReply { killed: ranks::kill(&agent, &request).await }))
+}
+
+async fn stack(State(agent): State<Arc<Agent>>, Message(request): Message<StackRequest>) -> Answer<StackReply> {
+    Ok(Json(watchdog::stacks(&agent, &request).await))
 }
 
 async fn peers(State(agent): State<Arc<Agent>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {

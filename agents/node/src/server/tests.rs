@@ -57,7 +57,7 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     let served = served().await;
     let inventory: Inventory = served.get(INVENTORY).await;
     assert_eq!(inventory.holdings.iter().filter(|holding| holding.complete).count(), 2);
-    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0 }).await;
+    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0, allocation_end: None }).await;
     assert_eq!(poll.health.newest, Some(CheckpointId(3)));
     assert_eq!(poll.health.directories.len(), 1, "control and cache are one directory in the fixtures");
     assert_eq!(poll.health.directories[0].fault, None);
@@ -74,7 +74,8 @@ async fn a_poll_is_held_back_until_there_is_news() {
     let served = served().await;
     let (address, trust) = (served.address, served.trust.clone());
     let polling = tokio::spawn(async move {
-        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { after: 0, wait_ms: 600_000 })).await
+        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { after: 0, wait_ms: 600_000, allocation_end: None }))
+            .await
     });
     served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
     let reply = polling.await.unwrap();

@@ -54,6 +54,8 @@ struct Question {
     start: AgentStart,
     patience: Patience,
     answer: Answer,
+    /// Breaks when nobody waits for the answer any more.
+    wanted: oneshot::Receiver<()>,
 }
 
 /// The steps that hold the agents.
@@ -93,8 +95,10 @@ impl AgentSteps {
         patience: Patience,
     ) -> Result<AgentReady, AgentStartError> {
         let (answer, answered) = oneshot::channel();
+        let (_waits, wanted) = oneshot::channel();
         let log = self.logs.join(format!("{node}.log"));
-        let question = Question { node: node.clone(), start: template.for_any_node(Identity::Slurm), patience, answer };
+        let question =
+            Question { node: node.clone(), start: template.for_any_node(Identity::Slurm), patience, answer, wanted };
         let ended = || AgentStartError::NotReady { node, problem: "was not started: we are ending".to_owned(), log };
         if self.questions.send(question).is_err() {
             return Err(ended());
@@ -143,8 +147,17 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
     let Some((start, within)) = questions.first().map(|first| (first.start.clone(), first.patience.within)) else {
         return;
     };
-    let mut waiting: BTreeMap<NodeName, Answer> =
-        questions.into_iter().map(|question| (question.node, question.answer)).collect();
+    let (mut waiting, mut wanted) = (BTreeMap::<NodeName, Answer>::new(), Vec::new());
+    for question in questions {
+        waiting.insert(question.node, question.answer);
+        wanted.push(question.wanted);
+    }
+    let abandoned = async {
+        for wanted in wanted {
+            // Nothing is ever sent: it ends with the question.
+            let _ = wanted.await;
+        }
+    };
     let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
     let (mut child, input, output) = match spawn(&workshop, &nodes, &log) {
         Ok(spawned) => spawned,
@@ -164,21 +177,25 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
         hear(output, &mut waiting).await
     };
     let problem = tokio::select! {
+        // Who has got his answer does not wait any more either.
+        biased;
         heard = tokio::time::timeout(within, talk) => match heard {
             Ok(Ok(())) if waiting.is_empty() => None,
             Ok(Ok(())) => Some("ended without saying that it is up".to_owned()),
             Ok(Err(error)) => Some(format!("broke off while it was started ({error})")),
             Err(_) => Some(format!("did not come up within {} s", within.as_secs())),
         },
+        // The node is known to be gone by now.
+        () = abandoned => Some("is not waited for any more".to_owned()),
         _ = workshop.give_up.wait_for(|given_up| *given_up) => Some("was given up: we are ending".to_owned()),
     };
     let all_failed = waiting.len() == nodes.len();
     if let Some(problem) = problem {
         for (node, answer) in waiting {
             let of_node = workshop.logs.join(format!("{node}.log"));
-            let (said, log) = match last_line(&log) {
+            let (said, log) = match last_line(&log, |line| line.contains("error")) {
                 Some(line) => (format!(": {line}"), log.clone()),
-                None => (last_line(&of_node).map(|line| format!(": {line}")).unwrap_or_default(), of_node),
+                None => (last_line(&of_node, |_| true).map(|line| format!(": {line}")).unwrap_or_default(), of_node),
             };
             let problem = format!("{problem}{said}");
             let _ = answer.send(Err(AgentStartError::NotReady { node, problem, log }));
@@ -276,15 +293,15 @@ async fn hear(output: ChildStdout, waiting: &mut BTreeMap<NodeName, Answer>) -> 
     Ok(())
 }
 
-/// The last thing that was said in a log.
-fn last_line(log: &Path) -> Option<String> {
+/// The last thing that was said in a log, of what counts.
+fn last_line(log: &Path, counts: impl Fn(&str) -> bool) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL))).ok()?;
     let mut text = Vec::new();
     file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text);
-    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+    text.lines().map(str::trim).rfind(|line| !line.is_empty() && counts(line)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -306,8 +323,10 @@ mod tests {
     fn the_last_thing_said_is_what_explains_a_failure() {
         let base = tempfile::tempdir().unwrap();
         let log = base.path().join("log");
-        assert_eq!(last_line(&log), None);
-        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\n\n").unwrap();
-        assert_eq!(last_line(&log).as_deref(), Some("srun: error: n3: task 2: Exited"));
+        assert_eq!(last_line(&log, |_| true), None);
+        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a remark\n\n").unwrap();
+        assert_eq!(last_line(&log, |_| true).as_deref(), Some("srun: a remark"));
+        let error = last_line(&log, |line| line.contains("error"));
+        assert_eq!(error.as_deref(), Some("srun: error: n3: task 2: Exited"));
     }
 }

@@ -23,6 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use holdfast_core::ids::NodeName;
+use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -119,23 +120,36 @@ impl Slurm {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
         let before = self.known().get(node).copied();
-        let within = match before {
-            None => FIRST_START,
-            Some(None) => RESTART,
-            Some(Some(address)) => match reachable::look(address).await {
-                Reach::Nothing => {
-                    let reason = format!("nothing answers at {}, where its agent was", address.ip());
-                    return Err(AgentStartError::NodeGone { node: node.clone(), reason });
-                }
-                Reach::Refused => RESTART,
-                Reach::Accepted => RESTART_OF_SILENT,
-            },
+        let ready = match before {
+            None => self.steps.agent(node.clone(), template, Patience { within: FIRST_START, first: true }).await?,
+            Some(None) => self.steps.agent(node.clone(), template, Patience { within: RESTART, first: false }).await?,
+            Some(Some(address)) => self.start_again(node, template, address).await?,
         };
-        let patience = Patience { within, first: before.is_none() };
-        let ready = self.steps.agent(node.clone(), template, patience).await?;
         self.known().insert(node.clone(), Some(ready.address));
         let log = self.logs.join(format!("{node}.log"));
         Ok(RunningAgent { ready, log })
+    }
+
+    /// Starts the agent of a node that had one at this address. Meanwhile the machine is watched: a step on one that is
+    /// gone would only say so after Slurm's own, much longer, patience.
+    async fn start_again(
+        &self,
+        node: &NodeName,
+        template: &AgentTemplate,
+        address: SocketAddr,
+    ) -> Result<AgentReady, AgentStartError> {
+        let gone = || {
+            let reason = format!("nothing answers at {}, where its agent was", address.ip());
+            AgentStartError::NodeGone { node: node.clone(), reason }
+        };
+        let within = match reachable::look(address).await {
+            Reach::Refused | Reach::Nothing => RESTART,
+            Reach::Accepted => RESTART_OF_SILENT,
+        };
+        tokio::select! {
+            started = self.steps.agent(node.clone(), template, Patience { within, first: false }) => started,
+            () = reachable::vanished(address) => Err(gone()),
+        }
     }
 }
 

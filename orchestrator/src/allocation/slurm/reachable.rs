@@ -14,7 +14,11 @@ use tokio::task::JoinSet;
 const ATTEMPTS: u32 = 3;
 const BETWEEN: Duration = Duration::from_millis(60);
 /// A network inside a machine room answers in far less than a millisecond.
-const WITHIN: Duration = Duration::from_millis(300);
+const WITHIN: Duration = Duration::from_millis(250);
+/// So many looks in a row that find nothing are a verdict.
+const LOOKS: u32 = 2;
+/// While something is there, it is looked again after this.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,20 @@ pub(super) async fn look(address: SocketAddr) -> Reach {
         Reach::Nothing
     };
     tokio::time::timeout(WITHIN, answer).await.unwrap_or(Reach::Nothing)
+}
+
+/// Ends when the machine at the address is gone. A process that dies with its machine is missed a moment before the
+/// machine is.
+pub(super) async fn vanished(address: SocketAddr) {
+    let mut nothing = 0;
+    while nothing < LOOKS {
+        if look(address).await == Reach::Nothing {
+            nothing += 1;
+        } else {
+            nothing = 0;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -83,6 +83,22 @@ pub struct HeatArgs {
     #[arg(long, value_name = "STEP")]
     pub hold_at: Option<u64>,
 
+    /// Block for ever at this step, once: whoever finds the file of --hang-once has hung before, and goes on.
+    #[arg(long, value_name = "STEP", requires = "hang_once")]
+    pub hang_at: Option<u64>,
+
+    /// Only this rank hangs [default: all].
+    #[arg(long, value_name = "RANK", requires = "hang_at")]
+    pub hang_rank: Option<u32>,
+
+    /// Made by a rank before it hangs, with its number added to the name.
+    #[arg(long, value_name = "FILE", requires = "hang_at")]
+    pub hang_once: Option<PathBuf>,
+
+    /// Compute for so long at the step of --hang-at, without a call, instead of blocking.
+    #[arg(long, value_name = "DURATION", requires = "hang_at", value_parser = duration)]
+    pub hang_busy: Option<Duration>,
+
     /// Go on from --hold-at when this file exists.
     #[arg(long, value_name = "FILE", requires = "hold_at")]
     pub until: Option<PathBuf>,
@@ -133,11 +149,13 @@ mod tests {
     fn every_option_is_understood() {
         let args = parse(
             "--steps 7 --size 30x40 --input a --output b --checkpoint-every 3 --files-per-rank 2 --step-delay 1.5s \
-             --address 10.0.0.7 --exit-at 5 --exit-code 3 --exit-rank 1 --no-finalize --hold-at 4 --until c",
+             --address 10.0.0.7 --exit-at 5 --exit-code 3 --exit-rank 1 --no-finalize --hold-at 4 --until c \
+             --hang-at 3 --hang-rank 2 --hang-once d --hang-busy 2s",
         )
         .unwrap();
         assert_eq!(args.size, Some(Size { width: 30, height: 40 }));
         assert_eq!((args.exit_at, args.exit_code, args.exit_rank), (Some(5), 3, Some(1)));
+        assert_eq!((args.hang_at, args.hang_rank, args.hang_busy), (Some(3), Some(2), Some(Duration::from_secs(2))));
         assert_eq!(args.step_delay, Duration::from_millis(1500));
         assert!(parse("--need --step-delay 0").unwrap().need);
     }
@@ -155,6 +173,8 @@ mod tests {
             "--need --checkpoint-every 2",
             "--exit-code 3",
             "--until x",
+            "--hang-at 3",
+            "--hang-once x",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_client::{Client, ClientError, Rank, RestartOutcome, Surroundings};
 
@@ -204,10 +204,37 @@ impl Simulation<'_> {
                 std::thread::sleep(LOOK_PAUSE);
             }
         }
+        if self.args.hang_at == Some(step) && self.args.hang_rank.is_none_or(|only| only == rank.0) {
+            self.hang()?;
+        }
         let concerned = self.args.exit_rank.is_none_or(|only| only == rank.0);
         // Also when a restart came in later: it is to fail every time.
         if concerned && self.args.exit_at.is_some_and(|at| step >= at) {
             return Err(ExampleError::Rehearsed { rank, step, code: self.args.exit_code });
+        }
+        Ok(())
+    }
+
+    /// Blocks for ever, or computes for long; once in the life of the job.
+    fn hang(&self) -> Result<(), ExampleError> {
+        let Some(file) = &self.args.hang_once else { return Ok(()) };
+        let mut mark = file.clone().into_os_string();
+        mark.push(format!(".{}", self.client.rank()));
+        let mark = PathBuf::from(mark);
+        match OpenOptions::new().write(true).create_new(true).open(&mark) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            made => made.map(drop).map_err(ExampleError::file("creating", &mark))?,
+        }
+        let begun = Instant::now();
+        match self.args.hang_busy {
+            Some(busy) => {
+                while begun.elapsed() < busy {
+                    std::hint::spin_loop();
+                }
+            }
+            None => loop {
+                std::thread::park();
+            },
         }
         Ok(())
     }

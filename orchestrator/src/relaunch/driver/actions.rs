@@ -1,7 +1,5 @@
 //! What the machine wants done.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,9 +35,12 @@ impl Driver {
                     agent.poller.poll_now();
                 }
             }
+            Action::SaveStacks { generation, ranks } => self.save_stacks(generation, ranks),
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.cancel_step(generation),
-            Action::UpdatePeers { generation, addresses, to } => self.update_peers(generation, addresses, &to),
+            Action::UpdatePeers { generation, addresses, down, to } => {
+                self.update_peers(PeersUpdate { generation, addresses, down }, &to);
+            }
             Action::Record(event) => self.record(event),
             Action::Drain { down, .. } => self.drain(down),
             Action::StopAgents { to } => self.stop_agents(&to).await,
@@ -51,6 +52,7 @@ impl Driver {
         if let LogEvent::NodeDown { node, .. } = &event {
             self.roster.down(node);
             self.agents.remove(node);
+            self.fence(node);
             self.parts.state.running.remove(node);
             self.parts.screen.progress(node, &[]);
             // Its agent may live, but nobody listens to it any more: its ranks are to die now.
@@ -223,10 +225,10 @@ impl Driver {
     }
 
     /// An agent that does not learn it finds out by itself: its connection is refused, and the machine tells it again.
-    fn update_peers(&mut self, generation: Generation, addresses: BTreeMap<NodeName, SocketAddr>, to: &[NodeName]) {
+    fn update_peers(&mut self, update: PeersUpdate, to: &[NodeName]) {
         let agents = self.reachable(to);
         let (client, effects) = (self.parts.client.clone(), self.effects.clone());
-        let update = Arc::new(PeersUpdate { generation, addresses });
+        let update = Arc::new(update);
         tokio::spawn(fan_out(agents, move |(node, start, address)| {
             let (client, effects, update) = (client.clone(), effects.clone(), Arc::clone(&update));
             async move {

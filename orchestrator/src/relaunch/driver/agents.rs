@@ -2,19 +2,31 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::ids::{Generation, NodeName};
-use holdfast_wire::agent::PollRequest;
+use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
 
 use super::Driver;
 use super::news::Effect;
 use super::state::AgentRecord;
-use crate::fleet::{PollTarget, Poller};
+use crate::events::{Entry, OwnEvent};
+use crate::fleet::{PollTarget, Poller, fan_out};
 use crate::relaunch::Event;
 
 /// An agent of an earlier orchestrator answers within this, or is started anew.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
+/// How a new agent's node is, it says within this: it looks at its directories first, which takes a few seconds if their file
+/// systems hang.
+const ABOUT_ITSELF_WITHIN: Duration = Duration::from_secs(5);
+/// A question about the node's health; the events stay for the poller.
+const ABOUT_ITSELF: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+/// Clocks may be so far apart; an agent's first line may be that old when it comes.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+/// How often it is tried to reach what may still run on a node that is down.
+const FENCE_EVERY: Duration = Duration::from_secs(2);
+/// How long each attempt may take.
+const FENCE_WITHIN: Duration = Duration::from_secs(3);
 
 /// An agent that is there.
 #[derive(Debug)]
@@ -29,37 +41,69 @@ pub(super) struct AgentHandle {
 #[derive(Debug)]
 pub(super) enum Started {
     /// It is there.
-    Up { address: SocketAddr, pid: u32, adopted: Option<Generation> },
+    Up {
+        /// Where it listens.
+        address: SocketAddr,
+        /// Its process.
+        pid: u32,
+        /// The generation that it went on with.
+        adopted: Option<Generation>,
+        /// What it said of its node; `None` if it could not be asked yet.
+        health: Option<Box<Health>>,
+    },
     /// It is not.
     Failed { reason: String, node_gone: bool },
+}
+
+/// What an earlier orchestrator's agent said when it was asked.
+#[derive(Debug)]
+pub(super) enum Adopted {
+    /// It lives.
+    Up(Started),
+    /// It does not answer, or it is another node's.
+    Lost(String),
+}
+
+/// What is wrong with a node's clock, if it is too far from ours. Halt times, the end of the allocation and the names of
+/// checkpoints are by the clock of the node that looks at it.
+fn clock_fault(node: &NodeName, theirs_ms: u64, ours_ms: u64) -> Option<String> {
+    let apart = Duration::from_millis(theirs_ms.abs_diff(ours_ms));
+    let direction = if theirs_ms > ours_ms { "ahead of" } else { "behind" };
+    (apart > CLOCK_TOLERANCE)
+        .then(|| format!("{node}: its clock is {} s {direction} ours; is its time service running?", apart.as_secs()))
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Driver {
     /// Starts an agent, or takes over the one that an earlier orchestrator started.
     pub(super) fn start_agent(&mut self, node: NodeName) {
         self.forget_agent(&node);
-        let known = self.adoptable.remove(&node).then(|| self.parts.state.running.get(&node).copied()).flatten();
+        if let Some(Adopted::Up(started)) = self.adopted.remove(&node) {
+            let _ = self.effects.send(Effect::Started { node, started });
+            return;
+        }
         let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
         let template = self.parts.template.clone();
         let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
+        let entries = self.entries.clone();
         while self.starting.try_join_next().is_some() {}
         self.starting.spawn(async move {
             // Never closed; without a permit the agent is started all the same.
             let _permit = permits.acquire_owned().await.ok();
-            if let Some(AgentRecord { address, pid, .. }) = known {
-                let question = PollRequest { after: 0, wait_ms: 0 };
-                if let Ok(reply) = client.poll(address, &question, ADOPT_WITHIN).await
-                    && reply.health.node == node
-                {
-                    let adopted = Some(reply.health.generation).filter(|it| *it > Generation::NONE);
-                    let _ = effects.send(Effect::Started { node, started: Started::Up { address, pid, adopted } });
-                    return;
-                }
-            }
             let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
-                    Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted }
+                    if let Some(message) = ready.clock_ms.and_then(|theirs| clock_fault(&node, theirs, unix_millis())) {
+                        let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
+                    }
+                    // A node that fails its health test must not be given ranks first.
+                    let reply = client.poll(ready.address, &ABOUT_ITSELF, ABOUT_ITSELF_WITHIN).await;
+                    let health = reply.ok().map(|reply| Box::new(reply.health));
+                    Started::Up { address: ready.address, pid: ready.pid, adopted: ready.adopted, health }
                 }
                 Err(error) => Started::Failed { node_gone: error.is_node_gone(), reason: error.to_string() },
             };
@@ -67,55 +111,94 @@ impl Driver {
         });
     }
 
-    /// After a take-over: asks the agents of the earlier orchestrator, all at once. Those that the machine wants started
-    /// anyway are asked then.
-    pub(super) fn adopt_agents(&mut self) {
-        for node in std::mem::take(&mut self.adoptable) {
-            let Some(AgentRecord { address, pid, .. }) = self.parts.state.running.get(&node).copied() else { continue };
-            let (client, effects) = (self.parts.client.clone(), self.effects.clone());
-            tokio::spawn(async move {
-                let question = PollRequest { after: 0, wait_ms: 0 };
-                let effect = match client.poll(address, &question, ADOPT_WITHIN).await {
+    /// After a take-over: asks the agents of the earlier orchestrator, all at once, before the machine wants anything of
+    /// them: what is asked of an agent that is not known here would be lost.
+    pub(super) async fn adopt_agents(&mut self) {
+        let known: Vec<_> = self.parts.state.running.iter().map(|(node, record)| (node.clone(), *record)).collect();
+        let client = self.parts.client.clone();
+        let answers = fan_out(known, move |(node, record)| {
+            let client = client.clone();
+            async move {
+                let AgentRecord { address, pid, .. } = record;
+                let answer = match client.poll(address, &ABOUT_ITSELF, ADOPT_WITHIN).await {
                     Ok(reply) if reply.health.node == node => {
                         let adopted = Some(reply.health.generation).filter(|it| *it > Generation::NONE);
-                        Effect::Started { node, started: Started::Up { address, pid, adopted } }
+                        let health = Some(Box::new(reply.health));
+                        Adopted::Up(Started::Up { address, pid, adopted, health })
                     }
-                    Ok(reply) => {
-                        let reason = format!("{address} is the agent of {} now", reply.health.node);
-                        Effect::Event(Event::AgentLost { node, reason })
-                    }
-                    Err(error) => Effect::Event(Event::AgentLost { node, reason: error.seen() }),
+                    Ok(reply) => Adopted::Lost(format!("{address} is the agent of {} now", reply.health.node)),
+                    Err(error) => Adopted::Lost(error.seen()),
                 };
-                let _ = effects.send(effect);
-            });
+                (node, address, pid, answer)
+            }
+        });
+        for (node, address, pid, answer) in answers.await {
+            if matches!(answer, Adopted::Up(_)) {
+                self.listen_to(&node, address, pid);
+            }
+            self.adopted.insert(node, answer);
+        }
+    }
+
+    /// Tells the machine of the agents that were taken over, but for those that it wanted started anyway.
+    pub(super) async fn tell_adopted(&mut self) {
+        for (node, answer) in std::mem::take(&mut self.adopted) {
+            match answer {
+                Adopted::Up(Started::Up { address, adopted, health, .. }) => {
+                    self.agent_is_up(node, address, adopted, health).await;
+                }
+                Adopted::Up(Started::Failed { reason, .. }) | Adopted::Lost(reason) => {
+                    self.feed(Event::AgentLost { node, reason }).await;
+                }
+            }
         }
     }
 
     /// The end of [`Driver::start_agent`].
     pub(super) async fn agent_started(&mut self, node: NodeName, started: Started) {
         match started {
-            Started::Up { address, pid, adopted } => {
-                self.starts += 1;
-                // An agent that was taken over goes on where the other orchestrator stopped listening.
-                let known = self.parts.state.running.get(&node).filter(|record| record.pid == pid).copied();
-                let target = PollTarget {
-                    node: node.clone(),
-                    start: self.starts,
-                    address,
-                    interval: self.parts.spec.health.poll,
-                    patience: self.parts.spec.health.down_after,
-                    seen: known.map(|record| record.seen),
-                };
-                let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
-                self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
-                self.roster.arrived(&node, address);
-                let seen = known.map_or((0, 0), |record| record.seen);
-                self.parts.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
-                self.feed(Event::AgentReady { node, address, adopted }).await;
+            Started::Up { address, pid, adopted, health } => {
+                self.listen_to(&node, address, pid);
+                self.agent_is_up(node, address, adopted, health).await;
             }
             Started::Failed { reason, node_gone } => {
                 self.feed(Event::AgentStartFailed { node, reason, node_gone }).await;
             }
+        }
+    }
+
+    /// Polls an agent from now on.
+    fn listen_to(&mut self, node: &NodeName, address: SocketAddr, pid: u32) {
+        self.starts += 1;
+        // An agent that was taken over goes on where the other orchestrator stopped listening.
+        let known = self.parts.state.running.get(node).filter(|record| record.pid == pid).copied();
+        let target = PollTarget {
+            node: node.clone(),
+            start: self.starts,
+            address,
+            interval: self.parts.spec.health.poll,
+            patience: self.parts.spec.health.down_after,
+            seen: known.map(|record| record.seen),
+            end: self.end.subscribe(),
+        };
+        let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
+        self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
+        self.roster.arrived(node, address);
+        let seen = known.map_or((0, 0), |record| record.seen);
+        self.parts.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
+    }
+
+    async fn agent_is_up(
+        &mut self,
+        node: NodeName,
+        address: SocketAddr,
+        adopted: Option<Generation>,
+        health: Option<Box<Health>>,
+    ) {
+        let fault = health.and_then(|health| self.fault_of(&health));
+        self.feed(Event::AgentReady { node: node.clone(), address, adopted }).await;
+        if let Some(fault) = fault {
+            self.feed(Event::HealthFault { node, fault }).await;
         }
     }
 
@@ -134,6 +217,31 @@ impl Driver {
         }
     }
 
+    /// A node that is down may come back (it was frozen, or cut off) with ranks of an old generation and an agent that
+    /// knows nothing: both are ended as soon as they can be reached.
+    pub(super) fn fence(&mut self, node: &NodeName) {
+        let Some(AgentRecord { address, .. }) = self.parts.state.running.get(node).copied() else { return };
+        let (client, node) = (self.parts.client.clone(), node.clone());
+        self.fences.spawn(async move {
+            let request = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
+            let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+            loop {
+                // On a machine of virtual nodes another node's agent may have got the address.
+                if let Ok(reply) = client.poll(address, &question, FENCE_WITHIN).await {
+                    if reply.health.node != node {
+                        return;
+                    }
+                    let stop = StopRequest { remove: false };
+                    if client.kill(address, &request).await.is_ok() && client.stop(address, &stop).await.is_ok() {
+                        tracing::warn!(%node, "a node that is down is there again; its ranks and its agent were ended");
+                        return;
+                    }
+                }
+                tokio::time::sleep(FENCE_EVERY).await;
+            }
+        });
+    }
+
     /// These agents, as far as they are there: name, start, address.
     pub(super) fn reachable<'a>(
         &'a self,
@@ -141,5 +249,19 @@ impl Driver {
     ) -> Vec<(NodeName, u64, SocketAddr)> {
         let reach = |node: &NodeName| self.agents.get(node).map(|agent| (node.clone(), agent.start, agent.address));
         nodes.into_iter().filter_map(reach).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_wrong_is_told_with_its_direction_and_latency_is_none() {
+        let node = NodeName::from("n3");
+        assert_eq!(clock_fault(&node, 100_000, 100_900), None);
+        let behind = clock_fault(&node, 100_000, 137_000).unwrap();
+        assert!(behind.contains("n3") && behind.contains("37 s behind"), "{behind}");
+        assert!(clock_fault(&node, 137_000, 100_000).unwrap().contains("ahead of"));
     }
 }

@@ -9,6 +9,7 @@
 //! | `agents` | starting, adopting, polling and losing agents |
 //! | `actions` | what the machine wants done |
 //! | `news` | what agents, ranks and the drain tell, as events for the machine |
+//! | `stacks` | where ranks that hang are in their code |
 //! | [`running_step`] | the step that runs |
 //! | [`site`] | commands of the user and the site |
 //! | `ending` | nothing is left running |
@@ -23,6 +24,7 @@ mod preflight;
 pub mod running_step;
 pub mod settings;
 pub mod site;
+mod stacks;
 pub mod start;
 pub mod state;
 
@@ -31,10 +33,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::DateTime;
 use holdfast_core::ids::{CheckpointId, Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
@@ -45,7 +48,7 @@ use crate::fleet::{AgentClient, AgentTemplate, Clock, PollNews, Roster};
 use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
-use agents::AgentHandle;
+use agents::{Adopted, AgentHandle};
 use news::Effect;
 use running_step::{RunningStep, StepNews};
 use state::JobState;
@@ -82,8 +85,8 @@ struct Driver {
     parts: Parts,
     roster: Roster,
     agents: BTreeMap<NodeName, AgentHandle>,
-    /// Agents of an earlier orchestrator that have not been tried.
-    adoptable: BTreeSet<NodeName>,
+    /// Agents of an earlier orchestrator that the machine has not been told of.
+    adopted: BTreeMap<NodeName, Adopted>,
     starts: u64,
     start_permits: Arc<Semaphore>,
     /// Agents that are being started.
@@ -98,6 +101,10 @@ struct Driver {
     ending: Option<Generation>,
     outcome: Option<Outcome>,
     written_revision: Option<u64>,
+    /// When the allocation ends, for those who talk to the agents.
+    end: watch::Sender<Option<i64>>,
+    /// Tasks that end what may still run on nodes that are down; they end with the driver.
+    fences: JoinSet<()>,
     effects: Sender<Effect>,
     polls: Sender<PollNews>,
     entries: Sender<Entry>,
@@ -135,7 +142,7 @@ impl Driver {
         let driver = Driver {
             roster: Roster::default(),
             agents: BTreeMap::new(),
-            adoptable: parts.state.running.keys().cloned().collect(),
+            adopted: BTreeMap::new(),
             starts: 0,
             start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
             starting: JoinSet::new(),
@@ -148,6 +155,8 @@ impl Driver {
             ending: None,
             outcome: None,
             written_revision: None,
+            end: watch::Sender::new(parts.settings.allocation_end),
+            fences: JoinSet::new(),
             effects,
             polls,
             entries,
@@ -164,9 +173,10 @@ impl Driver {
         }
         let mut around = tokio::time::interval(LOOK_AROUND_EVERY);
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.adopt_agents().await;
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
-        self.adopt_agents();
+        self.tell_adopted().await;
         while self.outcome.is_none() {
             self.show();
             let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));
@@ -232,6 +242,16 @@ impl Driver {
             if self.told_down.insert(node.clone()) {
                 self.feed(Event::NodeDown { node, reason: DownReason::ResourceManager { state } }).await;
             }
+        }
+        let end = self.parts.allocation.end().map(settings::epoch);
+        if self.end.send_if_modified(|known| std::mem::replace(known, end) != end) {
+            self.parts.settings.allocation_end = end;
+            let local = |end: i64| DateTime::from_timestamp(end, 0).map(|at| at.with_timezone(&chrono::Local));
+            self.remark(match end.and_then(local) {
+                Some(at) => format!("the allocation now ends at {}", at.format("%Y-%m-%d %H:%M:%S")),
+                None => "the allocation has no end now".to_owned(),
+            });
+            self.feed(Event::AllocationEnd { end }).await;
         }
         if let Some(first) = self.first_launch {
             let since = self.parts.clock.now().saturating_sub(first);

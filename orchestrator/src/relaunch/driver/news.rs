@@ -71,6 +71,10 @@ impl Driver {
                 for event in events {
                     self.agent_event(&node, event.event).await;
                 }
+                if self.parts.spec.health.hang_after.is_some() {
+                    let (node, generation, ranks) = (node.clone(), health.generation, health.quiet.clone());
+                    self.feed(Event::RanksQuiet { node, generation, ranks }).await;
+                }
                 let fault = self.fault_of(&health);
                 self.feed(Event::PollAnswered { node, sent, fault }).await;
             }
@@ -78,7 +82,7 @@ impl Driver {
     }
 
     /// What is wrong with a node according to its own report.
-    fn fault_of(&self, health: &Health) -> Option<String> {
+    pub(super) fn fault_of(&self, health: &Health) -> Option<String> {
         let directory = health
             .directories
             .iter()
@@ -131,6 +135,9 @@ impl Driver {
         let current = self.running.as_ref().map(|step| step.generation);
         match news {
             StepNews::Output(lines) => {
+                if let Some(generation) = current.filter(|_| self.parts.spec.health.hang_after.is_some()) {
+                    self.feed(Event::Printed { generation }).await;
+                }
                 for (rank, stream, line) in lines {
                     self.parts.screen.rank_line(rank, stream, &line);
                 }

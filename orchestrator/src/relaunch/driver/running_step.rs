@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::allocation::process;
 use crate::launch::follow::{Follower, Look};
 use crate::launch::output::{OutputTail, Stream};
-use crate::launch::{StepEvent, step};
+use crate::launch::{StepEvent, StepPlan};
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -65,6 +65,8 @@ impl RunningStep {
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
+        // Before it says so itself: a step may have to be ended while it begins.
+        let supervisor = child.as_ref().map(Child::id);
         let thread = std::thread::Builder::new()
             .name("step".to_owned())
             .spawn(move || watch(generation, &place, ranks, child, &news, &stopped))?;
@@ -72,7 +74,7 @@ impl RunningStep {
             generation,
             job_id: job_id.to_owned(),
             directory: directory.to_owned(),
-            supervisor: None,
+            supervisor,
             ranks: BTreeMap::new(),
             ended: false,
             stop,
@@ -128,9 +130,14 @@ impl Drop for RunningStep {
     }
 }
 
-/// Ends a step whose supervisor and ranks are these: see [`RunningStep::cancel`].
-pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, ranks: Vec<u32>, job_id: &str) {
-    let supervisor = supervisor.filter(|pid| step::is_supervised(directory) && process::plays(*pid, "step"));
+/// Ends a step whose supervisor and ranks are these, as far as they are known: see [`RunningStep::cancel`]. What was
+/// written down and not taken in yet counts too: a step may have to be ended while it begins, or as soon as it is taken over.
+pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u32>, job_id: &str) {
+    let (written, started) = written_down(directory);
+    ranks.extend(started);
+    // By its plan, not by its lock, which one that is just beginning has not taken yet.
+    let supervisor =
+        supervisor.or(written).filter(|pid| process::plays_with(*pid, "step", &StepPlan::path_in(directory)));
     if let Some(pid) = supervisor {
         process::signal(pid, Signal::TERM);
         if process::wait_gone(pid, CANCEL_WITHIN) {
@@ -141,6 +148,26 @@ pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, ranks: Vec<u32>,
     for pid in ranks {
         process::kill_rank(pid, environment::JOB, job_id);
     }
+}
+
+/// The supervisor of a step, and its ranks that have not ended, as it wrote them down.
+fn written_down(directory: &Path) -> (Option<u32>, Vec<u32>) {
+    let (mut supervisor, mut ranks) = (None, BTreeMap::new());
+    let mut follower = Follower::new(directory, true);
+    while let Ok(Look::Events(events)) = follower.look() {
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            match event {
+                StepEvent::Supervisor { pid } => supervisor = Some(pid),
+                StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
+                StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
+                StepEvent::Refused { .. } | StepEvent::Done => {}
+            }
+        }
+    }
+    (supervisor, ranks.into_values().collect())
 }
 
 fn watch(

@@ -26,6 +26,8 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.no_progress_limit = spec.relaunch.no_progress_limit;
     config.settle = spec.relaunch.settle;
     config.down_after = spec.health.down_after;
+    config.hang_after = spec.health.hang_after;
+    config.busy_hang_after = spec.health.busy_hang_after;
     // A process that has to be started may take longer than an answer; a dead node refuses at once.
     config.restart_within = spec.health.down_after.max(std::time::Duration::from_secs(10));
     for rule in &spec.relaunch.on_exit_code {
@@ -84,6 +86,10 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         allocation_end: end,
         piece_bytes: PIECE_BYTES,
         copy_bytes: COPY_BYTES,
+        watchdog: spec
+            .health
+            .hang_after
+            .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
     }
 }
 
@@ -131,6 +137,7 @@ mod tests {
         let spec = spec(
             "run: {command: [./app], nodes: 2, ranks_per_node: 3}\nallocation: {nodes: 3}\n\
              checkpoint: {cache: [{base: '/c/{node}', keep: 4}], redundancy: [{scheme: partner}], flush: {every: 7, mode: async}}\n\
+             health: {hang_after: 10min, busy_hang_after: none}\n\
              relaunch: {attempts: 9, on_exit_code: [{codes: [17], action: stop}]}\n",
         );
         let nodes: Vec<NodeName> = (0..3).map(spec::virtual_node).collect();
@@ -139,6 +146,8 @@ mod tests {
         assert_eq!(config.exit_codes.get(&17), Some(&ExitAction::Stop));
         let settings = settings(&spec, &spec.steps[0], Path::new("/p"), Some(9));
         assert_eq!(settings.descriptors[0].scheme, "PARTNER");
+        let watchdog = run::Watchdog { hang_after: std::time::Duration::from_secs(600), busy_hang_after: None };
+        assert_eq!((settings.watchdog, config.hang_after), (Some(watchdog), Some(watchdog.hang_after)));
         assert_eq!((settings.flush.every, settings.flush.asynchronous), (7, true));
         let settings = for_node(&settings, &"node1".into());
         assert_eq!((settings.caches[0].base.as_str(), settings.descriptors[0].base.as_str()), ("/c/node1", "/c/node1"));

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
+use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use super::oracle::Oracle;
@@ -110,6 +111,7 @@ impl Simulation {
         settings.settle = if dice.percent(30) { ms(dice.below(3000)) } else { Duration::ZERO };
         settings.start_within = ms(5000);
         settings.agent_restarts = 4;
+        settings.hang_after = Some(ms(200));
         if dice.percent(30) {
             settings.own_node = Some(name(dice.below(weather.nodes as u64) as usize));
         }
@@ -324,7 +326,7 @@ impl Simulation {
             0 => {
                 return self.tell(Event::RankExited { generation, rank, end: RankEnd::Signal(11) });
             }
-            1 => self.tell(Event::Hang { generation, what: "no output".into() }),
+            1 => self.hang(generation),
             2 => self.say(Event::Halting { generation, reason: "EXIT_AFTER_TIME".into() }),
             3..=5 => {
                 self.say(Event::Finalized { generation });
@@ -345,6 +347,19 @@ impl Simulation {
             _ => {}
         }
         self.after(ms(100), Later::Step(generation, step + 1));
+    }
+
+    /// All agents say that nothing moves any more.
+    fn hang(&mut self, generation: Generation) {
+        let still =
+            |rank: &Rank| QuietRank { rank: *rank, waiting_in: None, quiet_for: ms(60_000), idle_for: ms(60_000) };
+        let mut nodes: BTreeMap<NodeName, Vec<QuietRank>> = BTreeMap::new();
+        for (rank, node) in &self.oracle.homes {
+            nodes.entry(node.clone()).or_default().push(still(rank));
+        }
+        for (node, ranks) in nodes {
+            self.tell(Event::RanksQuiet { node, generation, ranks });
+        }
     }
 
     fn misfortune(&mut self) {
@@ -406,6 +421,7 @@ impl Simulation {
                 Action::KillRanks { generation, to, .. } => {
                     to.into_iter().for_each(|node| self.soon(Later::Kill(node, generation)));
                 }
+                Action::SaveStacks { generation, .. } => self.tell(Event::StacksSaved { generation }),
                 Action::PollNow { to } => to.into_iter().for_each(|node| self.soon(Later::PollNow(node))),
                 Action::Launch { generation, placement } => {
                     self.soon(Later::Launch(generation, placement.used().map(|node| node.name.clone()).collect()));

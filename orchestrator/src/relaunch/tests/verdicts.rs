@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{CheckpointId, Generation, Rank};
 
 use super::world::{World, config, ms, name};
@@ -192,13 +193,73 @@ fn a_launcher_that_fails_without_telling_which_rank_is_an_application_error() {
     assert_eq!(world.causes(), [EndCause::Application { rank: None, end: RankEnd::Code(2) }]);
 }
 
+/// What every agent but the one of `node` says: its rank waits. That one's does nothing.
+fn hangs_on(world: &World, node: usize) -> Vec<Event> {
+    let quiet = |at: usize| QuietRank {
+        rank: Rank(at as u32),
+        waiting_in: (at != node).then(|| "need_checkpoint".to_owned()),
+        quiet_for: ms(60_000),
+        idle_for: ms(60_000),
+    };
+    let generation = world.generation();
+    (0..4).map(|at| Event::RanksQuiet { node: name(at), generation, ranks: vec![quiet(at)] }).collect()
+}
+
+fn watched() -> World {
+    let mut world =
+        World::running_with(Config { hang_after: Some(ms(60_000)), down_after: ms(600_000), ..config(6, 4) });
+    world.now = ms(60_000);
+    world
+}
+
 #[test]
-fn a_hang_is_ended_and_launched_again() {
-    let mut world = World::running();
-    world.happens(Event::Hang { generation: Generation(1), what: "no output for 10 min".into() });
-    assert_eq!(world.causes(), [EndCause::Hang { what: "no output for 10 min".into() }]);
+fn a_hang_is_ended_when_the_stack_of_its_rank_is_saved_and_launched_again() {
+    let mut world = watched();
+    for event in hangs_on(&world, 2) {
+        world.happens(event);
+    }
+    let saved = Action::SaveStacks { generation: Generation(1), ranks: [(name(2), vec![Rank(2)])].into() };
+    let at = |wanted: &dyn Fn(&Action) -> bool| world.asked.iter().position(wanted).unwrap();
+    assert!(at(&|action| *action == saved) < at(&|action| matches!(action, Action::KillRanks { .. })));
+    let what =
+        "rank 2 made no call, printed nothing and used no processor for 1min; waiting in need_checkpoint: ranks 0-1,3";
+    assert_eq!(world.causes(), [EndCause::Hang { what: what.into() }]);
+    let logged = |wanted: &LogEvent| world.asked.iter().any(|action| *action == Action::Record(wanted.clone()));
+    let (generation, ranks) = (Generation(1), vec![Rank(2)]);
+    assert!(logged(&LogEvent::HangSuspected { generation, ranks: ranks.clone(), reason: what.into() }));
+    assert!(logged(&LogEvent::Hang { generation, ranks, reason: what.into() }));
     assert_eq!(world.launches().len(), 2);
     assert_eq!(world.homes(), ["n0", "n1", "n2", "n3"]);
+}
+
+#[test]
+fn a_rank_that_moves_while_its_stack_is_saved_is_left_alone() {
+    let mut world = watched();
+    for event in hangs_on(&world, 2) {
+        world.only(event);
+    }
+    assert!(world.asked.iter().any(|action| matches!(action, Action::SaveStacks { .. })));
+    let generation = Generation(1);
+    world.happens(Event::RanksQuiet { node: name(2), generation, ranks: vec![] });
+    world.happens(Event::StacksSaved { generation });
+    assert!(world.asked.contains(&Action::Record(LogEvent::HangDismissed { generation })));
+    assert_eq!((world.causes().len(), world.machine.explain().phase), (0, "running"));
+    // It may hang later all the same.
+    for event in hangs_on(&world, 2) {
+        world.happens(event);
+    }
+    assert_eq!(world.causes().len(), 1);
+}
+
+#[test]
+fn what_hangs_after_finalize_is_ended_and_the_job_is_finished() {
+    let mut world = watched();
+    world.happens(Event::Finalized { generation: Generation(1) });
+    for event in hangs_on(&world, 2) {
+        world.happens(event);
+    }
+    assert_eq!(world.causes(), [EndCause::Finalized]);
+    assert_eq!(*world.stop(), StopReason::Finished);
 }
 
 #[test]

@@ -144,6 +144,7 @@ impl World {
                 let sent = self.now;
                 living(to).into_iter().map(|node| Event::PollAnswered { node, sent, fault: None }).collect()
             }
+            Action::SaveStacks { generation, .. } => vec![Event::StacksSaved { generation }],
             Action::KillRanks { generation, to, .. } => {
                 living(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
             }

@@ -9,7 +9,7 @@ use super::blocks::Entry;
 use super::checkpoint::{Checkpoint, Found, Parity, inspect};
 use super::layout::{FileMeta, Layout, hex};
 use super::name::{FileName, Kind};
-use crate::formats::{Description, FormatsError, Input};
+use crate::formats::{Damage, Description, FormatsError, Input};
 
 /// Describes a file of any kind and layout.
 ///
@@ -50,6 +50,12 @@ fn head(meta: &FileMeta, meta_sound: bool, role: &str, name: Option<FileName>) -
     let id = meta.checkpoint.map(i64::from).or_else(|| name.and_then(|name| name.checkpoint).map(i64::from));
     json.extend(id.map(|id| ("ckpt_id".to_owned(), json!(id))));
     (text, json)
+}
+
+fn head_damage(meta: &FileMeta, meta_sound: bool) -> Vec<Damage> {
+    let what = || format!("its hash is {}, stored is {}", hex(&meta.computed_hash()), hex(&meta.own_hash));
+    let wrong = (!meta_sound).then(|| Damage::new("file-hash", "file metadata", what()));
+    wrong.into_iter().collect()
 }
 
 fn line(text: &mut String, key: &str, value: impl std::fmt::Display) {
@@ -96,7 +102,9 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
         let _ = writeln!(text, "DAMAGED {damage}");
     }
     json.insert("damages".to_owned(), Value::Array(damages));
-    Description { text, json: Value::Object(json) }
+    let mut damages = head_damage(&checkpoint.meta, checkpoint.meta_sound);
+    damages.extend(checkpoint.walk.damages.iter().cloned());
+    Description { text, json: Value::Object(json), damages }
 }
 
 fn entry_json(layout: Layout, entry: &Entry) -> Value {
@@ -159,5 +167,5 @@ fn describe_parity(parity: &Parity, name: Option<FileName>) -> Description {
     line(&mut text, "parity bytes", parity.data_bytes());
     json.insert("trailer_bytes".to_owned(), json!(parity.meta.layout.meta_bytes()));
     json.extend(name.map(|name| ("stored_on_rank".to_owned(), json!(name.rank))));
-    Description { text, json: Value::Object(json) }
+    Description { text, json: Value::Object(json), damages: head_damage(&parity.meta, parity.meta_sound) }
 }

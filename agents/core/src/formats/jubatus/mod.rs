@@ -71,7 +71,8 @@ impl Format for Jubatus {
         let scan = scan_file(path, want, &mut |_, _| ())?;
         match scan.header {
             Some(header) if header.magic == header::MAGIC => {
-                Ok(Description { text: describe::to_text(&scan), json: describe::to_json(path, &scan) })
+                let (text, json) = (describe::to_text(&scan), describe::to_json(path, &scan));
+                Ok(Description { text, json, damages: by_itself(&scan).into_iter().collect() })
             }
             _ => Err(FormatsError::damaged("describe", path, "it has no header of a Jubatus model file")),
         }
@@ -122,13 +123,23 @@ pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Resul
     let judgement = judge(&scan, server);
     let mut verdict = Verdict { checked_bytes: checked_bytes(&scan), ..Verdict::default() };
     if let Some(refusal) = judgement.refusal {
-        let damage = Damage::new(refusal.stage.name(), place(refusal.stage), refusal.what);
-        verdict.damage(Damage { offset: refusal.offset, ..damage });
+        verdict.damage(refused(refusal));
     }
     for remark in judgement.remarks {
         verdict.remark(Damage::new(remark.kind, "model file", remark.what));
     }
     Ok(verdict)
+}
+
+/// What is wrong with a file whosever server it is for, and under whatever name it stands.
+fn by_itself(scan: &Scan) -> Option<Damage> {
+    let release = scan.header.map_or(Release::NEWEST, |header| header.release);
+    judge(scan, &Server { release, ..Server::newest(Rules::Documented) }).refusal.map(refused)
+}
+
+fn refused(refusal: Refusal) -> Damage {
+    let damage = Damage::new(refusal.stage.name(), place(refusal.stage), refusal.what);
+    Damage { offset: refusal.offset, ..damage }
 }
 
 fn checked_bytes(scan: &Scan) -> u64 {
@@ -153,12 +164,8 @@ fn extract(
     let input = Input::open(path)?;
     let scan = scan_input(&input, Want::default(), progress)?;
     let mut extracted = Extracted::default();
-    // Judged by itself: whose server it is for, and under which name it stands, is nothing to its content.
-    let release = scan.header.map_or(Release::NEWEST, |header| header.release);
-    let server = Server { release, ..Server::newest(Rules::Documented) };
-    if let Some(refusal) = judge(&scan, &server).refusal {
-        let damage = Damage::new(refusal.stage.name(), place(refusal.stage), refusal.what);
-        extracted.damages.push(Damage { offset: refusal.offset, ..damage });
+    if let Some(damage) = by_itself(&scan) {
+        extracted.damages.push(damage);
         if !options.recover {
             return Ok(extracted);
         }

@@ -31,7 +31,7 @@ pub enum SionError {
     },
     /// The writer ended before it closed the container: the byte counts of the chunks were never written.
     #[error(
-        "{} was never closed: its writer ended before the byte counts were written; ask for recovery to get what its chunks hold",
+        "{} was never closed: its writer ended before the byte counts were written; ask for recovery (--recover) to get what its chunks hold",
         path.display()
     )]
     NeverClosed {
@@ -39,7 +39,7 @@ pub enum SionError {
         path: PathBuf,
     },
     /// The file contradicts itself or the format.
-    #[error("{} is damaged: {fault}; take another copy, or ask for recovery if its head is whole", path.display())]
+    #[error("{} is damaged: {fault}; take another copy, or ask for recovery (--recover) if its head is whole", path.display())]
     Damaged {
         /// The physical file.
         path: PathBuf,

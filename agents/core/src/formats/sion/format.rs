@@ -12,7 +12,7 @@ use super::part::Part;
 use super::recover::recover;
 use super::split::{SplitOptions, split};
 use super::tables::Mapping;
-use super::verify::{VerifyOptions, damage, place, verify};
+use super::verify::{VerifyOptions, damage, note, place, verify};
 use crate::formats::{
     Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, Verdict,
 };
@@ -27,8 +27,15 @@ impl From<SionError> for FormatsError {
         match error {
             SionError::Io { action, path, source } => FormatsError::Read { action, path, source },
             SionError::Durable(error) => FormatsError::Write(error),
-            SionError::NotSion { path } | SionError::NeverClosed { path } | SionError::Damaged { path, .. } => {
+            SionError::NotSion { path } => {
+                FormatsError::Damaged { action: "read", path, what: "it does not begin with \"sion\"".to_owned() }
+            }
+            SionError::NeverClosed { path } => {
+                let what = "it was never closed; ask for recovery (--recover) to get what its chunks hold".to_owned();
                 FormatsError::Damaged { action: "read", path, what }
+            }
+            SionError::Damaged { path, fault } => {
+                FormatsError::Damaged { action: "read", path, what: fault.to_string() }
             }
             SionError::NoSuchTask { path, .. } | SionError::NotKeyValue { path } => {
                 FormatsError::NotPossible { action: "read", path, why: what }
@@ -51,31 +58,43 @@ impl Format for Sion {
     }
 
     fn recognise(&self, probe: &Probe<'_>) -> Confidence {
-        if probe.head.starts_with(&super::MAGIC) {
-            return Confidence::Certain;
-        }
         let name = probe
             .name
             .rsplit_once('.')
             .filter(|(_, end)| end.len() == 6 && end.bytes().all(|byte| byte.is_ascii_digit()));
         let name = name.map_or(probe.name, |(name, _)| name);
-        if name.ends_with(".sion") { Confidence::ByName } else { Confidence::No }
+        let named = name.ends_with(".sion");
+        match probe.head.strip_prefix(&super::MAGIC) {
+            Some(rest) if named || is_head(rest) => Confidence::Certain,
+            None if named => Confidence::ByName,
+            _ => Confidence::No,
+        }
     }
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         // Of a damaged container, what recovery makes of it, with its warnings.
-        let container =
-            Container::open(path).or_else(|error| if error.is_damage() { recover(path) } else { Err(error) })?;
+        let mut verdict = Verdict::default();
+        let container = match Container::open(path) {
+            Ok(container) => container,
+            Err(error) if error.is_damage() => {
+                let container = recover(path)?;
+                note(&mut verdict, error)?;
+                container
+            }
+            Err(error) => return Err(error.into()),
+        };
         let mut text = Vec::new();
         let small = chunks(&container) <= MOST_CHUNKS_SHOWN;
         let options = DumpOptions { tasks: small, keys: small, ..DumpOptions::default() };
         if let Err(error) = dump::describe(&container, &options, &mut text) {
             text.extend_from_slice(format!("{error}\n").as_bytes());
+            note(&mut verdict, error)?;
         }
         for warning in container.warnings() {
             text.extend_from_slice(format!("warning: {warning}\n").as_bytes());
         }
-        Ok(Description { text: String::from_utf8_lossy(&text).into_owned(), json: json(&container, small) })
+        let (text, json) = (String::from_utf8_lossy(&text).into_owned(), json(&container, small));
+        Ok(Description { text, json, damages: verdict.damages })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
@@ -97,6 +116,15 @@ impl Format for Sion {
         let bytes = split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         Ok(Extracted { files: split.files.into_iter().map(|file| file.name).collect(), bytes, damages })
     }
+}
+
+/// True if what follows the four letters can be a head. Texts begin with them too: the output of siondump does.
+fn is_head(rest: &[u8]) -> bool {
+    let word = rest.first_chunk::<4>().is_some_and(|[m, u, v, n]| m == n && u == v && (m | u) & !1 == 0);
+    let version = rest.get(12..16).and_then(|bytes| bytes.first_chunk::<4>()).copied();
+    word || version.is_some_and(|bytes| {
+        [i32::from_le_bytes(bytes), i32::from_be_bytes(bytes)].iter().any(|it| (1..=99).contains(it))
+    })
 }
 
 /// Chunks shown one by one in a description; a damaged file may claim many more.

@@ -84,7 +84,7 @@ fn other_parts(path: &Path, verdict: &mut Verdict) -> Result<(), SionError> {
     Ok(())
 }
 
-fn note(verdict: &mut Verdict, error: SionError) -> Result<(), SionError> {
+pub(super) fn note(verdict: &mut Verdict, error: SionError) -> Result<(), SionError> {
     match error {
         SionError::Damaged { path, fault } => verdict.damage(damage(&path, &fault)),
         SionError::NotSion { path } => {

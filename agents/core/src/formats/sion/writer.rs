@@ -82,6 +82,33 @@ impl Creation {
         self.attachments.get(slot.part).ok_or_else(missing)?.task(slot.local)
     }
 
+    /// Writes the whole streams of neighbouring tasks, from `first` on, each into the first chunk of its task. What lies
+    /// one behind the other in the file goes out in few large writes: the calls of a file system that serves many nodes
+    /// are dearer than a copy in memory.
+    ///
+    /// # Errors
+    /// When there is no such task, a stream does not fit into a chunk, or writing fails.
+    pub fn gather(&self, first: usize, streams: &[&[u8]]) -> Result<Vec<Usage>, SionError> {
+        let missing = |task| SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.plan.tasks() };
+        let mut run = Run { to: None, position: 0, bytes: Vec::new() };
+        let mut usages = Vec::with_capacity(streams.len());
+        for (task, stream) in (first..).zip(streams) {
+            let slot = self.plan.slot(task).ok_or_else(|| missing(task))?;
+            let to = self.attachments.get(slot.part).ok_or_else(|| missing(task))?;
+            let (length, size) = (stream.len() as u64, to.layout.chunk_size(slot.local));
+            if length > size {
+                let reason =
+                    format!("{length} bytes of task {task} do not fit into a chunk of {size}; plan larger chunks");
+                return Err(SionError::Input { path: self.path.clone(), reason });
+            }
+            let position = to.layout.chunk_position(slot.local, 0).ok_or_else(|| missing(task))?;
+            run.add(to, position, stream)?;
+            usages.push(Usage::filled(length, size));
+        }
+        run.flush()?;
+        Ok(usages)
+    }
+
     /// Writes the byte counts, synchronises, and gives the files their names. `usages` has one entry a task of the plan,
     /// in its order.
     ///
@@ -99,6 +126,37 @@ impl Creation {
         }
         for pending in self.pending.into_iter().rev() {
             pending.commit()?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are gathered before they are written.
+const GATHERED_BYTES: usize = 1 << 20;
+
+/// Bytes that follow each other in one file.
+struct Run<'a> {
+    to: Option<&'a Attachment>,
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Run<'a> {
+    fn add(&mut self, to: &'a Attachment, position: u64, bytes: &[u8]) -> Result<(), SionError> {
+        let end = self.position.checked_add(self.bytes.len() as u64);
+        let follows = self.to.is_some_and(|before| Arc::ptr_eq(&before.file, &to.file)) && end == Some(position);
+        if !follows || self.bytes.len().saturating_add(bytes.len()) > GATHERED_BYTES {
+            self.flush()?;
+            (self.to, self.position) = (Some(to), position);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SionError> {
+        if let Some(to) = self.to.filter(|_| !self.bytes.is_empty()) {
+            to.file.write_all_at(&self.bytes, self.position).map_err(SionError::io("write", &to.path))?;
+            self.bytes.clear();
         }
         Ok(())
     }

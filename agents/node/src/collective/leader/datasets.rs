@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use holdfast_core::prefix::dataset::{self, check_name};
 use holdfast_core::prefix::{DirectoryName, PrefixError, index};
-use holdfast_core::redundancy::inventory::candidates;
+use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_core::redundancy::plan::plan;
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{CallError, Reply};
 use holdfast_wire::{CheckpointId, Dataset};
 
@@ -47,31 +47,19 @@ impl Work {
         Ok(())
     }
 
-    /// At the beginning of a run: what the nodes know from the runs before.
-    pub(super) async fn learn_datasets(&self) -> Result<(), CallError> {
-        let results = self.order(self.leader.everywhere(&Order::Inventory)).await?;
-        for result in results.into_values() {
-            if let OrderResult::Inventory(held) = result {
-                self.memory(|memory| memory.datasets.extend(held.datasets));
-            }
-        }
-        Ok(())
-    }
-
     /// Output that a run before this one could not bring to the prefix directory any more: rebuilt and brought there
-    /// now. What cannot be saved is reported and never keeps the run from starting.
-    pub(super) async fn rescue_output(&self) -> Result<(), CallError> {
-        if !self.memory(|memory| memory.datasets.values().any(|dataset| dataset.output)) {
-            return Ok(());
-        }
-        let inventories = self.inventories().await?;
-        for checkpoint in candidates(&inventories).into_iter().rev() {
+    /// now. What cannot be saved is reported and never keeps the run from starting. Says whether the nodes hold something
+    /// else now.
+    pub(super) async fn rescue_output(&self, inventories: &[Inventory]) -> Result<bool, CallError> {
+        let mut changed = false;
+        for checkpoint in candidates(inventories).into_iter().rev() {
             let dataset = self.dataset(checkpoint);
             if !dataset.output {
                 continue;
             }
+            changed = true;
             let flushed = self.note_in_cache(checkpoint).await?;
-            let saved = match plan(checkpoint, &self.leader.layout.sites, &inventories) {
+            let saved = match plan(checkpoint, &self.leader.layout.sites, inventories) {
                 _ if flushed => Ok(()),
                 Err(unusable) => Err(unusable.to_string()),
                 Ok(plan) => match self.carry_out_plan(&plan).await {
@@ -90,7 +78,7 @@ impl Work {
                 self.delete(checkpoint).await?;
             }
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Brings a dataset to the prefix directory because the application wants it there, whatever the settings say.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use holdfast_core::prefix::{DirectoryName, Summary, index, summary};
+use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_wire::agent::{AgentEvent, Locations};
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{CallError, Reply, RestartSource};
@@ -109,16 +110,16 @@ impl Work {
     }
 
     /// The newest dataset past the cache that is newer than any in cache, if it can be read.
-    pub(super) async fn restart_from_direct(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
+    pub(super) async fn restart_from_direct(
+        &self,
+        limit: Option<CheckpointId>,
+        inventories: &[Inventory],
+    ) -> Result<Option<Found>, CallError> {
         let known: Vec<(CheckpointId, String)> = self.memory(|memory| {
             let direct = memory.datasets.iter().filter(|(_, dataset)| dataset.checkpoint);
             direct.rev().filter_map(|(id, dataset)| Some((*id, dataset.direct.clone()?))).collect()
         });
-        if known.is_empty() {
-            return Ok(None);
-        }
-        let inventories = self.inventories().await?;
-        let in_cache = holdfast_core::redundancy::inventory::candidates(&inventories)
+        let in_cache = candidates(inventories)
             .into_iter()
             .find(|id| self.dataset(*id).checkpoint && limit.is_none_or(|limit| *id < limit));
         for (checkpoint, directory) in known {

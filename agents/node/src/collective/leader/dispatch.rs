@@ -1,6 +1,6 @@
 //! Orders out, answers in, and members that come and go meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub(super) struct Dispatch {
 struct State {
     links: HashMap<NodeName, (u64, mpsc::UnboundedSender<ToMember>)>,
     orders: BTreeMap<u64, HashMap<NodeName, Pending>>,
+    /// Nodes that will not come back.
+    gone: BTreeSet<NodeName>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,20 @@ impl Dispatch {
         let mut state = lock(&self.state);
         if state.links.get(node).is_some_and(|(number, _)| *number == link) {
             state.links.remove(node);
+        }
+    }
+
+    /// A member will not come back. What it was to do is tried again without it.
+    pub(super) fn give_up(&self, node: &NodeName) {
+        let mut state = lock(&self.state);
+        state.gone.insert(node.clone());
+        state.links.remove(node);
+        let open: Vec<u64> =
+            state.orders.iter().filter(|(_, pending)| pending.contains_key(node)).map(|(order, _)| *order).collect();
+        drop(state);
+        for order in open {
+            let message = "it is down".to_owned();
+            self.done(node, order, Err(OrderError { message, lost_peer: true }));
         }
     }
 
@@ -137,14 +153,16 @@ impl Dispatch {
         {
             let mut state = lock(&self.state);
             let mut pending = HashMap::with_capacity(orders.len());
-            for (node, what) in orders {
+            let gone = state.gone.clone();
+            let orders = || orders.iter().filter(|(node, _)| !gone.contains(*node));
+            for (node, what) in orders() {
                 let (answer, receiver) = oneshot::channel();
                 answers.push((node.clone(), receiver));
                 pending
                     .insert(node.clone(), Pending { what: what.clone(), sent: state.links.contains_key(node), answer });
             }
             state.orders.insert(number, pending);
-            for (node, what) in orders {
+            for (node, what) in orders() {
                 if let Some((_, link)) = state.links.get(node) {
                     let _ = link.send(ToMember::Order { order: number, what: what.clone() });
                 }
@@ -203,6 +221,29 @@ mod tests {
         let order = next_order(&mut member).await;
         dispatch.done(&"a".into(), order, Ok(OrderResult::Done));
         assert_eq!(ordering.await.unwrap().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_spare_that_will_not_come_back_is_not_waited_for_now_or_later() {
+        let dispatch = Arc::new(Dispatch::new(0));
+        let (link, mut a) = mpsc::unbounded_channel();
+        dispatch.link_up(&"a".into(), link);
+        let both = |dispatch: &Arc<Dispatch>| {
+            let dispatch = dispatch.clone();
+            tokio::spawn(async move { dispatch.order(names(&["a", "spare"])).await })
+        };
+        let ordering = both(&dispatch);
+        let first = next_order(&mut a).await;
+        dispatch.give_up(&"spare".into());
+        assert!(matches!(a.recv().await, Some(ToMember::Cancel { order }) if order == first));
+        dispatch.done(&"a".into(), first, Err(OrderError { message: "cancelled".into(), lost_peer: true }));
+        let second = next_order(&mut a).await;
+        dispatch.done(&"a".into(), second, Ok(OrderResult::Done));
+        assert_eq!(ordering.await.unwrap().unwrap().len(), 1);
+        let later = both(&dispatch);
+        let third = next_order(&mut a).await;
+        dispatch.done(&"a".into(), third, Ok(OrderResult::Done));
+        assert_eq!(later.await.unwrap().unwrap().len(), 1);
     }
 
     #[tokio::test]

@@ -83,6 +83,11 @@ impl Leader {
         self.dispatch.link_down(node, link);
     }
 
+    /// A node without ranks is down: nothing is ordered there any more, and what was is not waited for.
+    pub(super) fn give_up(&self, node: &NodeName) {
+        self.dispatch.give_up(node);
+    }
+
     /// A member says something.
     pub(super) fn hear(&self, node: &NodeName, message: ToLeader) {
         match message {
@@ -233,7 +238,7 @@ impl Work {
         &self,
         work: impl FnOnce(&HaltKeeper, &Moment) -> Result<HaltState, HaltError> + Send + 'static,
     ) -> Result<HaltState, CallError> {
-        let moment = Moment::at(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
+        let moment = self.agent.halt.moment(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
         self.blocking(move |agent| work(&agent.halt, &moment).map_err(|error| error.to_string())).await
     }
 

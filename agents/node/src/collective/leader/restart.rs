@@ -37,8 +37,6 @@ impl Work {
             self.event(AgentEvent::Halting { generation: self.leader.generation(), reason: reason.clone() });
             return Ok(Reply::Restart(nothing(Some(reason))));
         }
-        self.learn_datasets().await?;
-        self.rescue_output().await?;
         self.restart_below(None, begun).await
     }
 
@@ -64,12 +62,16 @@ impl Work {
     /// Restarts from the newest usable checkpoint older than `limit`.
     pub(super) async fn restart_below(&self, limit: Option<CheckpointId>, begun: Instant) -> Result<Reply, CallError> {
         let settings = &self.leader.plan.settings;
+        let mut inventories = self.inventories().await?;
+        if self.rescue_output(&inventories).await? {
+            inventories = self.inventories().await?;
+        }
         let mut found = None;
         if settings.distribute || settings.fetch {
-            found = self.restart_from_direct(limit).await?;
+            found = self.restart_from_direct(limit, &inventories).await?;
         }
         if found.is_none() && settings.distribute {
-            found = self.restart_from_cache(limit).await?;
+            found = self.restart_from_cache(limit, &inventories).await?;
         }
         if found.is_none() {
             self.clear_cache(None).await?;
@@ -130,13 +132,16 @@ impl Work {
     }
 
     /// The rebuild loop of §11.4.2: highest id first, the first that works wins and the others are deleted.
-    async fn restart_from_cache(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
-        let inventories = self.inventories().await?;
-        for checkpoint in candidates(&inventories) {
+    async fn restart_from_cache(
+        &self,
+        limit: Option<CheckpointId>,
+        inventories: &[Inventory],
+    ) -> Result<Option<Found>, CallError> {
+        for checkpoint in candidates(inventories) {
             if limit.is_some_and(|limit| checkpoint >= limit) || !self.dataset(checkpoint).checkpoint {
                 continue;
             }
-            let reason = match plan(checkpoint, &self.leader.layout.sites, &inventories) {
+            let reason = match plan(checkpoint, &self.leader.layout.sites, inventories) {
                 Err(unusable) => unusable.to_string(),
                 Ok(plan) => match self.carry_out_plan(&plan).await {
                     Ok(found) => {
@@ -154,11 +159,13 @@ impl Work {
         Ok(None)
     }
 
+    /// What every node holds; the leader learns the names of the datasets from it.
     pub(super) async fn inventories(&self) -> Result<Vec<Inventory>, CallError> {
         let results = self.order(self.leader.everywhere(&Order::Inventory)).await?;
         let mut inventories = Vec::new();
         for (at, node) in (0u32..).zip(&self.leader.plan.nodes) {
             let Some(OrderResult::Inventory(held)) = results.get(&node.name) else { continue };
+            self.memory(|memory| memory.datasets.extend(held.datasets.clone()));
             for fault in &held.faults {
                 self.event(AgentEvent::Notice { message: format!("node {}: {fault}", node.name) });
             }

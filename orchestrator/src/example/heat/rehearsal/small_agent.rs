@@ -278,7 +278,7 @@ impl Shared {
                 state.finalized = true;
                 for_all(Reply::Done)
             }
-            other => unreachable!("heat never calls {}", other.name()),
+            other => unreachable!("the example makes no such collective call: {other:?}"),
         }
     }
 

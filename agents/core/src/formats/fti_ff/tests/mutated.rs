@@ -1,6 +1,7 @@
 //! No input makes us panic, hang or allocate without bound: the files of the fixtures, changed at random.
 //!
-//! Seeded, so that a failure comes again. A few seconds in the normal run; `HOLDFAST_MUTATIONS=<number>` for as many as wanted.
+//! Seeded, so that a failure comes again. A few seconds in the normal run; `mutation_rounds` of the test kit says
+//! how it takes longer.
 
 use super::*;
 use crate::formats::fti_ff::FtiFf;
@@ -89,7 +90,6 @@ fn rehash(bytes: &mut [u8], layout: Layout) {
 
 #[test]
 fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
-    let rounds = std::env::var("HOLDFAST_MUTATIONS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4000);
     let corpus: Vec<Vec<u8>> = files_below(&fixtures("fti"))
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "fti"))
@@ -102,9 +102,10 @@ fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
     let path = directory.path().join("Ckpt7-Rank2.fti");
     let to = Destination::new(&directory.path().join("out"), true).unwrap();
     let layouts = [Layout::A, Layout::B, Layout::C, Layout::D, Layout::E, Layout::F];
-    let mut random = Random(20_261_120);
-    let (mut intact, mut longest) = (0, 0);
-    for round in 0..rounds {
+    let mut random = Random(holdfast_testkit::mutation_seed());
+    let (mut rounds, mut intact, mut longest) = (0_u64, 0_u64, 0);
+    for round in holdfast_testkit::mutation_rounds(4000) {
+        rounds = round + 1;
         let mut bytes = corpus[random.below(corpus.len())].clone();
         let original = bytes.clone();
         mutate(&mut bytes, &mut random);
@@ -116,7 +117,7 @@ fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
         assert!(recognised.format.is_some(), "round {round}");
         let verdict = FtiFf.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
         assert!(verdict.checked_bytes <= bytes.len() as u64, "round {round}");
-        intact += usize::from(verdict.is_intact() && bytes != original);
+        intact += u64::from(verdict.is_intact() && bytes != original);
         if let Ok(described) = FtiFf.describe(&path) {
             longest = longest.max(described.text.len());
         }

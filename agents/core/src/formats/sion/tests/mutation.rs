@@ -1,7 +1,7 @@
 //! Whatever a file holds, nothing panics, hangs, or allocates without bound.
 //!
 //! Fixtures are changed at random places, mostly in their metadata, and every command is run over the result. The seed is
-//! fixed; `HOLDFAST_MUTATIONS=<number>` runs as many as wanted, `HOLDFAST_MUTATION_SEED` begins elsewhere.
+//! fixed; `mutation_rounds` of the test kit says how it takes longer and begins elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,14 +129,12 @@ fn run_everything(path: &Path, scratch: &Path) {
 
 #[test]
 fn no_input_panics_hangs_or_allocates_without_bound() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let rounds = number("HOLDFAST_MUTATIONS").unwrap_or(ROUNDS);
-    let mut random = Random(number("HOLDFAST_MUTATION_SEED").unwrap_or(20_261_120));
+    let mut random = Random(holdfast_testkit::mutation_seed());
     let seeds = corpus();
     assert!(seeds.len() > 80, "{}", seeds.len());
     let directory = tempfile::tempdir().unwrap();
     let scratch = directory.path().join("split");
-    for round in 0..rounds {
+    for round in holdfast_testkit::mutation_rounds(ROUNDS) {
         let seed = &seeds[random.below(seeds.len())];
         let state = random.0;
         for (index, (name, bytes)) in seed.files.iter().enumerate() {

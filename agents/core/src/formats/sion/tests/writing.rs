@@ -239,3 +239,36 @@ fn plans_that_cannot_be_containers_are_refused_with_what_to_do() {
     let gap = Shape::Grouped { file_of: vec![0, 2] };
     assert_eq!(plan(&[task(1), task(1)], gap, 512), PlanError::Gap { file: 2 });
 }
+
+#[test]
+fn streams_that_are_gathered_make_the_bytes_of_those_written_one_by_one() {
+    for (shape, sizes) in [
+        (Shape::Serial, vec![512; 40]),
+        (Shape::Serial, vec![512, 100, 512, 0, 512, 512]),
+        (Shape::Parallel { files: 3 }, vec![300; 9]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        let tasks: Vec<TaskPlan> =
+            (0..sizes.len()).map(|rank| TaskPlan { global_rank: rank as i64, chunk_bytes: 512 }).collect();
+        let plan = Plan::new(&tasks, &PlanOptions::new(shape, 512, "same")).unwrap();
+        let streams: Vec<Vec<u8>> = (0..).zip(&sizes).map(|(rank, bytes)| content(rank, 0, 0..*bytes)).collect();
+        let creation = Creation::new(&one, plan.clone()).unwrap();
+        let mut usages = Vec::new();
+        for (task, stream) in streams.iter().enumerate() {
+            let mut writer = creation.task(task).unwrap();
+            writer.write_whole(stream).unwrap();
+            usages.push(writer.finish());
+        }
+        creation.commit(&usages).unwrap();
+        let creation = Creation::new(&other, plan.clone()).unwrap();
+        let slices: Vec<&[u8]> = streams.iter().map(Vec::as_slice).collect();
+        let mut usages = creation.gather(0, &slices[..2]).unwrap();
+        usages.extend(creation.gather(2, &slices[2..]).unwrap());
+        assert!(creation.gather(sizes.len(), &slices[..1]).is_err() && creation.gather(0, &[&[1; 513]]).is_err());
+        creation.commit(&usages).unwrap();
+        for number in 0..plan.parts.len() as u32 {
+            same_files(&part_path(&one, number), &part_path(&other, number));
+        }
+    }
+}

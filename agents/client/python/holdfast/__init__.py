@@ -1,0 +1,296 @@
+"""Checkpoints for Python programs that `holdfast run` starts: SCR's functions, over libscr.so.
+
+The functions are those of SCR's own Python module (`init`, `have_restart`, `start_output`, `route_file`, ...), so that a
+program written for it runs unchanged with `import scr`. The context managers are shorter, and cannot be left open::
+
+    import scr
+
+    with scr.session():
+        step, state = scr.load(read) or (0, initial)    # read(restart): the newest checkpoint that works on all ranks
+        while step < last:
+            step, state = step + 1, compute(state)
+            if scr.need_checkpoint():
+                with scr.checkpoint(f"step.{step}") as checkpoint:
+                    with open(checkpoint.route(f"rank_{scr.rank()}.npy"), "wb") as file:
+                        write(file, state)
+
+Functions are collective: all ranks call them in the same order. `route_file`, `rank`, `size` and `config` are not.
+
+No build, no dependencies: libscr.so is loaded with ctypes. It is looked for where HOLDFAST_LIBSCR says, beside this
+package, and where the system's loader looks (LD_LIBRARY_PATH).
+"""
+
+import contextlib
+import ctypes
+import os
+import sys
+import traceback
+
+__all__ = [
+    "FLAG_NONE", "FLAG_CHECKPOINT", "FLAG_OUTPUT",
+    "checkpoint", "complete_output", "config", "current", "delete", "drop", "finalize", "get_version",
+    "have_restart", "init", "load", "need_checkpoint", "output", "rank", "restart", "route_file", "session",
+    "should_exit", "size", "start_output", "start_restart", "complete_restart",
+    "Dataset", "Restart",
+]
+
+FLAG_NONE = 0
+FLAG_CHECKPOINT = 1
+FLAG_OUTPUT = 2
+
+_SUCCESS = 0
+_MAX_FILENAME = 1024
+
+
+def _load_library():
+    named = os.environ.get("HOLDFAST_LIBSCR")
+    here = os.path.dirname(os.path.abspath(__file__))
+    beside = [os.path.join(here, "libscr.so"), os.path.join(os.path.dirname(here), "libscr.so")]
+    candidates = [named] if named else [path for path in beside if os.path.exists(path)] + ["libscr.so"]
+    try:
+        # Global, so that a C extension that is linked with -lscr shares the session.
+        return ctypes.CDLL(candidates[0], mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ImportError(
+            f"libscr.so cannot be loaded ({error}); set HOLDFAST_LIBSCR to its path, or LD_LIBRARY_PATH to its directory"
+        ) from error
+
+
+_lib = _load_library()
+_int_p = ctypes.POINTER(ctypes.c_int)
+for _name, _arguments in {
+    "SCR_Init": [], "SCR_Finalize": [],
+    "SCR_Route_file": [ctypes.c_char_p, ctypes.c_char_p],
+    "SCR_Have_restart": [_int_p, ctypes.c_char_p],
+    "SCR_Start_restart": [ctypes.c_char_p], "SCR_Complete_restart": [ctypes.c_int],
+    "SCR_Need_checkpoint": [_int_p], "SCR_Should_exit": [_int_p],
+    "SCR_Start_output": [ctypes.c_char_p, ctypes.c_int], "SCR_Complete_output": [ctypes.c_int],
+    "SCR_Current": [ctypes.c_char_p], "SCR_Drop": [ctypes.c_char_p], "SCR_Delete": [ctypes.c_char_p],
+    "HOLDFAST_Rank": [_int_p, _int_p],
+}.items():
+    getattr(_lib, _name).argtypes = _arguments
+    getattr(_lib, _name).restype = ctypes.c_int
+_lib.SCR_Get_version.argtypes = []
+_lib.SCR_Get_version.restype = ctypes.c_char_p
+_lib.SCR_Config.argtypes = [ctypes.c_char_p]
+# Not c_char_p, which would hide the pointer that is to be freed.
+_lib.SCR_Config.restype = ctypes.c_void_p
+_free = ctypes.CDLL(None).free
+_free.argtypes = [ctypes.c_void_p]
+_free.restype = None
+
+
+def _check(code, function):
+    if code != _SUCCESS:
+        # What is wrong, and what to do, stands on standard error.
+        raise RuntimeError(f"{function} failed")
+
+
+def _flag(function):
+    flag = ctypes.c_int(0)
+    _check(getattr(_lib, function)(ctypes.byref(flag)), function)
+    return bool(flag.value)
+
+
+# ---- SCR's functions ----
+
+
+def config(setting):
+    """Sets ("KEY=value"), takes back ("KEY=") or reads ("KEY") a parameter; setting comes before init().
+
+    Returns the value as str, or None if there is none.
+    """
+    value = _lib.SCR_Config(setting.encode())
+    if value is None:
+        return None
+    try:
+        return ctypes.string_at(value).decode()
+    finally:
+        _free(value)
+
+
+def init(params=None):
+    """Joins the run. `params`: settings for config(), as a str, a list of them, or a dict of values."""
+    if isinstance(params, str):
+        params = [params]
+    elif isinstance(params, dict):
+        params = [f"{key}={'' if value is None else value}" for key, value in params.items()]
+    for setting in params or []:
+        config(str(setting))
+    _check(_lib.SCR_Init(), "SCR_Init")
+
+
+def finalize():
+    """The program is done: the job is finished, and not started again."""
+    _check(_lib.SCR_Finalize(), "SCR_Finalize")
+
+
+def get_version():
+    """The version of the interface."""
+    return _lib.SCR_Get_version().decode()
+
+
+def rank():
+    """This process's rank, after init()."""
+    return _place()[0]
+
+
+def size():
+    """How many ranks there are, after init()."""
+    return _place()[1]
+
+
+def _place():
+    own, all_ranks = ctypes.c_int(), ctypes.c_int()
+    _check(_lib.HOLDFAST_Rank(ctypes.byref(own), ctypes.byref(all_ranks)), "HOLDFAST_Rank")
+    return own.value, all_ranks.value
+
+
+def should_exit():
+    """True if the program is to end: somebody asked for it, or the allocation does."""
+    return _flag("SCR_Should_exit")
+
+
+def need_checkpoint():
+    """True if it is time for a checkpoint."""
+    return _flag("SCR_Need_checkpoint")
+
+
+def route_file(name):
+    """Where the file of this name is to be written (in an output) or read (in a restart)."""
+    path = ctypes.create_string_buffer(_MAX_FILENAME)
+    _check(_lib.SCR_Route_file(os.fsencode(name), path), "SCR_Route_file")
+    return os.fsdecode(path.value)
+
+
+def have_restart():
+    """The name of the checkpoint to restart from, or None."""
+    flag, name = ctypes.c_int(0), ctypes.create_string_buffer(_MAX_FILENAME)
+    _check(_lib.SCR_Have_restart(ctypes.byref(flag), name), "SCR_Have_restart")
+    return name.value.decode() if flag.value else None
+
+
+def start_restart():
+    """Begins to read; returns the checkpoint's name."""
+    name = ctypes.create_string_buffer(_MAX_FILENAME)
+    _check(_lib.SCR_Start_restart(name), "SCR_Start_restart")
+    return name.value.decode()
+
+
+def complete_restart(valid):
+    """Ends it: could this process read its files? Returns True if all could; if not, ask have_restart() again."""
+    return _lib.SCR_Complete_restart(int(bool(valid))) == _SUCCESS
+
+
+def start_output(name, flags):
+    """Begins a dataset: its name (or None), and FLAG_CHECKPOINT, FLAG_OUTPUT or both."""
+    _check(_lib.SCR_Start_output(None if name is None else name.encode(), int(flags)), "SCR_Start_output")
+
+
+def complete_output(valid):
+    """Ends it: did this process write its files? Returns True if the dataset is kept."""
+    return _lib.SCR_Complete_output(int(bool(valid))) == _SUCCESS
+
+
+def current(name):
+    """Says that the program restarted from this checkpoint by itself."""
+    _check(_lib.SCR_Current(name.encode()), "SCR_Current")
+
+
+def drop(name):
+    """Has the index forget the dataset; its files stay."""
+    _check(_lib.SCR_Drop(name.encode()), "SCR_Drop")
+
+
+def delete(name):
+    """Deletes the dataset, in cache and on the parallel file system."""
+    _check(_lib.SCR_Delete(name.encode()), "SCR_Delete")
+
+
+# ---- shorter ----
+
+
+class Dataset:
+    """A dataset that is being written."""
+
+    def __init__(self, name):
+        self.name = name
+        #: After the block: True if the dataset is kept. False if any rank failed in it.
+        self.kept = False
+
+    def route(self, name):
+        """Where to write the file of this name."""
+        return route_file(name)
+
+
+class Restart:
+    """A checkpoint that is being read."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def route(self, name):
+        """Where to read the file of this name."""
+        return route_file(name)
+
+
+@contextlib.contextmanager
+def session(params=None):
+    """init() and finalize() around a program. A program that ends with an exception is not finished, and is started
+    again from its newest checkpoint."""
+    init(params)
+    yield
+    finalize()
+
+
+@contextlib.contextmanager
+def _dataset(name, flags):
+    start_output(name, flags)
+    dataset = Dataset(name)
+    try:
+        yield dataset
+    except BaseException:
+        # The other ranks are told, and do not wait for this one.
+        complete_output(False)
+        raise
+    dataset.kept = complete_output(True)
+
+
+def checkpoint(name=None, output=False):
+    """A checkpoint, written in a `with` block. With `output`, it reaches the parallel file system in any case."""
+    return _dataset(name, FLAG_CHECKPOINT | (FLAG_OUTPUT if output else FLAG_NONE))
+
+
+def output(name=None):
+    """Output that no run restarts from, written in a `with` block; it reaches the parallel file system."""
+    return _dataset(name, FLAG_OUTPUT)
+
+
+@contextlib.contextmanager
+def restart():
+    """The checkpoint that have_restart() tells of, read in a `with` block. An exception in it says that this rank could not
+    read its files. RuntimeError if another rank could not: ask have_restart() again."""
+    reading = Restart(start_restart())
+    try:
+        yield reading
+    except BaseException:
+        complete_restart(False)
+        raise
+    if not complete_restart(True):
+        raise RuntimeError(f"checkpoint {reading.name} could not be read on all ranks")
+
+
+def load(read):
+    """Calls read(restart) with the newest checkpoint, and with older ones as long as a rank's `read` raises an exception.
+    Returns what `read` returned, or None if there is nothing to restart from."""
+    while have_restart() is not None:
+        reading = Restart(start_restart())
+        try:
+            found, valid = read(reading), True
+        except Exception:
+            print(f"rank {rank()} could not read checkpoint {reading.name}:", file=sys.stderr)
+            traceback.print_exc()
+            found, valid = None, False
+        if complete_restart(valid):
+            return found
+    return None

@@ -1,0 +1,223 @@
+//! How long nothing has moved in the ranks of this node, for the orchestrator to judge whether the run hangs; and where
+//! they are in their code, before it ends them.
+//!
+//! * [`quiet`]: a rank's calls and its work, and since when there was neither (pure);
+//! * [`usage`]: what a rank's processes use, from `/proc`;
+//! * `stack`: where they are.
+//!
+//! Costs nothing unless the plan asks for it; then a look at `/proc` every quarter of `hang_after`, left out when every
+//! rank has called or waits.
+
+pub mod quiet;
+mod stack;
+pub mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdfast_wire::agent::QuietRank;
+use holdfast_wire::run::{self, RunPlan};
+use holdfast_wire::{Generation, Rank};
+
+pub use stack::stacks;
+
+use self::quiet::Quiet;
+use crate::agent::Agent;
+use crate::events::lock;
+use crate::ranks;
+
+/// Looks at `/proc` for every `hang_after`.
+const LOOKS: u32 = 4;
+/// But never more often than that.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The ranks of the run in force, as far as they are watched.
+#[derive(Debug, Default)]
+pub struct Watchdog {
+    watched: Mutex<Option<(Generation, Quiet)>>,
+}
+
+/// A call that a rank is in; over when this is dropped.
+#[derive(Debug)]
+pub struct InCall<'a> {
+    watchdog: &'a Watchdog,
+    generation: Generation,
+    rank: Rank,
+}
+
+impl Watchdog {
+    /// A run begins, with these ranks here. Returns the settings if they are to be watched.
+    pub fn begin(&self, plan: &RunPlan, local: &[Rank]) -> Option<run::Watchdog> {
+        let settings = plan.settings.watchdog.filter(|_| !local.is_empty());
+        *lock(&self.watched) = settings.map(|settings| (plan.generation, Quiet::new(settings, local, Instant::now())));
+        settings
+    }
+
+    /// A rank makes a call.
+    pub fn call(&self, generation: Generation, rank: Rank, name: &'static str) -> InCall<'_> {
+        self.with(generation, |quiet| quiet.call_begins(rank, name, Instant::now()));
+        InCall { watchdog: self, generation, rank }
+    }
+
+    /// The ranks in which nothing has moved for long.
+    pub fn quiet(&self, generation: Generation, now: Instant) -> Vec<QuietRank> {
+        self.with(generation, |quiet| quiet.report(now)).unwrap_or_default()
+    }
+
+    fn with<R>(&self, generation: Generation, work: impl FnOnce(&mut Quiet) -> R) -> Option<R> {
+        let mut watched = lock(&self.watched);
+        watched.as_mut().filter(|(of, _)| *of == generation).map(|(_, quiet)| work(quiet))
+    }
+}
+
+impl Drop for InCall<'_> {
+    fn drop(&mut self) {
+        self.watchdog.with(self.generation, |quiet| quiet.call_ends(self.rank, Instant::now()));
+    }
+}
+
+/// Looks from time to time whether the ranks work, as long as the run lasts.
+pub async fn keep_watch(agent: Arc<Agent>, generation: Generation, settings: run::Watchdog) {
+    let pause = (settings.hang_after / LOOKS).max(SHORTEST_PAUSE);
+    loop {
+        tokio::time::sleep(pause).await;
+        let now = Instant::now();
+        if agent.watchdog.with(generation, |quiet| quiet.is_worth_a_look(now, pause)) != Some(true) {
+            continue;
+        }
+        let looking = {
+            let agent = agent.clone();
+            tokio::task::spawn_blocking(move || {
+                let processes = processes(&agent, generation);
+                processes.into_iter().map(|(rank, pids)| (rank, usage::of(pids))).collect()
+            })
+        };
+        // What was used before the look began is seen by it; what comes later, by the next one.
+        if let Ok(used) = looking.await {
+            agent.watchdog.with(generation, |quiet| quiet.looked(now, used));
+        }
+    }
+}
+
+/// The processes of the run's ranks on this node: their own, and what they have started.
+fn processes(agent: &Agent, generation: Generation) -> BTreeMap<Rank, BTreeSet<u32>> {
+    let marked = ranks::marked(agent, |of| of == generation);
+    let marked = marked.into_iter().filter_map(|process| Some((process.rank?, process.pid)));
+    let mut processes: BTreeMap<Rank, BTreeSet<u32>> = BTreeMap::new();
+    for (rank, pid) in agent.ranks.connected(generation).into_iter().chain(marked) {
+        processes.entry(rank).or_default().insert(pid);
+    }
+    processes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use holdfast_wire::agent::StackRequest;
+    use holdfast_wire::environment;
+    use holdfast_wire::run::{Flush, Need, RunNode, Settings};
+    use tempfile::TempDir;
+
+    use crate::daemon::set_up;
+    use crate::paths::Paths;
+    use crate::store::fixture_node::{base, fixture_start, lay_out};
+
+    const GENERATION: Generation = Generation(4);
+
+    fn agent() -> (TempDir, Arc<Agent>) {
+        let root = tempfile::tempdir().unwrap();
+        lay_out(root.path(), "a-xor4/killed-before-flush", "node1");
+        let mut start = fixture_start(root.path(), "node1");
+        start.job_id = format!("watched-{}", std::process::id());
+        let paths = Paths::new(&start);
+        std::fs::create_dir_all(paths.control()).unwrap();
+        (root, Arc::new(set_up(start, paths).unwrap()))
+    }
+
+    fn plan(hang_after: Duration) -> RunPlan {
+        let settings = Settings {
+            prefix: "/p".into(),
+            caches: vec![run::Cache { base: base("node1"), keep: 1 }],
+            descriptors: vec![],
+            distribute: true,
+            fetch: false,
+            flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
+            crc_on_copy: false,
+            crc_on_flush: false,
+            need: Need::default(),
+            halt_seconds: 0,
+            allocation_end: None,
+            piece_bytes: 1,
+            copy_bytes: 1,
+            watchdog: Some(run::Watchdog { hang_after, busy_hang_after: None }),
+        };
+        let node = RunNode {
+            name: "node1".into(),
+            address: "127.0.0.1:1".parse().unwrap(),
+            failure_domain: "node1".to_owned(),
+            ranks: vec![Rank(6), Rank(7)],
+        };
+        RunPlan { generation: GENERATION, nodes: vec![node], leader: "node1".into(), settings }
+    }
+
+    /// A program that never calls us, as a launcher starts it for rank 7.
+    fn program(agent: &Agent) -> std::process::Child {
+        let mut command = std::process::Command::new("sleep");
+        command.arg("600").env(environment::JOB, &agent.start.job_id).env(environment::NODE, "node1");
+        command.env(environment::GENERATION, "4").env("SLURM_PROCID", "7").spawn().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_that_never_calls_us_is_found_reported_when_it_is_idle_and_looked_at() {
+        let (_root, agent) = agent();
+        let mut program = program(&agent);
+        let found = processes(&agent, GENERATION);
+        assert_eq!(found, BTreeMap::from([(Rank(7), [program.id()].into())]));
+        assert!(processes(&agent, Generation(3)).is_empty());
+
+        let plan = plan(Duration::from_secs(40));
+        agent.watchdog.begin(&plan, &[Rank(6), Rank(7)]).unwrap();
+        let begun = Instant::now();
+        for seconds in [10, 60] {
+            let used = found.iter().map(|(rank, pids)| (*rank, usage::of(pids.iter().copied()))).collect();
+            let now = begun + Duration::from_secs(seconds);
+            agent.watchdog.with(GENERATION, |quiet| quiet.looked(now, used)).unwrap();
+        }
+        let quiet = agent.watchdog.quiet(GENERATION, begun + Duration::from_secs(60));
+        assert_eq!(quiet.iter().map(|quiet| quiet.rank).collect::<Vec<_>>(), [Rank(7)], "of rank 6 nothing is known");
+        assert!(agent.watchdog.quiet(Generation(5), begun).is_empty());
+
+        crate::collective::begin_run(&agent, plan).await.unwrap();
+        let asked = |generation| StackRequest { generation, ranks: vec![Rank(6), Rank(7)] };
+        let stacks = stacks(&agent, &asked(GENERATION)).await.stacks;
+        assert_eq!(stacks.keys().collect::<Vec<_>>(), [&Rank(7)]);
+        assert!(stacks[&Rank(7)].contains("sleep 600"), "{}", stacks[&Rank(7)]);
+        assert!(super::stacks(&agent, &asked(Generation(3))).await.stacks.is_empty(), "that one is over");
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+
+    #[test]
+    fn a_rank_that_waits_in_a_call_is_reported_until_it_has_its_answer() {
+        let watchdog = Watchdog::default();
+        watchdog.begin(&plan(Duration::ZERO), &[Rank(6)]).unwrap();
+        let call = watchdog.call(GENERATION, Rank(6), "need_checkpoint");
+        let quiet = watchdog.quiet(GENERATION, Instant::now());
+        assert_eq!(quiet[0].waiting_in.as_deref(), Some("need_checkpoint"));
+        drop(call);
+        assert!(watchdog.quiet(GENERATION, Instant::now()).is_empty());
+    }
+
+    #[test]
+    fn a_run_whose_plan_does_not_ask_for_it_and_a_spare_are_not_watched() {
+        let watchdog = Watchdog::default();
+        let mut unasked = plan(Duration::from_secs(1));
+        assert_eq!(watchdog.begin(&unasked, &[]), None);
+        unasked.settings.watchdog = None;
+        assert_eq!(watchdog.begin(&unasked, &[Rank(6)]), None);
+        drop(watchdog.call(GENERATION, Rank(6), "init"));
+        assert!(watchdog.quiet(GENERATION, Instant::now()).is_empty());
+    }
+}

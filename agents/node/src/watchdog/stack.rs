@@ -1,0 +1,235 @@
+//! Where ranks are in their code, as text for people: what the kernel says of every thread, and the stacks that a debugger
+//! sees, if there is one on the node. Looks only: the ranks go on as if nothing had been.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_wire::agent::{StackReply, StackRequest};
+use holdfast_wire::{Generation, Rank};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+
+use crate::agent::Agent;
+
+/// All of it takes no longer than that.
+const WITHIN: Duration = Duration::from_secs(5);
+/// What the debugger has said by then is what there is.
+const DEBUGGER_WITHIN: Duration = Duration::from_millis(4_200);
+/// A debugger each for so many ranks: they take memory and time. The others' threads tell what the kernel knows.
+const DEBUGGED: usize = 8;
+/// Processes of one rank: a script and its program, say.
+const PROCESSES: usize = 4;
+const THREADS: usize = 64;
+/// The most that is taken in of one file of `/proc`, of a debugger's answer, and of its complaints.
+const FILE_BYTES: u64 = 4 << 10;
+const DEBUGGER_BYTES: u64 = 96 << 10;
+const COMPLAINT_BYTES: u64 = 2 << 10;
+
+/// The stacks of the ranks of the run that are on this node and have a process.
+pub async fn stacks(agent: &Arc<Agent>, request: &StackRequest) -> StackReply {
+    let generation = request.generation;
+    if agent.collectives.plan().is_none_or(|plan| plan.generation != generation) {
+        return StackReply::default();
+    }
+    let found = {
+        let agent = agent.clone();
+        tokio::task::spawn_blocking(move || super::processes(&agent, generation))
+    };
+    let mut found: BTreeMap<Rank, BTreeSet<u32>> =
+        tokio::time::timeout(WITHIN, found).await.ok().and_then(Result::ok).unwrap_or_default();
+    let debugger = Debugger::find().map(Arc::new);
+    let mut looking = JoinSet::new();
+    for (at, rank) in request.ranks.iter().enumerate() {
+        let Some(pids) = found.remove(rank) else { continue };
+        let mut pids: Vec<u32> = pids.into_iter().collect();
+        // The rank's own program, which is connected, before scripts around it.
+        let own = agent.ranks.connected(generation).into_iter().find(|(other, _)| other == rank);
+        pids.sort_by_key(|pid| own.is_none_or(|(_, own)| own != *pid));
+        pids.truncate(PROCESSES);
+        let debugger = if at < DEBUGGED { debugger.clone() } else { None };
+        let (rank, node) = (*rank, agent.start.node.to_string());
+        looking.spawn(async move { (rank, describe(rank, generation, &node, pids, debugger.as_deref()).await) });
+    }
+    let mut stacks = BTreeMap::new();
+    let all = async {
+        while let Some(looked) = looking.join_next().await {
+            stacks.extend(looked.ok());
+        }
+    };
+    let _ = tokio::time::timeout(WITHIN, all).await;
+    StackReply { stacks }
+}
+
+async fn describe(
+    rank: Rank,
+    generation: Generation,
+    node: &str,
+    pids: Vec<u32>,
+    debugger: Option<&Debugger>,
+) -> String {
+    let mut text = format!("rank {rank} of generation {generation} on {node}\n");
+    for pid in &pids {
+        let pid = *pid;
+        let threads = tokio::task::spawn_blocking(move || threads(pid)).await.unwrap_or_default();
+        text.push_str(&threads);
+    }
+    let Some(debugger) = debugger else {
+        text.push_str("\nno debugger: gdb, eu-stack or pstack on the node would show the stacks\n");
+        return text;
+    };
+    let mut looking = JoinSet::new();
+    for pid in pids {
+        let debugger = debugger.clone();
+        looking.spawn(async move { (pid, debugger.stacks(pid).await) });
+    }
+    let stacks: BTreeMap<u32, String> = looking.join_all().await.into_iter().collect();
+    for (pid, stack) in stacks {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\nprocess {pid}, {}:\n{stack}\n", debugger.name);
+    }
+    text
+}
+
+/// What the kernel says of a process and its threads. Blocks.
+fn threads(pid: u32) -> String {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let command = read(&process.join("cmdline")).replace('\0', " ");
+    let mut text = format!("\nprocess {pid}: {}\n", command.trim_end());
+    let mut ids: Vec<u32> = fs::read_dir(process.join("task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    ids.sort_unstable();
+    let left_out = ids.len().saturating_sub(THREADS);
+    for id in ids.into_iter().take(THREADS) {
+        let thread = process.join("task").join(id.to_string());
+        let status = read(&thread.join("status"));
+        let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("?").trim().to_owned();
+        let (name, state) = (of("Name:"), of("State:"));
+        let _ = writeln!(text, "  thread {id} {name}: {state}");
+        for file in ["wchan", "syscall", "stack"] {
+            let said = read(&thread.join(file));
+            let mut lines = said.lines().filter(|line| !line.is_empty());
+            if let Some(first) = lines.next() {
+                let _ = writeln!(text, "    {file}: {first}");
+            }
+            for line in lines {
+                let _ = writeln!(text, "      {line}");
+            }
+        }
+    }
+    if left_out > 0 {
+        let _ = writeln!(text, "  and {left_out} more threads");
+    }
+    text
+}
+
+/// The beginning of a small file; nothing if it cannot be read.
+fn read(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        let _ = file.take(FILE_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A program that shows the stacks of a process.
+#[derive(Clone, Debug)]
+struct Debugger {
+    name: &'static str,
+    program: PathBuf,
+}
+
+impl Debugger {
+    /// The best one that there is.
+    fn find() -> Option<Debugger> {
+        let path = std::env::var_os("PATH")?;
+        ["gdb", "eu-stack", "pstack"].into_iter().find_map(|name| {
+            let program = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|it| it.is_file())?;
+            Some(Debugger { name, program })
+        })
+    }
+
+    fn command(&self, pid: u32) -> Command {
+        let mut command = Command::new(&self.program);
+        match self.name {
+            // No initialisation files, and no scripts that come with the program that is looked at.
+            "gdb" => command.args(["-nx", "-batch", "-iex", "set auto-load no", "-p"]).arg(pid.to_string()).args([
+                "-ex",
+                "set pagination off",
+                "-ex",
+                "thread apply all bt",
+            ]),
+            "eu-stack" => command.arg("-p").arg(pid.to_string()),
+            _ => command.arg(pid.to_string()),
+        };
+        // No question to a server for symbols: there is no time for the answer.
+        command.env_remove("DEBUGINFOD_URLS");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    /// What it says of a process, or why it says nothing.
+    async fn stacks(&self, pid: u32) -> String {
+        let mut child = match self.command(pid).spawn() {
+            Ok(child) => child,
+            Err(error) => return format!("could not be started: {error}"),
+        };
+        let (mut said, mut complaints) = (Vec::new(), Vec::new());
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        // When it is dropped it is killed, and the kernel lets go of the process.
+        let reading =
+            async { tokio::join!(take(out, DEBUGGER_BYTES, &mut said), take(err, COMPLAINT_BYTES, &mut complaints)) };
+        let late = tokio::time::timeout(DEBUGGER_WITHIN, reading).await.is_err();
+        let _ = child.start_kill();
+        let mut text = String::from_utf8_lossy(&said).into_owned();
+        if !text.contains('#') {
+            text.push_str(&String::from_utf8_lossy(&complaints));
+        }
+        if late {
+            text.push_str("\n(broken off: it took too long)");
+        }
+        text
+    }
+}
+
+/// Takes in the beginning of a stream.
+async fn take(stream: Option<impl AsyncRead + Unpin>, most: u64, into: &mut Vec<u8>) {
+    if let Some(stream) = stream {
+        let _ = stream.take(most).read_to_end(into).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_stack_of_a_rank_names_it_and_its_threads_and_does_not_disturb_it() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let debugger = Debugger::find();
+        let text = describe(Rank(3), Generation(2), "node1", vec![child.id()], debugger.as_ref()).await;
+        assert!(text.starts_with("rank 3 of generation 2 on node1\n"), "{text}");
+        assert!(text.contains(&format!("process {}: sleep 600", child.id())), "{text}");
+        assert!(text.contains(&format!("thread {} sleep: ", child.id())), "{text}");
+        assert!(text.contains("debugger") == debugger.is_none(), "{text}");
+        assert!(child.try_wait().unwrap().is_none(), "it lives on");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn of_a_process_that_is_gone_there_is_little_to_say() {
+        let text = describe(Rank(0), Generation(1), "node0", vec![u32::MAX], None).await;
+        assert!(text.contains("no debugger"), "{text}");
+    }
+}

@@ -1,0 +1,330 @@
+//! `holdfast fti`: the files of a group of ranks, checked against each other, and a lost one restored from the others.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use holdfast_core::formats::fti_ff::restore::{Source, restore};
+use holdfast_core::formats::fti_ff::survivors::Survivors;
+use holdfast_core::formats::fti_ff::topology::Topology;
+use holdfast_core::formats::fti_ff::{group_check, name};
+use holdfast_core::formats::{FormatsError, Verdict};
+use serde_json::{Value, json};
+
+use super::extract::place;
+use super::failure::Failure;
+use super::output::{Output, Report, document, printable};
+use super::progress::Bar;
+use super::verify::others;
+use super::walk::{Trouble, worst};
+use crate::exit;
+
+/// FTI writes far less than this into its configuration.
+const MOST_CONFIG_BYTES: u64 = 1 << 20;
+
+/// Check and restore the files of FTI's levels 2 and 3: partner copies and Reed-Solomon parity
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct FtiArgs {
+    #[command(subcommand)]
+    command: FtiCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum FtiCommand {
+    /// Compare partner copies with what they copy, and parity with the sum of its group's files
+    #[command(after_help = "\
+Examples:
+  holdfast fti verify run                   local/, global/ and config.fti are in run
+  holdfast fti verify --node-size 2 --group-size 4 /mnt/node*/fti
+
+Each file by itself is checked by `holdfast verify`.
+
+JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, remarks: […],
+checked_bytes}…], damaged}
+
+Exit codes: 0 all is what it should be; 65 something is not; 69 nothing is there, or it cannot be read")]
+    Verify(GroupArgs),
+    /// Restore a lost rank's checkpoint from a copy, its partner copy, or the parity of its group
+    #[command(after_help = "\
+Examples:
+  holdfast fti restore run --rank 2 --to restored
+  holdfast fti restore run --rank 2,3 --checkpoint 6 --to restored
+                                            at level 3 any half of a group may be lost
+  holdfast fti restore --dry-run run --rank 2 --to restored
+
+Nothing damaged is used, and the restored file was verified before it gets its name.
+
+JSON: {version, checkpoint, to, dry_run, files: [{rank, file, source: copy|partner|reed-solomon} or {rank, error}…]}
+
+Exit codes: 0 all are restored; 65 too little is left that is intact; 69 nothing is there, a file is there already, or cannot
+be read or written")]
+    Restore(RestoreArgs),
+}
+
+/// Which files, and which ranks form a group.
+#[derive(Debug, clap::Args)]
+struct GroupArgs {
+    /// The directories of the nodes that are left, or one above them
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Only this checkpoint; by default all to verify, the newest to restore
+    #[arg(long, value_name = "ID")]
+    checkpoint: Option<u32>,
+    /// The execution, where there are several
+    #[arg(long, value_name = "NAME")]
+    execution: Option<String>,
+    /// FTI's configuration, for node_size, group_size and head; by default config.fti in the first directory that has it
+    #[arg(long, value_name = "FILE", help_heading = "Groups")]
+    config: Option<PathBuf>,
+    /// Processes on a node
+    #[arg(long, value_name = "N", requires = "group_size", conflicts_with = "config", help_heading = "Groups")]
+    node_size: Option<u32>,
+    /// Nodes in a group
+    #[arg(long, value_name = "N", requires = "node_size", conflicts_with = "config", help_heading = "Groups")]
+    group_size: Option<u32>,
+    /// The first process of each node is a head and has no checkpoint
+    #[arg(long, conflicts_with = "config", help_heading = "Groups")]
+    head: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RestoreArgs {
+    #[command(flatten)]
+    group: GroupArgs,
+    /// The ranks whose files are lost
+    #[arg(long, value_name = "RANK", required = true, value_delimiter = ',')]
+    rank: Vec<u32>,
+    /// Where the files go; made if it is missing
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Replace files that are there already
+    #[arg(long)]
+    force: bool,
+    /// Restore into a temporary directory that is removed again, to see whether it can be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
+    match args.command {
+        FtiCommand::Verify(args) => verify(&args, output),
+        FtiCommand::Restore(args) => restore_ranks(&args, output),
+    }
+}
+
+/// What FTI derives groups from.
+#[derive(Clone, Copy)]
+struct Shape {
+    node_size: u32,
+    group_size: u32,
+    head: bool,
+}
+
+impl GroupArgs {
+    fn survivors(&self) -> Result<Survivors, Failure> {
+        let roots: Vec<&Path> = self.directories.iter().map(PathBuf::as_path).collect();
+        let survivors = Survivors::scan(&roots, self.execution.as_deref()).map_err(|error| match error {
+            // Here the user is to choose; nothing is damaged.
+            FormatsError::NotRestorable { .. } => Failure::of(exit::USAGE, &error).remedy("give --execution"),
+            error => error.into(),
+        })?;
+        if survivors.checkpoints().is_empty() {
+            let place = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
+            return Err(Failure::new(exit::UNAVAILABLE, "no checkpoint of FTI below it").at(printable(&place)).remedy(
+                "name the directories that hold local and global checkpoints; --execution must be one of theirs",
+            ));
+        }
+        Ok(survivors)
+    }
+
+    fn shape(&self) -> Result<Shape, Failure> {
+        if let (Some(node_size), Some(group_size)) = (self.node_size, self.group_size) {
+            return Ok(Shape { node_size, group_size, head: self.head });
+        }
+        let found =
+            || self.directories.iter().map(|directory| directory.join("config.fti")).find(|path| path.is_file());
+        let Some(path) = self.config.clone().or_else(found) else {
+            return Err(Failure::new(exit::USAGE, "which ranks form a group is not known")
+                .remedy("give FTI's configuration with --config, or --node-size and --group-size"));
+        };
+        let unusable = |what: String| Failure::new(exit::USAGE, what).at(printable(&path.display().to_string()));
+        let size = fs::metadata(&path).map(|metadata| metadata.len());
+        let text = size.and_then(|size| match size {
+            0..=MOST_CONFIG_BYTES => fs::read(&path),
+            _ => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
+        });
+        let text = text.map_err(|error| unusable("cannot read FTI's configuration".to_owned()).because(error))?;
+        let text = String::from_utf8_lossy(&text);
+        let number = |key: &str| {
+            let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
+            value.and_then(|(_, value)| value.trim().parse::<u32>().ok())
+        };
+        let needed = |key: &str| number(key).ok_or_else(|| unusable(format!("it has no number for {key}")));
+        Ok(Shape {
+            node_size: needed("node_size")?,
+            group_size: needed("group_size")?,
+            head: number("head") == Some(1),
+        })
+    }
+}
+
+impl Shape {
+    /// The group of a rank. How many ranks there were nothing says; full groups are what FTI demands.
+    fn group_of(self, rank: u32) -> Option<Vec<u32>> {
+        let Shape { node_size, group_size, head } = self;
+        Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
+    }
+}
+
+fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let (survivors, shape) = (args.survivors()?, args.shape()?);
+    // The ranks of files that are there: a name may claim any rank, and nothing loops up to it.
+    let mut groups = BTreeSet::new();
+    for file in survivors.files() {
+        if let Some(checkpoint) = file.name.checkpoint.filter(|id| args.checkpoint.is_none_or(|wanted| wanted == *id)) {
+            let group = shape.group_of(file.name.rank).ok_or_else(|| no_group(file.name.rank))?;
+            groups.insert((checkpoint, group));
+        }
+    }
+    let mut checked = Vec::new();
+    for (checkpoint, ranks) in groups {
+        let verdict = group_check::check(&survivors, &ranks, checkpoint)?;
+        checked.push(Group { checkpoint, ranks, verdict });
+    }
+    let intact = checked.iter().all(|group| group.verdict.is_intact());
+    output.result(&Groups { groups: checked })?;
+    Ok(if intact { exit::FINISHED } else { exit::DAMAGED_DATA })
+}
+
+fn no_group(rank: u32) -> Failure {
+    Failure::new(exit::USAGE, format!("rank {rank} has no group in this configuration"))
+        .remedy("check node_size, group_size and head; a head has no checkpoint")
+}
+
+struct Group {
+    checkpoint: u32,
+    ranks: Vec<u32>,
+    verdict: Verdict,
+}
+
+struct Groups {
+    groups: Vec<Group>,
+}
+
+impl Report for Groups {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        for Group { checkpoint, ranks, verdict } in &self.groups {
+            let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            let of = format!("checkpoint {checkpoint}, ranks {ranks}");
+            match verdict.damages.first() {
+                None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", verdict.checked_bytes)?,
+                Some(first) => {
+                    let others = others(verdict.damages.len(), verdict.unlisted);
+                    writeln!(to, "{of}: damaged: {}{others}", printable(&first.to_string()))?;
+                }
+            }
+            for remark in &verdict.remarks {
+                writeln!(to, "  remark: {}", printable(&remark.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let group = |group: &Group| {
+            let mut fields = json!({"checkpoint": group.checkpoint, "ranks": group.ranks});
+            if let (Some(fields), Value::Object(verdict)) = (fields.as_object_mut(), group.verdict.json()) {
+                fields.extend(verdict);
+            }
+            fields
+        };
+        let damaged = self.groups.iter().filter(|group| !group.verdict.is_intact()).count();
+        document(json!({"groups": self.groups.iter().map(group).collect::<Vec<_>>(), "damaged": damaged}))
+    }
+}
+
+fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let (survivors, shape) = (args.group.survivors()?, args.group.shape()?);
+    let newest = survivors.checkpoints().first().copied();
+    let Some(checkpoint) = args.group.checkpoint.or(newest) else {
+        return Err(Failure::new(exit::UNAVAILABLE, "no checkpoint of FTI is left"));
+    };
+    // A restored file is read back before it gets its name, so that a dry run needs a place for it too.
+    let rehearsal = args.dry_run.then(tempfile::tempdir).transpose().map_err(|error| {
+        Failure::new(exit::UNAVAILABLE, "cannot make a temporary directory for the dry run").because(error)
+    })?;
+    let directory = rehearsal.as_ref().map_or(args.to.as_path(), |rehearsal| rehearsal.path());
+    let to = place(directory, args.force, false)?;
+    let mut bar = Bar::new(output.shows_progress());
+    let mut files = Vec::new();
+    for rank in &args.rank {
+        let group = shape.group_of(*rank).ok_or_else(|| no_group(*rank))?;
+        let file = name::FileName { checkpoint: Some(checkpoint), kind: name::Kind::Rank, rank: *rank }.to_string();
+        if args.dry_run && !args.force && args.to.join(&file).symlink_metadata().is_ok() {
+            return Err(FormatsError::Exists { path: args.to.join(&file) }.into());
+        }
+        let result = bar
+            .during(&file, |progress| restore(&survivors, &group, checkpoint, *rank, &to, progress))
+            .map_err(Trouble::of);
+        files.push(Restored { rank: *rank, file, result });
+    }
+    let code =
+        worst(files.iter().map(|file| file.result.as_ref().err().map_or(exit::FINISHED, |trouble| trouble.code)));
+    output.result(&Restoration { files, checkpoint, to: &args.to, dry_run: args.dry_run })?;
+    Ok(code)
+}
+
+struct Restored {
+    rank: u32,
+    file: String,
+    result: Result<Source, Trouble>,
+}
+
+struct Restoration<'a> {
+    files: Vec<Restored>,
+    checkpoint: u32,
+    to: &'a Path,
+    dry_run: bool,
+}
+
+impl Report for Restoration<'_> {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let verb = if self.dry_run { "can be restored" } else { "restored" };
+        for Restored { file, result, .. } in &self.files {
+            match result {
+                Ok(source) => {
+                    let source = match source {
+                        Source::Copy => "a copy of it",
+                        Source::Partner => "its partner copy",
+                        Source::ReedSolomon => "the parity of its group",
+                    };
+                    writeln!(to, "{file}: {verb} from {source}")?;
+                }
+                Err(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let file = |restored: &Restored| match &restored.result {
+            Ok(source) => {
+                let source = match source {
+                    Source::Copy => "copy",
+                    Source::Partner => "partner",
+                    Source::ReedSolomon => "reed-solomon",
+                };
+                json!({"rank": restored.rank, "file": restored.file, "source": source})
+            }
+            Err(trouble) => json!({"rank": restored.rank, "error": trouble.message}),
+        };
+        document(json!({
+            "checkpoint": self.checkpoint,
+            "to": self.to.display().to_string(),
+            "dry_run": self.dry_run,
+            "files": self.files.iter().map(file).collect::<Vec<_>>(),
+        }))
+    }
+}

@@ -1,0 +1,411 @@
+//! `holdfast sion`: what SIONlib's own tools do with containers.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use holdfast_core::formats::sion::{
+    self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, Split,
+    SplitOptions, VerifyOptions, Warning,
+};
+use holdfast_core::formats::{Confidence, Format as _, FormatsError};
+use serde_json::{Value, json};
+
+use super::extract::place;
+use super::failure::Failure;
+use super::output::{Output, Report, Style, document, printable, printable_text};
+use super::progress::Bar;
+use super::verify::{Outcome, Verdicts, Verified};
+use super::walk::{Content, Trouble, Visited, worst};
+use crate::exit;
+
+/// Look into SION containers, take them apart, put them together
+///
+/// The first file of a set stands for all of it.
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct SionArgs {
+    #[command(subcommand)]
+    command: SionCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SionCommand {
+    /// Describe a container in siondump's own lines
+    #[command(after_help = "\
+Examples:
+  holdfast sion dump run.sion               as siondump -a -l -m run.sion
+  holdfast sion dump --keys run.sion        and the keys of a key-value container (-k)
+  holdfast sion dump --head run.sion        only the head and the sums
+  holdfast sion dump --recover run.sion     a container that was never closed
+
+JSON: {files: [{path, size, fsblksize, ntasks, chunksizes, chunk_counts, mapping, …}…], logical_tasks: [{index, globalrank,
+bytes}…], keyval, warnings}
+
+Exit codes: 0; 65 it is damaged or was never closed, also when recovered; 69 it cannot be read")]
+    Dump(DumpArgs),
+    /// Write each task's stream, or each key's value, to a file of its own
+    #[command(after_help = "\
+Examples:
+  holdfast sion split run.sion --to tasks   t_00000, t_00001, …; key-value: t_00000_000000000007, …
+  holdfast sion split --by-rank run.sion --to tasks
+                                            numbered by global rank
+  holdfast sion split --recover run.sion --to tasks
+                                            what a container that was never closed still holds
+
+JSON: {version, to, files: [{name, task, key, bytes}…], bytes, warnings: [text…], damaged: [{task, what}…], dry_run}
+
+Exit codes: 0; 65 it is damaged or was never closed, also when recovered; 69 a file is there already, or cannot be read or
+written")]
+    Split(SplitArgs),
+    /// Put the files of a directory, named as split names them, into one container
+    #[command(after_help = "\
+Examples:
+  holdfast sion join tasks run.sion         one file, one chunk a task
+  holdfast sion join --files 4 tasks run.sion
+                                            run.sion and run.sion.000001 to .000003
+  holdfast sion join --block-size 1 tasks run.sion
+                                            packed without gaps
+
+JSON: {version, output, tasks, bytes, dry_run}
+
+Exit codes: 0; 64 these files cannot be one container; 69 the output is there already, or a file cannot be read or written")]
+    Join(JoinArgs),
+    /// Write a container anew, each task's data in one chunk
+    #[command(after_help = "\
+Examples:
+  holdfast sion defrag run.sion small.sion
+  holdfast sion defrag --block-size 1 run.sion dense.sion
+                                            packed without gaps, as siondefrag -q 1
+  holdfast sion defrag --force run.sion run.sion
+                                            in its own place: the name always is a whole container's
+
+JSON: {version, output, tasks, bytes, warnings: [text…], dry_run}
+
+Exit codes: 0; 65 the input is damaged or was never closed, also when recovered; 69 the output is there already, or a file
+cannot be read or written")]
+    Defrag(DefragArgs),
+    /// Check everything that the format lets one check
+    #[command(after_help = "\
+Examples:
+  holdfast sion verify run.sion
+  holdfast sion verify --read-data *.sion   and read every byte: what the disk cannot give back is found
+
+A container has no checksum: a changed byte of data is not noticed. Key-value records are followed to their end.
+
+JSON: as of `holdfast verify`
+
+Exit codes: 0 intact; 65 damaged, never closed, or no container; 69 it cannot be read")]
+    Verify(VerifyArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct DumpArgs {
+    /// The container
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Only the head and the sums
+    #[arg(long, conflicts_with_all = ["keys", "records"])]
+    head: bool,
+    /// The sums for each key
+    #[arg(long)]
+    keys: bool,
+    /// Every record
+    #[arg(long)]
+    records: bool,
+    /// Work out what a container that was never closed, or lost its end, still holds
+    #[arg(long)]
+    recover: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct SplitArgs {
+    /// The container
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where the files go; made if it is missing
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Number files by global rank instead of by their order in the container
+    #[arg(long)]
+    by_rank: bool,
+    /// Work out what a container that was never closed, or lost its end, still holds
+    #[arg(long)]
+    recover: bool,
+    /// Replace files that are there already
+    #[arg(long)]
+    force: bool,
+    /// Only say what would be written
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct JoinArgs {
+    /// The directory with t_00000, t_00001, … or t_00000_000000000007, …
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The container to be written
+    #[arg(value_name = "FILE")]
+    output: PathBuf,
+    /// Physical files of the container
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    files: u32,
+    /// Alignment of chunks in bytes; by default the block size of the file system
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
+    /// Bytes of a chunk; by default as many as the task has
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    chunk_size: Option<u64>,
+    /// Replace a container of one file that is there already
+    #[arg(long)]
+    force: bool,
+    /// Only say what would be written
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct DefragArgs {
+    /// The container
+    #[arg(value_name = "INPUT")]
+    input: PathBuf,
+    /// The container to be written
+    #[arg(value_name = "OUTPUT")]
+    output: PathBuf,
+    /// Alignment of chunks in bytes; by default that of the input
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
+    /// Work out what a container that was never closed, or lost its end, still holds
+    #[arg(long)]
+    recover: bool,
+    /// Replace a container that is there already
+    #[arg(long)]
+    force: bool,
+    /// Only say what would be written
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct VerifyArgs {
+    /// Containers
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Read every byte of every stream
+    #[arg(long)]
+    read_data: bool,
+    /// A line for each damage and each remark
+    #[arg(long)]
+    details: bool,
+}
+
+pub(super) fn run(args: SionArgs, style: Style) -> Result<u8, Failure> {
+    match args.command {
+        SionCommand::Dump(args) => dump(&args, style),
+        SionCommand::Split(args) => split(&args, &style),
+        SionCommand::Join(args) => join(&args, &style),
+        SionCommand::Defrag(args) => defrag(&args, &style),
+        SionCommand::Verify(args) => verify(args, &style),
+    }
+}
+
+/// Tells what is odd; the exit code says whether data may be missing.
+fn told(warnings: &[Warning], output: &dyn Output) -> u8 {
+    for warning in warnings {
+        output.warn(&printable(&warning.to_string()));
+    }
+    if warnings.iter().any(|warning| warning.oddity.is_loss()) { exit::DAMAGED_DATA } else { exit::FINISHED }
+}
+
+fn texts(warnings: &[Warning]) -> Vec<String> {
+    warnings.iter().map(ToString::to_string).collect()
+}
+
+fn dump(args: &DumpArgs, style: Style) -> Result<u8, Failure> {
+    let container = if args.recover { sion::recover(&args.file)? } else { Container::open(&args.file)? };
+    let options = DumpOptions { keys: args.keys, records: args.records, ..DumpOptions::default() };
+    let options = if args.head { DumpOptions { tasks: false, mapping: false, ..options } } else { options };
+    let mut text = Vec::new();
+    let described = sion::describe(&container, &options, &mut text);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if let Err(error) = described {
+        // What stands before a damaged record is worth seeing; a document is whole or an error.
+        if !matches!(style, Style::Json { .. }) {
+            style.result(&Dumped { text, json: Value::Null })?;
+        }
+        return Err(error.into());
+    }
+    let json = if matches!(style, Style::Json { .. }) { Sion.describe(&args.file)?.json } else { Value::Null };
+    style.result(&Dumped { text, json })?;
+    Ok(told(container.warnings(), &style))
+}
+
+struct Dumped {
+    text: String,
+    json: Value,
+}
+
+impl Report for Dumped {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(printable_text(&self.text).as_bytes())
+    }
+
+    fn json(&self) -> Value {
+        self.json.clone()
+    }
+}
+
+fn split(args: &SplitArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let options = SplitOptions {
+        recover: args.recover,
+        by_global_rank: args.by_rank,
+        dry_run: args.dry_run,
+        ..SplitOptions::default()
+    };
+    let to = place(&args.to, args.force, args.dry_run)?;
+    let split = Bar::new(output.shows_progress())
+        .during(&args.file.display().to_string(), |progress| sion::split(&args.file, &to, &options, progress))?;
+    let code = told(&split.warnings, output);
+    for (task, fault) in &split.damaged {
+        output.warn(&format!("task {task} is damaged: {fault}"));
+    }
+    let code = if split.damaged.is_empty() { code } else { exit::DAMAGED_DATA };
+    output.result(&Taken { split, to: &args.to, dry_run: args.dry_run })?;
+    Ok(code)
+}
+
+struct Taken<'a> {
+    split: Split,
+    to: &'a Path,
+    dry_run: bool,
+}
+
+impl Taken<'_> {
+    fn bytes(&self) -> u64 {
+        self.split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+}
+
+impl Report for Taken<'_> {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        for file in &self.split.files {
+            writeln!(to, "{} {} bytes", file.name, file.bytes)?;
+        }
+        let verb = if self.dry_run { "would be written" } else { "written" };
+        let place = printable(&self.to.display().to_string());
+        writeln!(to, "{} files, {} bytes, {verb} to {place}", self.split.files.len(), self.bytes())
+    }
+
+    fn json(&self) -> Value {
+        let files: Vec<Value> = self
+            .split
+            .files
+            .iter()
+            .map(|file| json!({"name": file.name, "task": file.task, "key": file.key, "bytes": file.bytes}))
+            .collect();
+        let damaged: Vec<Value> =
+            self.split.damaged.iter().map(|(task, fault)| json!({"task": task, "what": fault.to_string()})).collect();
+        document(json!({
+            "to": self.to.display().to_string(),
+            "files": files,
+            "bytes": self.bytes(),
+            "warnings": texts(&self.split.warnings),
+            "damaged": damaged,
+            "dry_run": self.dry_run,
+        }))
+    }
+}
+
+/// A file is replaced only when that was asked for.
+fn free(output: &Path, force: bool) -> Result<(), Failure> {
+    if !force && output.symlink_metadata().is_ok() {
+        return Err(FormatsError::Exists { path: output.to_owned() }.into());
+    }
+    Ok(())
+}
+
+fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
+    free(&args.output, args.force)?;
+    let input = JoinInput::from_directory(&args.directory)?;
+    let options = JoinOptions {
+        files: args.files,
+        block_size: args.block_size,
+        chunk_bytes: args.chunk_size,
+        dry_run: args.dry_run,
+        ..JoinOptions::default()
+    };
+    let joined = Bar::new(output.shows_progress())
+        .during(&args.output.display().to_string(), |progress| sion::join(&input, &args.output, &options, progress))?;
+    let Joined { tasks, bytes } = joined;
+    output.result(&Made { output: &args.output, tasks, bytes, warnings: None, dry_run: args.dry_run })?;
+    Ok(exit::FINISHED)
+}
+
+fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
+    free(&args.output, args.force)?;
+    let options = DefragOptions {
+        block_size: args.block_size,
+        recover: args.recover,
+        dry_run: args.dry_run,
+        ..DefragOptions::default()
+    };
+    let name = args.input.display().to_string();
+    let Defragmented { tasks, bytes, warnings } = Bar::new(output.shows_progress())
+        .during(&name, |progress| sion::defrag(&args.input, &args.output, &options, progress))?;
+    let code = told(&warnings, output);
+    output.result(&Made { output: &args.output, tasks, bytes, warnings: Some(warnings), dry_run: args.dry_run })?;
+    Ok(code)
+}
+
+/// A container that was written.
+struct Made<'a> {
+    output: &'a Path,
+    tasks: usize,
+    bytes: u64,
+    /// Of the container that it was made from.
+    warnings: Option<Vec<Warning>>,
+    dry_run: bool,
+}
+
+impl Report for Made<'_> {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let verb = if self.dry_run { "would be written" } else { "written" };
+        let output = printable(&self.output.display().to_string());
+        writeln!(to, "{output}: {} tasks, {} bytes {verb}", self.tasks, self.bytes)
+    }
+
+    fn json(&self) -> Value {
+        let mut fields = json!({
+            "output": self.output.display().to_string(),
+            "tasks": self.tasks,
+            "bytes": self.bytes,
+        });
+        if let Some(warnings) = &self.warnings {
+            fields["warnings"] = texts(warnings).into();
+        }
+        fields["dry_run"] = self.dry_run.into();
+        document(fields)
+    }
+}
+
+fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let options = VerifyOptions { read_data: args.read_data };
+    let mut bar = Bar::new(output.shows_progress());
+    let mut files = Vec::new();
+    for path in args.files {
+        let name = path.display().to_string();
+        let outcome = match bar.during(&name, |progress| sion::verify(&path, &options, progress)) {
+            Ok(verdict) => Outcome::Judged(verdict),
+            Err(error) => Outcome::Failed(Trouble::of(error.into())),
+        };
+        let below = path.file_name().map(PathBuf::from).unwrap_or_default();
+        files.push(Verified {
+            visited: Visited { path, below, named: true, content: Content::Known(&Sion, Confidence::Certain) },
+            outcome,
+        });
+    }
+    let code = worst(files.iter().map(Verified::code));
+    let details = args.details || files.len() == 1;
+    output.result(&Verdicts { files, details, damaged: false })?;
+    Ok(code)
+}

@@ -1,0 +1,247 @@
+//! `holdfast verify`: everything that the format of a file lets one check.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use holdfast_core::formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
+use holdfast_core::formats::{Damage, Format, FormatsError, Options, Verdict};
+use serde_json::{Map, Value, json};
+
+use super::failure::Failure;
+use super::output::{Output, Report, document, printable};
+use super::progress::Bar;
+use super::walk::{Content, Trouble, Visited, visit, worst};
+use crate::exit;
+
+/// Check every hash and every rule of checkpoint files: SCR's own, FTI-FF, SION, Jubatus
+///
+/// One line a file: what it is, and that it is intact or how it is damaged. A file that is of none of these formats is said to
+/// be unknown. Of a file that is named alone, and with --details of all, each damage and remark has a line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast verify Ckpt7-Rank2.fti           file hash, checksum, and the hash of every chunk
+  holdfast verify local/ global/            every file below
+  holdfast verify --json run.sion | jq '.files[0].damages'
+  holdfast verify --type stat --config stat.json 127.0.0.1_9199_stat_a.jubatus
+                                            would this server load it?
+
+A Jubatus model is judged as `load` of a released server does, by its first failed check: release 1.1.1 unless --release says
+otherwise, type and id as the file's name has them, the configuration if --config gives it.
+
+JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, remarks: […], checked_bytes}
+or {path, format, error}…], unknown: [path…], damaged}
+
+Exit codes: 0 all intact; 65 at least one file is damaged, or a file that was named is of no known format; 69 at least one
+file cannot be read")]
+pub struct VerifyArgs {
+    /// Files and directories
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// A line for each damage and each remark
+    #[arg(long)]
+    details: bool,
+    /// Tell only what is not intact
+    #[arg(long)]
+    damaged: bool,
+    /// Go by the format's document where the servers differ: another configuration is a remark, ids keep its rules
+    #[arg(long, help_heading = "Jubatus models")]
+    as_documented: bool,
+    /// The release of the server that is to load it
+    #[arg(long, value_name = "X.Y.Z", help_heading = "Jubatus models")]
+    release: Option<Release>,
+    /// The type of the server
+    #[arg(long = "type", value_name = "TYPE", value_parser = engine, help_heading = "Jubatus models")]
+    engine: Option<Engine>,
+    /// The configuration file of the server
+    #[arg(long, value_name = "FILE", help_heading = "Jubatus models")]
+    config: Option<PathBuf>,
+    /// The id that it is to be loaded by
+    #[arg(long, value_name = "ID", help_heading = "Jubatus models")]
+    id: Option<String>,
+}
+
+fn engine(name: &str) -> Result<Engine, String> {
+    let names = Engine::ALL.map(Engine::name).join(", ");
+    Engine::from_name(name.as_bytes()).ok_or_else(|| format!("not a type of Jubatus servers; they are {names}"))
+}
+
+/// The server that models are judged for, as far as the user named it.
+struct ForServer {
+    rules: Rules,
+    release: Option<Release>,
+    engine: Option<Engine>,
+    config: Option<Vec<u8>>,
+    id: Option<String>,
+}
+
+impl VerifyArgs {
+    fn server(&self) -> Result<ForServer, Failure> {
+        let read = |path: &PathBuf| {
+            fs::read(path).map_err(|error| {
+                Failure::new(exit::UNAVAILABLE, "cannot read the configuration").at(path.display()).because(error)
+            })
+        };
+        Ok(ForServer {
+            rules: if self.as_documented { Rules::Documented } else { Rules::Released },
+            release: self.release,
+            engine: self.engine,
+            config: self.config.as_ref().map(read).transpose()?,
+            id: self.id.clone(),
+        })
+    }
+}
+
+impl ForServer {
+    fn verify(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verdict, FormatsError> {
+        let by_name = ModelFileName::of(path).map(|name| Server::for_name(&name, self.rules));
+        let mut server = by_name.unwrap_or_else(|| Server::newest(self.rules));
+        server.release = self.release.unwrap_or(server.release);
+        server.engine = self.engine.or(server.engine);
+        server.config = self.config.clone();
+        server.id = self.id.clone().or(server.id);
+        jubatus::verify_for(path, &server, progress)
+    }
+}
+
+pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let server = args.server()?;
+    let options = Options { as_documented: args.as_documented, ..Options::default() };
+    let mut bar = Bar::new(output.shows_progress());
+    let mut files = Vec::new();
+    for visited in visit(&args.paths) {
+        let name = visited.path.display().to_string();
+        let outcome = match &visited.content {
+            Content::Known(format, _) => bar
+                .during(&name, |progress| match format.name() {
+                    "jubatus" => server.verify(&visited.path, progress),
+                    _ => format.verify(&visited.path, &options, progress),
+                })
+                .map_or_else(|error| Outcome::Failed(Trouble::of(error)), Outcome::Judged),
+            Content::Unknown => Outcome::Unknown,
+            Content::Unreadable(Trouble { message, code }) => {
+                Outcome::Failed(Trouble { message: message.clone(), code: *code })
+            }
+        };
+        files.push(Verified { visited, outcome });
+    }
+    let code = worst(files.iter().map(Verified::code));
+    let details = args.details || files.len() == 1;
+    output.result(&Verdicts { files, details, damaged: args.damaged })?;
+    Ok(code)
+}
+
+/// ` (and 3 more)` for so many damages.
+pub(super) fn others(listed: usize, unlisted: u64) -> String {
+    match (listed as u64).saturating_add(unlisted).saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    }
+}
+
+/// A file and what was found.
+pub(super) struct Verified {
+    pub visited: Visited,
+    pub outcome: Outcome,
+}
+
+pub(super) enum Outcome {
+    Judged(Verdict),
+    Unknown,
+    Failed(Trouble),
+}
+
+impl Verified {
+    pub(super) fn code(&self) -> u8 {
+        match &self.outcome {
+            Outcome::Judged(verdict) if verdict.is_intact() => exit::FINISHED,
+            Outcome::Judged(_) => exit::DAMAGED_DATA,
+            Outcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
+            Outcome::Unknown => exit::FINISHED,
+            Outcome::Failed(trouble) => trouble.code,
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut fields = Map::new();
+        fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
+        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
+        match &self.outcome {
+            Outcome::Judged(verdict) => {
+                if let Value::Object(verdict) = verdict.json() {
+                    fields.extend(verdict);
+                }
+            }
+            Outcome::Failed(trouble) => {
+                fields.insert("error".to_owned(), trouble.message.clone().into());
+            }
+            Outcome::Unknown => {}
+        }
+        fields.into()
+    }
+}
+
+/// What was found in all files.
+pub(super) struct Verdicts {
+    pub files: Vec<Verified>,
+    pub details: bool,
+    pub damaged: bool,
+}
+
+impl Report for Verdicts {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        for file in &self.files {
+            if self.damaged && file.code() == exit::FINISHED {
+                continue;
+            }
+            let (path, title) = (printable(&file.visited.path.display().to_string()), file.visited.title());
+            match &file.outcome {
+                Outcome::Unknown => writeln!(to, "{path}: unknown")?,
+                Outcome::Failed(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
+                Outcome::Judged(verdict) => {
+                    match verdict.damages.first() {
+                        None => {
+                            let remarks = match verdict.remarks.len() {
+                                0 => String::new(),
+                                1 => ", 1 remark".to_owned(),
+                                count => format!(", {count} remarks"),
+                            };
+                            writeln!(to, "{path}: {title}: intact, {} bytes checked{remarks}", verdict.checked_bytes)?;
+                        }
+                        Some(first) => {
+                            let others = others(verdict.damages.len(), verdict.unlisted);
+                            writeln!(to, "{path}: {title}: damaged: {}{others}", printable(&first.to_string()))?;
+                        }
+                    }
+                    if self.details {
+                        details(verdict, to)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let is_unknown = |file: &&Verified| matches!(file.outcome, Outcome::Unknown);
+        let unknown: Vec<String> =
+            self.files.iter().filter(is_unknown).map(|file| file.visited.path.display().to_string()).collect();
+        let known = self.files.iter().filter(|file| !is_unknown(file));
+        let bad = |file: &&Verified| file.code() != exit::FINISHED;
+        let damaged = known.clone().filter(bad).count();
+        let shown: Vec<Value> = known.filter(|file| !self.damaged || bad(file)).map(Verified::json).collect();
+        document(json!({"files": shown, "unknown": unknown, "damaged": damaged}))
+    }
+}
+
+/// A line for each damage but the first, which stands in the file's own line, and for each remark.
+fn details(verdict: &Verdict, to: &mut dyn Write) -> io::Result<()> {
+    let line =
+        |to: &mut dyn Write, word: &str, damage: &Damage| writeln!(to, "  {word}: {}", printable(&damage.to_string()));
+    verdict.damages.iter().skip(1).try_for_each(|damage| line(to, "damaged", damage))?;
+    if verdict.unlisted > 0 {
+        writeln!(to, "  and {} damages that are not listed", verdict.unlisted)?;
+    }
+    verdict.remarks.iter().try_for_each(|remark| line(to, "remark", remark))
+}

@@ -1,0 +1,128 @@
+//! The files that a command is to look at: those that were named, and all below the directories that were named, each
+//! with its format.
+//!
+//! Links below a directory are not followed: `scr.current` would show its target twice, and others lead away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::formats::{self, Confidence, Format, FormatsError, Recognised};
+
+use super::failure::Failure;
+use crate::exit;
+
+/// Directories deeper than this are not entered; SCR's own are five deep.
+const MAX_DEPTH: usize = 32;
+
+/// A file, or a directory that could not be listed.
+pub(super) struct Visited {
+    pub path: PathBuf,
+    /// Its path below the directory that was named, or its name if it was named itself.
+    pub below: PathBuf,
+    /// True if it was named, and not met in a directory.
+    pub named: bool,
+    pub content: Content,
+}
+
+/// What stands there.
+pub(super) enum Content {
+    Known(&'static dyn Format, Confidence),
+    Unknown,
+    Unreadable(Trouble),
+}
+
+impl Visited {
+    /// Its format, if it has one.
+    pub(super) fn format(&self) -> Option<&'static dyn Format> {
+        match self.content {
+            Content::Known(format, _) => Some(format),
+            _ => None,
+        }
+    }
+
+    /// What it is, for people.
+    pub(super) fn title(&self) -> String {
+        match self.content {
+            Content::Known(format, Confidence::ByName) => format!("{} by its name", format.title()),
+            Content::Known(format, _) => format.title().to_owned(),
+            _ => "unknown".to_owned(),
+        }
+    }
+}
+
+/// Why nothing can be said of a file, and the exit code for that.
+pub(super) struct Trouble {
+    pub message: String,
+    pub code: u8,
+}
+
+impl Trouble {
+    pub(super) fn of(error: FormatsError) -> Trouble {
+        let code = Failure::from_formats(&error);
+        Trouble { message: error.to_string(), code }
+    }
+}
+
+/// All of them, those of a directory in the order of their names.
+pub(super) fn visit(paths: &[PathBuf]) -> Vec<Visited> {
+    let mut visited = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            enter(path, Path::new(""), 0, &mut visited);
+        } else {
+            let below = path.file_name().map(PathBuf::from).unwrap_or_default();
+            visited.push(look(path.clone(), below, true));
+        }
+    }
+    visited
+}
+
+fn look(path: PathBuf, below: PathBuf, named: bool) -> Visited {
+    let content = match formats::recognise(&path) {
+        Ok(Recognised { format: Some(format), confidence }) => Content::Known(format, confidence),
+        Ok(_) => Content::Unknown,
+        Err(error) => Content::Unreadable(Trouble::of(error)),
+    };
+    Visited { path, below, named, content }
+}
+
+fn enter(directory: &Path, below: &Path, depth: usize, visited: &mut Vec<Visited>) {
+    let unreadable = |message: String| Visited {
+        path: directory.to_owned(),
+        below: below.to_owned(),
+        named: depth == 0,
+        content: Content::Unreadable(Trouble { message, code: exit::UNAVAILABLE }),
+    };
+    if depth > MAX_DEPTH {
+        visited.push(unreadable(format!("{}: deeper than {MAX_DEPTH} levels; not entered", directory.display())));
+        return;
+    }
+    let mut entries: Vec<fs::DirEntry> = match fs::read_dir(directory).and_then(Iterator::collect) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let message = format!("cannot list {}: {error}; check its permissions", directory.display());
+            visited.push(unreadable(message));
+            return;
+        }
+    };
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, below) = (entry.path(), below.join(entry.file_name()));
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => enter(&path, &below, depth + 1, visited),
+            Ok(kind) if kind.is_file() => visited.push(look(path, below, false)),
+            _ => {}
+        }
+    }
+}
+
+/// The exit code for several files: damage outweighs what could not be read.
+pub(super) fn worst(codes: impl Iterator<Item = u8>) -> u8 {
+    let weight = |code: &u8| match *code {
+        exit::FINISHED => 0,
+        exit::DAMAGED_DATA => 3,
+        exit::UNAVAILABLE => 2,
+        _ => 1,
+    };
+    codes.max_by_key(weight).unwrap_or(exit::FINISHED)
+}

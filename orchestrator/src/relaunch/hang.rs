@@ -1,0 +1,65 @@
+//! From what the agents say of quiet ranks to the end of a run that hangs.
+//!
+//! Before anything is killed the stacks of the ranks that hang are saved, because afterwards nobody can find out any
+//! more why they did. That takes seconds, and if something has moved by then, the run goes on.
+
+use std::time::Duration;
+
+use holdfast_wire::agent::QuietRank;
+use holdfast_wire::{Generation, NodeName};
+
+use super::action::Action;
+use super::machine::Machine;
+use super::record::LogEvent;
+use super::watchdog::{Suspicion, Watch};
+
+impl Machine {
+    /// Notes something about the ranks of the run under way.
+    pub(super) fn on_watch(&mut self, generation: Generation, note: impl FnOnce(&mut Watch)) {
+        if self.going(generation).is_some() {
+            note(&mut self.watch);
+        }
+    }
+
+    fn judge(&self, now: Duration) -> Option<Suspicion> {
+        let run = self.state.run.as_ref()?;
+        self.watch.judge(now, &self.config, |rank| run.ended.contains_key(&rank))
+    }
+
+    pub(super) fn ranks_quiet(
+        &mut self,
+        now: Duration,
+        node: NodeName,
+        generation: Generation,
+        ranks: Vec<QuietRank>,
+        out: &mut Vec<Action>,
+    ) {
+        let healthy = self.position(&node).is_some_and(|at| self.state.nodes[at as usize].is_healthy());
+        if !healthy || self.going(generation).is_none() {
+            return;
+        }
+        self.watch.report(node, ranks);
+        if self.watch.suspicion.is_some() {
+            return;
+        }
+        if let Some(found) = self.judge(now) {
+            let (ranks, reason) = (found.ranks(), found.reason.clone());
+            self.record(LogEvent::HangSuspected { generation, ranks, reason }, out);
+            out.push(Action::SaveStacks { generation, ranks: found.hung.clone() });
+            self.watch.suspicion = Some(found);
+        }
+    }
+
+    pub(super) fn stacks_saved(&mut self, now: Duration, generation: Generation, out: &mut Vec<Action>) {
+        if self.going(generation).is_none() || self.watch.suspicion.take().is_none() {
+            return;
+        }
+        let Some(found) = self.judge(now) else {
+            return self.record(LogEvent::HangDismissed { generation }, out);
+        };
+        let (ranks, reason) = (found.ranks(), found.reason);
+        self.record(LogEvent::Hang { generation, ranks, reason: reason.clone() }, out);
+        self.on_run(generation, |run| run.hang = Some(reason.clone()));
+        self.end_run(now, format!("the application hangs: {reason}"), out);
+    }
+}

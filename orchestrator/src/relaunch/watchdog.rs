@@ -1,0 +1,227 @@
+//! Does the run hang? Pure.
+//!
+//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that wait in a call of the
+//! API for so long, and ranks that have made no call, used no processor (less than one percent of one) and moved no
+//! data. **The run hangs when for `hang_after` nobody has printed a line and every rank that has not ended is one of the
+//! two, and not all of them wait**: those in their own code are why nobody gets any further.
+//!
+//! That is about the whole run on purpose. A rank alone that does nothing is no proof: it may wait, outside of our
+//! calls, for another one that computes. So:
+//!
+//! * as long as one rank computes, reads, writes, calls or prints, nothing is ended, however long others wait for it
+//!   in a collective;
+//! * when all wait in a collective, it is the agents that work (a flush, a rebuild), and nothing is ended;
+//! * a rank of which nothing is known (not started yet, its agent being restarted) counts as one that works.
+//!
+//! The price: ranks that spin while they wait for another, as most MPI libraries have them do, seem to compute. For such
+//! programs there is `busy_hang_after`: with it, computing alone is no progress for longer than that.
+//!
+//! Whoever takes over starts to listen anew: nothing of this is in the snapshot.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_wire::agent::QuietRank;
+use holdfast_wire::{NodeName, Rank};
+
+use super::config::Config;
+use crate::events::ranks_text;
+use crate::spec::quantity::format_duration;
+
+/// What was heard of the ranks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watch {
+    quiet: BTreeMap<NodeName, Vec<QuietRank>>,
+    /// When a rank last printed something, at first the launch.
+    printed: Duration,
+    /// A hang that is being looked into: the stacks are being saved.
+    pub(super) suspicion: Option<Suspicion>,
+}
+
+/// A run that seems to hang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Suspicion {
+    /// The ranks in their own code, by node.
+    pub(super) hung: BTreeMap<NodeName, Vec<Rank>>,
+    /// What was seen.
+    pub(super) reason: String,
+}
+
+impl Suspicion {
+    /// The ranks in their own code, ascending.
+    pub(super) fn ranks(&self) -> Vec<Rank> {
+        let mut ranks: Vec<Rank> = self.hung.values().flatten().copied().collect();
+        ranks.sort_unstable();
+        ranks
+    }
+}
+
+impl Watch {
+    /// A launch, or a take-over.
+    pub(super) fn begin(&mut self, now: Duration) {
+        *self = Watch { printed: now, ..Watch::default() };
+    }
+
+    /// A rank printed something.
+    pub(super) fn printed(&mut self, now: Duration) {
+        self.printed = now;
+    }
+
+    /// What an agent says of its ranks; replaces what it said before.
+    pub(super) fn report(&mut self, node: NodeName, quiet: Vec<QuietRank>) {
+        self.quiet.insert(node, quiet);
+    }
+
+    /// Nothing is known of the ranks of this node any more.
+    pub(super) fn forget(&mut self, node: &NodeName) {
+        self.quiet.remove(node);
+    }
+
+    /// The verdict now.
+    pub(super) fn judge(&self, now: Duration, config: &Config, ended: impl Fn(Rank) -> bool) -> Option<Suspicion> {
+        let hang_after = config.hang_after?;
+        let silent = now.saturating_sub(self.printed);
+        if silent < hang_after {
+            return None;
+        }
+        let mut left = (0..config.ranks).filter(|rank| !ended(Rank(*rank))).count();
+        if self.quiet.values().map(Vec::len).sum::<usize>() < left {
+            return None;
+        }
+        let mut hung: BTreeMap<NodeName, Vec<Rank>> = BTreeMap::new();
+        let mut waiting: BTreeMap<&str, Vec<Rank>> = BTreeMap::new();
+        let (mut shortest, mut spins) = (silent, false);
+        for (node, quiet) in &self.quiet {
+            for known in quiet.iter().filter(|known| known.rank.0 < config.ranks && !ended(known.rank)) {
+                let busy = || config.busy_hang_after.is_some_and(|limit| known.quiet_for >= limit && silent >= limit);
+                if let Some(call) = &known.waiting_in {
+                    if known.quiet_for < hang_after {
+                        return None;
+                    }
+                    waiting.entry(call).or_default().push(known.rank);
+                } else if known.idle_for >= hang_after {
+                    shortest = shortest.min(known.idle_for);
+                    hung.entry(node.clone()).or_default().push(known.rank);
+                } else if busy() {
+                    spins = true;
+                    shortest = shortest.min(known.quiet_for);
+                    hung.entry(node.clone()).or_default().push(known.rank);
+                } else {
+                    return None;
+                }
+                left = left.saturating_sub(1);
+            }
+        }
+        if left > 0 || hung.is_empty() {
+            return None;
+        }
+        let mut suspicion = Suspicion { hung, reason: String::new() };
+        let unused = if spins { "" } else { " and used no processor" };
+        let lasts = format_duration(Duration::from_secs(shortest.as_secs()));
+        suspicion.reason =
+            format!("{} made no call, printed nothing{unused} for {lasts}", ranks_text(&suspicion.ranks()));
+        for (call, ranks) in waiting {
+            suspicion.reason.push_str(&format!("; waiting in {call}: {}", ranks_text(&ranks)));
+        }
+        Some(suspicion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relaunch::AllocatedNode;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn config() -> Config {
+        let node = |name: &str| AllocatedNode { name: name.into(), failure_domain: name.to_owned() };
+        let mut config = Config::new(vec![node("n0"), node("n1")], 2, 2);
+        config.hang_after = Some(s(60));
+        config
+    }
+
+    fn waits(rank: u32, quiet: u64) -> QuietRank {
+        let call = Some("complete_checkpoint".to_owned());
+        QuietRank { rank: Rank(rank), waiting_in: call, quiet_for: s(quiet), idle_for: s(quiet) }
+    }
+
+    fn idles(rank: u32, quiet: u64, idle: u64) -> QuietRank {
+        QuietRank { rank: Rank(rank), waiting_in: None, quiet_for: s(quiet), idle_for: s(idle) }
+    }
+
+    /// Launched at 0, now it is 1000 s.
+    fn judge(config: &Config, first: [QuietRank; 2], second: &[QuietRank]) -> Option<Suspicion> {
+        let mut watch = Watch::default();
+        watch.report("n0".into(), first.to_vec());
+        watch.report("n1".into(), second.to_vec());
+        watch.judge(s(1000), config, |_| false)
+    }
+
+    #[test]
+    fn a_rank_that_does_nothing_while_all_others_wait_for_it_hangs_and_is_named() {
+        let found = judge(&config(), [waits(0, 70), waits(1, 80)], &[idles(2, 90, 75), waits(3, 70)]).unwrap();
+        assert_eq!(found.hung, BTreeMap::from([("n1".into(), vec![Rank(2)])]));
+        assert_eq!(
+            found.reason,
+            "rank 2 made no call, printed nothing and used no processor for 1min15s; waiting in complete_checkpoint: ranks 0-1,3"
+        );
+    }
+
+    #[test]
+    fn ranks_that_all_do_nothing_hang_all() {
+        let found = judge(&config(), [idles(0, 70, 70), idles(1, 80, 70)], &[idles(2, 90, 75), idles(3, 70, 61)]);
+        assert_eq!(found.unwrap().ranks(), [Rank(0), Rank(1), Rank(2), Rank(3)]);
+    }
+
+    #[test]
+    fn as_long_as_one_rank_computes_nothing_hangs_however_long_others_wait_or_do_nothing() {
+        assert_eq!(judge(&config(), [waits(0, 900), waits(1, 900)], &[waits(2, 900)]), None, "rank 3 is not quiet");
+        let computes = idles(3, 900, 0);
+        assert_eq!(judge(&config(), [waits(0, 900), idles(1, 900, 900)], &[waits(2, 900), computes]), None);
+    }
+
+    #[test]
+    fn who_asks_for_it_has_ranks_that_only_compute_taken_for_hung() {
+        let patient = Config { busy_hang_after: Some(s(800)), ..config() };
+        let ranks = |quiet| [waits(2, 900), idles(3, quiet, 0)];
+        assert_eq!(judge(&patient, [waits(0, 900), waits(1, 900)], &ranks(799)), None);
+        let found = judge(&patient, [waits(0, 900), waits(1, 900)], &ranks(800)).unwrap();
+        assert_eq!(found.ranks(), [Rank(3)]);
+        assert!(!found.reason.contains("processor"), "{}", found.reason);
+    }
+
+    #[test]
+    fn when_all_wait_the_agents_work_and_when_one_has_just_called_the_run_moves() {
+        assert_eq!(judge(&config(), [waits(0, 900), waits(1, 900)], &[waits(2, 900), waits(3, 900)]), None);
+        assert_eq!(judge(&config(), [waits(0, 900), waits(1, 900)], &[idles(2, 900, 900), waits(3, 59)]), None);
+    }
+
+    #[test]
+    fn a_line_of_output_a_lost_agent_and_a_spec_without_the_watchdog_end_no_run() {
+        let mut watch = Watch::default();
+        watch.begin(s(10));
+        watch.report("n0".into(), vec![idles(0, 900, 900), waits(1, 900)]);
+        watch.report("n1".into(), vec![waits(2, 900), waits(3, 900)]);
+        let judge = |watch: &Watch, config: &Config| watch.judge(s(1000), config, |_| false);
+        assert!(judge(&watch, &config()).is_some());
+        assert_eq!(judge(&watch, &Config { hang_after: None, ..config() }), None);
+        watch.printed(s(950));
+        assert_eq!(judge(&watch, &config()), None);
+        watch.printed(s(900));
+        assert!(judge(&watch, &config()).is_some());
+        watch.forget(&"n1".into());
+        assert_eq!(judge(&watch, &config()), None);
+    }
+
+    #[test]
+    fn ranks_that_have_ended_are_not_waited_for() {
+        let mut watch = Watch::default();
+        watch.report("n1".into(), vec![idles(2, 900, 900), idles(3, 900, 900)]);
+        let found = watch.judge(s(1000), &config(), |rank| rank.0 != 2).unwrap();
+        assert_eq!(found.ranks(), [Rank(2)]);
+        assert_eq!(watch.judge(s(1000), &config(), |_| true), None);
+    }
+}

@@ -1,0 +1,322 @@
+//! A small cluster on this machine: real agents of virtual nodes, commanded as the orchestrator commands them, and rank
+//! processes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast::fleet::AgentClient;
+use holdfast_wire::agent::{KillRequest, PollRequest};
+use holdfast_wire::run::{
+    AgentReady, AgentStart, Cache, Flush, Need, RequestedDescriptor, RunNode, RunPlan, Settings, TrustMaterial,
+};
+use holdfast_wire::{Generation, NodeName, Rank, VERSION, environment, trust};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{Extent, PART, Result};
+
+/// Where cache is memory.
+const MEMORY: &str = "/dev/shm";
+const JOB: &str = "77";
+const USER: &str = "bench";
+/// In which Linux counts processor time for `/proc`, whatever its own timer does.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(30);
+
+pub struct Cluster {
+    directory: TempDir,
+    trust: TrustMaterial,
+    pub client: AgentClient,
+    pub runtime: Runtime,
+    generation: u64,
+    started: usize,
+    agents: BTreeMap<NodeName, Agent>,
+    /// The node of each rank.
+    pub places: Vec<NodeName>,
+    ranks: Vec<RankProcess>,
+}
+
+pub struct Agent {
+    process: Child,
+    pub address: SocketAddr,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// One rank: a child process that does what it is told, line by line.
+pub struct RankProcess {
+    process: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Drop for RankProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl RankProcess {
+    pub fn order(&mut self, text: &str) -> Result<()> {
+        Ok(writeln!(self.orders, "{text}")?)
+    }
+
+    /// The seconds that the last order took.
+    pub fn answer(&mut self) -> Result<f64> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().parse().map_err(|_| format!("a rank failed: {line:?}"))?)
+    }
+}
+
+impl Cluster {
+    /// Agents of `nodes` nodes.
+    pub fn start(nodes: usize) -> Result<Cluster> {
+        let base = if Path::new(MEMORY).is_dir() { PathBuf::from(MEMORY) } else { std::env::temp_dir() };
+        let trust = trust::generate()?;
+        let mut cluster = Cluster {
+            directory: tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(base)?,
+            client: AgentClient::new(&trust)?,
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+            trust,
+            generation: 0,
+            started: 0,
+            agents: BTreeMap::new(),
+            places: Vec::new(),
+            ranks: Vec::new(),
+        };
+        for _ in 0..nodes {
+            let node = cluster.add_node()?;
+            cluster.places.push(node);
+        }
+        Ok(cluster)
+    }
+
+    fn add_node(&mut self) -> Result<NodeName> {
+        let node = NodeName::new(format!("node{}", self.started));
+        self.started += 1;
+        let root = self.root(&node);
+        fs::create_dir(&root)?;
+        let start = AgentStart {
+            version: VERSION,
+            job: "bench".to_owned(),
+            job_id: JOB.to_owned(),
+            user: USER.to_owned(),
+            node: node.clone(),
+            identity: Default::default(),
+            root: Some(root),
+            control_base: "/tmp".to_owned(),
+            cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),
+            control_bytes: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            trust: self.trust.clone(),
+            abandon_after: Duration::from_secs(600),
+            rehearsals: Vec::new(),
+        };
+        let log = File::create(self.directory.path().join(format!("{node}.log")))?;
+        let mut process = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .arg("agent")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        if let Some(mut input) = process.stdin.take() {
+            writeln!(input, "{}", serde_json::to_string(&start)?)?;
+        }
+        let mut line = String::new();
+        if let Some(output) = process.stdout.take() {
+            BufReader::new(output).read_line(&mut line)?;
+        }
+        let ready: AgentReady =
+            serde_json::from_str(&line).map_err(|error| format!("{node} did not start: {error}"))?;
+        self.agents.insert(node.clone(), Agent { process, address: ready.address });
+        Ok(node)
+    }
+
+    fn root(&self, node: &NodeName) -> PathBuf {
+        self.directory.path().join(node.to_string())
+    }
+
+    /// The directory that holds rank files of a checkpoint on the rank's node.
+    pub fn cache(&self, rank: usize, checkpoint: u64) -> PathBuf {
+        let node = &self.places[rank];
+        self.root(node).join(format!("tmp/{USER}/scr.{JOB}/index.0/checkpoint.{checkpoint}"))
+    }
+
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// Launches the next generation: agents get the plan, ranks are started. Returns the seconds in which the slowest
+    /// rank's `init` returned.
+    pub fn launch(&mut self, extent: Extent) -> Result<f64> {
+        self.generation += 1;
+        let generation = Generation(self.generation);
+        let nodes = self.agents.iter().map(|(name, agent)| RunNode {
+            name: name.clone(),
+            address: agent.address,
+            failure_domain: name.to_string(),
+            ranks: (0_u32..)
+                .zip(&self.places)
+                .filter(|(_, place)| *place == name)
+                .map(|(rank, _)| Rank(rank))
+                .collect(),
+        });
+        let plan = Arc::new(RunPlan {
+            generation,
+            nodes: nodes.collect(),
+            leader: self.places[0].clone(),
+            settings: settings(self.directory.path().join("prefix")),
+        });
+        let mut sockets = BTreeMap::new();
+        for (name, agent) in &self.agents {
+            let accepted = self.runtime.block_on(self.client.run(agent.address, Arc::clone(&plan)))?;
+            sockets.insert(name.clone(), accepted.socket);
+        }
+        for (rank, node) in self.places.iter().enumerate() {
+            let mut process = Command::new(std::env::current_exe()?)
+                .env(PART, "rank")
+                .env(environment::JOB, JOB)
+                .env(environment::GENERATION, generation.to_string())
+                .env(environment::SOCKET, &sockets[node])
+                .env(environment::NODE, node.to_string())
+                .env(environment::RANK, rank.to_string())
+                .env(environment::RANKS, self.places.len().to_string())
+                .arg(extent.bytes.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?;
+            let (Some(orders), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+                return Err("a rank has no pipes".into());
+            };
+            self.ranks.push(RankProcess { process, orders, answers: BufReader::new(answers) });
+        }
+        // All are there before any begins: how long processes take to start is another figure.
+        for rank in &mut self.ranks {
+            rank.answer()?;
+        }
+        self.all("init")
+    }
+
+    /// All ranks do the same; the seconds of the slowest.
+    pub fn all(&mut self, order: &str) -> Result<f64> {
+        for rank in &mut self.ranks {
+            rank.order(order)?;
+        }
+        let mut slowest = 0_f64;
+        for rank in &mut self.ranks {
+            slowest = slowest.max(rank.answer()?);
+        }
+        Ok(slowest)
+    }
+
+    /// Kills the node of a rank with everything on it, and gives the rank a fresh one. The other ranks are ended, as
+    /// the relaunch does.
+    pub fn lose_node_of(&mut self, rank: usize) -> Result<()> {
+        let node = self.places[rank].clone();
+        self.agents.remove(&node);
+        fs::remove_dir_all(self.root(&node))?;
+        let request = KillRequest { generation: Generation(self.generation), reason: "node lost".to_owned() };
+        for agent in self.agents.values() {
+            self.runtime.block_on(self.client.kill(agent.address, &request))?;
+        }
+        self.ranks.clear();
+        self.places[rank] = self.add_node()?;
+        Ok(())
+    }
+
+    /// Polls all agents, each again when it has answered, for so long.
+    pub fn poll_all_for(&self, long: Duration, wait: Duration) -> Result<()> {
+        let until = Instant::now() + long;
+        let request = PollRequest { after: u64::MAX, wait_ms: u64::try_from(wait.as_millis())?, allocation_end: None };
+        self.runtime.block_on(async {
+            let mut pollers = tokio::task::JoinSet::new();
+            for agent in self.agents.values() {
+                let (client, request, address) = (self.client.clone(), request.clone(), agent.address);
+                pollers.spawn(async move {
+                    while Instant::now() < until {
+                        client.poll(address, &request, wait + ANSWER).await?;
+                    }
+                    Ok::<_, holdfast::fleet::RequestError>(())
+                });
+            }
+            while let Some(polled) = pollers.join_next().await {
+                polled??;
+            }
+            Ok(())
+        })
+    }
+
+    /// Processor seconds that all agents have used.
+    pub fn processor_seconds(&self) -> Result<f64> {
+        self.agents.values().map(Agent::processor_seconds).sum()
+    }
+}
+
+impl Agent {
+    /// Processor seconds that the agent has used.
+    pub fn processor_seconds(&self) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        // The name may contain anything; after it come fields without surprises, utime and stime the 12th and 13th.
+        let (_, fields) = status.rsplit_once(')').ok_or("no process name")?;
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+        Ok(ticks / TICKS_PER_SECOND)
+    }
+
+    /// As [`Agent::processor_seconds`], of the threads that live now only, but to the nanosecond.
+    pub fn living_threads_seconds(&self) -> Result<f64> {
+        let mut nanoseconds = 0.0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
+            // A thread may end meanwhile.
+            let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            nanoseconds += text.split_whitespace().next().unwrap_or("0").parse::<f64>()?;
+        }
+        Ok(nanoseconds / 1e9)
+    }
+
+    /// Resident memory, bytes.
+    pub fn resident(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kilobytes << 10)
+    }
+}
+
+/// A job's usual settings: one XOR set over all nodes, everything else as by default.
+fn settings(prefix: PathBuf) -> Settings {
+    Settings {
+        prefix,
+        caches: vec![Cache { base: "/tmp".to_owned(), keep: 2 }],
+        descriptors: vec![RequestedDescriptor {
+            base: "/tmp".to_owned(),
+            scheme: "XOR".to_owned(),
+            interval: 1,
+            hop_distance: 1,
+            set_size: 8,
+        }],
+        distribute: true,
+        fetch: true,
+        flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
+        crc_on_copy: false,
+        crc_on_flush: true,
+        need: Need::default(),
+        halt_seconds: 0,
+        allocation_end: None,
+        piece_bytes: 256 << 10,
+        copy_bytes: 1 << 20,
+    }
+}

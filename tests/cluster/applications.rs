@@ -1,0 +1,66 @@
+//! Ranks that end badly, and caches that are full.
+
+use holdfast_testkit::cluster::{heat, heat_of};
+
+/// Sends a signal to the rank on a node after the third checkpoint, and looks how the job goes on.
+fn rank_dies_of(name: &str, signal: &str, number: u32) {
+    let Some(cluster) = super::cluster() else { return };
+    let job = cluster.heat(name, "");
+    job.wait_for("checkpoint 3 complete");
+    // Twice: Rust's own handler takes the first for a stack overflow that it is not, and waits for it to come again.
+    let kill = format!("pkill -{signal} -f '[h]oldfast example'");
+    cluster.on("n2", &format!("{kill}; {kill}"));
+    let output = job.finish_well();
+    assert!(output.contains(&format!("rank 1 ended with signal {number}")), "{output}");
+    assert!(output.contains("generation 2 launched"), "{output}");
+    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
+    assert!(!output.contains("moved"), "every rank stays where its files are:\n{output}");
+}
+
+#[test]
+fn an_abort_of_one_rank_is_a_relaunch_on_the_same_nodes() {
+    rank_dies_of("abort", "ABRT", 6);
+}
+
+#[test]
+fn a_segmentation_fault_of_one_rank_is_a_relaunch_on_the_same_nodes() {
+    rank_dies_of("segfault", "SEGV", 11);
+}
+
+#[test]
+fn an_exit_code_of_one_rank_that_comes_again_and_again_ends_the_job() {
+    let Some(cluster) = super::cluster() else { return };
+    let arguments = ["--steps", "120", "--exit-at", "25", "--exit-code", "3", "--exit-rank", "2"];
+    let more = "relaunch: {no_progress_limit: 2}";
+    let job = cluster.submit("exit-code", &heat_of(&arguments, more), "--nodes=4 --time=10", "holdfast run job.yaml");
+    let (output, code) = job.finish();
+    assert!(output.contains("rank 2 ended with exit code 3"), "{output}");
+    assert!(output.contains("generation 2 launched") && output.contains("generation 3 launched"), "{output}");
+    assert!(![0, 75].contains(&code), "another allocation would not help: {code}\n{output}");
+    assert!(output.contains("heat-run/scr."), "what there is was drained:\n{output}");
+}
+
+#[test]
+fn a_cache_that_fills_up_on_one_node_costs_that_node_only() {
+    let Some(cluster) = super::cluster() else { return };
+    for node in ["n1", "n2", "n3", "n4", "n5", "n6"] {
+        cluster.on(node, "rm -rf /small/*");
+    }
+    let job = cluster.heat("full", "checkpoint: {cache: [{base: /small, keep: 1}]}");
+    job.wait_for("checkpoint 3 complete");
+    cluster.on("n2", "dd if=/dev/zero of=/small/junk bs=64k 2>/dev/null");
+    let output = job.finish_well();
+    cluster.on("n2", "rm -f /small/junk");
+    assert!(output.contains("n2 is down"), "{output}");
+    assert!(output.contains("generation 2 launched"), "{output}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named_before_an_agent_is_started() {
+    let Some(cluster) = super::cluster() else { return };
+    let spec = heat("").replace("command: [holdfast,", "command: [./no-such-program,");
+    let job = cluster.submit("missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+    let (output, code) = job.finish();
+    assert_eq!(code, 78, "{output}");
+    assert!(output.contains("no-such-program"), "{output}");
+}

@@ -1,0 +1,89 @@
+//! Nothing fails: batch jobs, interactive allocations, input and output, and where we refuse to run.
+
+use holdfast_testkit::cluster::{heat, until};
+
+/// The files that README shows.
+const SPEC: &str = include_str!("../../configs/slurm/job.yaml");
+const SCRIPT: &str = include_str!("../../configs/slurm/job.sbatch");
+
+#[test]
+fn the_batch_script_of_the_manual_runs_to_its_end() {
+    let Some(cluster) = super::cluster() else { return };
+    let files = [("job.yaml", SPEC), ("job.sbatch", SCRIPT)];
+    let (output, code) = cluster.as_user("manual", &files, "sbatch --wait job.sbatch; cat slurm-*.out");
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("the application is finished"), "{output}");
+    assert!(output.contains("1 spare"), "{output}");
+    let listing = cluster
+        .on("ctl", "cat /pfs/manual/heat-run/scr.current | head -c 0; ls /pfs/manual/heat-run /pfs/manual/heat.field");
+    assert!(listing.contains("index.scr") && listing.contains("heat.field"), "{listing}");
+}
+
+#[test]
+fn an_interactive_allocation_works_from_a_machine_that_is_no_node() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = cluster.interactive("interactive", &heat(""), "--nodes=5 --time=10");
+    job.finish_well();
+}
+
+#[test]
+fn no_agent_and_nothing_on_the_nodes_is_left_behind() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = cluster.heat("clean", "");
+    job.finish_well();
+    for node in ["n1", "n2", "n5", "n6"] {
+        until("the agents' end", || !cluster.on(node, "ps -eo args").contains("holdfast agent"));
+        let left = cluster.on(node, &format!("find /dev/shm /tmp -name scr.{}", job.id));
+        assert_eq!(left, "", "on {node}");
+    }
+}
+
+#[test]
+fn outside_of_an_allocation_it_refuses_and_says_how_to_get_one() {
+    let Some(cluster) = super::cluster() else { return };
+    let (output, code) = cluster.as_user("outside", &[("job.yaml", &heat(""))], "holdfast run job.yaml");
+    assert_eq!(code, 78, "{output}");
+    assert!(output.contains("sbatch") && output.contains("SLURM_JOB_ID"), "{output}");
+    let (listing, _) = cluster.as_user("outside", &[], "ls -a");
+    assert!(!listing.contains("heat-run"), "{listing}");
+}
+
+#[test]
+fn an_allocation_that_is_too_small_is_told_before_anything_starts() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = cluster.submit("small", &heat(""), "--nodes=2 --time=10", "holdfast run job.yaml");
+    let (output, code) = job.finish();
+    assert_eq!(code, 78, "{output}");
+    assert!(output.contains("wants 4 nodes, the allocation has 2") && output.contains("sbatch --nodes"), "{output}");
+}
+
+#[test]
+fn every_rank_gets_what_comes_on_standard_input_and_its_lines_carry_its_number() {
+    let Some(cluster) = super::cluster() else { return };
+    let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
+                run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo $SLURM_PROCID heard $word on $SLURMD_NODENAME']\n";
+    let work = "echo hello | holdfast --verbose run job.yaml";
+    let job = cluster.submit("input", spec, "--nodes=3 --ntasks-per-node=2 --time=10", work);
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    for rank in 0..6 {
+        assert!(output.contains(&format!("[{rank}] {rank} heard hello on n")), "rank {rank}:\n{output}");
+    }
+}
+
+#[test]
+fn commands_of_the_site_run_on_the_nodes_themselves() {
+    let Some(cluster) = super::cluster() else { return };
+    let before = "before:\n  - {command: [sh, -c, 'hostname >>$HOLDFAST_PREFIX/been'], on: all}\n";
+    let job = cluster.submit("site", &heat(before), "--nodes=4 --time=10", "holdfast run job.yaml");
+    job.finish_well();
+    let mut been: Vec<String> = job.run("cat heat-run/been").lines().map(str::to_owned).collect();
+    been.sort();
+    let mut nodes: Vec<String> = job
+        .run(&format!("scontrol show hostnames $(squeue -h -t all -j {} -o %N)", job.id))
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    nodes.sort();
+    assert_eq!(been, nodes);
+}

@@ -1,0 +1,17 @@
+//! Holdfast on a real Slurm cluster: slurmctld, slurmd, munge in containers, nodes killed, paused and cut off.
+//!
+//! `docker/cluster up` makes the cluster, and the first test does that too; it stays up, `docker/cluster down` ends it.
+//! Without a Docker engine the tests say that they are skipped; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.
+
+mod applications;
+mod basics;
+mod ends;
+mod nodes;
+mod services;
+
+use holdfast_testkit::cluster::Cluster;
+
+/// The cluster with this build on it; `None` if there is no Docker engine.
+fn cluster() -> Option<Cluster> {
+    Cluster::get(env!("CARGO_BIN_EXE_holdfast"))
+}

@@ -1,0 +1,191 @@
+//! FTI's checkpoints, partner copies and parity.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_testkit::{files_below, fixtures, scratch_copy};
+use serde_json::Value;
+
+use crate::program::holdfast_in;
+use crate::{fast_directory, json_file, only_file, path_of, run, sha256};
+
+/// Every file of FTI-FF that is listed, with what is listed of it.
+fn listed() -> BTreeMap<PathBuf, Value> {
+    let mut all = BTreeMap::new();
+    let lists = files_below(&fixtures("fti")).into_iter().filter(|path| path.ends_with("expected.json"));
+    for list in lists {
+        for (snapshot, content) in json_file(&list)["snapshots"].as_object().unwrap() {
+            for (name, file) in content["files"].as_object().unwrap() {
+                if ["rank file", "partner copy", "Reed-Solomon parity"].contains(&file["role"].as_str().unwrap()) {
+                    all.insert(list.with_file_name(snapshot).join(name), file.clone());
+                }
+            }
+        }
+    }
+    assert!(all.len() > 800, "{}", all.len());
+    all
+}
+
+#[test]
+fn every_intact_file_is_verified_described_and_extracted_to_what_was_protected() {
+    let listed = listed();
+    let root = fixtures("fti");
+    let verified = run("verify --json", &[&root]);
+    assert_eq!((verified.code, verified.err.as_str()), (65, ""), "the damaged ones are below it too");
+    let described = run("inspect --json", &[&root]).json();
+    let directory = fast_directory();
+    let extracted = run("extract --json --to", &[directory.path(), &root]);
+    let by_path = |document: &Value| -> BTreeMap<PathBuf, Value> {
+        document["files"].as_array().unwrap().iter().map(|file| (path_of(file), file.clone())).collect()
+    };
+    let (verified, described, extracted) = (by_path(&verified.json()), by_path(&described), by_path(&extracted.json()));
+    for (path, file) in listed {
+        let place = path.display();
+        let verdict = &verified[&path];
+        assert!(verdict["format"] == "fti-ff" && verdict["intact"] == true, "{place}: {verdict}");
+        for key in ["fb", "checksum", "ckpt_id", "blocks"].into_iter().filter(|key| !file[key].is_null()) {
+            assert_eq!(described[&path]["description"][key], file[key], "{key} of {place}");
+        }
+        let Some(variables) = file["variables"].as_object() else { continue };
+        let parts = &extracted[&path];
+        assert_eq!(parts["files"].as_array().unwrap().len(), variables.len(), "{place}: {parts}");
+        let to = directory.path().join(path.strip_prefix(&root).unwrap());
+        for (id, variable) in variables {
+            let bytes = fs::read(to.join(format!("var_{id}.bin"))).unwrap();
+            assert_eq!(sha256(&bytes), variable["sha256"].as_str().unwrap(), "variable {id} of {place}");
+        }
+    }
+}
+
+#[test]
+fn every_damaged_file_ends_with_65_and_one_line() {
+    let root = fixtures("fti").join("damaged");
+    for cases in json_file(&root.join("verdicts.json")).as_object().unwrap().values() {
+        for (case, entry) in cases.as_object().unwrap() {
+            let expected = entry["expected"].as_str().unwrap();
+            let path = root.join(entry["file"].as_str().unwrap());
+            let ran = run("verify", &[&path]);
+            let line = ran.out.lines().next().unwrap();
+            assert!(line.starts_with(&format!("{}: FTI-FF checkpoint", path.display())), "{case}: {line}");
+            match ran.code {
+                0 => assert!(!expected.starts_with("CORRUPT") || expected.contains("or VALID"), "{case}: {expected}"),
+                65 => assert!(!expected.starts_with("VALID") && line.contains(": damaged: "), "{case}: {expected}"),
+                code => panic!("{case}: {code}: {}", ran.err),
+            }
+            assert_eq!(ran.err, "", "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_description_prints_the_tables_of_the_document_and_tells_of_damage_in_one_line() {
+    let damaged = fixtures("fti").join("damaged/v1.1");
+    let ran = run("inspect", &[&damaged.join("good/Ckpt7-Rank2.fti")]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out.starts_with("FTI-FF rank file, layout A (FTI v1.1)\nckptSize: "), "{}", ran.out);
+    let table = "    DataBase-id: 0\n    numvars: 3\n    dbsize: ";
+    assert!(ran.out.contains(table) && ran.out.contains("        containersize: "), "{}", ran.out);
+    let path = damaged.join("fb-hash-broken/Ckpt7-Rank2.fti");
+    let ran = run("inspect", &[&path]);
+    assert_eq!((ran.code, ran.err.lines().count()), (65, 1), "{}", ran.err);
+    assert!(ran.err.starts_with(&format!("{}: damaged: file metadata: its hash is ", path.display())), "{}", ran.err);
+    let ran = run("inspect", &[&damaged.join("empty/Ckpt7-Rank2.fti")]);
+    assert_eq!((ran.code, ran.out.as_str()), (65, ""));
+}
+
+#[test]
+fn what_is_damaged_is_left_out_of_an_extraction_unless_it_is_asked_for() {
+    let path = fixtures("fti").join("damaged/v1.1/flip-chunk/Ckpt7-Rank2.fti");
+    let directory = fast_directory();
+    let to = directory.path().join("vars");
+    let names = || files_below(&to).iter().map(|path| path.file_name().unwrap().to_owned()).collect::<Vec<_>>();
+    let dry = run("extract --json --dry-run --to", &[&to, &path]);
+    assert_eq!((dry.code, to.exists()), (65, false));
+    let ran = run("extract --json --to", &[&to, &path]);
+    assert_eq!(ran.code, 65);
+    assert_eq!(names(), ["var_1.bin", "var_2.bin", "var_4.bin", "var_5.bin"]);
+    assert_eq!(only_file(&dry.json()), only_file(&ran.json()), "a dry run tells what is done then");
+    let again = run("extract --to", &[&to, &path]);
+    assert_eq!(again.code, 69, "{}", again.err);
+    assert!(again.err.contains("will not overwrite") && again.err.contains("--force"), "{}", again.err);
+    let ran = run("extract --recover --force --to", &[&to, &path]);
+    assert_eq!((ran.code, names().len()), (65, 5), "{}", ran.err);
+}
+
+#[test]
+fn copies_and_parity_are_compared_group_by_group() {
+    for (tree, groups) in
+        [("v1.1/seven-l2/c6", 1), ("v1.1/seven-l3/c6", 1), ("v1.6/seven-l3/c6", 1), ("v1.1/head/l3", 1)]
+    {
+        let root = fixtures("fti").join(tree);
+        if !root.exists() {
+            // The snapshots of this tree have other names.
+            continue;
+        }
+        let ran = run("fti verify --json", &[&root]);
+        assert_eq!(ran.code, 0, "{tree}: {}", ran.err);
+        let document = ran.json();
+        assert_eq!(document["groups"].as_array().unwrap().len(), groups, "{tree}");
+        assert!(document["groups"][0]["checked_bytes"].as_u64().unwrap() > 0, "{tree}");
+    }
+    let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l2/c6"));
+    let partner = file_named(copy.path(), "Ckpt6-Pcof1.fti");
+    let mut bytes = fs::read(&partner).unwrap();
+    bytes[2000] ^= 1;
+    fs::write(&partner, bytes).unwrap();
+    let ran = run("fti verify", &[copy.path()]);
+    assert_eq!((ran.code, ran.out.lines().count()), (65, 1), "{}", ran.err);
+    assert!(
+        ran.out.starts_with("checkpoint 6, ranks 0 1 2 3: damaged: ") && ran.out.contains("(offset 2000)"),
+        "{}",
+        ran.out
+    );
+}
+
+fn file_named(root: &Path, name: &str) -> PathBuf {
+    files_below(root).into_iter().find(|path| path.ends_with(name)).unwrap()
+}
+
+#[test]
+fn a_lost_rank_s_file_is_restored_byte_for_byte() {
+    for (tree, source) in
+        [("v1.1/seven-l2/c6", "partner"), ("v1.1/seven-l3/c6", "reed-solomon"), ("v1.6/seven-l3/c6", "reed-solomon")]
+    {
+        let root = fixtures("fti").join(tree);
+        let copy = scratch_copy(&root);
+        fs::remove_dir_all(copy.path().join("local/node2")).unwrap();
+        let directory = fast_directory();
+        let to = directory.path().join("restored");
+        let dry = run("fti restore --json --dry-run --rank 2 --to", &[&to, copy.path()]);
+        assert_eq!((dry.code, to.exists()), (0, false), "{tree}: {}", dry.err);
+        let ran = run("fti restore --json --rank 2 --to", &[&to, copy.path()]);
+        assert_eq!(only_file(&ran.json())["source"], source, "{tree}: {}", ran.err);
+        let name = "Ckpt6-Rank2.fti";
+        assert!(fs::read(to.join(name)).unwrap() == fs::read(file_named(&root, name)).unwrap(), "{tree}");
+        let ran = run("fti restore --rank 2 --to", &[&to, copy.path()]);
+        assert_eq!(ran.code, 69, "it is there already: {}", ran.out);
+        fs::remove_dir_all(copy.path().join("local/node3")).unwrap();
+        fs::remove_dir_all(copy.path().join("local/node0")).unwrap();
+        let ran = run("fti restore --force --rank 2 --to", &[&to, copy.path()]);
+        assert_eq!((ran.code, ran.err.as_str()), (65, ""), "{tree}");
+        assert!(ran.out.starts_with("cannot restore Ckpt6-Rank2.fti: "), "{}", ran.out);
+    }
+}
+
+#[test]
+fn without_a_configuration_the_groups_have_to_be_said() {
+    let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l3/c6"));
+    fs::remove_file(copy.path().join("config.fti")).unwrap();
+    let ran = run("fti verify", &[copy.path()]);
+    assert_eq!(ran.code, 64);
+    assert!(ran.err.contains("--node-size"), "{}", ran.err);
+    assert_eq!(run("fti verify --node-size 1 --group-size 4", &[copy.path()]).code, 0);
+    let nothing = tempfile::tempdir().unwrap();
+    assert_eq!(run("fti verify --node-size 1 --group-size 4", &[nothing.path()]).code, 69);
+    let wild = nothing.path().join("l1/Ckpt4294967295-Rank4294967295.fti");
+    fs::create_dir(wild.parent().unwrap()).unwrap();
+    fs::write(wild, "").unwrap();
+    assert!([64, 65].contains(&run("fti verify --node-size 1 --group-size 3", &[nothing.path()]).code));
+    assert_eq!(holdfast_in(nothing.path(), ["fti", "verify", "--node-size", "1", "."]).code, 64);
+}

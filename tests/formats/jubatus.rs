@@ -1,0 +1,88 @@
+//! The model files of Jubatus servers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_testkit::{files_below, fixtures};
+use serde_json::Value;
+
+use crate::{fast_directory, json_file, only_file, run, sha256};
+
+fn models() -> Vec<(PathBuf, Value)> {
+    let home = fixtures("jubatus");
+    let expected = |path: &Path| {
+        let name = format!("{}.json", path.strip_prefix(home.join("models")).unwrap().display());
+        json_file(&home.join("expected").join(name))
+    };
+    files_below(&home.join("models")).into_iter().map(|path| (path.clone(), expected(&path))).collect()
+}
+
+fn release(expected: &Value) -> String {
+    let number = |name: &str| expected["header"]["jubatus_version"][name].as_u64().unwrap();
+    format!("{}.{}.{}", number("major"), number("minor"), number("maintenance"))
+}
+
+#[test]
+fn every_model_is_described_as_listed_verified_and_extracted() {
+    let directory = fast_directory();
+    for (index, (path, expected)) in models().into_iter().enumerate() {
+        let place = path.display();
+        let ran = run("inspect --json", &[&path]);
+        assert_eq!((ran.code, ran.json()), (0, expected.clone()), "{place}");
+        let config = directory.path().join("config.json");
+        fs::write(&config, expected["system_data"]["config"].as_str().unwrap()).unwrap();
+        let words = format!("verify --release {} --config", release(&expected));
+        let ran = run(&words, &[&config, &path]);
+        assert_eq!(ran.code, 0, "{place}: {}", ran.out);
+        let to = directory.path().join(index.to_string());
+        assert_eq!(run("extract --to", &[&to, &path]).code, 0, "{place}");
+        assert_eq!(fs::read(to.join("config.json")).unwrap(), fs::read(&config).unwrap(), "{place}");
+        // The user data is an array of two: its version, which is 1, and the model.
+        let block = [&[0x92, 1][..], &fs::read(to.join("model.msgpack")).unwrap()].concat();
+        assert_eq!(sha256(&block), expected["user_data"]["sha256_of_block"].as_str().unwrap(), "{place}");
+    }
+}
+
+#[test]
+fn every_variant_fails_at_the_stage_where_the_server_s_load_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("stat.json");
+    fs::write(&config, "{\n  \"window_size\": 128\n}\n").unwrap();
+    let home = fixtures("jubatus");
+    for (name, variant) in json_file(&home.join("damaged/verdicts.json"))["variants"].as_object().unwrap() {
+        let path = home.join(variant["file"].as_str().unwrap());
+        let ran = run(&format!("verify --json --type stat --id {name} --config"), &[&config, &path]);
+        let listed = &variant["jubastat_1_1_1"];
+        let document = ran.json();
+        let file = only_file(&document);
+        let stage = file["damages"][0]["kind"].as_str().unwrap_or("accepted");
+        assert_eq!(stage, listed["stage"].as_str().unwrap(), "{name}: {}", ran.out);
+        assert_eq!(ran.code, if listed["accepted"] == true { 0 } else { 65 }, "{name}");
+        let line = run("verify", &[&path]);
+        assert_eq!(line.out.lines().filter(|line| !line.starts_with("  ")).count(), 1, "{name}: {}", line.out);
+    }
+}
+
+#[test]
+fn as_documented_another_configuration_is_a_remark_and_ids_keep_the_document_s_rule() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("stat.json");
+    fs::write(&config, "{\"window_size\": 128}").unwrap();
+    let other = fixtures("jubatus").join("damaged/other_config.jubatus");
+    assert_eq!(run("verify --config", &[&config, &other]).code, 65);
+    let ran = run("verify --as-documented --config", &[&config, &other]);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(ran.out.contains("1 remark\n  remark: model file: "), "{}", ran.out);
+    let spaces = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_classifier_arow v2 (copy)~.jubatus");
+    assert_eq!(run("verify", &[&spaces]).code, 0);
+    let ran = run("verify --as-documented", &[&spaces]);
+    assert!(ran.code == 65 && ran.out.contains("system data"), "{}", ran.out);
+}
+
+#[test]
+fn a_type_or_release_that_there_is_not_is_a_mistake_of_the_command_line() {
+    let ran = run("verify --type statt model.jubatus", &[]);
+    assert!(ran.code == 64 && ran.err.contains("nearest_neighbor"), "{}", ran.err);
+    let ran = run("verify --release 1.1 model.jubatus", &[]);
+    assert!(ran.code == 64 && ran.err.contains("three numbers"), "{}", ran.err);
+}

@@ -1,0 +1,196 @@
+//! SION containers, and the commands that are named for them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_testkit::{files_below, fixtures};
+use serde_json::Value;
+
+use crate::{fast_directory, json_file, only_file, run, sha256};
+
+fn manifest() -> Value {
+    json_file(&fixtures("sion").join("MANIFEST.json"))
+}
+
+fn first_file(set: &Value) -> PathBuf {
+    fixtures("sion").join(set["files"][0]["path"].as_str().unwrap())
+}
+
+fn named(name: &str) -> PathBuf {
+    fixtures("sion").join(name).join(format!("{name}.sion"))
+}
+
+/// Where the original's own tools doubled or lost a value.
+const QUIRKS: [&str; 2] = ["kv1_zero_last", "kv1_zero_first"];
+
+fn same_bytes(ours: &Path, theirs: &Path) {
+    assert!(fs::read(ours).unwrap() == fs::read(theirs).unwrap(), "{} and {}", ours.display(), theirs.display());
+}
+
+#[test]
+fn every_intact_container_is_verified_and_extracted_to_the_streams_that_were_written() {
+    let manifest = manifest();
+    let sets = manifest["fixtures"].as_array().unwrap();
+    let paths: Vec<PathBuf> = sets.iter().map(first_file).collect();
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let verified = run("verify --json", &paths);
+    assert_eq!((verified.code, verified.err.as_str()), (0, ""), "{}", verified.out);
+    assert_eq!(run("sion verify --read-data", &paths).code, 0);
+    let directory = fast_directory();
+    let extracted = run("extract --json --to", &[&[directory.path()], &paths[..]].concat());
+    assert_eq!((extracted.code, extracted.err.as_str()), (0, ""));
+    let document = extracted.json();
+    for (set, (path, file)) in sets.iter().zip(paths.iter().zip(document["files"].as_array().unwrap())) {
+        let name = set["name"].as_str().unwrap();
+        let to = directory.path().join(path.file_name().unwrap());
+        let split = path.with_file_name("split");
+        let parts = files_below(&to);
+        assert_eq!(parts.len(), file["files"].as_array().unwrap().len(), "{name}");
+        if !QUIRKS.contains(&name) {
+            assert_eq!(parts.len(), files_below(&split).len(), "{name}");
+            for part in &parts {
+                same_bytes(part, &split.join(part.file_name().unwrap()));
+            }
+        }
+        if set["records"].is_null() {
+            for (index, task) in set["logical_tasks"].as_array().unwrap().iter().enumerate() {
+                let bytes = fs::read(to.join(format!("t_{index:05}"))).unwrap();
+                assert_eq!(sha256(&bytes), task["sha256"].as_str().unwrap(), "task {index} of {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_damaged_container_gets_a_verdict_as_strict_as_listed() {
+    for set in manifest()["damaged"].as_array().unwrap() {
+        let (name, path) = (set["name"].as_str().unwrap(), first_file(set));
+        for words in ["verify --json", "sion verify --read-data --json"] {
+            let ran = run(words, &[&path]);
+            let document = ran.json();
+            let file = only_file(&document);
+            let remarks = file["remarks"].as_array().unwrap().len();
+            match set["suggested_verdict"].as_str().unwrap() {
+                "accept" => assert_eq!(ran.code, 0, "{name}: {}", ran.out),
+                "reject" => assert_eq!(ran.code, 65, "{name}: {}", ran.out),
+                _ => assert!(ran.code == 65 || (ran.code == 0 && remarks > 0), "{name}: {}", ran.out),
+            }
+            assert_eq!(ran.code == 0, file["intact"] == true, "{name}");
+        }
+        let line = run("verify", &[&path]);
+        assert!(line.out.starts_with(&format!("{}: SION container", path.display())), "{name}: {}", line.out);
+    }
+}
+
+#[test]
+fn a_dump_is_siondump_s_text() {
+    let manifest = manifest();
+    let old = ["ffv2", "ffv3", "ffv4"].map(|name| fixtures("sion").join(format!("oldformat/{name}/{name}.sion")));
+    let all = manifest["fixtures"].as_array().unwrap().iter().map(first_file).chain(old);
+    for path in all {
+        let theirs = fs::read_to_string(path.with_file_name("siondump.txt")).unwrap();
+        let ran = run("sion dump", &[&path]);
+        assert_eq!(ran.code, 0, "{}: {}", path.display(), ran.err);
+        assert!(ran.out == theirs, "{}:\n{}", path.display(), ran.out);
+        let keys = path.with_file_name("siondump_k.txt");
+        let quirk = QUIRKS.iter().any(|name| path.ends_with(format!("{name}.sion")));
+        if keys.exists() && !quirk {
+            let keys = fs::read_to_string(keys).unwrap();
+            let lines: Vec<&str> = keys.lines().filter(|line| line.contains("key[")).collect();
+            let ours = run("sion dump --keys", &[&path]).out;
+            assert!(!lines.is_empty() && lines.iter().all(|line| ours.contains(line)), "{}:\n{ours}", path.display());
+        }
+    }
+}
+
+#[test]
+fn what_is_split_is_joined_again_to_the_same_streams() {
+    for name in ["ser4_fs512", "par8_n2", "kv4", "kv3_be"] {
+        let directory = fast_directory();
+        let at = |name: &str| directory.path().join(name);
+        let dry = run("sion split --json --dry-run --to", &[&at("tasks"), &named(name)]);
+        assert_eq!((dry.code, at("tasks").exists()), (0, false), "{name}: {}", dry.err);
+        let ran = run("sion split --json --to", &[&at("tasks"), &named(name)]);
+        assert_eq!(ran.json()["files"], dry.json()["files"], "{name}");
+        let dry = run("sion join --dry-run", &[&at("tasks"), &at("again.sion")]);
+        assert_eq!((dry.code, at("again.sion").exists()), (0, false), "{name}: {}", dry.err);
+        for words in ["sion join", "sion join --force --block-size 1 --chunk-size 300", "sion join --files 2"] {
+            let output = if words.ends_with("2") { at("two.sion") } else { at("again.sion") };
+            assert_eq!(run(words, &[&at("tasks"), &output]).code, 0, "{name}: {words}");
+            assert_eq!(run("sion verify --read-data", &[&output]).code, 0, "{name}: {words}");
+            assert_eq!(run("sion split --force --to", &[&at("again"), &output]).code, 0);
+            let parts = files_below(&at("tasks"));
+            assert_eq!(parts.len(), files_below(&at("again")).len(), "{name}: {words}");
+            parts.iter().for_each(|part| same_bytes(part, &at("again").join(part.file_name().unwrap())));
+        }
+        let refused = run("sion join", &[&at("tasks"), &at("again.sion")]);
+        assert_eq!(refused.code, 69, "{}", refused.out);
+    }
+}
+
+#[test]
+fn a_defragmented_container_is_siondefrag_s_to_the_byte() {
+    let directory = fast_directory();
+    for (result, input, words) in [
+        ("defrag_ser4", "ser4_fs512", "sion defrag"),
+        ("defrag_ser4_q1", "ser4_fs512", "sion defrag --block-size 1"),
+        ("defrag_par8_q1", "par8_n2", "sion defrag --block-size 1"),
+        ("defrag_kv4_q1", "kv4", "sion defrag --block-size 1"),
+    ] {
+        let output = directory.path().join(format!("{result}.sion"));
+        let dry = run(&format!("{words} --dry-run"), &[&named(input), &output]);
+        assert_eq!((dry.code, output.exists()), (0, false), "{}", dry.err);
+        assert_eq!(run(words, &[&named(input), &output]).code, 0);
+        same_bytes(&output, &named(result));
+        assert_eq!(run(words, &[&named(input), &output]).code, 69, "it is there already");
+    }
+}
+
+#[test]
+fn a_container_that_was_never_closed_is_said_to_be_and_recovered_when_asked() {
+    let path = fixtures("sion").join("damaged/real_unclosed_serial/real_unclosed_serial.sion");
+    let directory = fast_directory();
+    let to = directory.path().join("tasks");
+    for words in ["sion split --to", "extract --to"] {
+        let ran = run(words, &[&to, &path]);
+        assert_eq!(ran.code, 65, "{words}");
+        assert!(ran.err.contains("never closed") && ran.err.contains("--recover"), "{words}: {}", ran.err);
+        let recovered = run(&words.replace(" --to", " --recover --force --to"), &[&to, &path]);
+        assert_eq!(recovered.code, 65, "{words}: data may be missing");
+        assert_eq!(files_below(&to).len(), 3, "{words}");
+        assert!(files_below(&to).iter().any(|part| fs::metadata(part).unwrap().len() > 0), "{words}");
+    }
+    let closed = directory.path().join("closed.sion");
+    assert_eq!(run("sion defrag --recover", &[&path, &closed]).code, 65);
+    assert_eq!(run("verify", &[&closed]).code, 0);
+    assert_eq!(run("sion dump", &[&path]).code, 65);
+    let dump = run("sion dump --recover", &[&path]);
+    assert!(dump.code == 65 && dump.out.contains("number of tasks:           3"), "{}", dump.err);
+}
+
+#[test]
+fn a_description_has_the_manifest_s_names() {
+    for set in manifest()["fixtures"].as_array().unwrap() {
+        let described = run("inspect --json", &[&first_file(set)]).json();
+        for (ours, theirs) in described["files"].as_array().unwrap().iter().zip(set["files"].as_array().unwrap()) {
+            for key in [
+                "size",
+                "version",
+                "patchlevel",
+                "fsblksize",
+                "ntasks",
+                "nfiles",
+                "globalranks",
+                "chunksizes",
+                "start_of_varheader",
+            ] {
+                assert!(theirs[key].is_null() || ours[key] == theirs[key], "{key} of {}", theirs["path"]);
+            }
+        }
+        for (ours, theirs) in
+            described["logical_tasks"].as_array().unwrap().iter().zip(set["logical_tasks"].as_array().unwrap())
+        {
+            assert_eq!((&ours["globalrank"], &ours["bytes"]), (&theirs["globalrank"], &theirs["bytes"]));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Whatever stands in a file, every command ends with an answer: the fixtures, changed at random, through the real binary.
+//!
+//! Few rounds; the libraries have mutation tests of their own that do tens of thousands. `mutation_rounds` of the
+//! test kit says how it takes longer.
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_testkit::{files_below, fixtures, mutation_rounds, mutation_seed};
+
+use crate::{fast_directory, run};
+
+const ROUNDS: u64 = 60;
+const LARGEST: u64 = 40_000;
+
+/// SplitMix64: the same changes on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.roll() % limit.max(1) as u64) as usize
+    }
+}
+
+/// The files of each format.
+fn corpora() -> Vec<Vec<PathBuf>> {
+    let endings = ["fti", "sion", "jubatus", "scr", "scrinfo", "xor"];
+    let wanted = |path: &PathBuf| {
+        let named = path.extension().is_some_and(|end| endings.iter().any(|it| end == *it));
+        named && !path.is_symlink() && fs::metadata(path).unwrap().len() <= LARGEST
+    };
+    let of = |name: &&str| files_below(&fixtures(name)).into_iter().filter(wanted).collect();
+    ["fti", "sion", "jubatus", "scr"].iter().map(of).collect()
+}
+
+fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
+    for _ in 0..=dice.below(4) {
+        let at = match dice.below(3) {
+            0 => dice.below(bytes.len()),
+            1 => bytes.len().saturating_sub(1 + dice.below(200)),
+            _ => dice.below(bytes.len().min(120)),
+        };
+        match dice.below(5) {
+            0 => bytes.truncate(at),
+            1 => bytes.extend((0..dice.below(64)).map(|byte| byte as u8)),
+            2 => bytes.iter_mut().skip(at).take(8).for_each(|byte| *byte = 0xff),
+            3 => bytes.iter_mut().skip(at).take(4).for_each(|byte| *byte = dice.roll() as u8),
+            _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << dice.below(8)),
+        }
+    }
+}
+
+#[test]
+fn no_bytes_make_a_command_crash_or_hang() {
+    let mut dice = Dice(mutation_seed());
+    let corpora = corpora();
+    let directory = fast_directory();
+    for round in mutation_rounds(ROUNDS) {
+        let state = dice.0;
+        // Every format in its turn, as files of some are many.
+        let corpus = &corpora[round as usize % corpora.len()];
+        let source = &corpus[dice.below(corpus.len())];
+        let path = directory.path().join(source.file_name().unwrap());
+        let mut bytes = fs::read(source).unwrap();
+        match dice.below(8) {
+            0 => bytes.iter_mut().for_each(|byte| *byte = dice.roll() as u8),
+            _ => mutate(&mut dice, &mut bytes),
+        }
+        fs::write(&path, bytes).unwrap();
+        for words in ["inspect", "verify --details", "inspect --json", "extract --dry-run --recover --to nowhere"] {
+            // A signal, which a panic of ours or the end of memory would be, fails the run itself.
+            let ran = run(words, &[&path]);
+            let place = format!("{words} of {} from state {state}", source.display());
+            assert!([0, 64, 65].contains(&ran.code), "{place}: {} {}", ran.code, ran.err);
+            assert!(!ran.err.contains("panicked"), "{place}: {}", ran.err);
+            assert!(ran.out.len() < 8 << 20, "{place}: {} bytes", ran.out.len());
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
