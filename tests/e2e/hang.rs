@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-const WATCHED: &str = "health: {hang_after: 2s}";
+const WATCHED: &str = "hang_after: 2s";
 
 fn stack(world: &World, rank: u32) -> String {
     let path = world.prefix().join(format!(".holdfast/generations/1/rank_{rank}.stack"));
@@ -19,7 +19,7 @@ fn a_rank_that_never_comes_to_the_collective_in_which_all_others_wait_is_named_l
     // After the last step, before all ranks add up the checksum together.
     let once = world.path("hung");
     let job =
-        Job::new(&world, 0).top(WATCHED).heat(&format!("--hang-at 40 --hang-rank 2 --hang-once {}", once.display()));
+        Job::new(&world, 0).health(WATCHED).heat(&format!("--hang-at 40 --hang-rank 2 --hang-once {}", once.display()));
     let ran = job.run(0);
     ran.says(&["generation 1 hangs in rank 2", "the application hangs: rank 2 made no call"]);
     job.assert_result();
@@ -45,7 +45,7 @@ fn ranks_that_wait_for_each_other_outside_of_our_calls_hang_together() {
     let world = World::new();
     let once = world.path("hung");
     let job =
-        Job::new(&world, 0).top(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
+        Job::new(&world, 0).health(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
     job.run(0);
     job.assert_result();
     // Nobody can know from outside which of them the others wait for: the stacks of all tell.
@@ -61,7 +61,7 @@ fn ranks_that_wait_for_each_other_outside_of_our_calls_hang_together() {
 fn a_rank_that_computes_for_long_is_left_alone_however_long_the_others_wait_for_it() {
     let world = World::new();
     let once = format!("--hang-at 40 --hang-rank 2 --hang-busy 6s --hang-once {}", world.path("busy").display());
-    let job = Job::new(&world, 0).top(WATCHED).heat(&once);
+    let job = Job::new(&world, 0).health(WATCHED).heat(&once);
     job.run(0);
     job.assert_result();
     assert!(world.path("busy.2").exists(), "it has computed");
@@ -73,7 +73,7 @@ fn a_rank_that_computes_for_long_is_left_alone_however_long_the_others_wait_for_
 fn who_says_that_computing_may_be_spinning_has_such_ranks_ended() {
     let world = World::new();
     let once = format!("--hang-at 40 --hang-rank 2 --hang-busy 10min --hang-once {}", world.path("busy").display());
-    let job = Job::new(&world, 0).top("health: {hang_after: 2s, busy_hang_after: 4s}").heat(&once);
+    let job = Job::new(&world, 0).health("hang_after: 2s, busy_hang_after: 4s").heat(&once);
     job.run(0);
     job.assert_result();
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([2]));
@@ -85,7 +85,7 @@ fn a_program_that_never_calls_us_hangs_when_it_neither_works_nor_prints() {
     let world = World::new();
     let script = r#"echo begun; test -e hung.$HOLDFAST_RANK || { touch hung.$HOLDFAST_RANK; sleep 600; }"#;
     let spec = format!(
-        "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, '{script}']}}\n{WATCHED}\n",
+        "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, '{script}']}}\nhealth: {{{WATCHED}}}\n",
         world.prefix()
     );
     let spec = world.write("plain.yaml", &spec);

@@ -36,6 +36,8 @@ pub struct Job<'a> {
     /// Silence of an agent that is taken for death. Longer than the default, for machines that are busy with other tests;
     /// an agent that dies is noticed at once in any case.
     pub down_after: &'static str,
+    /// More of `health:`, each with a comma in front.
+    health: String,
     /// Further lines below `allocation:`.
     pub allocation: Vec<String>,
 }
@@ -61,6 +63,7 @@ impl<'a> Job<'a> {
             checkpoint: Vec::new(),
             top: Vec::new(),
             down_after: "10s",
+            health: String::new(),
             allocation: Vec::new(),
         }
     }
@@ -122,6 +125,12 @@ impl<'a> Job<'a> {
         self.world.path("end.heat")
     }
 
+    /// More keys of `health:`.
+    pub fn health(mut self, keys: &str) -> Self {
+        self.health = format!(", {keys}");
+        self
+    }
+
     /// The spec, as text.
     pub fn yaml(&self) -> String {
         let quoted = |words: &[String]| {
@@ -142,8 +151,9 @@ impl<'a> Job<'a> {
             "job: heat\nprefix: {prefix:?}\nallocation:\n  manager: local\n  nodes: {nodes}\n{allocation}{chaos}\
              run:\n  nodes: {on}\n  ranks_per_node: {per_node}\n  command: [{command}]\n\
              checkpoint:\n  redundancy: {redundancy}\n  flush: {flush}\n{checkpoint}\
-             health: {{down_after: {down_after}}}\n{top}",
+             health: {{down_after: {down_after}{health}}}\n{top}",
             down_after = self.down_after,
+            health = self.health,
             prefix = self.world.prefix(),
             nodes = self.nodes,
             allocation = lines(&self.allocation, "  "),

@@ -111,6 +111,20 @@ fn processes(agent: &Agent, generation: Generation) -> BTreeMap<Rank, BTreeSet<u
     processes
 }
 
+/// Returns when the `sleep` that a test has just started is one, and sleeps.
+#[cfg(test)]
+pub(crate) fn until_asleep(pid: u32) {
+    let begun = std::time::Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.contains("(sleep) S") {
+            return;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "process {pid} does not sleep: {stat}");
+        std::thread::yield_now();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,7 +173,7 @@ mod tests {
             failure_domain: "node1".to_owned(),
             ranks: vec![Rank(6), Rank(7)],
         };
-        RunPlan { generation: GENERATION, nodes: vec![node], leader: "node1".into(), settings }
+        RunPlan { generation: GENERATION, nodes: vec![node], leader: "node0".into(), settings }
     }
 
     /// A program that never calls us, as a launcher starts it for rank 7.
@@ -173,6 +187,7 @@ mod tests {
     async fn a_program_that_never_calls_us_is_found_reported_when_it_is_idle_and_looked_at() {
         let (_root, agent) = agent();
         let mut program = program(&agent);
+        until_asleep(program.id());
         let found = processes(&agent, GENERATION);
         assert_eq!(found, BTreeMap::from([(Rank(7), [program.id()].into())]));
         assert!(processes(&agent, Generation(3)).is_empty());

@@ -216,6 +216,7 @@ mod tests {
     #[tokio::test]
     async fn the_stack_of_a_rank_names_it_and_its_threads_and_does_not_disturb_it() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        crate::watchdog::until_asleep(child.id());
         let debugger = Debugger::find();
         let text = describe(Rank(3), Generation(2), "node1", vec![child.id()], debugger.as_ref()).await;
         assert!(text.starts_with("rank 3 of generation 2 on node1\n"), "{text}");
