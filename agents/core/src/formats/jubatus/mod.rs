@@ -4,7 +4,7 @@
 //! * [`header`]: the 48 bytes in front, and the checksum;
 //! * [`msgpack`]: tokens from a source of bounded length, and the dialect for writing; for files and for RPC;
 //! * [`system_data`], [`shape`]: what the two blocks must look like;
-//! * [`scan`]: one pass over a file, which says what is there; [`verify`]: what a server says to that;
+//! * [`mod@scan`]: one pass over a file, which says what is there; [`verify`]: what a server says to that;
 //! * [`config`]: when a server takes two configurations for the same;
 //! * [`describe`]: the file's description; [`write`](mod@write): a new file in place of the old one, or none;
 //! * [`engine`], [`name`]: the engines, the ids, and the names of files and servers.
