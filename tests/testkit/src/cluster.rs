@@ -72,9 +72,7 @@ impl Cluster {
 
     /// Cuts a machine off from the network, or connects it again.
     pub fn cut_off(&self, machine: &str) {
-        checked(
-            Command::new("docker").args(["network", "disconnect", "holdfast", &container(machine)]).output().unwrap(),
-        );
+        checked(Command::new("docker").args(["network", "disconnect", name(), &container(machine)]).output().unwrap());
     }
 
     /// Runs a shell command as root on a machine; what it prints.
@@ -235,8 +233,14 @@ fn until_or(mut is_true: impl FnMut() -> bool, otherwise: impl FnOnce()) {
     }
 }
 
+/// The name of the cluster, as `docker/cluster` reads it: several can stand side by side.
+fn name() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| std::env::var("HOLDFAST_CLUSTER").unwrap_or_else(|_| "holdfast".to_owned()))
+}
+
 fn container(machine: &str) -> String {
-    format!("holdfast-{machine}")
+    format!("{}-{machine}", name())
 }
 
 fn run_on(machine: &str, user: &str, directory: &str, command: &str, input: &str) -> (String, i32) {
