@@ -3,6 +3,7 @@
 //! * [`Allocation`]: what the rest of the orchestrator knows of a resource manager;
 //! * [`local`]: virtual nodes on this machine, each a root directory and an agent process;
 //! * [`slurm`]: the nodes of the Slurm job that we run in;
+//! * [`RemoteShell`]: the way onto a node for a launcher's own daemons;
 //! * [`record`]: what a second orchestrator has to know of an allocation;
 //! * [`chaos`]: the failures that the local manager rehearses, as a pure schedule;
 //! * [`process`]: looking at and ending processes of this machine without hitting a stranger.
@@ -12,6 +13,7 @@ mod error;
 pub mod local;
 pub mod process;
 pub mod record;
+mod remote_shell;
 pub mod slurm;
 
 use std::future::Future;
@@ -25,6 +27,7 @@ use holdfast_wire::run::AgentReady;
 pub use chaos::{Observation, Strike};
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
+pub use remote_shell::RemoteShell;
 
 use crate::fleet::AgentTemplate;
 
@@ -71,6 +74,9 @@ pub trait Allocation: Send + Sync {
 
     /// The words in front of a command that is to run on a node; none if it can only run here.
     fn reach(&self, node: &NodeName) -> Vec<String>;
+
+    /// How a launcher that starts daemons of its own gets onto a node; none if there are no machines but this.
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
 
     /// What stands in front of a node's paths here, if anything: virtual nodes.
     fn root_of(&self, node: &NodeName) -> Option<PathBuf>;

@@ -19,6 +19,8 @@ mod inspect;
 mod job;
 mod output;
 mod progress;
+mod rank;
+mod remote_shell;
 mod run;
 mod runtime;
 mod sion;
@@ -117,6 +119,10 @@ enum Command {
     Agent(AgentArgs),
     #[command(hide = true)]
     Step(StepArgs),
+    #[command(hide = true)]
+    Rank(rank::RankArgs),
+    #[command(hide = true)]
+    RemoteShell(remote_shell::RemoteShellArgs),
     Example(ExampleArgs),
 }
 
@@ -159,6 +165,8 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Hosts(args) => hosts::run(args, &style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
+        Command::Rank(args) => rank::run(args),
+        Command::RemoteShell(args) => remote_shell::run(args),
         Command::Example(args) => example::run(args, style),
     }
 }
