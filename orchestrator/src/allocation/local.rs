@@ -20,8 +20,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::chaos::Schedule;
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent, Strike,
-    process,
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike, process,
 };
 use crate::fleet::AgentTemplate;
 use crate::spec::Chaos;

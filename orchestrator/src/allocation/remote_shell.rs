@@ -44,7 +44,8 @@ impl RemoteShell {
     /// The machine's own ssh client, with the spec's settings and no others.
     pub fn over_ssh(host: &SshHost, access: &SshAccess) -> Self {
         let seconds = access.connect_timeout.as_secs().max(1);
-        let mut words: Vec<String> = ["ssh", "-x", "-n", "-F", "none", "-o", "BatchMode=yes"].map(str::to_owned).to_vec();
+        let mut words: Vec<String> =
+            ["ssh", "-x", "-n", "-F", "none", "-o", "BatchMode=yes"].map(str::to_owned).to_vec();
         let mut option = |text: String| words.extend(["-o".to_owned(), text]);
         option("StrictHostKeyChecking=yes".to_owned());
         option(format!("ConnectTimeout={seconds}"));

@@ -128,6 +128,12 @@ enum Command {
 
 /// The program: parses the arguments, runs the command, prints what went wrong, returns the exit code.
 pub fn main() -> ExitCode {
+    if let Some(arguments) = remote_shell::called(std::env::args_os()) {
+        return exit::code(remote_shell::go(&arguments).unwrap_or_else(|failure| {
+            report(&failure, Style::Quiet);
+            failure.code()
+        }));
+    }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return exit::code(usage(&error)),

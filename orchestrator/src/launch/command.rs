@@ -18,6 +18,7 @@ use holdfast_core::ids::{NodeName, Rank};
 use super::labels::Labels;
 use super::plan::{LauncherCommand, StepEvent, StepPlan};
 use super::rank::RankNews;
+use super::remote_shell;
 use crate::relaunch::RankEnd;
 
 /// Read of the launcher's words at once at most.
@@ -66,8 +67,8 @@ pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Pat
 pub(super) struct Watched {
     ranks: BTreeMap<Rank, NodeName>,
     labels: Labels,
-    /// Some rank is known to have begun. Of srun's, nobody says so.
-    begun: bool,
+    /// Ranks that are known to have begun. Of srun's, nobody says so.
+    begun: BTreeSet<Rank>,
     /// The launcher's own words, if it is an mpirun.
     own_words: String,
     told: BTreeSet<Rank>,
@@ -85,7 +86,7 @@ impl Watched {
         Watched {
             ranks: launcher.ranks.clone(),
             labels: launcher.labels,
-            begun: false,
+            begun: BTreeSet::new(),
             own_words: String::new(),
             told: BTreeSet::new(),
             held: Vec::new(),
@@ -101,7 +102,32 @@ impl Watched {
         let mut events = Vec::new();
         self.take_in(directory, &mut events);
         self.release(Some(HOLD_BACK), &mut events);
+        if self.labels != Labels::Srun && self.begun.len() < self.ranks.len() && self.obstacle.is_none() {
+            self.look_for_broken_ways(directory, &mut events);
+        }
         events
+    }
+
+    /// A daemon that did not come up: MPICH's mpiexec would wait for it for ever.
+    fn look_for_broken_ways(&mut self, directory: &Path, events: &mut Vec<StepEvent>) {
+        let silent = |node: &NodeName| {
+            let begun = |rank: &Rank| self.begun.contains(rank);
+            self.ranks.iter().find(|(rank, home)| *home == node && !begun(rank)).map(|(rank, _)| *rank)
+        };
+        let broken = remote_shell::broken(directory);
+        let found = broken.into_iter().find_map(|(node, problem)| Some((silent(&node)?, node, problem)));
+        if let Some((rank, node, problem)) = found {
+            let own = if self.own_words.is_empty() { String::new() } else { format!(": {}", self.own_words) };
+            self.refuse(rank, format!("mpirun's daemon on node {node} did not come up: {problem}{own}"), events);
+        }
+    }
+
+    /// There is no run, for this reason. Told once: the first is the cause of the others.
+    fn refuse(&mut self, rank: Rank, reason: String, events: &mut Vec<StepEvent>) {
+        if self.obstacle.is_none() {
+            events.push(StepEvent::Refused { rank, reason: reason.clone() });
+            self.obstacle = Some(reason);
+        }
     }
 
     fn take_in(&mut self, directory: &Path, events: &mut Vec<StepEvent>) {
@@ -149,8 +175,8 @@ impl Watched {
             return;
         };
         match std::str::from_utf8(&text).ok().and_then(RankNews::parse) {
-            Some((_, RankNews::Begins)) => self.begun = true,
-            Some((_, RankNews::Refused(reason))) => self.obstacle = Some(reason),
+            Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
+            Some((rank, RankNews::Refused(reason))) => self.refuse(rank, reason, events),
             // An mpirun ends the others itself, and they tell of that: those wait for the one that began.
             Some((rank, RankNews::Ended(end))) if is_echo(end) => self.held.push((Instant::now(), rank, end)),
             Some((rank, RankNews::Ended(end))) => self.tell(rank, end, events),
@@ -178,7 +204,9 @@ impl Watched {
         let mut events = Vec::new();
         self.take_in(directory, &mut events);
         self.release(None, &mut events);
-        if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, self.told.is_empty()) {
+        // That of an mpirun has been told.
+        let is_srun = self.labels == Labels::Srun;
+        if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, is_srun && self.told.is_empty()) {
             let rank = self.ranks.keys().next().copied().unwrap_or(Rank(0));
             events.push(StepEvent::Refused { rank, reason: reason.clone() });
         }
@@ -204,7 +232,7 @@ impl Watched {
         if self.labels == Labels::Srun || !failed || !self.told.is_empty() || self.obstacle.is_some() {
             return None;
         }
-        if self.begun {
+        if !self.begun.is_empty() {
             return Some(StepEvent::Failed { end });
         }
         let said = if self.own_words.is_empty() { "it said nothing" } else { &self.own_words };

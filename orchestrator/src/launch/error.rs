@@ -45,13 +45,15 @@ pub enum LaunchError {
         path: PathBuf,
     },
     /// The launcher needs daemons on nodes that it cannot get onto.
-    #[error("nobody knows how mpirun could start a daemon on node {node}; write `launcher: local`, or leave `run.launcher` out")]
+    #[error(
+        "nobody knows how mpirun could start a daemon on node {node}; write `launcher: local`, or leave `run.launcher` out"
+    )]
     NoWay {
         /// The node.
         node: NodeName,
     },
     /// A path that a launcher would split into words.
-    #[error("mpirun cannot use a remote shell whose path has a blank or a colon: {}; install holdfast elsewhere", path.display())]
+    #[error("mpirun cannot use a path with a blank or a colon: {}; give the job another `prefix`", path.display())]
     Blank {
         /// The program.
         path: PathBuf,

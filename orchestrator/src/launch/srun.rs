@@ -11,9 +11,9 @@ use holdfast_core::durable;
 use holdfast_core::ids::{NodeName, Rank};
 use holdfast_wire::environment;
 
+use super::labels::Labels;
 use super::plan::LauncherCommand;
 use super::{LaunchError, LaunchRequest, Launcher, StepPlan, common_socket};
-use super::labels::Labels;
 use crate::allocation::slurm;
 
 /// What a batch script gave each task, which `srun` does not take over by itself.

@@ -46,12 +46,8 @@ pub enum Launcher {
 }
 
 impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("auto", Launcher::Auto),
-        ("local", Launcher::Local),
-        ("srun", Launcher::Srun),
-        ("mpirun", Launcher::Mpirun),
-    ];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun), ("mpirun", Launcher::Mpirun)];
     const LATER: &'static [&'static str] = &["flux", "prun", "torchrun"];
 }
 

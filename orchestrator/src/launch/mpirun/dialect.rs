@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_guessed() {
-        for answer in ["", "mpirun (Open MPI) 1.10.7\n", "mpirun 3.0\n", "Some MPI launcher, version 4.1\n", "(Open MPI)"] {
+        for answer in
+            ["", "mpirun (Open MPI) 1.10.7\n", "mpirun 3.0\n", "Some MPI launcher, version 4.1\n", "(Open MPI)"]
+        {
             assert_eq!(recognise(answer), None, "{answer}");
         }
     }

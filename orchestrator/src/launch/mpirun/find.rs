@@ -63,8 +63,9 @@ pub fn find(
     path: Option<&OsStr>,
 ) -> Result<(PathBuf, Recognised), FindError> {
     let program = match named {
-        Some(name) => program::find(name, working_directory, path)
-            .map_err(|_| FindError::Named { program: name.to_owned() })?,
+        Some(name) => {
+            program::find(name, working_directory, path).map_err(|_| FindError::Named { program: name.to_owned() })?
+        }
         None => NAMES
             .iter()
             .find_map(|name| program::find(name, working_directory, path).ok())
