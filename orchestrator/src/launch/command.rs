@@ -69,6 +69,8 @@ pub(super) struct Watched {
     labels: Labels,
     /// Ranks that are known to have begun. Of srun's, nobody says so.
     begun: BTreeSet<Rank>,
+    /// A rank that has called MPI_Abort: then it is often ended before its parent can say how.
+    aborted: Option<Rank>,
     /// The launcher's own words, if it is an mpirun.
     own_words: String,
     told: BTreeSet<Rank>,
@@ -87,6 +89,7 @@ impl Watched {
             ranks: launcher.ranks.clone(),
             labels: launcher.labels,
             begun: BTreeSet::new(),
+            aborted: None,
             own_words: String::new(),
             told: BTreeSet::new(),
             held: Vec::new(),
@@ -166,6 +169,7 @@ impl Watched {
 
     /// A rank's parent tells how it ended; what has no label is mpirun's own word.
     fn said_under_mpirun(&mut self, line: &str, events: &mut Vec<StepEvent>) {
+        self.aborted = self.aborted.or_else(|| aborted(self.labels, line));
         let Some((_, text)) = self.labels.read(line.as_bytes()) else {
             let word = line.trim_matches([' ', '-', '=']);
             if !word.is_empty() && self.own_words.len() + word.len() < OWN_WORDS {
@@ -203,6 +207,12 @@ impl Watched {
     pub(super) fn finish(&mut self, directory: &Path, end: RankEnd) -> Vec<StepEvent> {
         let mut events = Vec::new();
         self.take_in(directory, &mut events);
+        if let (Some(rank), RankEnd::Code(code)) = (self.aborted, end)
+            && code != 0
+        {
+            // mpirun ends with the code of the abort.
+            self.tell(rank, end, &mut events);
+        }
         self.release(None, &mut events);
         // That of an mpirun has been told.
         let is_srun = self.labels == Labels::Srun;
@@ -255,6 +265,24 @@ impl Watched {
         let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;
         self.offset += read;
         Ok(read)
+    }
+}
+
+/// The rank that has called MPI_Abort for the world, if that is what a line says.
+fn aborted(labels: Labels, line: &str) -> Option<Rank> {
+    match labels {
+        Labels::Srun => None,
+        Labels::Hydra => {
+            let (rank, text) = labels.read(line.as_bytes())?;
+            let rest = text.strip_prefix(b"Abort(")?;
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
+            rest[digits..].starts_with(b") on node ").then_some(rank)
+        }
+        Labels::OpenMpi => {
+            let (_, rest) = line.split_once("MPI_ABORT was invoked on rank ")?;
+            let (rank, rest) = rest.split_once(' ')?;
+            rest.contains("MPI_COMM_WORLD").then(|| rank.parse().ok().map(Rank)).flatten()
+        }
     }
 }
 
@@ -380,6 +408,24 @@ mod tests {
         let text = "[0] @holdfast-rank 0 begins\nORTE has lost communication with a remote daemon.\n";
         let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(205));
         assert_eq!(events[0], StepEvent::Failed { end: RankEnd::Code(205) });
+    }
+
+    #[test]
+    fn an_abort_is_its_rank_s_whoever_was_ended_for_it() {
+        let said = "[4] Abort(5) on node 4 (rank 4 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5)";
+        assert_eq!(aborted(Labels::Hydra, said), Some(Rank(4)));
+        let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD";
+        assert_eq!(aborted(Labels::OpenMpi, said), Some(Rank(2)));
+        let said = "MPI_ABORT was invoked on rank 0 in communicator MPI COMMUNICATOR 3 SPLIT FROM 0";
+        assert_eq!(aborted(Labels::OpenMpi, said), None);
+        for line in ["[4] Abort", "[4] Abort(x) on node", "Abort(5) on node 4"] {
+            assert_eq!(aborted(Labels::Hydra, line), None, "{line}");
+        }
+        let base = tempfile::tempdir().unwrap();
+        let text = "[0] @holdfast-rank 0 begins\n[1] Abort(5) on node 1 (rank 1 in comm 0): application called\n\
+                    [0] @holdfast-rank 0 signal 15\n";
+        let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(5));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(5) });
     }
 
     #[test]

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::LaunchError;
+use super::{LaunchError, program};
 use crate::allocation::RemoteShell;
 
 /// Names the file, for the remote shells that mpirun starts.
@@ -37,6 +37,17 @@ const BROKEN: &str = "reach.broken";
 pub const CALLED: &str = "holdfast-remote-shell";
 /// A list of a hundred thousand nodes stays below this.
 const LARGEST_FILE: u64 = 256 << 20;
+
+/// With the path of their program: mpirun may look for it elsewhere, since it changes PATH for its own.
+fn found_here(mut words: Vec<String>) -> Vec<String> {
+    let path = std::env::var_os("PATH");
+    if let Some(program) = words.first_mut()
+        && let Ok(found) = program::find(program, Path::new("/"), path.as_deref())
+    {
+        *program = found.to_string_lossy().into_owned();
+    }
+    words
+}
 
 /// Makes the link by which a launcher calls this program as its remote shell.
 pub(super) fn link(directory: &Path, holdfast: &Path) -> Result<PathBuf, LaunchError> {
@@ -104,7 +115,7 @@ impl Reach {
         generation: Generation,
         nodes: impl Iterator<Item = (&'a NodeName, RemoteShell)>,
     ) -> Self {
-        let way = |shell: RemoteShell| Way { words: shell.words, inherits: shell.inherits };
+        let way = |shell: RemoteShell| Way { words: found_here(shell.words), inherits: shell.inherits };
         let nodes = nodes.map(|(node, shell)| (node.clone(), way(shell))).collect();
         Reach { job_id: job_id.to_owned(), generation, nodes }
     }
