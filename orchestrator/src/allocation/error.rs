@@ -70,6 +70,22 @@ pub enum AllocationError {
         /// Its state, in the manager's words.
         state: String,
     },
+    /// Too many hosts of a list cannot be used.
+    #[error(
+        "{} of {of} hosts can be used, and the run takes {needed}; nothing was started:{}",
+        of - problems.len(), problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+    )]
+    TooFewHosts {
+        /// The hosts of the list.
+        of: usize,
+        /// What the run takes.
+        needed: u32,
+        /// What is wrong with each of the others.
+        problems: Vec<String>,
+    },
+    /// This build has no ssh.
+    #[error(transparent)]
+    Ssh(#[from] super::ssh::SshError),
     /// A name that cannot be a directory of its own.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
     Name {
