@@ -72,15 +72,16 @@ pub enum AllocationError {
     },
     /// Too many hosts of a list cannot be used.
     #[error(
-        "{} of {of} hosts can be used, and the run takes {needed}; nothing was started:{}",
-        of - problems.len(), problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+        "{have} of {of} hosts can be used, and the run takes {needed}; nothing was started:{}", problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
     )]
     TooFewHosts {
+        /// Those that can be used.
+        have: usize,
         /// The hosts of the list.
         of: usize,
         /// What the run takes.
         needed: u32,
-        /// What is wrong with each of the others.
+        /// What is wrong with the others, each thing once.
         problems: Vec<String>,
     },
     /// This build has no ssh.

@@ -97,10 +97,10 @@ impl Launcher for SshLauncher {
             let (Some(socket), Some(target)) = (request.sockets.get(&node.name), self.targets.get(&node.name)) else {
                 return Err(LaunchError::NoSocket { node: node.name.clone() });
             };
+            // No node's name: that stands for a virtual one, whose neighbours are on this machine.
             let variables = |rank: &Rank| {
                 let variables = BTreeMap::from([
                     (environment::RANK.to_owned(), rank.to_string()),
-                    (environment::NODE.to_owned(), node.name.to_string()),
                     (environment::SOCKET.to_owned(), socket.to_string_lossy().into_owned()),
                 ]);
                 (*rank, variables)

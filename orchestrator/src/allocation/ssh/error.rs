@@ -68,7 +68,7 @@ pub enum SshError {
     KnownHosts(io::Error),
     /// The key stands in none of them.
     #[error(
-        "the host key of {host} is not known{}: {fingerprint} ({kind}); sign in once by hand (`ssh {} {host}`), or add it with `ssh-keyscan {} {host} >>{}` after you have compared it",
+        "the host key of {host} is not known{}: {fingerprint} ({kind}); sign in once by hand (`ssh {}{host}`), or add it with `ssh-keyscan {}{host} >>{}` after you have compared it",
         known_by.as_ref().map(|kinds| format!(" (only {kinds})")).unwrap_or_default(), options("-p", *port), options("-p", *port), file.display()
     )]
     UnknownKey {
@@ -199,7 +199,7 @@ pub enum SshError {
 }
 
 fn options(option: &str, port: u16) -> String {
-    if port == 22 { String::new() } else { format!("{option} {port}") }
+    if port == 22 { String::new() } else { format!("{option} {port} ") }
 }
 
 fn tried_or_nothing(tried: &[String]) -> String {

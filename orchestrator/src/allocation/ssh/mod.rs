@@ -153,9 +153,12 @@ impl Ssh {
         let found = looking.await.map_err(|error| AllocationError::Nodes(error.to_string()))?;
         let refused: BTreeMap<NodeName, String> =
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
-        if found.len() - refused.len() < needed as usize {
-            let problems = found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
-            return Err(AllocationError::TooFewHosts { of: found.len(), needed, problems });
+        let have = found.len() - refused.len();
+        if have < needed as usize {
+            let mut problems: Vec<String> =
+                found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
+            problems.dedup();
+            return Err(AllocationError::TooFewHosts { have, of: found.len(), needed, problems });
         }
         let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
         let record = SshRecord {

@@ -426,7 +426,14 @@ fn new_job_id() -> String {
 /// The user's name, or number if no name is known.
 pub(crate) fn user_name() -> String {
     let named = ["USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
-    named.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+    named.or_else(name_in_database).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+}
+
+/// As the system's database of users has it, wherever that is kept.
+fn name_in_database() -> Option<String> {
+    let output = std::process::Command::new("id").arg("-un").stdin(std::process::Stdio::null()).output().ok()?;
+    let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !name.is_empty()).then_some(name)
 }
 
 impl Driver {
