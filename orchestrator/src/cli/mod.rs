@@ -17,9 +17,11 @@ mod hosts;
 mod index;
 mod inspect;
 mod job;
+mod node;
 mod output;
 mod progress;
 mod rank;
+mod reach;
 mod remote_shell;
 mod run;
 mod runtime;
@@ -123,6 +125,10 @@ enum Command {
     Rank(rank::RankArgs),
     #[command(hide = true)]
     RemoteShell(remote_shell::RemoteShellArgs),
+    #[command(hide = true)]
+    Node(node::NodeArgs),
+    #[command(hide = true)]
+    Reach(reach::ReachArgs),
     Example(ExampleArgs),
 }
 
@@ -173,6 +179,8 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Step(args) => step::run(args, style),
         Command::Rank(args) => rank::run(args),
         Command::RemoteShell(args) => remote_shell::run(args),
+        Command::Node(args) => node::run(args, style),
+        Command::Reach(args) => reach::run(args, style),
         Command::Example(args) => example::run(args, style),
     }
 }

@@ -18,6 +18,7 @@ pub mod output;
 pub mod plan;
 pub mod program;
 pub mod rank;
+pub mod remote;
 pub mod remote_shell;
 pub mod srun;
 pub mod step;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
 use super::labels::Labels;
+use super::remote::RemoteStep;
 use crate::relaunch::RankEnd;
 
 /// The version of both files.
@@ -40,6 +41,9 @@ pub struct StepPlan {
     /// The command that starts all ranks, if there is one.
     #[serde(default)]
     pub launcher: Option<LauncherCommand>,
+    /// The nodes to which the supervisor goes over ssh to start the processes there, if that is how.
+    #[serde(default)]
+    pub remote: Option<RemoteStep>,
 }
 
 /// A command that starts all ranks: the program and its arguments follow its own options.
@@ -123,6 +127,7 @@ impl StepPlan {
             environment: BTreeMap::new(),
             processes: Vec::new(),
             launcher: None,
+            remote: None,
         }
     }
 

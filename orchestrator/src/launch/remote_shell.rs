@@ -238,7 +238,8 @@ mod tests {
 
     fn reach(names: &[&str], inherits: bool) -> Reach {
         let names: Vec<NodeName> = names.iter().map(|name| (*name).into()).collect();
-        let shell = |name: &NodeName| RemoteShell { words: vec!["go".to_owned(), name.to_string()], inherits };
+        let shell =
+            |name: &NodeName| RemoteShell { words: vec!["go".to_owned(), name.to_string()], inherits, holdfast: None };
         Reach::new("17", Generation(3), names.iter().map(|name| (name, shell(name))))
     }
 
@@ -291,7 +292,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let shell = |code: &str| {
             let words = ["sh", "-c", &format!("exit {code}; # $0")].map(str::to_owned).to_vec();
-            RemoteShell { words, inherits: true }
+            RemoteShell { words, inherits: true, holdfast: None }
         };
         let nodes = [("n1".into(), shell("0")), ("n2".into(), shell("3"))];
         let reach = Reach::new("17", Generation(1), nodes.iter().map(|(node, shell)| (node, shell.clone())));

@@ -43,11 +43,18 @@ pub enum Launcher {
     Srun,
     /// One mpirun or mpiexec.
     Mpirun,
+    /// One ssh connection a node.
+    Ssh,
 }
 
 impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun), ("mpirun", Launcher::Mpirun)];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[
+        ("auto", Launcher::Auto),
+        ("local", Launcher::Local),
+        ("srun", Launcher::Srun),
+        ("ssh", Launcher::Ssh),
+        ("mpirun", Launcher::Mpirun),
+    ];
     const LATER: &'static [&'static str] = &["flux", "prun", "torchrun"];
 }
 
@@ -73,7 +80,8 @@ impl Run {
         let missing = !section.has("command");
         section.finish();
 
-        if let Some(key) = program_key.filter(|_| matches!(launcher, Launcher::Local | Launcher::Srun)) {
+        if let Some(key) = program_key.filter(|_| matches!(launcher, Launcher::Local | Launcher::Srun | Launcher::Ssh))
+        {
             let help = "it names the mpirun of `launcher: mpirun`; write that, or leave the program out";
             reader.mistake(&key, "`launcher_program` says nothing with this launcher", help);
         }

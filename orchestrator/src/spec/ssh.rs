@@ -234,11 +234,12 @@ fn is_user(name: &str) -> bool {
     !name.is_empty() && name.len() <= 256 && !name.starts_with('-') && name.chars().all(plain)
 }
 
-/// No shell replaces a `~` in a spec.
+/// The path for whoever stands elsewhere later. No shell replaces a `~` in a spec.
 fn at_home(path: &str) -> PathBuf {
     match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),
-        _ => PathBuf::from(path),
+        // It fails where there is no working directory; then nothing else works either.
+        _ => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
     }
 }
 

@@ -139,7 +139,11 @@ impl Launcher for MpirunLauncher {
         };
         durable::replace(&host_file, hosts.as_bytes())?;
 
-        let program = request.program.to_owned();
+        // One command line serves all nodes, and so does one path.
+        let there = placement.used().find_map(|node| request.reach.get(&node.name)?.holdfast.clone());
+        let holdfast = there.unwrap_or_else(|| self.holdfast.clone());
+        let is_ourselves = request.program == self.holdfast;
+        let program = if is_ourselves { holdfast.clone() } else { request.program.to_owned() };
         let mut plan = StepPlan::new(job_id.to_owned(), generation, program, request.working_directory.to_owned());
         plan.arguments = run.command.iter().skip(1).cloned().collect();
         plan.environment = run.env.clone();
@@ -156,7 +160,6 @@ impl Launcher for MpirunLauncher {
         plan.environment.extend(self.settings().filter(|(name, _)| !run.env.contains_key(name)));
         plan.environment.insert(REACH_FILE.to_owned(), reach_file.to_string_lossy().into_owned());
 
-        let holdfast = self.holdfast.to_string_lossy();
         let host_file = host_file.to_string_lossy();
         let shell = remote_shell::link(directory, &self.holdfast)?;
         // It is split at blanks, and nothing can be quoted in it.
@@ -171,7 +174,7 @@ impl Launcher for MpirunLauncher {
             dialect => openmpi::options(dialect, &start),
         };
         options.extend(run.launcher_options.iter().cloned());
-        options.extend([holdfast.clone().into_owned(), "rank".to_owned(), "--".to_owned()]);
+        options.extend([holdfast.to_string_lossy().into_owned(), "rank".to_owned(), "--".to_owned()]);
         let without = slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).map(|name| (*name).to_owned());
         plan.launcher = Some(LauncherCommand {
             program: self.program.clone(),

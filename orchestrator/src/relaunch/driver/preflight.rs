@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::site;
-use super::start::RunError;
+use super::start::{RunError, user_name};
 use crate::allocation::AllocationError;
 use crate::allocation::slurm::job_of_environment;
+use crate::allocation::ssh::{self, SshError};
 use crate::launch::local::LocalLauncher;
 use crate::launch::mpirun::{self, MpirunLauncher};
+use crate::launch::remote::SshLauncher;
 use crate::launch::srun::SrunLauncher;
 use crate::launch::{LaunchError, Launcher, program};
 use crate::spec::{self, JobSpec, Manager, Step};
@@ -82,6 +84,9 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if manager == Manager::Slurm {
         slurm(variable, env::var_os("PATH").as_deref())?;
     }
+    if manager == Manager::Ssh && !cfg!(feature = "ssh") {
+        return Err(AllocationError::from(SshError::NotBuilt).into());
+    }
     let kind = kind(manager, step.run.launcher)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
@@ -90,7 +95,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     }
     let name = step.run.command.first().map(String::as_str).unwrap_or_default();
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-    let launcher = launcher(kind, step, &working_directory)?;
+    let launcher = launcher(kind, spec, step, &working_directory)?;
     let program = program::find(name, &working_directory, path.as_deref())?;
     let missing = missing_libraries(&program, step);
     if !missing.is_empty() {
@@ -105,7 +110,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
 
 /// Which launcher a wish means with this manager.
 fn kind(manager: Manager, wanted: spec::Launcher) -> Result<spec::Launcher, PreflightError> {
-    use spec::Launcher::{Auto, Local, Mpirun, Srun};
+    use spec::Launcher::{Auto, Local, Mpirun, Srun, Ssh};
     let name = match manager {
         Manager::Slurm => "slurm",
         Manager::Ssh => "ssh",
@@ -114,25 +119,34 @@ fn kind(manager: Manager, wanted: spec::Launcher) -> Result<spec::Launcher, Pref
     let not = |launcher| Err(PreflightError::Launcher { launcher, manager: name });
     match (manager, wanted) {
         (Manager::Slurm, Auto | Srun) => Ok(Srun),
-        (Manager::Slurm | Manager::Ssh, Mpirun) | (Manager::Ssh, Auto) => Ok(Mpirun),
+        (Manager::Ssh, Auto | Ssh) => Ok(Ssh),
+        (Manager::Slurm | Manager::Ssh, Mpirun) => Ok(Mpirun),
         (Manager::Slurm | Manager::Ssh, Local) => not("local"),
         (_, Srun) => not("srun"),
         (_, Mpirun) => not("mpirun"),
+        (_, Ssh) => not("ssh"),
         (_, Auto | Local) => Ok(Local),
     }
 }
 
-fn launcher(kind: spec::Launcher, step: &Step, directory: &Path) -> Result<Box<dyn Launcher>, PreflightError> {
+fn launcher(
+    kind: spec::Launcher,
+    spec: &JobSpec,
+    step: &Step,
+    directory: &Path,
+) -> Result<Box<dyn Launcher>, RunError> {
     match kind {
         spec::Launcher::Srun => Ok(Box::new(SrunLauncher::of_environment())),
         spec::Launcher::Mpirun => {
             let path = env::var_os("PATH");
-            let (program, found) = mpirun::find(step.run.launcher_program.as_deref(), directory, path.as_deref())?;
+            let named = step.run.launcher_program.as_deref();
+            let (program, found) = mpirun::find(named, directory, path.as_deref()).map_err(PreflightError::from)?;
             tracing::info!(program = %program.display(), version = found.name, "the mpirun that is used");
             let holdfast = env::current_exe().map_err(PreflightError::Ourselves)?;
             let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
             Ok(Box::new(MpirunLauncher::new(program, found, holdfast, variables)))
         }
+        spec::Launcher::Ssh => Ok(Box::new(SshLauncher::new(ssh::targets(&spec.allocation, &user_name())?))),
         spec::Launcher::Auto | spec::Launcher::Local => Ok(Box::new(LocalLauncher)),
     }
 }
@@ -198,17 +212,19 @@ mod tests {
 
     #[test]
     fn a_launcher_goes_with_its_manager() {
-        use spec::Launcher::{Auto, Local, Mpirun, Srun};
+        use spec::Launcher::{Auto, Local, Mpirun, Srun, Ssh};
         let table = [
             (Manager::Slurm, Auto, Srun),
             (Manager::Slurm, Mpirun, Mpirun),
-            (Manager::Ssh, Auto, Mpirun),
+            (Manager::Ssh, Auto, Ssh),
+            (Manager::Ssh, Mpirun, Mpirun),
             (Manager::Local, Auto, Local),
         ];
         for (manager, wanted, expected) in table {
             assert_eq!(kind(manager, wanted).ok(), Some(expected), "{manager:?} {wanted:?}");
         }
         assert!(kind(Manager::Local, Mpirun).is_err() && kind(Manager::Ssh, Local).is_err());
+        assert!(kind(Manager::Local, Ssh).is_err() && kind(Manager::Slurm, Ssh).is_err());
         let wrong = kind(Manager::Local, Srun).err().map(|error| error.to_string());
         assert!(wrong.is_some_and(|text| text.contains("srun") && text.contains("local")));
     }
