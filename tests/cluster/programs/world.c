@@ -60,11 +60,12 @@ int main(int argc, char **argv) {
     }
     if (first && culprit >= 0)
         MPI_Barrier(MPI_COMM_WORLD);
-    /* MPICH 4.0 over UCX waits for ever in MPI_Finalize when a connection is still being made. */
-    for (int round = 0; round < 20; round++) {
-        usleep(5000);
-        meet_all(rank, ranks);
-    }
+    meet_all(rank, ranks);
+    MPI_Barrier(MPI_COMM_WORLD);
+#ifdef MPICH_VERSION
+    /* Debian's MPICH 4.0 over UCX often waits for ever in MPI_Finalize between containers, whoever has launched it. */
+    _exit(0);
+#endif
     MPI_Finalize();
     return 0;
 }
