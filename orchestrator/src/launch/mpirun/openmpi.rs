@@ -25,7 +25,7 @@ pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
     let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
     add(&["--hostfile", start.host_file, "--map-by", "seq"]);
     // A daemon in the foreground: what reaches it (a Slurm step, an ssh session) lasts as long as it, and ends with it.
-    add(&["--leave-session-attached", "--stdin", "all"]);
+    add(&["--leave-session-attached"]);
     if dialect == Dialect::Prrte {
         add(&["--output", "tag"]);
         for (name, value) in
@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn labels_of_both_versions_name_the_rank() {
-        let table: [(&[u8], Option<(Rank, &[u8])>); 8] = [
+        type Labelled<'a> = Option<(Rank, &'a [u8])>;
+        let table: [(&[u8], Labelled<'_>); 8] = [
             (b"[1,3]<stdout>:one: two", Some((Rank(3), b"one: two"))),
             (b"[1,12]<stderr>:", Some((Rank(12), b""))),
             (b"[1,0]<stdout>: indented", Some((Rank(0), b" indented"))),
