@@ -159,11 +159,7 @@ fn line(target: &Target, message: &impl Serialize) -> Result<Vec<u8>, SshError> 
 }
 
 /// The first line that is an answer; others go to `foreign`.
-fn answer<T: DeserializeOwned>(
-    target: &Target,
-    command: &mut Command,
-    foreign: impl Fn(&[u8]),
-) -> Result<T, SshError> {
+fn answer<T: DeserializeOwned>(target: &Target, command: &mut Command, foreign: impl Fn(&[u8])) -> Result<T, SshError> {
     for _ in 0..FOREIGN_LINES {
         let line = command.line(LONGEST_LINE).map_err(|error| target.io("hear an answer", &error))?;
         let Some(line) = line else { break };

@@ -36,7 +36,8 @@ use serde::{Deserialize, Serialize};
 
 use super::reachable::{self, Reach};
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike,
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike,
 };
 use crate::fleet::AgentTemplate;
 use crate::on_node::Question;
@@ -155,8 +156,7 @@ impl Ssh {
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
         let have = found.len() - refused.len();
         if have < needed as usize {
-            let mut problems: Vec<String> =
-                found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
+            let mut problems: Vec<String> = found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
             problems.dedup();
             return Err(AllocationError::TooFewHosts { have, of: found.len(), needed, problems });
         }
@@ -167,9 +167,9 @@ impl Ssh {
             hosts: allocation.hosts.clone(),
             program: program(&allocation.ssh)?,
             access: allocation.ssh.clone(),
-            end: allocation.time_limit.and_then(|limit| {
-                (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())
-            }),
+            end: allocation
+                .time_limit
+                .and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())),
             job_id,
             user,
         };
@@ -297,8 +297,8 @@ fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -
     std::thread::scope(|scope| {
         for _ in 0..at_once.min(items.len()) {
             scope.spawn(|| {
-                while let Some((at, item)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|at| items.get(at).map(|item| (at, item)))
+                while let Some((at, item)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| items.get(at).map(|item| (at, item)))
                 {
                     let result = work(item);
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
@@ -346,6 +346,10 @@ impl Allocation for Ssh {
 
     fn starts_at_once(&self) -> usize {
         self.record.access.at_once.max(1) as usize
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        self.target(node).map(|target| RemoteShell::over_ssh(&target.host, &target.access))
     }
 
     fn reach(&self, node: &NodeName) -> Vec<String> {
