@@ -148,31 +148,6 @@ fn ranks_are_one_world_and_survivors_stay_under_mpich() {
     ranks_are_one_world_and_survivors_stay(MPICH);
 }
 
-/// Without a spare the ranks of the lost node are spread over the others: any rank is on any node.
-fn ranks_can_be_spread_over_what_is_left(mpi: Mpi) {
-    let Some(cluster) = super::cluster() else { return };
-    let job = mpi.submit(&cluster, "mpi-spread", ", forever", 3, "relaunch: {min_nodes: 2}");
-    until("the first world", || homes(&job.output(), 1).len() == 6);
-    cluster.docker("kill", "n2");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
-    let homes = homes(&output, 2);
-    let on = |node: &str| homes.values().filter(|home| *home == node).count();
-    assert_eq!((on("n1"), on("n3")), (3, 3), "{homes:?}");
-    assert!(["n1", "n3"].map(|node| [0, 1].iter().all(|rank| homes[rank] == node)).contains(&true), "{homes:?}");
-    assert_eq!((homes[&0].as_str(), homes[&5].as_str()), ("n1", "n3"), "survivors stay");
-}
-
-#[test]
-fn ranks_can_be_spread_over_what_is_left_under_open_mpi() {
-    ranks_can_be_spread_over_what_is_left(OPEN_MPI);
-}
-
-#[test]
-fn ranks_can_be_spread_over_what_is_left_under_mpich() {
-    ranks_can_be_spread_over_what_is_left(MPICH);
-}
-
 /// One rank ends badly in the first generation: it is named, no node is blamed, and the second one finishes.
 fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
     let Some(cluster) = super::cluster() else { return };

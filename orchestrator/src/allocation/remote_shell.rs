@@ -1,6 +1,6 @@
 //! How a launcher that starts daemons of its own (mpirun) gets onto a node.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdfast_core::ids::NodeName;
 
@@ -13,8 +13,6 @@ pub struct RemoteShell {
     pub words: Vec<String>,
     /// The command line runs with the environment that the words were run with.
     pub inherits: bool,
-    /// Where `holdfast` is there, if that is not where it is here.
-    pub holdfast: Option<PathBuf>,
 }
 
 impl RemoteShell {
@@ -40,7 +38,7 @@ impl RemoteShell {
         // The number of a daemon among the daemons must not be taken for the rank of what it starts.
         words.extend(["env", "-u", "SLURM_PROCID", "-u", "SLURM_LOCALID"].map(str::to_owned));
         words.extend([understands(login_shell).to_owned(), "-c".to_owned()]);
-        RemoteShell { words, inherits: true, holdfast: None }
+        RemoteShell { words, inherits: true }
     }
 
     /// The machine's own ssh client, with the spec's settings and no others.
@@ -66,7 +64,7 @@ impl RemoteShell {
             words.extend(["-l".to_owned(), user.clone()]);
         }
         words.push(host.name.clone());
-        RemoteShell { words, inherits: false, holdfast: access.program.clone() }
+        RemoteShell { words, inherits: false }
     }
 }
 

@@ -11,6 +11,7 @@ mod drain;
 mod example;
 mod extract;
 mod failure;
+mod findings;
 mod fti;
 mod halt;
 mod hosts;

@@ -292,7 +292,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let shell = |code: &str| {
             let words = ["sh", "-c", &format!("exit {code}; # $0")].map(str::to_owned).to_vec();
-            RemoteShell { words, inherits: true, holdfast: None }
+            RemoteShell { words, inherits: true }
         };
         let nodes = [("n1".into(), shell("0")), ("n2".into(), shell("3"))];
         let reach = Reach::new("17", Generation(1), nodes.iter().map(|(node, shell)| (node, shell.clone())));

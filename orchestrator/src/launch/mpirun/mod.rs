@@ -73,8 +73,10 @@ pub struct MpirunLauncher {
     program: PathBuf,
     dialect: Dialect,
     name: String,
-    /// The program that ranks and remote shells are: ourselves.
+    /// The program that remote shells are: ourselves.
     holdfast: PathBuf,
+    /// The same on the nodes, where it is the ranks' parent.
+    on_nodes: PathBuf,
     /// Names of the variables of this process.
     variables: BTreeSet<String>,
 }
@@ -94,7 +96,13 @@ impl MpirunLauncher {
     /// The launcher with this mpirun. `holdfast` is our own program, `variables` are the names in our environment.
     pub fn new(program: PathBuf, recognised: Recognised, holdfast: PathBuf, variables: BTreeSet<String>) -> Self {
         let Recognised { dialect, name } = recognised;
-        MpirunLauncher { program, dialect, name, holdfast, variables }
+        let on_nodes = holdfast.clone();
+        MpirunLauncher { program, dialect, name, holdfast, on_nodes, variables }
+    }
+
+    /// The same, with our program at another path on the nodes.
+    pub fn with_program_on_nodes(self, on_nodes: PathBuf) -> Self {
+        MpirunLauncher { on_nodes, ..self }
     }
 
     /// The MPI's name and version, for people.
@@ -139,11 +147,8 @@ impl Launcher for MpirunLauncher {
         };
         durable::replace(&host_file, hosts.as_bytes())?;
 
-        // One command line serves all nodes, and so does one path.
-        let there = placement.used().find_map(|node| request.reach.get(&node.name)?.holdfast.clone());
-        let holdfast = there.unwrap_or_else(|| self.holdfast.clone());
-        let is_ourselves = request.program == self.holdfast;
-        let program = if is_ourselves { holdfast.clone() } else { request.program.to_owned() };
+        // The built-in examples are where `holdfast` is there.
+        let program = if request.program == self.holdfast { &self.on_nodes } else { request.program }.to_owned();
         let mut plan = StepPlan::new(job_id.to_owned(), generation, program, request.working_directory.to_owned());
         plan.arguments = run.command.iter().skip(1).cloned().collect();
         plan.environment = run.env.clone();
@@ -174,7 +179,8 @@ impl Launcher for MpirunLauncher {
             dialect => openmpi::options(dialect, &start),
         };
         options.extend(run.launcher_options.iter().cloned());
-        options.extend([holdfast.to_string_lossy().into_owned(), "rank".to_owned(), "--".to_owned()]);
+        let on_nodes = self.on_nodes.to_string_lossy().into_owned();
+        options.extend([on_nodes, "rank".to_owned(), "--".to_owned()]);
         let without = slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).map(|name| (*name).to_owned());
         plan.launcher = Some(LauncherCommand {
             program: self.program.clone(),

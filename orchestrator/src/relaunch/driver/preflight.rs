@@ -95,7 +95,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     }
     let name = step.run.command.first().map(String::as_str).unwrap_or_default();
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-    let launcher = launcher(kind, spec, step, &working_directory)?;
+    let launcher = launcher(kind, step, &spec.allocation, &working_directory)?;
     let program = program::find(name, &working_directory, path.as_deref())?;
     let missing = missing_libraries(&program, step);
     if !missing.is_empty() {
@@ -121,32 +121,34 @@ fn kind(manager: Manager, wanted: spec::Launcher) -> Result<spec::Launcher, Pref
         (Manager::Slurm, Auto | Srun) => Ok(Srun),
         (Manager::Ssh, Auto | Ssh) => Ok(Ssh),
         (Manager::Slurm | Manager::Ssh, Mpirun) => Ok(Mpirun),
+        (Manager::Auto | Manager::Local, Auto | Local) => Ok(Local),
         (Manager::Slurm | Manager::Ssh, Local) => not("local"),
         (_, Srun) => not("srun"),
-        (_, Mpirun) => not("mpirun"),
         (_, Ssh) => not("ssh"),
-        (_, Auto | Local) => Ok(Local),
+        (_, Mpirun) => not("mpirun"),
     }
 }
 
 fn launcher(
     kind: spec::Launcher,
-    spec: &JobSpec,
     step: &Step,
+    allocation: &spec::Allocation,
     directory: &Path,
 ) -> Result<Box<dyn Launcher>, RunError> {
     match kind {
         spec::Launcher::Srun => Ok(Box::new(SrunLauncher::of_environment())),
+        spec::Launcher::Ssh => Ok(Box::new(SshLauncher::new(ssh::targets(allocation, &user_name())?))),
         spec::Launcher::Mpirun => {
             let path = env::var_os("PATH");
-            let named = step.run.launcher_program.as_deref();
-            let (program, found) = mpirun::find(named, directory, path.as_deref()).map_err(PreflightError::from)?;
+            let (program, found) = mpirun::find(step.run.launcher_program.as_deref(), directory, path.as_deref())
+                .map_err(PreflightError::from)?;
             tracing::info!(program = %program.display(), version = found.name, "the mpirun that is used");
             let holdfast = env::current_exe().map_err(PreflightError::Ourselves)?;
             let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-            Ok(Box::new(MpirunLauncher::new(program, found, holdfast, variables)))
+            let on_nodes = allocation.ssh.program.clone().unwrap_or_else(|| holdfast.clone());
+            let launcher = MpirunLauncher::new(program, found, holdfast, variables).with_program_on_nodes(on_nodes);
+            Ok(Box::new(launcher))
         }
-        spec::Launcher::Ssh => Ok(Box::new(SshLauncher::new(ssh::targets(&spec.allocation, &user_name())?))),
         spec::Launcher::Auto | spec::Launcher::Local => Ok(Box::new(LocalLauncher)),
     }
 }
@@ -223,8 +225,11 @@ mod tests {
         for (manager, wanted, expected) in table {
             assert_eq!(kind(manager, wanted).ok(), Some(expected), "{manager:?} {wanted:?}");
         }
-        assert!(kind(Manager::Local, Mpirun).is_err() && kind(Manager::Ssh, Local).is_err());
-        assert!(kind(Manager::Local, Ssh).is_err() && kind(Manager::Slurm, Ssh).is_err());
+        for (manager, wanted) in
+            [(Manager::Local, Mpirun), (Manager::Local, Ssh), (Manager::Ssh, Local), (Manager::Slurm, Ssh)]
+        {
+            assert!(kind(manager, wanted).is_err(), "{manager:?} {wanted:?}");
+        }
         let wrong = kind(Manager::Local, Srun).err().map(|error| error.to_string());
         assert!(wrong.is_some_and(|text| text.contains("srun") && text.contains("local")));
     }
