@@ -32,8 +32,26 @@ const KILLED: RankEnd = RankEnd::Signal(9);
 /// Variables that belong to a machine or to a sign-in, not to a job; everything else that `holdfast run` was started with
 /// goes to the ranks, as `srun` would have it.
 const STAY: [&str; 20] = [
-    "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME", "TMPDIR", "TMP", "TEMP", "DISPLAY",
-    "WAYLAND_DISPLAY", "XAUTHORITY", "MAIL", "TERM", "TTY", "LS_COLORS", "INVOCATION_ID",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "HOSTNAME",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "MAIL",
+    "TERM",
+    "TTY",
+    "LS_COLORS",
+    "INVOCATION_ID",
 ];
 const STAY_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
 
@@ -223,9 +241,9 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> mpsc::Receiver<(NodeName, 
         let _ = free.send(());
     }
     let permits = Arc::new(Mutex::new(permits));
-    let inherited = handed_on(std::env::vars_os().filter_map(|(name, value)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    }));
+    let inherited = handed_on(
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    );
     for (node, remote) in &remote.nodes {
         let words = [remote.program.to_string_lossy().into_owned()].into_iter().chain(plan.arguments.iter().cloned());
         let environment = inherited.clone().into_iter().chain(plan.environment.clone()).collect();
@@ -287,7 +305,8 @@ mod tests {
     }
 
     fn plan() -> StepPlan {
-        let text = "allocation: {hosts: [n1, ben@n2, n3], ssh: {program: /opt/holdfast}}\nrun: {command: [./app, --fast]}\n";
+        let text =
+            "allocation: {hosts: [n1, ben@n2, n3], ssh: {program: /opt/holdfast}}\nrun: {command: [./app, --fast]}\n";
         let spec = JobSpec::parse(text, "job.yaml").unwrap();
         let launcher = SshLauncher::new(ssh::targets(&spec.allocation, "anna").unwrap());
         let nodes = vec![node("n3", &[0, 2]), node("n1", &[]), node("n2", &[1])];

@@ -214,7 +214,8 @@ mod tests {
             assert_eq!(of(true), b"oops\n");
             let end = RanksNews::Exited { rank: Rank(rank), end: RankEnd::Code(rank as i32) };
             let at = news.iter().position(|(news, _)| *news == end).unwrap();
-            let last = news.iter().rposition(|(news, _)| matches!(news, RanksNews::Output { rank: of, .. } if of.0 == rank));
+            let last =
+                news.iter().rposition(|(news, _)| matches!(news, RanksNews::Output { rank: of, .. } if of.0 == rank));
             assert!(last.unwrap() < at);
         }
         assert_eq!(news.last().unwrap().0, RanksNews::Done);

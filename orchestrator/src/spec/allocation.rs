@@ -197,7 +197,8 @@ fn check_manager(section: &Section<'_>, manager: Manager, has_hosts: bool) {
         reader.mistake(&section.path_of(key), message, help);
     }
     if manager == Manager::Ssh && !has_hosts {
-        let help = "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`";
+        let help =
+            "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`";
         reader.mistake(&section.path_of("manager"), "`manager: ssh` needs hosts", help);
     }
 }

@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_refused() {
-        for text in ["", "@n1", "n1:", "n1:0", "n1:66000", "n1:ssh", "-oProxyCommand=x", "a b", "n[1", "../n1", "[n1]"] {
+        for text in ["", "@n1", "n1:", "n1:0", "n1:66000", "n1:ssh", "-oProxyCommand=x", "a b", "n[1", "../n1", "[n1]"]
+        {
             assert!(parse(text, None, 22).is_err(), "{text:?}");
         }
         for text in ["-l@n1", "a b@n1", "$(x)@n1"] {

@@ -107,12 +107,14 @@ impl Connection {
                 _ => target.session(doing, &error),
             }
         };
-        let words: Vec<String> =
-            [target.program.as_str()].iter().chain(arguments).map(|word| quoted(word)).collect();
+        let words: Vec<String> = [target.program.as_str()].iter().chain(arguments).map(|word| quoted(word)).collect();
         let mut channel = self.session.channel_session().map_err(failed("open a channel"))?;
         channel.exec(&words.join(" ")).map_err(failed("start a command"))?;
-        let mut command =
-            Command { output: BufReader::with_capacity(PIECE_BYTES, channel.stream(0)), channel, target: target.clone() };
+        let mut command = Command {
+            output: BufReader::with_capacity(PIECE_BYTES, channel.stream(0)),
+            channel,
+            target: target.clone(),
+        };
         command.channel.write_all(input).and_then(|()| command.channel.flush()).map_err(|error| {
             // One that is not there ends before it reads.
             match command.end() {

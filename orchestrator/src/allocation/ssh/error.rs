@@ -8,9 +8,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
     /// This build has no ssh.
-    #[error(
-        "this build of Holdfast has no ssh; use one that was built with the feature `ssh`, which is on by default"
-    )]
+    #[error("this build of Holdfast has no ssh; use one that was built with the feature `ssh`, which is on by default")]
     NotBuilt,
     /// The name leads nowhere.
     #[error("the name {host} cannot be resolved ({source}); check its spelling, DNS and /etc/hosts")]

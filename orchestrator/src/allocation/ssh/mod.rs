@@ -26,8 +26,8 @@ mod survey;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::ids::NodeName;
@@ -98,6 +98,21 @@ pub struct Ssh {
     agents: Mutex<BTreeMap<NodeName, Agent>>,
 }
 
+/// True as long as somebody waits.
+struct Wanted(Arc<AtomicBool>);
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Agent {
     pid: u32,
@@ -155,8 +170,7 @@ impl Ssh {
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
         let have = found.len() - refused.len();
         if have < needed as usize {
-            let mut problems: Vec<String> =
-                found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
+            let mut problems: Vec<String> = found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
             problems.dedup();
             return Err(AllocationError::TooFewHosts { have, of: found.len(), needed, problems });
         }
@@ -167,9 +181,9 @@ impl Ssh {
             hosts: allocation.hosts.clone(),
             program: program(&allocation.ssh)?,
             access: allocation.ssh.clone(),
-            end: allocation.time_limit.and_then(|limit| {
-                (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())
-            }),
+            end: allocation
+                .time_limit
+                .and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())),
             job_id,
             user,
         };
@@ -211,7 +225,13 @@ impl Ssh {
         let log = self.logs.join(format!("{node}.log"));
         let earlier = self.lock().get(node).copied();
         let (start, place) = (template.for_node(node), log.clone());
-        let starting = tokio::task::spawn_blocking(move || agents::start(&target, start, &place));
+        // Dropped with this future. A thread that blocks cannot be stopped, and a host that wakes up after nobody waits for
+        // its agent any more must not get one.
+        let wanted = Wanted::default();
+        let still = Arc::clone(&wanted.0);
+        let starting = tokio::task::spawn_blocking(move || {
+            agents::start(&target, start, &place, &|| still.load(Ordering::Relaxed))
+        });
         let started = async {
             let broken = |problem: String| AgentStartError::NotReady { node: node.clone(), problem, log: log.clone() };
             match starting.await {
@@ -297,8 +317,8 @@ fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -
     std::thread::scope(|scope| {
         for _ in 0..at_once.min(items.len()) {
             scope.spawn(|| {
-                while let Some((at, item)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|at| items.get(at).map(|item| (at, item)))
+                while let Some((at, item)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| items.get(at).map(|item| (at, item)))
                 {
                     let result = work(item);
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
