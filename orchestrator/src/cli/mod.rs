@@ -11,6 +11,7 @@ mod drain;
 mod example;
 mod extract;
 mod failure;
+mod findings;
 mod fti;
 mod halt;
 mod hosts;
@@ -20,7 +21,9 @@ mod job;
 mod node;
 mod output;
 mod progress;
+mod rank;
 mod reach;
+mod remote_shell;
 mod run;
 mod runtime;
 mod sion;
@@ -123,6 +126,9 @@ enum Command {
     Node(node::NodeArgs),
     #[command(hide = true)]
     Reach(reach::ReachArgs),
+    Rank(rank::RankArgs),
+    #[command(hide = true)]
+    RemoteShell(remote_shell::RemoteShellArgs),
     Example(ExampleArgs),
 }
 
@@ -167,6 +173,8 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Step(args) => step::run(args, style),
         Command::Node(args) => node::run(args, style),
         Command::Reach(args) => reach::run(args, style),
+        Command::Rank(args) => rank::run(args),
+        Command::RemoteShell(args) => remote_shell::run(args),
         Command::Example(args) => example::run(args, style),
     }
 }

@@ -10,6 +10,7 @@ use holdfast_core::ids::{Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
+use super::labels::Labels;
 use super::remote::RemoteStep;
 use crate::relaunch::RankEnd;
 
@@ -56,6 +57,9 @@ pub struct LauncherCommand {
     pub without: Vec<String>,
     /// The ranks that it starts, and where.
     pub ranks: BTreeMap<Rank, NodeName>,
+    /// How it says whose line it is.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// One process of a step.
@@ -99,6 +103,11 @@ pub enum StepEvent {
         /// Its rank.
         rank: Rank,
         /// How.
+        end: RankEnd,
+    },
+    /// The launcher failed, and nobody said a word of any rank.
+    Failed {
+        /// How it ended itself.
         end: RankEnd,
     },
     /// No process is left.

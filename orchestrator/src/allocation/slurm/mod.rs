@@ -25,7 +25,8 @@ use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike,
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike,
 };
 use crate::allocation::reachable::{self, Reach};
 use crate::fleet::AgentTemplate;
@@ -194,6 +195,10 @@ impl Allocation for Slurm {
         let mut words: Vec<String> = words.map(str::to_owned).to_vec();
         words.push(format!("--nodelist={node}"));
         words
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        Some(RemoteShell::over_srun(node, std::env::var("SHELL").ok().as_deref()))
     }
 
     fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {

@@ -36,7 +36,8 @@ use serde::{Deserialize, Serialize};
 
 use super::reachable::{self, Reach};
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike,
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike,
 };
 use crate::fleet::AgentTemplate;
 use crate::on_node::Question;
@@ -366,6 +367,10 @@ impl Allocation for Ssh {
 
     fn starts_at_once(&self) -> usize {
         self.record.access.at_once.max(1) as usize
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        self.target(node).map(|target| RemoteShell::over_ssh(&target.host, &target.access))
     }
 
     fn reach(&self, node: &NodeName) -> Vec<String> {
