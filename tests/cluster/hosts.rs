@@ -222,9 +222,9 @@ fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
     let output = refusal(&cluster, "ssh-unshared", &spec, &known);
     cluster.on("n1", "rm -rf /tmp/own-run");
     cluster.on("ctl", "rm -rf /tmp/own-run");
-    assert!(output.contains("n1 does not see the directory /tmp/own-run of this machine (it is another"), "{output}");
+    assert!(output.contains("n1 does not see /tmp/own-run as this machine does (it is another"), "{output}");
     assert!(
-        output.contains("n2 does not see the directory /tmp/own-run of this machine (it does not exist"),
+        output.contains("n2 does not see /tmp/own-run as this machine does (it does not exist"),
         "{output}"
     );
 }

@@ -171,16 +171,16 @@ pub enum SshError {
         /// What it did.
         problem: String,
     },
-    /// A directory that has to be the same everywhere.
+    /// A directory, or the program, that has to be the same everywhere.
     #[error(
-        "{host} does not see the directory {} of this machine ({problem}); it must be the same on all hosts: a shared file system",
-        directory.display()
+        "{host} does not see {} as this machine does ({problem}); it must be the same on all hosts: a shared file system",
+        path.display()
     )]
     NotShared {
         /// The host.
         host: String,
-        /// The directory.
-        directory: PathBuf,
+        /// The directory or program.
+        path: PathBuf,
         /// What it sees instead.
         problem: String,
     },
