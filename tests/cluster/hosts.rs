@@ -223,10 +223,7 @@ fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
     cluster.on("n1", "rm -rf /tmp/own-run");
     cluster.on("ctl", "rm -rf /tmp/own-run");
     assert!(output.contains("n1 does not see /tmp/own-run as this machine does (it is another"), "{output}");
-    assert!(
-        output.contains("n2 does not see /tmp/own-run as this machine does (it does not exist"),
-        "{output}"
-    );
+    assert!(output.contains("n2 does not see /tmp/own-run as this machine does (it does not exist"), "{output}");
 }
 
 #[test]

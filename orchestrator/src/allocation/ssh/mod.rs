@@ -197,7 +197,7 @@ impl Ssh {
     /// The directory of the logs cannot be made, or this build has no ssh.
     pub fn reopen(mut record: SshRecord, logs: PathBuf) -> Result<Self, AllocationError> {
         if !cfg!(feature = "ssh") {
-            return Err(SshError::NotBuilt.into());
+            return Err(AllocationError::NoSsh);
         }
         make_directory(&logs)?;
         let here = crate::on_node::host_name();
