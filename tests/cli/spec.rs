@@ -472,3 +472,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_of_hosts_means_ssh_and_says_how_many_nodes_there_are() {
+    let spec = parse("allocation: {hosts: [n1, anna@n2:2222, 'n[3-4]'], ssh: {port: 23}}\nrun: {command: [./app]}\n");
+    assert_eq!((spec.allocation.manager, spec.allocation.nodes, spec.steps[0].run.nodes), (Manager::Ssh, 4, 4));
+    let hosts: Vec<_> = spec.allocation.hosts.iter().map(|host| (host.name.as_str(), host.port)).collect();
+    assert_eq!(hosts, [("n1", 23), ("n2", 2222), ("n3", 23), ("n4", 23)]);
+    assert_eq!(spec.allocation.hosts[1].user.as_deref(), Some("anna"));
+    // Nobody gets there by accident.
+    assert_eq!(Manager::Auto.resolve(|_| None), Ok(Manager::Local));
+    assert_eq!(parse(MINIMAL).allocation.manager, Manager::Auto);
+}
+
+#[test]
+fn hosts_may_stand_in_a_file_and_its_lines_are_named() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("hosts");
+    fs::write(&path, "# the cluster\nn1\nn[2-3] anna@n4 # and one more\n\n").unwrap();
+    let text = format!("allocation: {{hosts_file: {}}}\nrun: {{command: [./app]}}\n", path.display());
+    assert_eq!(parse(&text).allocation.nodes, 4);
+    fs::write(&path, "n1\nn2\nn1\n-oops\n").unwrap();
+    let told = mistakes_in(&text);
+    assert!(
+        told.contains("`n1` stands here a second time (line 3 of the hosts file); the first is on line 1"),
+        "{told}"
+    );
+    assert!(told.contains("(line 4 of the hosts file)"), "{told}");
+    fs::write(&path, "# nobody\n").unwrap();
+    assert!(mistakes_in(&text).contains("there is no host in it"));
+    fs::remove_file(&path).unwrap();
+    assert!(mistakes_in(&text).contains("cannot be read"));
+}
+
+#[test]
+fn what_does_not_go_with_hosts_is_refused_at_its_place() {
+    let table = [
+        ("manager: ssh", "job.yaml:1:23: allocation.manager: `manager: ssh` needs hosts"),
+        ("hosts: []", "allocation.hosts: there is no host in it"),
+        ("hosts: [n1, n2, n1]", "job.yaml:1:30: allocation.hosts[2]: the host `n1` stands here a second time"),
+        ("hosts: [n1, 'a b']", "job.yaml:1:26: allocation.hosts[1]"),
+        ("hosts: [n1], hosts_file: x", "`hosts` and `hosts_file` exclude each other"),
+        ("manager: slurm, hosts: [n1]", "`hosts` says nothing with `manager: slurm`"),
+        ("manager: local, ssh: {port: 23}", "`ssh` says nothing with `manager: local`"),
+        ("hosts: [n1], nodes: 2", "`nodes` says nothing with `manager: ssh`"),
+        ("hosts: [n1], chaos: [{node: 0, after: 1s}]", "`chaos` says nothing with `manager: ssh`"),
+        ("hosts: [n1], ssh: {idenity: x}", "did you mean `identity`?"),
+        ("hosts: [n1], ssh: {port: 0}", "expected a whole number from 1 to 65535"),
+        ("hosts: [n1], ssh: {connect_timeout: 0}", "no connection is made in no time"),
+        ("hosts: [n1], ssh: {program: holdfast}", "must be absolute"),
+    ];
+    for (allocation, expected) in table {
+        let told = mistakes_in(&format!("allocation: {{{allocation}}}\nrun: {{command: [./app]}}\n"));
+        assert!(told.contains(expected), "{allocation}: {expected} is missing:\n{told}");
+    }
+    let told = mistakes_in("allocation: {hosts: [n1, n2]}\nrun: {nodes: 3, command: [./app]}\n");
+    assert!(told.contains("list at least 3 hosts"), "{told}");
+}

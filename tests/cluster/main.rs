@@ -6,6 +6,7 @@
 mod applications;
 mod basics;
 mod ends;
+mod hosts;
 mod mpirun;
 mod nodes;
 mod services;

@@ -167,6 +167,10 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
 
     let socket_failed = |source| DaemonError::Socket { directory: control.display().to_string(), source };
     tokio::select! {
+        // The order told first: the server ends because of it, often before this is looked at again, and an agent that
+        // took that for the server's own end would leave its directories behind.
+        biased;
+        () = told_to_stop(&agent) => {}
         result = &mut server => return result.map_err(|error| DaemonError::Runtime(error.into()))?.map_err(Into::into),
         result = &mut socket => match result {
             Ok(Err(source)) => return Err(socket_failed(source)),
@@ -175,7 +179,6 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         },
         () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
-        () = told_to_stop(&agent) => {}
     }
     end(&agent, server).await
 }

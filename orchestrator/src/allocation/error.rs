@@ -85,8 +85,8 @@ pub enum AllocationError {
         problems: Vec<String>,
     },
     /// This build has no ssh.
-    #[error(transparent)]
-    Ssh(#[from] super::ssh::SshError),
+    #[error("{}", super::ssh::SshError::NotBuilt)]
+    NoSsh,
     /// A name that cannot be a directory of its own.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
     Name {

@@ -39,7 +39,7 @@ pub struct Question {
     pub directories: Vec<PathBuf>,
     /// Files that must be there and executable.
     pub programs: Vec<PathBuf>,
-    /// A file on the shared file system, and what is in it: that its directory exists does not make it the same.
+    /// A file below the first of the directories, and what is in it: that the directory exists does not make it the same.
     pub mark: Option<(PathBuf, String)>,
 }
 

@@ -36,7 +36,7 @@ pub fn look(question: &Question) -> Facts {
     if let Some((mark, text)) = &question.mark
         && problems.is_empty()
     {
-        let directory = mark.parent().unwrap_or(Path::new("/")).to_owned();
+        let directory = question.directories.first().cloned().unwrap_or_default();
         match read(mark) {
             Ok(found) if found == *text => {}
             Ok(_) => problems.push((directory, "it is another directory there".to_owned())),

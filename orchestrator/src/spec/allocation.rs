@@ -157,10 +157,10 @@ impl Written {
         let nodes = section.optional_number("nodes", 1..=MAX_LOCAL_NODES).map(|nodes| nodes as u32);
         let time_limit = section.optional("time_limit", &DURATION);
         let chaos = section.sections("chaos").unwrap_or_default().into_iter().filter_map(read_chaos).collect();
-        let ssh::Written { hosts, access } = ssh::Written::read(&mut section);
+        let ssh::Written { hosts, access, says_how } = ssh::Written::read(&mut section);
         // Who lists hosts without a word about a manager means those, wherever he stands.
         let manager = if manager == Manager::Auto && hosts.is_some() { Manager::Ssh } else { manager };
-        check_manager(&section, manager, hosts.is_some());
+        check_manager(&section, manager, hosts.is_some(), says_how);
         section.finish();
         let hosts = hosts.filter(|_| manager == Manager::Ssh).unwrap_or_default();
         let nodes = if manager == Manager::Ssh { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
@@ -183,10 +183,11 @@ impl Written {
 }
 
 /// Keys that say something with one manager only.
-fn check_manager(section: &Section<'_>, manager: Manager, has_hosts: bool) {
+fn check_manager(section: &Section<'_>, manager: Manager, has_hosts: bool, says_how: bool) {
     let reader = section.reader();
     let foreign: &[&str] = if manager == Manager::Ssh { &["nodes", "chaos"] } else { &["hosts", "hosts_file", "ssh"] };
-    for key in foreign.iter().filter(|key| section.has(key)) {
+    // A spec with every default filled in says nothing wrong.
+    for key in foreign.iter().filter(|key| section.has(key) && (**key != "ssh" || says_how)) {
         let message = format!("`{key}` says nothing with `manager: {}`", manager.word());
         let help = match *key {
             "nodes" => "the list of hosts says how many there are; leave it out",

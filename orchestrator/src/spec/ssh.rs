@@ -69,6 +69,8 @@ pub(super) struct Written {
     /// The hosts, if `hosts` or `hosts_file` stands there.
     pub(super) hosts: Option<Vec<SshHost>>,
     pub(super) access: SshAccess,
+    /// `ssh:` holds more than defaults.
+    pub(super) says_how: bool,
 }
 
 impl Written {
@@ -114,7 +116,8 @@ impl Written {
         let key = if file_key_is_used(reader, &file_key) { file_key } else { list_key };
         let hosts = items.map(|items| take(reader, &key, items, user.as_deref(), port));
         let access = SshAccess { identity, known_hosts, connect_timeout, at_once, program };
-        Written { hosts, access }
+        let says_how = access != defaults || user.is_some() || port != PORT;
+        Written { hosts, access, says_how }
     }
 }
 

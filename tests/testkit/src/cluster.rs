@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STEPS: &str = "120";
+/// All machines of the cluster.
+const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
 
 /// The cluster, for one test at a time: a test may break any of its machines.
 #[derive(Debug)]
@@ -110,6 +112,20 @@ impl Cluster {
         self.submit(name, &heat(more), "--nodes=6 --time=10", "holdfast run job.yaml")
     }
 
+    /// Starts a job in the background on the controller, without Slurm: `work` in a directory with these files.
+    pub fn without_slurm(&self, name: &str, files: &[(&str, &str)], work: &str) -> Job<'_> {
+        let directory = self.directory(name, files);
+        let command = format!("({work}; echo \"exit code $?\") >output 2>&1 </dev/null &");
+        run_on("ctl", "user1", &directory, &command, "");
+        Job { cluster: self, directory, id: String::new() }
+    }
+
+    /// The line of a file of known hosts that says that these are all machines of the cluster. `kind`: `ed25519`, `rsa`, ….
+    pub fn known_hosts(&self, kind: &str) -> String {
+        let names: Vec<&str> = MACHINES.to_vec();
+        format!("{} {}", names.join(","), self.on("ctl", &format!("cat /etc/ssh/ssh_host_{kind}_key.pub")))
+    }
+
     /// Starts a command in the background on the controller, in an interactive allocation.
     pub fn interactive(&self, name: &str, spec: &str, options: &str) -> Job<'_> {
         let directory = self.directory(name, &[("job.yaml", spec)]);
@@ -187,6 +203,13 @@ impl Job<'_> {
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
+        if self.id.is_empty() {
+            // Nobody but us ends what was started without Slurm.
+            for machine in MACHINES {
+                run_on(machine, "root", "/", "pkill -KILL -x holdfast", "");
+            }
+            return;
+        }
         run_on("ctl", "user1", "/pfs", &format!("scancel {} 2>/dev/null", self.id), "");
     }
 }

@@ -58,16 +58,31 @@ fn version_instead(target: &Target, connection: &Connection, error: SshError) ->
 }
 
 /// Starts the agent of a host: in a session of its own, so that it outlives the connection and us.
-pub(super) fn start(target: &Target, mut start: AgentStart, log: &Path) -> Result<AgentReady, SshError> {
+/// When it is not wanted any more, there is none afterwards.
+pub(super) fn start(
+    target: &Target,
+    mut start: AgentStart,
+    log: &Path,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<AgentReady, SshError> {
     let connection = Connection::open(target)?;
+    let too_late = || target.io("start an agent", &io::Error::other("it is not wanted any more"));
+    if !is_wanted() {
+        return Err(too_late());
+    }
     // Where we reach the host, the other hosts do.
     start.listen = SocketAddr::new(connection.address(), 0);
     connection.patience(Some(ANSWER_WITHIN));
     let log = log.to_string_lossy();
     let mut command = connection.start(&["node", "agent", &log], &line(target, &start)?)?;
-    answer(target, &mut command, |line| {
+    let ready: AgentReady = answer(target, &mut command, |line| {
         tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(line), "said by a host");
-    })
+    })?;
+    if is_wanted() {
+        return Ok(ready);
+    }
+    end(target, ready.pid, Duration::ZERO)?;
+    Err(too_late())
 }
 
 /// Ends a process on a host if it is an agent and still there `patience` after now.

@@ -270,18 +270,17 @@ fn check_host_key(session: &Session, target: &Target, known: &KnownHosts) -> Res
         return Err(SshError::Handshake { host, port, problem });
     };
     let hash = session.host_key_hash(HashType::Sha256).unwrap_or_default();
-    let fingerprint = format!("SHA256:{}", STANDARD_NO_PAD.encode(hash));
-    let kind = known_hosts::kind_of(key);
+    let shown = format!("SHA256:{} ({})", STANDARD_NO_PAD.encode(hash), known_hosts::kind_of(key));
     match known.check(&host, port, key) {
         Verdict::Known => Ok(()),
         Verdict::Unknown { others } => {
             let known_by = (!others.is_empty()).then(|| others.join(", "));
             let file = known.files().first().cloned().unwrap_or_default();
-            Err(SshError::UnknownKey { host, port, fingerprint, kind, known_by, file })
+            Err(SshError::UnknownKey { host, port, key: shown, known_by, file })
         }
         Verdict::Changed(place) => {
             let name = lookup_name(&host, port);
-            Err(SshError::ChangedKey { host, name, fingerprint, kind, file: place.file, line: place.line })
+            Err(SshError::ChangedKey { host, name, key: shown, file: place.file, line: place.line })
         }
         Verdict::Revoked(place) => Err(SshError::RevokedKey { host, file: place.file, line: place.line }),
     }

@@ -66,7 +66,7 @@ pub enum SshError {
     KnownHosts(io::Error),
     /// The key stands in none of them.
     #[error(
-        "the host key of {host} is not known{}: {fingerprint} ({kind}); sign in once by hand (`ssh {}{host}`), or add it with `ssh-keyscan {}{host} >>{}` after you have compared it",
+        "the host key of {host} is not known{}: {key}; sign in once by hand (`ssh {}{host}`), or add it with `ssh-keyscan {}{host} >>{}` after you have compared it",
         known_by.as_ref().map(|kinds| format!(" (only {kinds})")).unwrap_or_default(), options("-p", *port), options("-p", *port), file.display()
     )]
     UnknownKey {
@@ -74,10 +74,8 @@ pub enum SshError {
         host: String,
         /// The port.
         port: u16,
-        /// `SHA256:…`, as `ssh-keygen -l` shows it.
-        fingerprint: String,
-        /// The kind of key.
-        kind: String,
+        /// `SHA256:…`, as `ssh-keygen -l` shows it, and the kind of key.
+        key: String,
         /// The kinds of key that are known of the host, if any.
         known_by: Option<String>,
         /// Where it would have to stand.
@@ -85,7 +83,7 @@ pub enum SshError {
     },
     /// Another key stands there.
     #[error(
-        "THE HOST KEY OF {host} HAS CHANGED: it is now {fingerprint} ({kind}), and {}:{line} has another. Somebody may be listening in; if the host was installed anew, remove that line (`ssh-keygen -f {} -R '{name}'`) and sign in once by hand",
+        "THE HOST KEY OF {host} HAS CHANGED: it is now {key}, and {}:{line} has another. Somebody may be listening in; if the host was installed anew, remove that line (`ssh-keygen -f {} -R '{name}'`) and sign in once by hand",
         file.display(), file.display()
     )]
     ChangedKey {
@@ -93,10 +91,8 @@ pub enum SshError {
         host: String,
         /// The name under which its key is noted.
         name: String,
-        /// The key it shows.
-        fingerprint: String,
-        /// Its kind.
-        kind: String,
+        /// The key it shows, and its kind.
+        key: String,
         /// Where the other stands.
         file: PathBuf,
         /// On which line.
@@ -171,16 +167,16 @@ pub enum SshError {
         /// What it did.
         problem: String,
     },
-    /// A directory that has to be the same everywhere.
+    /// A directory, or the program, that has to be the same everywhere.
     #[error(
-        "{host} does not see the directory {} of this machine ({problem}); it must be the same on all hosts: a shared file system",
-        directory.display()
+        "{host} does not see {} as this machine does ({problem}); it must be the same on all hosts: a shared file system",
+        path.display()
     )]
     NotShared {
         /// The host.
         host: String,
-        /// The directory.
-        directory: PathBuf,
+        /// The directory or program.
+        path: PathBuf,
         /// What it sees instead.
         problem: String,
     },

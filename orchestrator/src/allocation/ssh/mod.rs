@@ -26,8 +26,8 @@ mod survey;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::ids::NodeName;
@@ -97,6 +97,21 @@ pub struct Ssh {
     refused: BTreeMap<NodeName, String>,
     /// Agents that were started or adopted.
     agents: Mutex<BTreeMap<NodeName, Agent>>,
+}
+
+/// True as long as somebody waits.
+struct Wanted(Arc<AtomicBool>);
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +197,7 @@ impl Ssh {
     /// The directory of the logs cannot be made, or this build has no ssh.
     pub fn reopen(mut record: SshRecord, logs: PathBuf) -> Result<Self, AllocationError> {
         if !cfg!(feature = "ssh") {
-            return Err(SshError::NotBuilt.into());
+            return Err(AllocationError::NoSsh);
         }
         make_directory(&logs)?;
         let here = crate::on_node::host_name();
@@ -211,7 +226,13 @@ impl Ssh {
         let log = self.logs.join(format!("{node}.log"));
         let earlier = self.lock().get(node).copied();
         let (start, place) = (template.for_node(node), log.clone());
-        let starting = tokio::task::spawn_blocking(move || agents::start(&target, start, &place));
+        // Dropped with this future. A thread that blocks cannot be stopped, and a host that wakes up after nobody waits for
+        // its agent any more must not get one.
+        let wanted = Wanted::default();
+        let still = Arc::clone(&wanted.0);
+        let starting = tokio::task::spawn_blocking(move || {
+            agents::start(&target, start, &place, &|| still.load(Ordering::Relaxed))
+        });
         let started = async {
             let broken = |problem: String| AgentStartError::NotReady { node: node.clone(), problem, log: log.clone() };
             match starting.await {

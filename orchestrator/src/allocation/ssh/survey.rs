@@ -53,9 +53,9 @@ fn judge(target: &Target, seen: &Seen, addresses: &[IpAddr]) -> Result<Found, Ss
         let ours = format!("{ours} (protocol {})", holdfast_wire::VERSION);
         return Err(SshError::Version { host, program, found, ours });
     }
-    if let Some((directory, problem)) = facts.problems.first() {
-        let (directory, problem) = (directory.clone(), problem.clone());
-        return Err(SshError::NotShared { host, directory, problem });
+    if let Some((path, problem)) = facts.problems.first() {
+        let (path, problem) = (path.clone(), problem.clone());
+        return Err(SshError::NotShared { host, path, problem });
     }
     // Agents listen where the host was reached. At such an address no other host reaches them.
     if address.is_loopback() && addresses.iter().any(|other| !other.is_loopback()) {

@@ -14,7 +14,12 @@ pub(super) fn ask(_target: &Target, _question: &Question) -> Result<Seen, SshErr
     Err(SshError::NotBuilt)
 }
 
-pub(super) fn start(_target: &Target, _start: AgentStart, _log: &Path) -> Result<AgentReady, SshError> {
+pub(super) fn start(
+    _target: &Target,
+    _start: AgentStart,
+    _log: &Path,
+    _is_wanted: &dyn Fn() -> bool,
+) -> Result<AgentReady, SshError> {
     Err(SshError::NotBuilt)
 }
 

@@ -12,7 +12,7 @@ use super::site;
 use super::start::{RunError, user_name};
 use crate::allocation::AllocationError;
 use crate::allocation::slurm::job_of_environment;
-use crate::allocation::ssh::{self, SshError};
+use crate::allocation::ssh;
 use crate::launch::local::LocalLauncher;
 use crate::launch::mpirun::{self, MpirunLauncher};
 use crate::launch::remote::SshLauncher;
@@ -85,7 +85,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         slurm(variable, env::var_os("PATH").as_deref())?;
     }
     if manager == Manager::Ssh && !cfg!(feature = "ssh") {
-        return Err(AllocationError::from(SshError::NotBuilt).into());
+        return Err(AllocationError::NoSsh.into());
     }
     let kind = kind(manager, step.run.launcher)?;
     let working_directory =

@@ -104,7 +104,10 @@ impl RunError {
             )
             | RunError::TooFewNodes { .. }
             | RunError::Allocation(
-                AllocationError::UnknownManager { .. } | AllocationError::Name { .. } | AllocationError::Outside { .. },
+                AllocationError::UnknownManager { .. }
+                | AllocationError::Name { .. }
+                | AllocationError::Outside { .. }
+                | AllocationError::NoSsh,
             ) => exit::CONFIGURATION,
             RunError::Preflight(PreflightError::Launcher { .. }) => exit::CONFIGURATION,
             RunError::Undrained(_) => exit::DAMAGED_DATA,

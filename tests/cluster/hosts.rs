@@ -1,0 +1,240 @@
+//! `manager: ssh`: the same machines without Slurm, and every way in which a host can be unusable.
+
+use holdfast_testkit::cluster::{Cluster, Job, until};
+
+const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+
+/// The usual job on hosts: four ranks, whatever hosts are more are spares. `ssh` are more keys of `allocation.ssh`.
+fn spec(hosts: &str, ssh: &str, more: &str) -> String {
+    format!(
+        "job: heat\nprefix: ./heat-run\n\
+         allocation: {{manager: ssh, hosts: {hosts}, ssh: {{known_hosts: known_hosts, {ssh}}}}}\n\
+         run:\n  nodes: 4\n  ranks_per_node: 1\n  launcher: ssh\n  \
+         command: [holdfast, example, heat, --checkpoint-every, \"10\", --steps, \"120\"]\n{more}\n"
+    )
+}
+
+const ALL: &str = "['n[1-6]']";
+
+fn start<'a>(cluster: &'a Cluster, name: &str, spec: &str, work: &str) -> Job<'a> {
+    let known = cluster.known_hosts("ed25519");
+    cluster.without_slurm(name, &[("job.yaml", spec), ("known_hosts", &known)], work)
+}
+
+/// The usual job on all six hosts.
+fn heat<'a>(cluster: &'a Cluster, name: &str) -> Job<'a> {
+    start(cluster, name, &spec(ALL, "", ""), "holdfast run job.yaml")
+}
+
+/// What `holdfast run` prints that refuses to start, and that it left nothing on any host.
+fn refusal(cluster: &Cluster, name: &str, spec: &str, known: &str) -> String {
+    let files = [("job.yaml", spec), ("known_hosts", known)];
+    let (output, code) = cluster.as_user(name, &files, "holdfast run job.yaml");
+    assert_eq!(code, 69, "{output}");
+    assert!(output.contains("nothing was started"), "{output}");
+    no_agents(cluster);
+    output
+}
+
+fn no_agents(cluster: &Cluster) {
+    for node in NODES {
+        until("the agents' end", || !cluster.on(node, "ps -eo args").contains("holdfast agent"));
+    }
+}
+
+#[test]
+fn a_job_on_hosts_ends_well_and_leaves_nothing_on_them() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = heat(&cluster, "ssh-well");
+    let output = job.finish_well();
+    assert!(output.contains("2 spare"), "{output}");
+    no_agents(&cluster);
+    let id = job.events()[0]["job_id"].as_str().unwrap().to_owned();
+    for node in NODES {
+        let left = cluster.on(node, &format!("find /dev/shm /tmp -name scr.{id}"));
+        assert_eq!(left, "", "on {node}");
+    }
+    let log = job.run("cat heat-run/.holdfast/agents/n6.log");
+    assert!(log.contains("ready"), "the agents' logs are where the others are: {log}");
+}
+
+#[test]
+fn a_host_that_dies_is_replaced_by_a_spare_from_a_rebuilt_checkpoint() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = heat(&cluster, "ssh-killed");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("kill", "n3");
+    let output = job.finish_well();
+    assert!(output.contains("node failure: n3"), "{output}");
+    assert!(output.contains("rebuilt: rank") && output.contains("moved: rank 2\n"), "{output}");
+}
+
+#[test]
+fn a_host_that_freezes_is_left_behind_and_what_ran_there_is_ended_when_it_wakes() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = heat(&cluster, "ssh-paused");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("pause", "n2");
+    job.wait_for("generation 2 launched");
+    cluster.docker("unpause", "n2");
+    until("the end of what still ran there", || {
+        let processes = cluster.on("n2", "ps -eo args");
+        !processes.contains("holdfast example") && !processes.contains("holdfast agent")
+    });
+    let output = job.finish_well();
+    assert!(output.contains("n2 is down"), "{output}");
+}
+
+#[test]
+fn an_agent_that_is_killed_is_started_again_over_ssh_and_the_ranks_go_on() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = heat(&cluster, "ssh-agent-killed");
+    job.wait_for("checkpoint 3 complete");
+    cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
+    job.wait_for("n3: agent lost");
+    let output = job.finish_well();
+    assert!(!output.contains("is down") && !output.contains("generation 2"), "{output}");
+}
+
+#[test]
+fn the_next_orchestrator_takes_over_what_a_killed_one_left_on_the_hosts() {
+    let Some(cluster) = super::cluster() else { return };
+    let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
+    let job = start(&cluster, "ssh-took-over", &spec(ALL, "", ""), work);
+    job.wait_for("checkpoint 3 complete");
+    cluster.on("ctl", "pkill -9 -f '^holdfast run'");
+    job.wait_for("first ended with 137");
+    let output = job.finish_well();
+    assert!(!output.contains("generation 2"), "the run was taken over, not begun anew:\n{output}");
+    no_agents(&cluster);
+}
+
+#[test]
+fn how_a_rank_ended_on_its_host_is_told_with_code_and_signal() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = heat(&cluster, "ssh-segfault");
+    job.wait_for("checkpoint 3 complete");
+    let kill = "pkill -SEGV -f '[h]oldfast example'";
+    cluster.on("n2", &format!("{kill}; {kill}"));
+    let output = job.finish_well();
+    assert!(output.contains("rank 1 ended with signal 11"), "{output}");
+    assert!(!output.contains("is down"), "no host is blamed:\n{output}");
+    drop(job);
+    let spec = "job: code\nprefix: ./code-run\nrelaunch: {attempts: 0}\n\
+                allocation: {hosts: [n1, n2], ssh: {known_hosts: known_hosts}}\n\
+                run: {launcher: ssh, ranks: 2, command: [sh, -c, 'echo I am $HOLDFAST_RANK on $(hostname); exit $HOLDFAST_RANK']}\n";
+    let job = start(&cluster, "ssh-code", spec, "holdfast --verbose run job.yaml");
+    let (output, _) = job.finish();
+    for line in ["[0] I am 0 on n1", "[1] I am 1 on n2", "rank 1 ended with exit code 1"] {
+        assert!(output.contains(line), "{line}:\n{output}");
+    }
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_left_out_each_with_its_reason_and_the_job_runs_on_the_others() {
+    let Some(cluster) = super::cluster() else { return };
+    cluster.docker("pause", "n6");
+    let address = cluster.on("n1", "hostname -i").split_whitespace().next().unwrap().to_owned();
+    let hosts = format!("[n1, n2, n3, n4, 'n5:2223', n6, root@ctl, no-such-host, {address}]");
+    let spec = spec(&hosts, "connect_timeout: 2s", "");
+    let job = start(&cluster, "ssh-some", &spec, "holdfast run job.yaml");
+    let output = job.finish_well();
+    let reasons = [
+        ("n5", "n5 refuses connections on port 2223"),
+        ("n6", "n6 did not answer on port 22 within 2 s"),
+        ("ctl", "ctl does not let root in; it accepts publickey"),
+        ("no-such-host", "the name no-such-host cannot be resolved"),
+        (&address, "is not known: SHA256:"),
+    ];
+    for (host, reason) in reasons {
+        let told = |line: &str| line.contains(&format!("{host} is down")) && line.contains(reason);
+        assert!(output.lines().any(told), "{host}: {reason}\n{output}");
+    }
+    assert!(output.contains("generation 1 on n1 n2 n3 n4, 0 spare"), "{output}");
+}
+
+#[test]
+fn an_unknown_host_key_is_shown_and_nothing_is_started() {
+    let Some(cluster) = super::cluster() else { return };
+    let output = refusal(&cluster, "ssh-unknown", &spec(ALL, "", ""), "# nobody\n");
+    let fingerprint = cluster.on("ctl", "ssh-keygen -l -f /etc/ssh/ssh_host_ed25519_key.pub");
+    let fingerprint = fingerprint.split_whitespace().nth(1).unwrap();
+    assert!(output.contains("the host key of n1 is not known") && output.contains(fingerprint), "{output}");
+    assert!(output.contains("ssh-keyscan n1 >>/pfs/ssh-unknown/known_hosts"), "{output}");
+}
+
+#[test]
+fn a_changed_host_key_is_an_alarm_with_the_line_that_stands_against_it() {
+    let Some(cluster) = super::cluster() else { return };
+    let other = cluster.on("ctl", "cat /home/user1/.ssh/id_ed25519.pub");
+    let known = format!("# the hosts\nn1,n2,n3,n4,n5,n6 {other}");
+    let output = refusal(&cluster, "ssh-changed", &spec(ALL, "", ""), &known);
+    assert!(output.contains("THE HOST KEY OF n1 HAS CHANGED"), "{output}");
+    assert!(output.contains("/pfs/ssh-changed/known_hosts:2"), "{output}");
+    assert!(output.contains("ssh-keygen -f /pfs/ssh-changed/known_hosts -R 'n1'"), "{output}");
+}
+
+#[test]
+fn a_host_that_is_known_by_its_rsa_key_alone_or_by_a_hashed_name_is_known() {
+    let Some(cluster) = super::cluster() else { return };
+    let known = cluster.known_hosts("rsa");
+    let files = [("job.yaml", &*spec(ALL, "", "")), ("known_hosts", &*known)];
+    let work = "ssh-keygen -q -H -f known_hosts && grep -q '^|1|' known_hosts && holdfast run job.yaml";
+    cluster.without_slurm("ssh-rsa", &files, work).finish_well();
+}
+
+#[test]
+fn a_key_with_a_passphrase_is_for_ssh_agent_and_works_there() {
+    let Some(cluster) = super::cluster() else { return };
+    let known = cluster.known_hosts("ed25519");
+    let files = [("job.yaml", &*spec(ALL, "identity: key", "")), ("known_hosts", &*known)];
+    let keys = "cp ~/.ssh/id_ed25519 key && cp ~/.ssh/id_ed25519.pub key.pub && ssh-keygen -q -p -f key -N secret";
+    let (output, code) = cluster.as_user("ssh-phrase", &files, &format!("{keys} && holdfast run job.yaml"));
+    assert_eq!(code, 69, "{output}");
+    assert!(output.contains("/pfs/ssh-phrase/key: has a passphrase; load it into ssh-agent"), "{output}");
+    let askpass = "printf '#!/bin/sh\\necho secret\\n' >askpass && chmod +x askpass && \
+                   eval $(ssh-agent) >/dev/null && SSH_ASKPASS=./askpass SSH_ASKPASS_REQUIRE=force ssh-add key 2>/dev/null";
+    let work = format!("{keys} && {askpass} && holdfast run job.yaml; code=$?; ssh-agent -k >/dev/null; (exit $code)");
+    cluster.without_slurm("ssh-phrase", &files, &work).finish_well();
+}
+
+#[test]
+fn a_host_without_the_program_or_with_another_version_of_it_is_told_by_name_and_path() {
+    let Some(cluster) = super::cluster() else { return };
+    let known = cluster.known_hosts("ed25519");
+    let output = refusal(&cluster, "ssh-missing", &spec(ALL, "program: /opt/none/holdfast", ""), &known);
+    assert!(output.contains("n1 has no program /opt/none/holdfast that can be run"), "{output}");
+    let old = "#!/bin/sh\n[ \"$1\" = --version ] && echo holdfast 0.0.9 && exit\necho unknown command >&2; exit 64\n";
+    let spec = spec(ALL, "program: /pfs/ssh-old/holdfast", "");
+    let files = [("job.yaml", &*spec), ("known_hosts", &*known), ("holdfast", old)];
+    let (output, code) =
+        cluster.as_user("ssh-old", &files, "chmod +x holdfast; /opt/holdfast/bin/holdfast run job.yaml");
+    assert_eq!(code, 69, "{output}");
+    assert!(output.contains("n1 has Holdfast 0.0.9 at /pfs/ssh-old/holdfast, and this is"), "{output}");
+}
+
+#[test]
+fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
+    let Some(cluster) = super::cluster() else { return };
+    let known = cluster.known_hosts("ed25519");
+    cluster.on("n1", "install -d -o user1 -g user1 /tmp/own-run");
+    let spec = spec(ALL, "", "").replace("./heat-run", "/tmp/own-run");
+    let output = refusal(&cluster, "ssh-unshared", &spec, &known);
+    cluster.on("n1", "rm -rf /tmp/own-run");
+    cluster.on("ctl", "rm -rf /tmp/own-run");
+    assert!(output.contains("n1 does not see /tmp/own-run as this machine does (it is another"), "{output}");
+    assert!(output.contains("n2 does not see /tmp/own-run as this machine does (it does not exist"), "{output}");
+}
+
+#[test]
+fn commands_of_the_site_run_on_the_hosts_and_a_health_test_that_fails_takes_its_host_out() {
+    let Some(cluster) = super::cluster() else { return };
+    let more = "before:\n  - {command: [sh, -c, 'echo \"$HOLDFAST_NODE is $(hostname)\" >>$HOLDFAST_PREFIX/been'], on: all}\n\
+                health: {command: [sh, -c, 'test $(hostname) != n2']}\n";
+    let job = start(&cluster, "ssh-site", &spec(ALL, "", more), "holdfast run job.yaml");
+    let output = job.finish_well();
+    let mut been: Vec<String> = job.run("cat heat-run/been").lines().map(str::to_owned).collect();
+    been.sort();
+    assert_eq!(been, NODES.map(|node| format!("{node} is {node}")));
+    assert!(output.contains("n2 is down"), "{output}");
+}
