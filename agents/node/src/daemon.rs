@@ -145,6 +145,7 @@ fn read_start(start_line: impl BufRead) -> Result<AgentStart, DaemonError> {
 async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonError> {
     // From the first instant on: a signal that comes while we set up is not lost.
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
+    let _heeded = not_for_us().map_err(DaemonError::Runtime)?;
     claim::check_names(&start.user, &start.job_id)?;
     let paths = Paths::new(&start);
     let control = claim::directory(&paths, paths.control_node_path())?;
@@ -240,6 +241,14 @@ async fn terminated(agent: &Agent, terminate: &mut Signal) {
         }
         tracing::info!("told to terminate: ends when the orchestrator says so");
     }
+}
+
+/// Signals that are meant for the ranks or the orchestrator and would end a process that does not know them: `scancel
+/// --signal=USR1` reaches every process of a job. As long as these are held, nothing follows from such a signal.
+fn not_for_us() -> io::Result<Vec<Signal>> {
+    let kinds =
+        [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::hangup(), SignalKind::interrupt()];
+    kinds.into_iter().map(signal).collect()
 }
 
 async fn told_to_stop(agent: &Agent) {

@@ -35,6 +35,10 @@ const TOGETHER: Duration = Duration::from_millis(5);
 const AT_MOST: Duration = Duration::from_millis(50);
 /// An agent's first line is short; what is longer is not an agent.
 const LONGEST_LINE: u64 = 64 << 10;
+/// What srun says itself begins with this,
+const OWN_WORD: &str = "srun: error: ";
+/// and with this when there is no step at all.
+const NO_STEP: &str = "srun: error: Unable to ";
 /// Read of a log's end, to say why something failed.
 const LOG_TAIL: u64 = 4 << 10;
 
@@ -44,6 +48,12 @@ pub(super) struct Patience {
     pub(super) within: Duration,
     /// It waits for other nodes' first agents.
     pub(super) first: bool,
+}
+
+impl Workshop {
+    fn log_of(&self, node: &NodeName) -> PathBuf {
+        self.logs.join(format!("{node}.log"))
+    }
 }
 
 type Answer = oneshot::Sender<Result<AgentReady, AgentStartError>>;
@@ -159,6 +169,11 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
         }
     };
     let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
+    // What an earlier agent said does not explain why this one does not come up.
+    let before: BTreeMap<NodeName, u64> = nodes
+        .iter()
+        .map(|node| (node.clone(), workshop.log_of(node).metadata().map_or(0, |metadata| metadata.len())))
+        .collect();
     let (mut child, input, output) = match spawn(&workshop, &nodes, &log) {
         Ok(spawned) => spawned,
         Err(error) => {
@@ -191,14 +206,23 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
     };
     let all_failed = waiting.len() == nodes.len();
     if let Some(problem) = problem {
+        let refused = last_line(&log, 0, |line| line.starts_with(NO_STEP));
         for (node, answer) in waiting {
-            let of_node = workshop.logs.join(format!("{node}.log"));
-            let (said, log) = match last_line(&log, |line| line.contains("error")) {
-                Some(line) => (format!(": {line}"), log.clone()),
-                None => (last_line(&of_node, |_| true).map(|line| format!(": {line}")).unwrap_or_default(), of_node),
-            };
-            let problem = format!("{problem}{said}");
-            let _ = answer.send(Err(AgentStartError::NotReady { node, problem, log }));
+            let _ = answer.send(Err(match &refused {
+                Some(line) => {
+                    let reason = line.trim_start_matches(OWN_WORD).to_owned();
+                    AgentStartError::Refused { node, reason, log: log.clone() }
+                }
+                None => {
+                    let of_node = workshop.log_of(&node);
+                    let (said, log) = match last_line(&log, 0, |line| line.contains("error")) {
+                        Some(line) => (Some(line), log.clone()),
+                        None => (last_line(&of_node, before.get(&node).copied().unwrap_or(0), |_| true), of_node),
+                    };
+                    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
+                    AgentStartError::NotReady { node, problem: format!("{problem}{said}"), log }
+                }
+            }));
         }
     }
     let given_up = async {
@@ -293,11 +317,11 @@ async fn hear(output: ChildStdout, waiting: &mut BTreeMap<NodeName, Answer>) -> 
     Ok(())
 }
 
-/// The last thing that was said in a log, of what counts.
-fn last_line(log: &Path, counts: impl Fn(&str) -> bool) -> Option<String> {
+/// The last thing that was said in a log behind its first so many bytes, of what counts.
+fn last_line(log: &Path, after: u64, counts: impl Fn(&str) -> bool) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL))).ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL).max(after))).ok()?;
     let mut text = Vec::new();
     file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text);
@@ -323,10 +347,11 @@ mod tests {
     fn the_last_thing_said_is_what_explains_a_failure() {
         let base = tempfile::tempdir().unwrap();
         let log = base.path().join("log");
-        assert_eq!(last_line(&log, |_| true), None);
+        assert_eq!(last_line(&log, 0, |_| true), None);
         std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a remark\n\n").unwrap();
-        assert_eq!(last_line(&log, |_| true).as_deref(), Some("srun: a remark"));
-        let error = last_line(&log, |line| line.contains("error"));
+        assert_eq!(last_line(&log, 0, |_| true).as_deref(), Some("srun: a remark"));
+        let error = last_line(&log, 0, |line| line.contains("error"));
         assert_eq!(error.as_deref(), Some("srun: error: n3: task 2: Exited"));
+        assert_eq!(last_line(&log, 7, |line| line.contains("first")), None, "an earlier agent said that");
     }
 }

@@ -248,6 +248,7 @@ async fn run_step(
     let end = allocation.end().map(settings::epoch);
     let mut config = settings::config(spec, step, allocation.nodes(), started, end);
     config.own_node = allocation.own_node();
+    config.restart_within = allocation.restart_within().max(config.down_after);
     let machine = match &state.snapshot {
         Some(snapshot) => Machine::restore(config, snapshot.clone())?,
         None => Machine::new(config),
