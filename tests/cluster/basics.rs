@@ -1,6 +1,6 @@
 //! Nothing fails: batch jobs, interactive allocations, input and output, and where we refuse to run.
 
-use holdfast_testkit::cluster::{heat, until};
+use holdfast_testkit::cluster::heat;
 
 /// The files that README shows.
 const SPEC: &str = include_str!("../../configs/slurm/job.yaml");
@@ -32,7 +32,7 @@ fn no_agent_and_nothing_on_the_nodes_is_left_behind() {
     let job = cluster.heat("clean", "");
     job.finish_well();
     for node in ["n1", "n2", "n5", "n6"] {
-        until("the agents' end", || !cluster.on(node, "ps -eo args").contains("holdfast agent"));
+        cluster.wait_for_nothing_on(node);
         let left = cluster.on(node, &format!("find /dev/shm /tmp -name scr.{}", job.id));
         assert_eq!(left, "", "on {node}");
     }

@@ -11,6 +11,7 @@
 //! | [`agent`] | what all tasks of the agent share |
 //! | [`identity`] | on which node this is, where the start message leaves it open |
 //! | [`paths`] | node paths and where they really are below a virtual node's root |
+//! | [`prefix`] | is the prefix directory the same here? |
 //! | [`store`] | the node's checkpoint files and their filemaps |
 //! | [`inventory`] | what the node holds, for restarts and drains |
 //! | [`health`] | memory, load, directories |
@@ -40,6 +41,7 @@ pub mod identity;
 pub mod inventory;
 pub mod orders;
 pub mod paths;
+pub mod prefix;
 pub mod ranks;
 pub mod rehearsal;
 pub mod server;

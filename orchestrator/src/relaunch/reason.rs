@@ -224,6 +224,13 @@ pub enum StopReason {
         /// How it ended.
         end: RankEnd,
     },
+    /// No run could begin: agents refused it, and too few did not.
+    RunRefused {
+        /// Which was the first.
+        node: NodeName,
+        /// Why.
+        reason: String,
+    },
     /// Not one agent could be started.
     NoAgents {
         /// Why the first one could not.
@@ -265,6 +272,9 @@ impl fmt::Display for StopReason {
             }
             StopReason::FailedAfterFinalize { rank: None, end } => {
                 write!(f, "the application failed with {end} after it had called finalize")
+            }
+            StopReason::RunRefused { node, reason } => {
+                write!(f, "no run could begin, because agents refused it; the one of {node}: {reason}")
             }
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")

@@ -9,7 +9,7 @@ use super::classify::Run;
 use super::machine::Machine;
 use super::nodes::{Starting, Status};
 use super::placement::{Demand, place};
-use super::reason::{DownReason, StopReason};
+use super::reason::{DownReason, StopReason, Verdict};
 use super::record::LogEvent;
 use super::snapshot::{Before, PastGeneration, Phase};
 
@@ -51,7 +51,20 @@ impl Machine {
                 reason: first.unwrap_or_else(|| "the allocation has no nodes".into()),
             });
         }
-        Some(StopReason::TooFewNodes { healthy: left, needed: self.needed() })
+        Some(self.too_few(left))
+    }
+
+    /// Too few nodes are left. Where no run has begun because agents refused it, what they said is the same in every
+    /// allocation: a prefix directory that only some nodes have, say.
+    fn too_few(&self, healthy: u32) -> StopReason {
+        let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
+            Status::Down { verdict: Verdict { reason: DownReason::Refused { reason }, .. }, .. } => {
+                Some(StopReason::RunRefused { node: name.clone(), reason: reason.clone() })
+            }
+            _ => None,
+        });
+        let too_few = StopReason::TooFewNodes { healthy, needed: self.needed() };
+        refused.filter(|_| self.state.launches == 0).unwrap_or(too_few)
     }
 
     /// All agents settled? Then the halt files come next.
@@ -115,7 +128,7 @@ impl Machine {
         };
         let usable: Vec<bool> = self.state.nodes.iter().map(|node| node.is_healthy()).collect();
         let Some(homes) = place(&demand, &self.state.homes, &usable) else {
-            let reason = StopReason::TooFewNodes { healthy: self.healthy, needed: self.needed() };
+            let reason = self.too_few(self.healthy);
             return self.stop(now, reason, out);
         };
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);

@@ -26,7 +26,7 @@ use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError};
 use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
-use crate::relaunch::{DrainResult, Machine, Outcome};
+use crate::relaunch::{DrainResult, EndCause, Machine, Outcome};
 use crate::spec::{JobSpec, Manager, Step, virtual_node};
 
 /// What `holdfast run` is to do.
@@ -388,6 +388,7 @@ impl Driver {
         let generations = explanation.generations.iter().map(|past| GenerationReport {
             generation: past.generation,
             from: parts.state.restarted_from.get(&past.generation).copied().flatten(),
+            launched: !past.ended.as_ref().is_some_and(|ended| matches!(ended.reason, EndCause::LaunchFailed { .. })),
             ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
             newest: past.newest,
         });
