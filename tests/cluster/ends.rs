@@ -31,7 +31,9 @@ fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() 
     assert!(output.contains("is complete in the prefix directory"), "{output}");
     assert!(!output.contains("is down"), "no agent ended before it was told to:\n{output}");
     // What the report says is there: an undamaged checkpoint, not older than the one that was seen.
-    let newest = |text: &str| text.rsplit("is complete in scr.").next()?.split([',', '\n']).next()?.rsplit('.').next()?.parse().ok();
+    let newest = |text: &str| {
+        text.rsplit("is complete in scr.").next()?.split([',', '\n']).next()?.rsplit('.').next()?.parse().ok()
+    };
     let newest: Option<u32> = newest(&output);
     assert!(newest.is_some_and(|newest| newest >= 4), "{newest:?}\n{output}");
     let listing = job.run("holdfast index list --prefix heat-run; readlink heat-run/scr.current");

@@ -7,6 +7,7 @@ mod applications;
 mod basics;
 mod ends;
 mod nodes;
+mod preflight;
 mod services;
 
 use holdfast_testkit::cluster::Cluster;

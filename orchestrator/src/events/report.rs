@@ -128,7 +128,14 @@ mod tests {
             took: Duration::from_millis(12_340),
         };
         let text = report.text();
-        for part in ["from the beginning; node failure: node1", "generation 2: not begun; the launch failed", "node1 down: gone", "9, in /p/scr.x.17.9", "events.jsonl", "12.3 s"] {
+        for part in [
+            "from the beginning; node failure: node1",
+            "generation 2: not begun; the launch failed",
+            "node1 down: gone",
+            "9, in /p/scr.x.17.9",
+            "events.jsonl",
+            "12.3 s",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

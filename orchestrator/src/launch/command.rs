@@ -325,7 +325,12 @@ mod tests {
         assert_eq!(said.as_deref(), Some("Unable to create step for job 1: Memory required by task is not available"));
         watched.begin_again();
         assert_eq!(watched.refused(base.path(), RankEnd::Code(0)), None);
-        assert!(watched.finish(base.path(), RankEnd::Code(0)).iter().all(|event| matches!(event, StepEvent::Exited { end: RankEnd::SUCCESS, .. })));
+        assert!(
+            watched
+                .finish(base.path(), RankEnd::Code(0))
+                .iter()
+                .all(|event| matches!(event, StepEvent::Exited { end: RankEnd::SUCCESS, .. }))
+        );
     }
 
     #[test]

@@ -224,11 +224,11 @@ pub enum StopReason {
         /// How it ended.
         end: RankEnd,
     },
-    /// No run could begin: agents refused it, and too few did not.
-    RunRefused {
-        /// Which was the first.
+    /// No run could begin, for a reason that would be there in another allocation too.
+    CannotBegin {
+        /// The first node that it keeps from being used.
         node: NodeName,
-        /// Why.
+        /// It.
         reason: String,
     },
     /// Not one agent could be started.
@@ -273,9 +273,7 @@ impl fmt::Display for StopReason {
             StopReason::FailedAfterFinalize { rank: None, end } => {
                 write!(f, "the application failed with {end} after it had called finalize")
             }
-            StopReason::RunRefused { node, reason } => {
-                write!(f, "no run could begin, because agents refused it; the one of {node}: {reason}")
-            }
+            StopReason::CannotBegin { node, reason } => write!(f, "no run could begin; {node} is down: {reason}"),
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")
             }

@@ -54,12 +54,14 @@ impl Machine {
         Some(self.too_few(left))
     }
 
-    /// Too few nodes are left. Where no run has begun because agents refused it, what they said is the same in every
-    /// allocation: a prefix directory that only some nodes have, say.
+    /// Too few nodes are left. Where no run has begun because agents refused it (a prefix directory that only some nodes
+    /// have, say), or because not one node is fit for it, it is the same in every allocation.
     fn too_few(&self, healthy: u32) -> StopReason {
         let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
-            Status::Down { verdict: Verdict { reason: DownReason::Refused { reason }, .. }, .. } => {
-                Some(StopReason::RunRefused { node: name.clone(), reason: reason.clone() })
+            Status::Down { verdict: Verdict { reason, .. }, .. }
+                if healthy == 0 || matches!(reason, DownReason::Refused { .. }) =>
+            {
+                Some(StopReason::CannotBegin { node: name.clone(), reason: reason.to_string() })
             }
             _ => None,
         });

@@ -211,7 +211,8 @@ impl Job<'_> {
         let mut code = None;
         until("the end of the batch script", || {
             let told = self.run(&format!("scontrol show job -o {}", self.id));
-            let field = |name: &str| told.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap_or_default();
+            let field =
+                |name: &str| told.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap_or_default();
             if !["PENDING", "RUNNING", "COMPLETING", ""].contains(&field("JobState=")) {
                 code = field("ExitCode=").split(':').next().and_then(|code| code.parse().ok());
             }
