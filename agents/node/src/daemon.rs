@@ -23,6 +23,7 @@ use crate::contact::Contact;
 use crate::halt::HaltKeeper;
 use crate::health::HealthMonitor;
 use crate::identity::{self, IdentityError};
+use crate::log;
 use crate::paths::Paths;
 use crate::ranks::{self, Ranks};
 use crate::server::{self, ServerError};
@@ -106,6 +107,7 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start, or cannot go on.
 pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonError> {
+    log::settle(|name| std::env::var(name).ok());
     let mut start = read_start(start_line)?;
     identity::settle(&mut start, |name| std::env::var(name).ok())?;
     raise_descriptor_limit();

@@ -38,6 +38,10 @@ impl Machine {
         if left >= self.needed() {
             return None;
         }
+        // Before the first launch nothing is lost by waiting: what the other nodes say tells whether some are unfit or all.
+        if self.state.launches == 0 && self.starting > 0 {
+            return None;
+        }
         if self.state.nodes.iter().all(|node| node.address.is_none()) {
             // Not one agent is up yet: whether the nodes or something that all need is at fault, the rest will show.
             if left > 0 {

@@ -219,8 +219,7 @@ fn preparing() -> Machine {
     let mut machine = Machine::new(config(4, 4));
     machine.begin(ms(0));
     for node in 0..4 {
-        let address = ([127, 0, 0, 1], 1000 + node).into();
-        machine.handle(ms(1), Event::AgentReady { node: name(node.into()), address, adopted: None });
+        machine.handle(ms(1), Event::AgentReady { node: name(node), address: address(&name(node), 1), adopted: None });
     }
     machine.handle(ms(2), Event::HaltAnswered { met: None });
     machine
@@ -245,6 +244,26 @@ fn a_run_that_an_agent_refuses_before_any_began_is_no_case_for_another_allocatio
     let (code, said) = end_of(&mut machine);
     assert_eq!(code, exit::UNAVAILABLE);
     assert!(said.contains("n2") && said.contains("/home/heat"), "{said}");
+}
+
+#[test]
+fn nodes_that_are_all_unfit_are_no_case_for_another_allocation() {
+    let mut machine = Machine::new(config(4, 4));
+    machine.begin(ms(0));
+    let mut actions = Vec::new();
+    for node in 0..4 {
+        let (address, fault) = (address(&name(node), 1), "/ssd: cannot be reached".into());
+        assert!(!machine.is_finished(), "the others may be fit");
+        actions = machine.handle(ms(1), Event::AgentUnfit { node: name(node), address, fault });
+    }
+    let outcome = actions.iter().find_map(|action| match action {
+        Action::Finish(outcome) => Some(outcome),
+        _ => None,
+    });
+    assert_eq!(outcome.unwrap().exit_code(), exit::UNAVAILABLE);
+    assert!(outcome.unwrap().to_string().contains("/ssd"));
+    let stopped = actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 4));
+    assert!(stopped, "their agents are up");
 }
 
 #[test]
