@@ -1,6 +1,6 @@
 //! The allocation ends before the job does: limits, signals.
 
-use holdfast_testkit::cluster::{heat, heat_of};
+use holdfast_testkit::cluster::{heat, heat_of, submit_and_wait};
 
 const LONG: [&str; 2] = ["--steps", "5000"];
 
@@ -76,9 +76,8 @@ wait $wait_for; wait $wait_for",
     let (output, code) = job.finish();
     assert_eq!(code, 75, "{output}");
     assert!(output.contains("SIGTERM"), "{output}");
-    let again =
-        "sbatch --wait --parsable --output=second --nodes=4 --ntasks-per-node=1 --time=10 job.sbatch; cat second";
-    let second = job.run(again);
+    let again = submit_and_wait("--output=second --nodes=4 --ntasks-per-node=1 --time=10 job.sbatch");
+    let second = job.run(&format!("{again}; cat second"));
     assert!(second.contains("restarted from checkpoint"), "{second}");
     assert!(second.contains("exit code 0"), "{second}");
 }

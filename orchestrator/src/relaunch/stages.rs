@@ -30,16 +30,21 @@ impl Machine {
         if self.config.launch_until().is_some_and(|limit| now >= limit) {
             return Some(StopReason::TimeLimit);
         }
+        if self.state.launches == 0 {
+            // Before the first launch nothing is lost by waiting: the others tell whether some nodes are unfit or all.
+            if self.starting > 0 {
+                return None;
+            }
+            if self.healthy == 0 && self.state.nodes.iter().any(|node| node.address.is_some()) {
+                return Some(self.too_few(0));
+            }
+        }
         let own = self.config.own_node.as_ref().and_then(|node| self.position(node));
         if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
             return Some(StopReason::OwnNodeDown { node: self.name(own) });
         }
         let left = self.starting + self.healthy;
         if left >= self.needed() {
-            return None;
-        }
-        // Before the first launch nothing is lost by waiting: what the other nodes say tells whether some are unfit or all.
-        if self.state.launches == 0 && self.starting > 0 {
             return None;
         }
         if self.state.nodes.iter().all(|node| node.address.is_none()) {

@@ -243,6 +243,15 @@ impl Drop for Job<'_> {
     }
 }
 
+/// A shell command that submits with these words of `sbatch` and ends with the job. (`sbatch --wait` looks seldom.)
+pub fn submit_and_wait(words: &str) -> String {
+    format!(
+        "id=$(sbatch --parsable {words}) || exit
+until scontrol show job -o $id | grep -qE 'JobState=(COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL)'; do sleep 0.2; done
+scontrol show job -o $id | grep -oE ' ExitCode=[0-9]+'"
+    )
+}
+
 /// The spec of the usual job: four ranks, a checkpoint every ten steps, whatever nodes are more are spares.
 pub fn heat(more: &str) -> String {
     heat_of(&["--steps", &STEPS.to_string()], more)
