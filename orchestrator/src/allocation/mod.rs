@@ -3,6 +3,8 @@
 //! * [`Allocation`]: what the rest of the orchestrator knows of a resource manager;
 //! * [`local`]: virtual nodes on this machine, each a root directory and an agent process;
 //! * [`slurm`]: the nodes of the Slurm job that we run in;
+//! * [`ssh`]: machines that the spec lists, without any resource manager;
+//! * `reachable`: is there a machine behind an agent that went silent?
 //! * [`record`]: what a second orchestrator has to know of an allocation;
 //! * [`chaos`]: the failures that the local manager rehearses, as a pure schedule;
 //! * [`process`]: looking at and ending processes of this machine without hitting a stranger.
@@ -10,9 +12,12 @@
 pub mod chaos;
 mod error;
 pub mod local;
+pub(crate) mod log;
 pub mod process;
+mod reachable;
 pub mod record;
 pub mod slurm;
+pub mod ssh;
 
 use std::future::Future;
 use std::path::PathBuf;

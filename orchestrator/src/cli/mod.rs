@@ -11,14 +11,17 @@ mod drain;
 mod example;
 mod extract;
 mod failure;
+mod findings;
 mod fti;
 mod halt;
 mod hosts;
 mod index;
 mod inspect;
 mod job;
+mod node;
 mod output;
 mod progress;
+mod reach;
 mod run;
 mod runtime;
 mod sion;
@@ -117,6 +120,10 @@ enum Command {
     Agent(AgentArgs),
     #[command(hide = true)]
     Step(StepArgs),
+    #[command(hide = true)]
+    Node(node::NodeArgs),
+    #[command(hide = true)]
+    Reach(reach::ReachArgs),
     Example(ExampleArgs),
 }
 
@@ -159,6 +166,8 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Hosts(args) => hosts::run(args, &style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
+        Command::Node(args) => node::run(args, style),
+        Command::Reach(args) => reach::run(args, style),
         Command::Example(args) => example::run(args, style),
     }
 }

@@ -14,6 +14,7 @@ pub mod local;
 pub mod output;
 pub mod plan;
 pub mod program;
+pub mod remote;
 pub mod srun;
 pub mod step;
 

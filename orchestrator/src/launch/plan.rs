@@ -10,6 +10,7 @@ use holdfast_core::ids::{Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
+use super::remote::RemoteStep;
 use crate::relaunch::RankEnd;
 
 /// The version of both files.
@@ -39,6 +40,9 @@ pub struct StepPlan {
     /// The command that starts all ranks, if there is one.
     #[serde(default)]
     pub launcher: Option<LauncherCommand>,
+    /// The nodes to which the supervisor goes over ssh to start the processes there, if that is how.
+    #[serde(default)]
+    pub remote: Option<RemoteStep>,
 }
 
 /// A command that starts all ranks: the program and its arguments follow its own options.
@@ -119,6 +123,7 @@ impl StepPlan {
             environment: BTreeMap::new(),
             processes: Vec::new(),
             launcher: None,
+            remote: None,
         }
     }
 

@@ -39,11 +39,13 @@ pub enum Launcher {
     Local,
     /// One Slurm step.
     Srun,
+    /// One ssh connection a node.
+    Ssh,
 }
 
 impl Choice for Launcher {
     const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun)];
+        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun), ("ssh", Launcher::Ssh)];
     const LATER: &'static [&'static str] = &["mpirun", "flux", "prun", "torchrun"];
 }
 

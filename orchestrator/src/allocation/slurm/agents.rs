@@ -8,8 +8,8 @@
 //! reads from it once all agents are up.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use super::environment;
 use crate::allocation::AgentStartError;
+use crate::allocation::log::{last_line, tail};
 use crate::fleet::AgentTemplate;
 
 /// Questions that come within this time of each other become one step.
@@ -42,8 +43,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const OWN_WORD: &str = "srun: error: ";
 /// and with this when there is no step at all.
 const NO_STEP: &str = "srun: error: Unable to ";
-/// Read of a log's end, to say why something failed.
-const LOG_TAIL: u64 = 64 << 10;
 
 /// How long an agent may take to come up.
 #[derive(Clone, Copy, Debug)]
@@ -379,22 +378,6 @@ fn is_up(line: &[u8], waiting: &mut BTreeMap<NodeName, Answer>) {
     let _ = answer.send(verdict);
 }
 
-/// The last thing that was said in a log behind its first so many bytes, of what counts.
-fn last_line(log: &Path, after: u64, counts: impl Fn(&str) -> bool) -> Option<String> {
-    let text = tail(log, after)?;
-    text.lines().map(str::trim).rfind(|line| !line.is_empty() && counts(line)).map(str::to_owned)
-}
-
-/// The end of a log, behind its first so many bytes.
-fn tail(log: &Path, after: u64) -> Option<String> {
-    let mut file = File::open(log).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL).max(after))).ok()?;
-    let mut text = Vec::new();
-    file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,17 +400,5 @@ mod tests {
         assert_eq!(ended_on(said).unwrap(), ["n2", "n4", "n5"].map(NodeName::from));
         let error = ended_on("srun: error: task 2 launch failed: Slurmd could not connect IO\n").unwrap_err();
         assert!(error.to_string().contains("could not connect"), "{error}");
-    }
-
-    #[test]
-    fn the_last_thing_said_is_what_explains_a_failure() {
-        let base = tempfile::tempdir().unwrap();
-        let log = base.path().join("log");
-        assert_eq!(last_line(&log, 0, |_| true), None);
-        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a remark\n\n").unwrap();
-        assert_eq!(last_line(&log, 0, |_| true).as_deref(), Some("srun: a remark"));
-        let error = last_line(&log, 0, |line| line.contains("error"));
-        assert_eq!(error.as_deref(), Some("srun: error: n3: task 2: Exited"));
-        assert_eq!(last_line(&log, 7, |line| line.contains("first")), None, "an earlier agent said that");
     }
 }

@@ -6,7 +6,6 @@
 //! | `query` | questions to Slurm's commands, each with a time limit |
 //! | `watch` | down nodes and the end of the allocation, looked at while we run |
 //! | `agents` | agents on many nodes by one step, and on one node again |
-//! | `reachable` | is there a machine behind an agent that went silent? |
 //! | [`refusal`] | what it means when Slurm does not start a step, and how long to go on trying |
 //!
 //! Slurm is asked seldom, and never waited for to learn that a node is dead: its agent's silence says so long before.
@@ -14,7 +13,6 @@
 mod agents;
 mod environment;
 mod query;
-mod reachable;
 pub mod refusal;
 mod watch;
 
@@ -32,10 +30,10 @@ use serde::{Deserialize, Serialize};
 use super::{
     AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike,
 };
+use crate::allocation::reachable::{self, Reach};
 use crate::fleet::AgentTemplate;
 use agents::{AgentSteps, Patience};
 use environment::Environment;
-use reachable::Reach;
 use refusal::{Persistence, Refusal};
 use watch::Watch;
 

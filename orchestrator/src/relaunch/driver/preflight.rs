@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::site;
-use super::start::RunError;
+use super::start::{RunError, user_name};
 use crate::allocation::AllocationError;
 use crate::allocation::slurm::job_of_environment;
+use crate::allocation::ssh::{self, SshError};
 use crate::launch::local::LocalLauncher;
+use crate::launch::remote::SshLauncher;
 use crate::launch::srun::SrunLauncher;
 use crate::launch::{LaunchError, Launcher, program};
 use crate::spec::{self, JobSpec, Manager, Step};
@@ -75,7 +77,10 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if manager == Manager::Slurm {
         slurm(variable, env::var_os("PATH").as_deref())?;
     }
-    let launcher = launcher(manager, step.run.launcher)?;
+    if manager == Manager::Ssh && !cfg!(feature = "ssh") {
+        return Err(AllocationError::from(SshError::NotBuilt).into());
+    }
+    let launcher = launcher(manager, step.run.launcher, &spec.allocation)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -95,14 +100,24 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     Ok(Prepared { manager, launcher, program, working_directory })
 }
 
-fn launcher(manager: Manager, wanted: spec::Launcher) -> Result<Box<dyn Launcher>, PreflightError> {
+fn launcher(
+    manager: Manager,
+    wanted: spec::Launcher,
+    allocation: &spec::Allocation,
+) -> Result<Box<dyn Launcher>, RunError> {
+    let misfit = |launcher, manager| Err(PreflightError::Launcher { launcher, manager }.into());
     match (manager, wanted) {
-        (Manager::Slurm, spec::Launcher::Auto | spec::Launcher::Srun) => Ok(Box::new(SrunLauncher::of_environment())),
-        (Manager::Slurm, spec::Launcher::Local) => {
-            Err(PreflightError::Launcher { launcher: "local", manager: "slurm" })
+        (Manager::Ssh, spec::Launcher::Auto | spec::Launcher::Ssh) => {
+            Ok(Box::new(SshLauncher::new(ssh::targets(allocation, &user_name())?)))
         }
+        (Manager::Ssh, spec::Launcher::Local) => misfit("local", "ssh"),
+        (Manager::Ssh, spec::Launcher::Srun) => misfit("srun", "ssh"),
+        (Manager::Slurm, spec::Launcher::Ssh) => misfit("ssh", "slurm"),
+        (_, spec::Launcher::Ssh) => misfit("ssh", "local"),
+        (Manager::Slurm, spec::Launcher::Auto | spec::Launcher::Srun) => Ok(Box::new(SrunLauncher::of_environment())),
+        (Manager::Slurm, spec::Launcher::Local) => misfit("local", "slurm"),
         (_, spec::Launcher::Auto | spec::Launcher::Local) => Ok(Box::new(LocalLauncher)),
-        (_, spec::Launcher::Srun) => Err(PreflightError::Launcher { launcher: "srun", manager: "local" }),
+        (_, spec::Launcher::Srun) => misfit("srun", "local"),
     }
 }
 
@@ -167,8 +182,12 @@ mod tests {
 
     #[test]
     fn a_launcher_goes_with_its_manager() {
+        let allocation = JobSpec::parse("run: {command: [./app]}", "job.yaml").unwrap().allocation;
+        let launcher = |manager, wanted| launcher(manager, wanted, &allocation);
         assert_eq!(launcher(Manager::Slurm, spec::Launcher::Auto).map(|it| it.name()).ok(), Some("srun"));
         assert_eq!(launcher(Manager::Local, spec::Launcher::Auto).map(|it| it.name()).ok(), Some("local"));
+        assert_eq!(launcher(Manager::Ssh, spec::Launcher::Ssh).map(|it| it.name()).ok(), Some("ssh"));
+        assert!(launcher(Manager::Local, spec::Launcher::Ssh).is_err());
         let wrong = launcher(Manager::Local, spec::Launcher::Srun).err().map(|error| error.to_string());
         assert!(wrong.is_some_and(|text| text.contains("srun") && text.contains("local")));
     }
