@@ -13,6 +13,8 @@ fn went_on_without(job: &Job<'_>, node: &str) {
 
 /// Another node is lost: the one that came back is not used in its stead.
 fn another_is_lost_and_this_one_stays_excluded(cluster: &Cluster, job: &Job<'_>, excluded: &str) {
+    // The run has gone on: what the first loss took is protected again.
+    job.wait_for("checkpoint 7 complete");
     assert!(!job.output().contains("generation 2 ended"), "{}", job.output());
     cluster.docker("kill", "n4");
     went_on_without(job, "n4");
