@@ -46,7 +46,7 @@ const RESTART: Duration = Duration::from_secs(15);
 /// An agent whose node still takes connections but went silent. Either it alone hangs, and then another one is up as soon
 /// as the first was; or the node is frozen, and then Slurm cannot start anything there. So it gets several times as long as
 /// the start of all agents took, within these limits.
-const RESTART_OF_SILENT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+const RESTART_OF_SILENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 /// So many times.
 const RESTART_OF_SILENT_FACTOR: u32 = 3;
 /// While agents end, it is looked this often.
