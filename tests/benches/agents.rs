@@ -175,6 +175,8 @@ impl Cluster {
                 .map(|(rank, _)| Rank(rank))
                 .collect(),
         });
+        // As an orchestrator does: the agents look for it.
+        std::fs::create_dir_all(self.directory.path().join("prefix/.holdfast"))?;
         let plan = Arc::new(RunPlan {
             generation,
             nodes: nodes.collect(),

@@ -64,3 +64,19 @@ fn a_program_that_is_not_there_is_named_before_an_agent_is_started() {
     assert_eq!(code, 78, "{output}");
     assert!(output.contains("no-such-program"), "{output}");
 }
+
+#[test]
+fn a_rank_that_hangs_is_noticed_its_stack_is_kept_and_the_run_begins_again() {
+    let Some(cluster) = super::cluster() else { return };
+    let arguments = ["--steps", "120", "--hang-at", "40", "--hang-rank", "2", "--hang-once", "/pfs/hang/hung"];
+    let spec = heat_of(&arguments, "health: {hang_after: 2s}");
+    let job = cluster.submit("hang", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+    let output = job.finish_well();
+    assert!(output.contains("generation 1 hangs in rank") && output.contains("the application hangs: "), "{output}");
+    assert!(output.contains("generation 2 launched") && output.contains("restarted from checkpoint"), "{output}");
+    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
+    let stack = job.run("cat heat-run/.holdfast/generations/1/rank_2.stack");
+    assert!(stack.starts_with("rank 2 of generation 1 on n"), "{stack}");
+    // What the machine's debugger found, not only what the kernel knows.
+    assert!(stack.contains("thread ") && stack.contains("heat::"), "{stack}");
+}

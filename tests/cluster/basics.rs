@@ -1,6 +1,6 @@
 //! Nothing fails: batch jobs, interactive allocations, input and output, and where we refuse to run.
 
-use holdfast_testkit::cluster::{heat, until};
+use holdfast_testkit::cluster::{heat, submit_and_wait};
 
 /// The files that README shows.
 const SPEC: &str = include_str!("../../configs/slurm/job.yaml");
@@ -10,8 +10,9 @@ const SCRIPT: &str = include_str!("../../configs/slurm/job.sbatch");
 fn the_batch_script_of_the_manual_runs_to_its_end() {
     let Some(cluster) = super::cluster() else { return };
     let files = [("job.yaml", SPEC), ("job.sbatch", SCRIPT)];
-    let (output, code) = cluster.as_user("manual", &files, "sbatch --wait job.sbatch; cat slurm-*.out");
-    assert_eq!(code, 0, "{output}");
+    let work = format!("{}; cat slurm-*.out", submit_and_wait("job.sbatch"));
+    let (output, _) = cluster.as_user("manual", &files, &work);
+    assert!(output.contains("ExitCode=0\n"), "{output}");
     assert!(output.contains("the application is finished"), "{output}");
     assert!(output.contains("1 spare"), "{output}");
     let listing = cluster
@@ -32,7 +33,7 @@ fn no_agent_and_nothing_on_the_nodes_is_left_behind() {
     let job = cluster.heat("clean", "");
     job.finish_well();
     for node in ["n1", "n2", "n5", "n6"] {
-        until("the agents' end", || !cluster.on(node, "ps -eo args").contains("holdfast agent"));
+        cluster.wait_for_nothing_on(node);
         let left = cluster.on(node, &format!("find /dev/shm /tmp -name scr.{}", job.id));
         assert_eq!(left, "", "on {node}");
     }

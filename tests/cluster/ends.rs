@@ -1,6 +1,6 @@
 //! The allocation ends before the job does: limits, signals.
 
-use holdfast_testkit::cluster::{heat, heat_of};
+use holdfast_testkit::cluster::{heat, heat_of, submit_and_wait};
 
 const LONG: [&str; 2] = ["--steps", "5000"];
 
@@ -15,6 +15,49 @@ fn before_the_allocation_ends_the_job_halts_and_drains_also_when_the_end_was_mov
     let (output, code) = job.finish();
     assert_eq!(code, 75, "{output}");
     assert!(output.contains("complete in") || output.contains("heat-run/scr."), "{output}");
+}
+
+#[test]
+fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() {
+    let Some(cluster) = super::cluster() else { return };
+    let more = "checkpoint: {flush: {every: 0}}";
+    let job = cluster.submit("cancelled", &heat_of(&LONG, more), "--nodes=5 --time=10", "exec holdfast run job.yaml");
+    job.wait_for("checkpoint 4 complete");
+    // SIGTERM to every process of the job, also to our own steps; after KillWait, five seconds here, SIGKILL.
+    job.run(&format!("scancel {}", job.id));
+    job.wait_for("took ");
+    let output = job.output();
+    assert!(output.contains("exit code 75") && output.contains("halted by SIGTERM"), "{output}");
+    assert!(output.contains("is complete in the prefix directory"), "{output}");
+    assert!(!output.contains("is down"), "no agent ended before it was told to:\n{output}");
+    // What the report says is there: an undamaged checkpoint, not older than the one that was seen.
+    let newest = |text: &str| {
+        text.rsplit("is complete in scr.").next()?.split([',', '\n']).next()?.rsplit('.').next()?.parse().ok()
+    };
+    let newest: Option<u32> = newest(&output);
+    assert!(newest.is_some_and(|newest| newest >= 4), "{newest:?}\n{output}");
+    let listing = job.run("holdfast index list --prefix heat-run; readlink heat-run/scr.current");
+    assert!(listing.contains(&format!(".{}\n", newest.unwrap())), "{listing}");
+    for node in ["n1", "n2", "n5"] {
+        cluster.wait_for_nothing_on(node);
+    }
+}
+
+#[test]
+fn the_signal_that_a_batch_script_asked_for_halts_the_job_and_means_nothing_to_the_agents() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = cluster.submit("warning", &heat_of(&LONG, ""), "--nodes=5 --time=10", "exec holdfast run job.yaml");
+    job.wait_for("checkpoint 2 complete");
+    // To all steps, as `#SBATCH --signal=USR1@120` without the B: the ranks know no such signal and die of it.
+    job.run(&format!("scancel --signal=USR1 {}", job.id));
+    job.wait_for("generation 2 launched").wait_for("checkpoint 5 complete");
+    assert!(!job.output().contains("agent lost"), "{}", job.output());
+    // To the batch script, as `#SBATCH --signal=B:USR1@120`.
+    job.run(&format!("scancel --batch --signal=USR1 {}", job.id));
+    job.wait_for("took ");
+    let output = job.output();
+    assert!(output.contains("halted by SIGUSR1") && output.contains("is complete in the prefix directory"), "{output}");
+    assert_eq!(job.batch_exit_code(), 75, "{output}");
 }
 
 #[test]
@@ -33,9 +76,8 @@ wait $wait_for; wait $wait_for",
     let (output, code) = job.finish();
     assert_eq!(code, 75, "{output}");
     assert!(output.contains("SIGTERM"), "{output}");
-    let again =
-        "sbatch --wait --parsable --output=second --nodes=4 --ntasks-per-node=1 --time=10 job.sbatch; cat second";
-    let second = job.run(again);
+    let again = submit_and_wait("--output=second --nodes=4 --ntasks-per-node=1 --time=10 job.sbatch");
+    let second = job.run(&format!("{again}; cat second"));
     assert!(second.contains("restarted from checkpoint"), "{second}");
     assert!(second.contains("exit code 0"), "{second}");
 }

@@ -3,12 +3,16 @@
 //! `docker/cluster up` makes the cluster, and the first test does that too; it stays up, `docker/cluster down` ends it.
 //! Without a Docker engine the tests say that they are skipped; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.
 
+// Tests report by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod applications;
 mod basics;
 mod ends;
 mod hosts;
 mod mpirun;
 mod nodes;
+mod preflight;
 mod services;
 
 use holdfast_testkit::cluster::Cluster;

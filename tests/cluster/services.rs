@@ -1,6 +1,6 @@
 //! What we depend on fails: Slurm's controller, and Holdfast's own orchestrator.
 
-use holdfast_testkit::cluster::heat;
+use holdfast_testkit::cluster::{heat, until};
 
 #[test]
 fn a_controller_that_restarts_meanwhile_is_not_noticed() {
@@ -12,6 +12,42 @@ fn a_controller_that_restarts_meanwhile_is_not_noticed() {
     cluster.docker("kill", "n3");
     let output = job.finish_well();
     assert!(output.contains("node failure: n3"), "{output}");
+    assert!(!output.contains("generation 3"), "{output}");
+}
+
+#[test]
+fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
+    let Some(cluster) = super::cluster() else { return };
+    let work = "touch begun; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
+    let job = cluster.submit("submitted", &heat(""), "--nodes=4 --time=10", work);
+    until("the batch script", || job.run("ls").contains("begun"));
+    // Slurm writes down what it was asked for within seconds; before that, the job would be lost with its controller.
+    let written = "find /var/lib/slurm/ctld/job_state -newer /pfs/submitted/begun";
+    until("the job in Slurm's state", || cluster.on("ctl", written).starts_with('/'));
+    cluster.kill_controller(true);
+    job.run("touch go");
+    // Steps are refused until all nodes have registered again.
+    let output = job.finish_well();
+    assert!(!output.contains("is down") && !output.contains("generation 2"), "{output}");
+}
+
+#[test]
+fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_else_is_lost() {
+    let Some(cluster) = super::cluster() else { return };
+    let job = cluster.heat("away", "relaunch: {no_progress_limit: 1}");
+    job.wait_for("checkpoint 2 complete");
+    cluster.kill_controller(false);
+    job.wait_for("checkpoint 4 complete");
+    cluster.docker("kill", "n3");
+    job.wait_for("generation 2 is not started yet");
+    cluster.let_controller_start();
+    let output = job.finish_well();
+    assert!(output.contains("Unable to contact slurm controller"), "{output}");
+    assert!(output.contains("node failure: n3"), "{output}");
+    assert!(!output.contains("generation 3"), "to wait is no attempt:\n{output}");
+    for node in ["n1", "n2", "n4", "n5", "n6"] {
+        assert!(!output.contains(&format!("{node} is down")), "{output}");
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::contact::Contact;
 use crate::halt::HaltKeeper;
 use crate::health::HealthMonitor;
 use crate::identity::{self, IdentityError};
+use crate::log;
 use crate::paths::Paths;
 use crate::ranks::{self, Ranks};
 use crate::server::{self, ServerError};
@@ -106,6 +107,7 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start, or cannot go on.
 pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonError> {
+    log::settle(|name| std::env::var(name).ok());
     let mut start = read_start(start_line)?;
     identity::settle(&mut start, |name| std::env::var(name).ok())?;
     raise_descriptor_limit();
@@ -145,6 +147,7 @@ fn read_start(start_line: impl BufRead) -> Result<AgentStart, DaemonError> {
 async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonError> {
     // From the first instant on: a signal that comes while we set up is not lost.
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
+    let _heeded = not_for_us().map_err(DaemonError::Runtime)?;
     claim::check_names(&start.user, &start.job_id)?;
     let paths = Paths::new(&start);
     let control = claim::directory(&paths, paths.control_node_path())?;
@@ -243,6 +246,14 @@ async fn terminated(agent: &Agent, terminate: &mut Signal) {
         }
         tracing::info!("told to terminate: ends when the orchestrator says so");
     }
+}
+
+/// Signals that are meant for the ranks or the orchestrator and would end a process that does not know them: `scancel
+/// --signal=USR1` reaches every process of a job. As long as these are held, nothing follows from such a signal.
+fn not_for_us() -> io::Result<Vec<Signal>> {
+    let kinds =
+        [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::hangup(), SignalKind::interrupt()];
+    kinds.into_iter().map(signal).collect()
 }
 
 async fn told_to_stop(agent: &Agent) {

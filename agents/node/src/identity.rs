@@ -8,7 +8,7 @@ use holdfast_wire::NodeName;
 use holdfast_wire::run::{AgentStart, Identity, NODE_MARK};
 
 /// Slurm's name of the node that a task is on.
-const SLURM_NODE: &str = "SLURMD_NODENAME";
+pub(crate) const SLURM_NODE: &str = "SLURMD_NODENAME";
 /// The address of the machine on which `srun` runs.
 const SLURM_LAUNCHER: &str = "SLURM_LAUNCH_NODE_IPADDR";
 /// Any port: nothing is sent.

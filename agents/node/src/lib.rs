@@ -10,7 +10,9 @@
 //! | `claim` | the job's directories on the node, and one agent at a time in them |
 //! | [`agent`] | what all tasks of the agent share |
 //! | [`identity`] | on which node this is, where the start message leaves it open |
+//! | `log` | where what it says goes |
 //! | [`paths`] | node paths and where they really are below a virtual node's root |
+//! | [`prefix`] | is the prefix directory the same here? |
 //! | [`store`] | the node's checkpoint files and their filemaps |
 //! | [`inventory`] | what the node holds, for restarts and drains |
 //! | [`health`] | memory, load, directories |
@@ -38,8 +40,10 @@ pub mod halt;
 pub mod health;
 pub mod identity;
 pub mod inventory;
+mod log;
 pub mod orders;
 pub mod paths;
+pub mod prefix;
 pub mod ranks;
 pub mod rehearsal;
 pub mod server;

@@ -12,3 +12,5 @@ pub const NODE: &str = "HOLDFAST_NODE";
 pub const RANK: &str = "HOLDFAST_RANK";
 /// The number of ranks of the run.
 pub const RANKS: &str = "HOLDFAST_RANKS";
+/// For an agent that shares its standard error with others: the directory in which it keeps a log of its own.
+pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";

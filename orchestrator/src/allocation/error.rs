@@ -123,6 +123,16 @@ pub enum AgentStartError {
         /// Its log.
         log: PathBuf,
     },
+    /// The resource manager does not start it.
+    #[error("no agent is started on node {node}: {reason}; see {}", log.display())]
+    Refused {
+        /// The node.
+        node: NodeName,
+        /// The manager's words.
+        reason: String,
+        /// The log of its command.
+        log: PathBuf,
+    },
     /// It ended, or said something else than that it is up.
     #[error("the agent of node {node} {problem}; see {}", log.display())]
     NotReady {

@@ -36,6 +36,9 @@ pub use remote_shell::RemoteShell;
 
 use crate::fleet::AgentTemplate;
 
+/// A process that has to be started may take longer than an answer; a dead node refuses at once.
+const RESTART_WITHIN: Duration = Duration::from_secs(10);
+
 /// The answer of a manager that takes its time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -76,6 +79,11 @@ pub trait Allocation: Send + Sync {
 
     /// So many agents may be started at a time.
     fn starts_at_once(&self) -> usize;
+
+    /// How long [`Allocation::start_agent`] may take where the node had an agent before; longer, and something is stuck.
+    fn restart_within(&self) -> Duration {
+        RESTART_WITHIN
+    }
 
     /// The words in front of a command that is to run on a node; none if it can only run here.
     fn reach(&self, node: &NodeName) -> Vec<String>;

@@ -52,6 +52,13 @@ pub enum OwnEvent {
         /// How.
         end: RankEnd,
     },
+    /// The resource manager does not start the ranks yet; it is asked again.
+    LaunchDelayed {
+        /// The generation.
+        generation: Generation,
+        /// Its words.
+        reason: String,
+    },
     /// A rehearsed failure strikes.
     ChaosStruck {
         /// The virtual node.
@@ -227,6 +234,9 @@ fn own_line(event: &OwnEvent) -> Option<String> {
             format!("job {job} ({job_id}) on {}, prefix {}", names(nodes), prefix.display())
         }
         OwnEvent::RankFailed { rank, end, .. } => format!("rank {rank} ended with {end}"),
+        OwnEvent::LaunchDelayed { generation, reason } => {
+            format!("generation {generation} is not started yet, and tried again: {reason}")
+        }
         OwnEvent::ChaosStruck { node, agent_only: true } => format!("chaos: the agent of {node} is killed"),
         OwnEvent::ChaosStruck { node, agent_only: false } => format!("chaos: {node} dies"),
         OwnEvent::SiteCommand { program, nodes, failure: None } => format!("{program} was run on {}", names(nodes)),

@@ -14,6 +14,8 @@ pub struct GenerationReport {
     pub generation: Generation,
     /// Where it began.
     pub from: Option<CheckpointId>,
+    /// False if the launcher did not start it.
+    pub launched: bool,
     /// Why it ended.
     pub ended: String,
     /// The newest complete checkpoint at its end.
@@ -60,11 +62,15 @@ impl RunReport {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\njob {} ({}): {}", self.job, self.job_id, self.outcome);
         for generation in &self.generations {
-            let from = generation.from.map_or_else(|| "the beginning".to_owned(), |id| format!("checkpoint {id}"));
+            let from = match (generation.launched, generation.from) {
+                (false, _) => "not begun".to_owned(),
+                (true, None) => "from the beginning".to_owned(),
+                (true, Some(id)) => format!("from checkpoint {id}"),
+            };
             let newest = generation.newest.map_or_else(none, |id| id.to_string());
             let _ = writeln!(
                 text,
-                "  generation {}: from {from}; {}; newest checkpoint: {newest}",
+                "  generation {}: {from}; {}; newest checkpoint: {newest}",
                 generation.generation, generation.ended
             );
         }
@@ -96,15 +102,22 @@ mod tests {
         let generation = GenerationReport {
             generation: Generation(1),
             from: None,
+            launched: true,
             ended: "node failure: node1".to_owned(),
             newest: Some(CheckpointId(3)),
+        };
+        let refused = GenerationReport {
+            generation: Generation(2),
+            launched: false,
+            ended: "the launch failed: busy".to_owned(),
+            ..generation.clone()
         };
         let report = RunReport {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),
             outcome: "the job is finished".to_owned(),
             exit_code: 0,
-            generations: vec![generation],
+            generations: vec![generation, refused],
             nodes_down: vec![("node1".into(), "gone".to_owned())],
             checkpoint: Some(CheckpointId(9)),
             checkpoint_directory: Some("/p/scr.x.17.9".into()),
@@ -115,7 +128,14 @@ mod tests {
             took: Duration::from_millis(12_340),
         };
         let text = report.text();
-        for part in ["node failure: node1", "node1 down: gone", "9, in /p/scr.x.17.9", "events.jsonl", "12.3 s"] {
+        for part in [
+            "from the beginning; node failure: node1",
+            "generation 2: not begun; the launch failed",
+            "node1 down: gone",
+            "9, in /p/scr.x.17.9",
+            "events.jsonl",
+            "12.3 s",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

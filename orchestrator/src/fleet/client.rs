@@ -17,10 +17,13 @@ use super::{FleetError, RequestError};
 const LARGEST_ANSWER: usize = 64 << 20;
 /// A connection that is not there by then will not come.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// A connection that is not used for so long is closed. The pool sometimes opens one more than it turns out to need, and
+/// an agent takes whoever is connected for ten seconds without having asked anything for a stranger.
+const IDLE: Duration = Duration::from_secs(4);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
-/// The agent gives a debugger five seconds.
-const STACKS: Duration = Duration::from_secs(8);
+/// The agent gives a debugger, which reads all symbols of a program, twenty seconds.
+const STACKS: Duration = Duration::from_secs(25);
 /// For requests that wait for processes to die or control files to be read.
 const MEDIUM: Duration = Duration::from_secs(30);
 
@@ -45,6 +48,7 @@ impl AgentClient {
             .tls_backend_preconfigured(tls)
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
             .connect_timeout(CONNECT_WITHIN)
+            .pool_idle_timeout(IDLE)
             // Agents are reached directly, whatever the site's proxy variables say.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())

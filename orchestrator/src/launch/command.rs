@@ -78,6 +78,8 @@ pub(super) struct Watched {
     held: Vec<(Instant, Rank, RankEnd)>,
     /// Why the step could not be made, in the launcher's words.
     obstacle: Option<String>,
+    /// Ends of ranks that were taken in and not handed out yet.
+    untold: Vec<StepEvent>,
     errors: Option<File>,
     offset: u64,
     partial: Vec<u8>,
@@ -94,6 +96,7 @@ impl Watched {
             told: BTreeSet::new(),
             held: Vec::new(),
             obstacle: None,
+            untold: Vec::new(),
             errors: None,
             offset: 0,
             partial: Vec::new(),
@@ -203,9 +206,24 @@ impl Watched {
         }
     }
 
+    /// Why the launcher, which has ended with this, started nothing at all, in its own words. It may then be tried again,
+    /// with the same watcher.
+    pub(super) fn refused(&mut self, directory: &Path, end: RankEnd) -> Option<&str> {
+        let mut events = Vec::new();
+        self.take_in(directory, &mut events);
+        self.untold.append(&mut events);
+        let nothing_ran = self.told.is_empty() && self.held.is_empty();
+        self.obstacle.as_deref().filter(|_| nothing_ran && matches!(end, RankEnd::Code(_)))
+    }
+
+    /// It is tried again: what it said so far does not count.
+    pub(super) fn begin_again(&mut self) {
+        self.obstacle = None;
+    }
+
     /// The launcher has ended with this: so have all ranks of which it said nothing.
     pub(super) fn finish(&mut self, directory: &Path, end: RankEnd) -> Vec<StepEvent> {
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.untold);
         self.take_in(directory, &mut events);
         if let (Some(rank), RankEnd::Code(code)) = (self.aborted, end)
             && code != 0
@@ -486,5 +504,32 @@ mod tests {
         let events = watched(base.path(), text).finish(base.path(), RankEnd::Code(1));
         let reason = "Unable to create step for job 1: Requested nodes are busy".to_owned();
         assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason });
+    }
+
+    #[test]
+    fn a_launcher_that_was_refused_may_be_tried_again_and_then_only_its_new_words_count() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "srun: error: Unable to create step for job 1: Memory required by task is not available\n";
+        let mut watched = watched(base.path(), text);
+        let said = watched.refused(base.path(), RankEnd::Code(1)).map(str::to_owned);
+        assert_eq!(said.as_deref(), Some("Unable to create step for job 1: Memory required by task is not available"));
+        watched.begin_again();
+        assert_eq!(watched.refused(base.path(), RankEnd::Code(0)), None);
+        assert!(
+            watched
+                .finish(base.path(), RankEnd::Code(0))
+                .iter()
+                .all(|event| matches!(event, StepEvent::Exited { end: RankEnd::SUCCESS, .. }))
+        );
+    }
+
+    #[test]
+    fn a_launcher_whose_rank_ran_was_not_refused_and_its_end_is_not_forgotten() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "srun: error: n1: task 1: Killed\nsrun: error: Unable to confirm allocation\n";
+        let mut watched = watched(base.path(), text);
+        assert_eq!(watched.refused(base.path(), RankEnd::Code(1)), None);
+        let killed = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(9) };
+        assert_eq!(watched.finish(base.path(), RankEnd::Code(1))[0], killed);
     }
 }

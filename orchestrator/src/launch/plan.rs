@@ -110,6 +110,11 @@ pub enum StepEvent {
         /// How it ended itself.
         end: RankEnd,
     },
+    /// The launcher was refused for a reason that passes, and will be tried again. Told once a reason.
+    Waiting {
+        /// The resource manager's words.
+        reason: String,
+    },
     /// No process is left.
     Done,
 }

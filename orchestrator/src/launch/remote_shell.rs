@@ -238,8 +238,7 @@ mod tests {
 
     fn reach(names: &[&str], inherits: bool) -> Reach {
         let names: Vec<NodeName> = names.iter().map(|name| (*name).into()).collect();
-        let shell =
-            |name: &NodeName| RemoteShell { words: vec!["go".to_owned(), name.to_string()], inherits, holdfast: None };
+        let shell = |name: &NodeName| RemoteShell { words: vec!["go".to_owned(), name.to_string()], inherits };
         Reach::new("17", Generation(3), names.iter().map(|name| (name, shell(name))))
     }
 

@@ -13,19 +13,20 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_core::ids::Rank;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group, wait, waitid};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::command::{self, Watched};
 use super::descendants;
 use super::plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 use super::{LaunchError, plan, remote};
+use crate::allocation::slurm::refusal::{Persistence, Refusal};
 use crate::relaunch::RankEnd;
 
 /// How often it is looked what a launcher says, and whether it has ended.
@@ -109,7 +110,8 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     tell(&StepEvent::Done)
 }
 
-/// Runs the command that starts all ranks to its end.
+/// Runs the command that starts all ranks to its end; again and again, while the resource manager has a reason to refuse
+/// it that passes.
 fn supervise_command(
     plan: &StepPlan,
     launcher: &LauncherCommand,
@@ -120,19 +122,49 @@ fn supervise_command(
     // What it starts and leaves behind comes to us, so that we can end it.
     descendants::adopt();
     let first = launcher.ranks.keys().next().copied().unwrap_or(Rank(0));
-    let mut held = lock(children);
-    if held.ending {
-        return Ok(());
+    let (mut watched, mut persistence) = (Watched::new(launcher), Persistence::default());
+    let mut told = None;
+    loop {
+        let mut held = lock(children);
+        if held.ending {
+            return Ok(());
+        }
+        let started = command::start(plan, launcher, directory);
+        if let Ok(pid) = &started {
+            held.by_pid.insert(i32::try_from(*pid).unwrap_or(i32::MAX), first);
+        }
+        drop(held);
+        if let Err(error) = started {
+            return tell(&StepEvent::Refused { rank: first, reason: error.to_string() });
+        }
+        let end = watch_command(directory, children, &mut watched, tell)?;
+        let reason = watched.refused(directory, end).filter(|_| !lock(children).ending).map(str::to_owned);
+        let again = reason.as_deref().and_then(|said| persistence.again(Refusal::of(said), Instant::now()));
+        let (Some(pause), Some(reason)) = (again, reason) else {
+            let told = watched.finish(directory, end).iter().try_for_each(tell);
+            descendants::see_off();
+            return told;
+        };
+        descendants::see_off();
+        if told.as_ref() != Some(&reason) {
+            tell(&StepEvent::Waiting { reason: reason.clone() })?;
+            told = Some(reason);
+        }
+        watched.begin_again();
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !lock(children).ending {
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
-    let started = command::start(plan, launcher, directory);
-    if let Ok(pid) = &started {
-        held.by_pid.insert(i32::try_from(*pid).unwrap_or(i32::MAX), first);
-    }
-    drop(held);
-    if let Err(error) = started {
-        return tell(&StepEvent::Refused { rank: first, reason: error.to_string() });
-    }
-    let mut watched = Watched::new(launcher);
+}
+
+/// Waits for the end of the command, and tells what it says of its ranks meanwhile.
+fn watch_command(
+    directory: &Path,
+    children: &Arc<Mutex<Children>>,
+    watched: &mut Watched,
+    tell: &mut impl FnMut(&StepEvent) -> Result<(), LaunchError>,
+) -> Result<RankEnd, LaunchError> {
     loop {
         let mut held = lock(children);
         let ended = match wait(WaitOptions::NOHANG) {
@@ -142,11 +174,7 @@ fn supervise_command(
         };
         drop(held);
         match ended {
-            Some(end) => {
-                watched.finish(directory, end).iter().try_for_each(tell)?;
-                descendants::see_off();
-                return Ok(());
-            }
+            Some(end) => return Ok(end),
             None => {
                 let events = watched.look(directory);
                 events.iter().try_for_each(&mut *tell)?;
@@ -201,10 +229,10 @@ fn end_of(status: WaitStatus) -> RankEnd {
     }
 }
 
-/// SIGTERM kills the ranks. SIGHUP and SIGINT belong to a terminal that we do not; a handler, unlike an ignored signal,
-/// is not inherited by the ranks.
+/// SIGTERM kills the ranks. SIGHUP and SIGINT belong to a terminal that we do not, SIGUSR1 and SIGUSR2 are a resource
+/// manager's warning to the orchestrator or the ranks; a handler, unlike an ignored signal, is not inherited by the ranks.
 fn watch_signals(children: &Arc<Mutex<Children>>) -> Result<(), LaunchError> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(LaunchError::Supervisor)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(LaunchError::Supervisor)?;
     let children = Arc::clone(children);
     let watch = move || {
         for signal in signals.forever() {

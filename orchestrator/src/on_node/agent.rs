@@ -50,7 +50,7 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
             }
             return said.map_err(NodeError::io("write to", "standard output"));
         }
-        Ok(None) => match last_line(log, |_| true) {
+        Ok(None) => match last_line(log, 0, |_| true) {
             Some(last) => format!("ended without saying that it is up: {last}"),
             None => "ended without saying that it is up".to_owned(),
         },

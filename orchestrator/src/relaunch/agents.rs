@@ -117,6 +117,25 @@ impl Machine {
         self.advance(now, out);
     }
 
+    /// An agent is up, on a node that must not get ranks.
+    pub(super) fn agent_unfit(
+        &mut self,
+        now: Duration,
+        name: &NodeName,
+        address: SocketAddr,
+        fault: String,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(position) = self.position(name) else {
+            return;
+        };
+        if !self.state.nodes[position as usize].is_down() {
+            self.set_status(position, Status::Healthy { heard: now });
+            self.state.nodes[position as usize].address = Some(address);
+        }
+        self.set_down(now, position, DownReason::Health { fault }, out);
+    }
+
     /// Tells the others where a restarted agent listens, and it, if it went on from what is on its disk, where they do.
     fn tell_peers(&self, position: u32, generation: Generation, adopted: Option<Generation>, out: &mut Vec<Action>) {
         let name = self.name(position);

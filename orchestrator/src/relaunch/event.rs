@@ -22,6 +22,15 @@ pub enum Event {
         /// The generation whose state it found in its control directory.
         adopted: Option<Generation>,
     },
+    /// As `AgentReady`, but its first health report says that the node is not fit.
+    AgentUnfit {
+        /// Its node.
+        node: NodeName,
+        /// Where it listens.
+        address: SocketAddr,
+        /// What is wrong.
+        fault: String,
+    },
     /// [`Action::StartAgent`](super::Action::StartAgent) failed, or the agent ended before its first line.
     AgentStartFailed {
         /// The node.

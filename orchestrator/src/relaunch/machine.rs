@@ -97,6 +97,7 @@ impl Machine {
     fn dispatch(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::AgentReady { node, address, adopted } => self.agent_ready(now, &node, address, adopted, out),
+            Event::AgentUnfit { node, address, fault } => self.agent_unfit(now, &node, address, fault, out),
             Event::AgentStartFailed { node, reason, node_gone } => {
                 self.agent_start_failed(now, &node, reason, node_gone, out);
             }

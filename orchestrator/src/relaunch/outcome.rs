@@ -71,7 +71,7 @@ impl Outcome {
             StopReason::NoProgress { last: EndCause::LaunchFailed { .. }, .. } => exit::UNAVAILABLE,
             StopReason::NoProgress { .. } => exit::NO_PROGRESS,
             StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => exit::APPLICATION_ERROR,
-            StopReason::NoAgents { .. } => exit::UNAVAILABLE,
+            StopReason::NoAgents { .. } | StopReason::CannotBegin { .. } => exit::UNAVAILABLE,
         };
         let lost = matches!(self.drain, Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }));
         match code {

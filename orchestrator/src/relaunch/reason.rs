@@ -224,6 +224,13 @@ pub enum StopReason {
         /// How it ended.
         end: RankEnd,
     },
+    /// No run could begin, for a reason that would be there in another allocation too.
+    CannotBegin {
+        /// The first node that it keeps from being used.
+        node: NodeName,
+        /// It.
+        reason: String,
+    },
     /// Not one agent could be started.
     NoAgents {
         /// Why the first one could not.
@@ -266,6 +273,7 @@ impl fmt::Display for StopReason {
             StopReason::FailedAfterFinalize { rank: None, end } => {
                 write!(f, "the application failed with {end} after it had called finalize")
             }
+            StopReason::CannotBegin { node, reason } => write!(f, "no run could begin; {node} is down: {reason}"),
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")
             }

@@ -9,7 +9,7 @@ use super::classify::Run;
 use super::machine::Machine;
 use super::nodes::{Starting, Status};
 use super::placement::{Demand, place};
-use super::reason::{DownReason, StopReason};
+use super::reason::{DownReason, StopReason, Verdict};
 use super::record::LogEvent;
 use super::snapshot::{Before, PastGeneration, Phase};
 
@@ -29,6 +29,15 @@ impl Machine {
         }
         if self.config.launch_until().is_some_and(|limit| now >= limit) {
             return Some(StopReason::TimeLimit);
+        }
+        if self.state.launches == 0 {
+            // Before the first launch nothing is lost by waiting: the others tell whether some nodes are unfit or all.
+            if self.starting > 0 {
+                return None;
+            }
+            if self.healthy == 0 && self.state.nodes.iter().any(|node| node.address.is_some()) {
+                return Some(self.too_few(0));
+            }
         }
         let own = self.config.own_node.as_ref().and_then(|node| self.position(node));
         if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
@@ -51,7 +60,22 @@ impl Machine {
                 reason: first.unwrap_or_else(|| "the allocation has no nodes".into()),
             });
         }
-        Some(StopReason::TooFewNodes { healthy: left, needed: self.needed() })
+        Some(self.too_few(left))
+    }
+
+    /// Too few nodes are left. Where no run has begun because agents refused it (a prefix directory that only some nodes
+    /// have, say), or because not one node is fit for it, it is the same in every allocation.
+    fn too_few(&self, healthy: u32) -> StopReason {
+        let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
+            Status::Down { verdict: Verdict { reason, .. }, .. }
+                if healthy == 0 || matches!(reason, DownReason::Refused { .. }) =>
+            {
+                Some(StopReason::CannotBegin { node: name.clone(), reason: reason.to_string() })
+            }
+            _ => None,
+        });
+        let too_few = StopReason::TooFewNodes { healthy, needed: self.needed() };
+        refused.filter(|_| self.state.launches == 0).unwrap_or(too_few)
     }
 
     /// All agents settled? Then the halt files come next.
@@ -115,7 +139,7 @@ impl Machine {
         };
         let usable: Vec<bool> = self.state.nodes.iter().map(|node| node.is_healthy()).collect();
         let Some(homes) = place(&demand, &self.state.homes, &usable) else {
-            let reason = StopReason::TooFewNodes { healthy: self.healthy, needed: self.needed() };
+            let reason = self.too_few(self.healthy);
             return self.stop(now, reason, out);
         };
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);

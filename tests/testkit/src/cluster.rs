@@ -1,5 +1,6 @@
 //! The cluster and the jobs on it, for tests that read as sentences.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Nothing that a test waits for takes as long, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-const STEPS: &str = "120";
+const STEPS: u32 = 120;
 /// All machines of the cluster.
 const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
 
@@ -72,9 +73,36 @@ impl Cluster {
         checked(Command::new("docker").args([verb, &container(machine)]).output().unwrap());
     }
 
-    /// Cuts a machine off from the network, or connects it again.
+    /// Cuts a machine off from the network.
     pub fn cut_off(&self, machine: &str) {
         checked(Command::new("docker").args(["network", "disconnect", name(), &container(machine)]).output().unwrap());
+    }
+
+    /// Connects a machine again that was cut off, at the address that it had.
+    pub fn reconnect(&self, machine: &str) {
+        let arguments = ["network", "connect", "--ip", &address(machine), name(), &container(machine)];
+        checked(Command::new("docker").args(arguments).output().unwrap());
+    }
+
+    /// Kills Slurm's controller; it is started again as soon as it may.
+    pub fn kill_controller(&self, may_start_again: bool) {
+        if !may_start_again {
+            self.on("ctl", "chmod -x /usr/sbin/slurmctld");
+        }
+        self.on("ctl", "pkill -KILL slurmctld");
+    }
+
+    /// Lets the controller start that was not allowed to.
+    pub fn let_controller_start(&self) {
+        self.on("ctl", "chmod +x /usr/sbin/slurmctld");
+    }
+
+    /// Waits until nothing of Holdfast is left on a machine.
+    pub fn wait_for_nothing_on(&self, machine: &str) {
+        until(&format!("the end of what ran on {machine}"), || {
+            let processes = self.on(machine, "ps -eo args");
+            !processes.contains("holdfast example") && !processes.contains("holdfast agent")
+        });
     }
 
     /// Runs a shell command as root on a machine; what it prints.
@@ -104,7 +132,7 @@ impl Cluster {
         let command = format!("sbatch --parsable --output=output --no-kill --ntasks-per-node=1 {options} job.sbatch");
         let (id, code) = run_on("ctl", "user1", &directory, &command, "");
         assert_eq!(code, 0, "{id}");
-        Job { cluster: self, directory, id: id.trim().to_owned() }
+        Job { cluster: self, directory, id: id.trim().to_owned(), steps: STEPS }
     }
 
     /// Submits the usual job on six nodes: four ranks and two spares.
@@ -117,13 +145,21 @@ impl Cluster {
         let directory = self.directory(name, files);
         let command = format!("({work}; echo \"exit code $?\") >output 2>&1 </dev/null &");
         run_on("ctl", "user1", &directory, &command, "");
-        Job { cluster: self, directory, id: String::new() }
+        Job { cluster: self, directory, id: String::new(), steps: STEPS }
     }
 
     /// The line of a file of known hosts that says that these are all machines of the cluster. `kind`: `ed25519`, `rsa`, ….
     pub fn known_hosts(&self, kind: &str) -> String {
         let names: Vec<&str> = MACHINES.to_vec();
         format!("{} {}", names.join(","), self.on("ctl", &format!("cat /etc/ssh/ssh_host_{kind}_key.pub")))
+    }
+
+    /// The same with more to compute, for a test whose disturbance takes a while.
+    pub fn long_heat(&self, name: &str, steps: u32, more: &str) -> Job<'_> {
+        let spec = heat_of(&["--steps", &steps.to_string()], more);
+        let mut job = self.submit(name, &spec, "--nodes=6 --time=10", "holdfast run job.yaml");
+        job.steps = steps;
+        job
     }
 
     /// Starts a command in the background on the controller, in an interactive allocation.
@@ -134,7 +170,7 @@ impl Cluster {
              echo \"exit code $?\") >output 2>&1 </dev/null &"
         );
         run_on("ctl", "user1", &directory, &command, "");
-        let mut job = Job { cluster: self, directory, id: String::new() };
+        let mut job = Job { cluster: self, directory, id: String::new(), steps: STEPS };
         until("the allocation", || {
             job.id = job.run("cat id 2>/dev/null").trim().to_owned();
             !job.id.is_empty()
@@ -148,6 +184,7 @@ impl Cluster {
 pub struct Job<'a> {
     cluster: &'a Cluster,
     directory: String,
+    steps: u32,
     /// Slurm's number.
     pub id: String,
 }
@@ -185,11 +222,26 @@ impl Job<'_> {
         (output, code.unwrap())
     }
 
+    /// Waits for the end of the batch script: its exit code, in Slurm's words.
+    pub fn batch_exit_code(&self) -> i32 {
+        let mut code = None;
+        until("the end of the batch script", || {
+            let told = self.run(&format!("scontrol show job -o {}", self.id));
+            let field =
+                |name: &str| told.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap_or_default();
+            if !["PENDING", "RUNNING", "COMPLETING", ""].contains(&field("JobState=")) {
+                code = field("ExitCode=").split(':').next().and_then(|code| code.parse().ok());
+            }
+            code.is_some()
+        });
+        code.unwrap()
+    }
+
     /// Waits for a good end with the result that an undisturbed run has.
     pub fn finish_well(&self) -> String {
         let (output, code) = self.finish();
         assert_eq!(code, 0, "{output}");
-        let expected = expected_result(self.cluster.program);
+        let expected = expected_result(self.cluster.program, self.steps);
         assert!(output.contains(&expected), "{expected} is missing:\n{output}");
         output
     }
@@ -214,9 +266,18 @@ impl Drop for Job<'_> {
     }
 }
 
+/// A shell command that submits with these words of `sbatch` and ends with the job. (`sbatch --wait` looks seldom.)
+pub fn submit_and_wait(words: &str) -> String {
+    format!(
+        "id=$(sbatch --parsable {words}) || exit
+until scontrol show job -o $id | grep -qE 'JobState=(COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL)'; do sleep 0.2; done
+scontrol show job -o $id | grep -oE ' ExitCode=[0-9]+'"
+    )
+}
+
 /// The spec of the usual job: four ranks, a checkpoint every ten steps, whatever nodes are more are spares.
 pub fn heat(more: &str) -> String {
-    heat_of(&["--steps", STEPS], more)
+    heat_of(&["--steps", &STEPS.to_string()], more)
 }
 
 /// The same with other arguments of the application.
@@ -230,15 +291,16 @@ pub fn heat_of(arguments: &[&str], more: &str) -> String {
 }
 
 /// The last line of the application in an undisturbed run.
-fn expected_result(program: &str) -> String {
-    static RESULT: OnceLock<String> = OnceLock::new();
+fn expected_result(program: &str, steps: u32) -> String {
+    static RESULTS: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
     let compute = || {
-        let arguments = ["example", "heat", "--steps", STEPS, "--step-delay", "0", "--never-checkpoint"];
+        let steps = steps.to_string();
+        let arguments = ["example", "heat", "--steps", &steps, "--step-delay", "0", "--never-checkpoint"];
         let output = Command::new(program).args(arguments).env("SCR_ENABLE", "0").output();
         let output = checked(output.unwrap());
         output.lines().find(|line| line.contains("checksum")).unwrap().to_owned()
     };
-    RESULT.get_or_init(compute).clone()
+    RESULTS.lock().unwrap_or_else(PoisonError::into_inner).entry(steps).or_insert_with(compute).clone()
 }
 
 /// Waits until something is true.
@@ -260,6 +322,13 @@ fn until_or(mut is_true: impl FnMut() -> bool, otherwise: impl FnOnce()) {
 fn name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| std::env::var("HOLDFAST_CLUSTER").unwrap_or_else(|_| "holdfast".to_owned()))
+}
+
+/// The fixed address of a machine: see `docker/cluster`.
+fn address(machine: &str) -> String {
+    let subnet = std::env::var("HOLDFAST_CLUSTER_SUBNET").unwrap_or_else(|_| "10.213.47".to_owned());
+    let number: u32 = machine.trim_start_matches('n').parse().unwrap_or(0);
+    format!("{subnet}.{}", 10 + number)
 }
 
 fn container(machine: &str) -> String {

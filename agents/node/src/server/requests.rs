@@ -25,6 +25,7 @@ use crate::copy::{self, CopyError, on_prefix};
 use crate::halt::{HaltError, Moment};
 use crate::health;
 use crate::inventory;
+use crate::prefix;
 use crate::ranks;
 use crate::watchdog;
 
@@ -150,6 +151,11 @@ async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollReq
 }
 
 async fn run(State(agent): State<Arc<Agent>>, Message(plan): Message<RunPlan>) -> Answer<RunAccepted> {
+    // Once: later a file system that is away for a while must not keep ranks from starting.
+    if agent.collectives.run().is_none() {
+        let looked = prefix::look(&plan.settings.prefix).await;
+        looked.map_err(|error| Failure(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+    }
     collective::begin_run(&agent, plan).await.map(Json).map_err(|error| {
         let old = matches!(error, RunError::Old { .. });
         Failure(if old { StatusCode::CONFLICT } else { StatusCode::INTERNAL_SERVER_ERROR }, error.to_string())

@@ -19,15 +19,16 @@ use std::time::Duration;
 
 use holdfast_core::hostlist;
 use holdfast_core::ids::NodeName;
+use holdfast_wire::environment::AGENT_LOGS;
 use holdfast_wire::run::{AgentReady, AgentStart, Identity};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::environment;
 use crate::allocation::AgentStartError;
-use crate::allocation::log::last_line;
+use crate::allocation::log::{last_line, tail};
 use crate::fleet::AgentTemplate;
 
 /// Questions that come within this time of each other become one step.
@@ -35,7 +36,13 @@ const TOGETHER: Duration = Duration::from_millis(5);
 /// But no question waits longer.
 const AT_MOST: Duration = Duration::from_millis(50);
 /// An agent's first line is short; what is longer is not an agent.
-const LONGEST_LINE: u64 = 64 << 10;
+const LONGEST_LINE: usize = 64 << 10;
+/// While agents come up, it is looked this often what their srun says.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What srun says itself begins with this,
+const OWN_WORD: &str = "srun: error: ";
+/// and with this when there is no step at all.
+const NO_STEP: &str = "srun: error: Unable to ";
 
 /// How long an agent may take to come up.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +50,12 @@ pub(super) struct Patience {
     pub(super) within: Duration,
     /// It waits for other nodes' first agents.
     pub(super) first: bool,
+}
+
+impl Workshop {
+    fn log_of(&self, node: &NodeName) -> PathBuf {
+        self.logs.join(format!("{node}.log"))
+    }
 }
 
 type Answer = oneshot::Sender<Result<AgentReady, AgentStartError>>;
@@ -158,6 +171,11 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
         }
     };
     let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
+    // What an earlier agent said does not explain why this one does not come up.
+    let before: BTreeMap<NodeName, u64> = nodes
+        .iter()
+        .map(|node| (node.clone(), workshop.log_of(node).metadata().map_or(0, |metadata| metadata.len())))
+        .collect();
     let (mut child, input, output) = match spawn(&workshop, &nodes, &log) {
         Ok(spawned) => spawned,
         Err(error) => {
@@ -171,9 +189,18 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
         }
     };
     workshop.running.fetch_add(1, Ordering::AcqRel);
+    let logs = workshop.clone();
+    // What the agent said itself, or else what was said of it.
+    let why = |node: &NodeName| {
+        let of_node = logs.log_of(node);
+        match last_line(&of_node, before.get(node).copied().unwrap_or(0), |_| true) {
+            Some(line) => (Some(line), of_node),
+            None => (last_line(&log, 0, |line| line.contains("error") && !line.contains(": task ")), log.clone()),
+        }
+    };
     let talk = async {
         tell(input, &start).await?;
-        hear(output, &mut waiting).await
+        hear(output, &mut waiting, &log, &why).await
     };
     let problem = tokio::select! {
         // Who has got his answer does not wait any more either.
@@ -190,14 +217,19 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
     };
     let all_failed = waiting.len() == nodes.len();
     if let Some(problem) = problem {
+        let refused = last_line(&log, 0, |line| line.starts_with(NO_STEP));
         for (node, answer) in waiting {
-            let of_node = workshop.logs.join(format!("{node}.log"));
-            let (said, log) = match last_line(&log, |line| line.contains("error")) {
-                Some(line) => (format!(": {line}"), log.clone()),
-                None => (last_line(&of_node, |_| true).map(|line| format!(": {line}")).unwrap_or_default(), of_node),
-            };
-            let problem = format!("{problem}{said}");
-            let _ = answer.send(Err(AgentStartError::NotReady { node, problem, log }));
+            let _ = answer.send(Err(match &refused {
+                Some(line) => {
+                    let reason = line.trim_start_matches(OWN_WORD).to_owned();
+                    AgentStartError::Refused { node, reason, log: log.clone() }
+                }
+                None => {
+                    let (said, log) = why(&node);
+                    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
+                    AgentStartError::NotReady { node, problem: format!("{problem}{said}"), log }
+                }
+            }));
         }
     }
     let given_up = async {
@@ -217,9 +249,7 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
 }
 
 /// The words of the step.
-fn arguments(nodes: &[NodeName], logs: &Path) -> Vec<String> {
-    // In file names of srun a percent sign begins a pattern.
-    let logs = logs.to_string_lossy().replace('%', "%%");
+fn arguments(nodes: &[NodeName]) -> Vec<String> {
     let mut words: Vec<String> = [
         // Beside the application, on the processors and the memory that it has.
         "--overlap",
@@ -231,7 +261,6 @@ fn arguments(nodes: &[NodeName], logs: &Path) -> Vec<String> {
         "--mpi=none",
         "--cpu-bind=none",
         "--export=ALL",
-        "--open-mode=append",
         "--job-name=holdfast-agents",
     ]
     .map(str::to_owned)
@@ -240,14 +269,15 @@ fn arguments(nodes: &[NodeName], logs: &Path) -> Vec<String> {
     words.push(format!("--ntasks={}", nodes.len()));
     words.push("--ntasks-per-node=1".to_owned());
     words.push(format!("--nodelist={}", hostlist::compress(nodes)));
-    words.push(format!("--error={logs}/%N.log"));
     words
 }
 
 fn spawn(workshop: &Workshop, nodes: &[NodeName], log: &Path) -> io::Result<(Child, ChildStdin, ChildStdout)> {
     let errors = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
     let mut command = Command::new("srun");
-    command.args(arguments(nodes, &workshop.logs)).arg(&workshop.program).arg("agent");
+    command.args(arguments(nodes)).arg(&workshop.program).arg("agent");
+    // Not by srun's own `--error`: where a node has no such directory, no agent at all would start.
+    command.env(AGENT_LOGS, &workshop.logs);
     for name in environment::leaves_out() {
         command.env_remove(name);
     }
@@ -270,26 +300,82 @@ async fn tell(mut input: ChildStdin, start: &AgentStart) -> io::Result<()> {
     input.write_all(&line).await
 }
 
-/// Takes in what the agents say, until all are up or nobody can say anything any more.
-async fn hear(output: ChildStdout, waiting: &mut BTreeMap<NodeName, Answer>) -> io::Result<()> {
+/// Takes in what the agents say, and what `srun` says of those that end, until all are up or nobody can say anything any
+/// more.
+async fn hear(
+    output: ChildStdout,
+    waiting: &mut BTreeMap<NodeName, Answer>,
+    log: &Path,
+    why: &impl Fn(&NodeName) -> (Option<String>, PathBuf),
+) -> io::Result<()> {
     let mut output = BufReader::new(output);
+    let (mut line, mut looked) = (Vec::new(), 0);
+    let mut look = tokio::time::interval(LOOK_EVERY);
     while !waiting.is_empty() {
-        let mut line = Vec::new();
-        if (&mut output).take(LONGEST_LINE).read_until(b'\n', &mut line).await? == 0 {
-            break;
+        tokio::select! {
+            piece = output.fill_buf() => {
+                let piece = piece?;
+                let end = piece.iter().position(|byte| *byte == b'\n');
+                let length = end.map_or(piece.len(), |at| at + 1);
+                if length == 0 {
+                    break;
+                }
+                if line.len() < LONGEST_LINE {
+                    line.extend_from_slice(&piece[..length]);
+                }
+                output.consume(length);
+                if end.is_some() {
+                    is_up(&line, waiting);
+                    line.clear();
+                }
+            }
+            _ = look.tick() => {
+                let length = log.metadata().map_or(0, |metadata| metadata.len());
+                if std::mem::replace(&mut looked, length) == length {
+                    continue;
+                }
+                for node in ended_on(&tail(log, 0).unwrap_or_default())? {
+                    let Some(answer) = waiting.remove(&node) else { continue };
+                    let (said, log) = why(&node);
+                    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
+                    let problem = format!("ended without saying that it is up{said}");
+                    let _ = answer.send(Err(AgentStartError::NotReady { node, problem, log }));
+                }
+            }
         }
-        let Ok(ready) = serde_json::from_slice::<AgentReady>(&line) else {
-            // A site's prologue or the user's shell may print something.
-            tracing::info!(line = %String::from_utf8_lossy(&line), "said by a step of agents");
-            continue;
-        };
-        let Some(answer) = waiting.remove(&ready.node) else { continue };
-        let (found, ours) = (ready.version, holdfast_wire::VERSION);
-        let verdict =
-            if found == ours { Ok(ready) } else { Err(AgentStartError::Version { node: ready.node, found, ours }) };
-        let _ = answer.send(verdict);
     }
     Ok(())
+}
+
+/// The nodes whose agents have ended, in the words of `srun`.
+///
+/// # Errors
+/// Some could not be started, and then none is told what it has to know.
+fn ended_on(said: &str) -> io::Result<Vec<NodeName>> {
+    let mut nodes = Vec::new();
+    for line in said.lines().filter_map(|line| line.strip_prefix(OWN_WORD)) {
+        if line.contains("launch failed") || line.starts_with("Task launch for") {
+            return Err(io::Error::other(line.to_owned()));
+        }
+        if let Some((hosts, _)) = line.split_once(": task") {
+            nodes.extend(hostlist::expand(hosts).unwrap_or_default());
+        }
+    }
+    Ok(nodes)
+}
+
+/// A line of an agent.
+fn is_up(line: &[u8], waiting: &mut BTreeMap<NodeName, Answer>) {
+    let Ok(ready) = serde_json::from_slice::<AgentReady>(line) else {
+        // A site's prologue or the user's shell may print something.
+        tracing::info!(line = %String::from_utf8_lossy(line), "said by a step of agents");
+        return;
+    };
+    let Some(answer) = waiting.remove(&ready.node) else { return };
+    let (found, ours) = (ready.version, holdfast_wire::VERSION);
+    let verdict =
+        if found == ours { Ok(ready) } else { Err(AgentStartError::Version { node: ready.node, found, ours }) };
+    let _ = answer.send(verdict);
 }
 
 #[cfg(test)]
@@ -299,11 +385,20 @@ mod tests {
     #[test]
     fn one_step_holds_one_agent_a_node_and_survives_their_loss() {
         let nodes = ["n1", "n2", "n4"].map(NodeName::from);
-        let words = arguments(&nodes, Path::new("/pfs/100%/logs"));
+        let words = arguments(&nodes);
         for expected in ["--overlap", "--no-kill", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1"] {
             assert!(words.iter().any(|word| word == expected), "{expected}: {words:?}");
         }
         assert!(words.contains(&"--nodelist=n[1-2,4]".to_owned()), "{words:?}");
-        assert!(words.contains(&"--error=/pfs/100%%/logs/%N.log".to_owned()), "{words:?}");
+    }
+
+    #[test]
+    fn what_srun_says_of_agents_that_end_names_their_nodes() {
+        let said = "srun: cluster configuration lacks support for cpu binding\n\
+                    srun: error: n2: task 1: Exited with exit code 69\n\
+                    srun: error: n[4-5]: tasks 3-4: Killed\n";
+        assert_eq!(ended_on(said).unwrap(), ["n2", "n4", "n5"].map(NodeName::from));
+        let error = ended_on("srun: error: task 2 launch failed: Slurmd could not connect IO\n").unwrap_err();
+        assert!(error.to_string().contains("could not connect"), "{error}");
     }
 }

@@ -6,17 +6,20 @@
 //! | `query` | questions to Slurm's commands, each with a time limit |
 //! | `watch` | down nodes and the end of the allocation, looked at while we run |
 //! | `agents` | agents on many nodes by one step, and on one node again |
+//! | [`refusal`] | what it means when Slurm does not start a step, and how long to go on trying |
 //!
-//! Slurm is asked seldom and waited for never: that a node is dead, its agent's silence says long before.
+//! Slurm is asked seldom, and never waited for to learn that a node is dead: its agent's silence says so long before.
 
 mod agents;
 mod environment;
 mod query;
+pub mod refusal;
 mod watch;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,16 +35,21 @@ use crate::allocation::reachable::{self, Reach};
 use crate::fleet::AgentTemplate;
 use agents::{AgentSteps, Patience};
 use environment::Environment;
+use refusal::{Persistence, Refusal};
 use watch::Watch;
 
 pub use environment::{job_of_environment, leaves_out};
 
 /// An agent that is started for the first time: all nodes at once, on a busy machine.
 const FIRST_START: Duration = Duration::from_secs(60);
-/// An agent whose node is well.
-const RESTART: Duration = Duration::from_secs(10);
-/// An agent whose node still takes connections but went silent: frozen, and then Slurm cannot start anything there either.
-const RESTART_OF_SILENT: Duration = Duration::from_secs(3);
+/// An agent whose node is well. `srun` needs ten seconds to find that the controller does not answer.
+const RESTART: Duration = Duration::from_secs(15);
+/// An agent whose node still takes connections but went silent. Either it alone hangs, and then another one is up as soon
+/// as the first was; or the node is frozen, and then Slurm cannot start anything there. So it gets several times as long as
+/// the start of all agents took, within these limits.
+const RESTART_OF_SILENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
+/// So many times.
+const RESTART_OF_SILENT_FACTOR: u32 = 3;
 /// While agents end, it is looked this often.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -66,6 +74,8 @@ pub struct Slurm {
     steps: AgentSteps,
     /// Where agents listened last, of nodes that had one.
     known: Mutex<BTreeMap<NodeName, Option<SocketAddr>>>,
+    /// How long the slowest first start of an agent took, milliseconds; zero if there was none yet.
+    slowest_start_ms: AtomicU64,
 }
 
 impl Slurm {
@@ -106,7 +116,7 @@ impl Slurm {
         let user = watch.user().unwrap_or(user);
         let steps = AgentSteps::start(program, logs.clone());
         let record = SlurmRecord { job_id, user, nodes };
-        Ok(Slurm { record, own_node, logs, watch, steps, known: Mutex::default() })
+        Ok(Slurm { record, own_node, logs, watch, steps, known: Mutex::default(), slowest_start_ms: AtomicU64::new(0) })
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Option<SocketAddr>>> {
@@ -120,13 +130,44 @@ impl Slurm {
         }
         let before = self.known().get(node).copied();
         let ready = match before {
-            None => self.steps.agent(node.clone(), template, Patience { within: FIRST_START, first: true }).await?,
-            Some(None) => self.steps.agent(node.clone(), template, Patience { within: RESTART, first: false }).await?,
+            None => {
+                let begun = Instant::now();
+                let ready = self.ask(node, template, Patience { within: FIRST_START, first: true }).await?;
+                let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.slowest_start_ms.fetch_max(took, Ordering::Relaxed);
+                ready
+            }
+            Some(None) => self.ask(node, template, Patience { within: RESTART, first: false }).await?,
             Some(Some(address)) => self.start_again(node, template, address).await?,
         };
         self.known().insert(node.clone(), Some(ready.address));
         let log = self.logs.join(format!("{node}.log"));
         Ok(RunningAgent { ready, log })
+    }
+
+    /// Starts an agent by a step of its own or a common one; again, while Slurm refuses it for a reason that passes.
+    async fn ask(
+        &self,
+        node: &NodeName,
+        template: &AgentTemplate,
+        patience: Patience,
+    ) -> Result<AgentReady, AgentStartError> {
+        let mut persistence = Persistence::default();
+        loop {
+            let started = self.steps.agent(node.clone(), template, patience).await;
+            let Err(AgentStartError::Refused { reason, .. }) = &started else { return started };
+            let Some(pause) = persistence.again(Refusal::of(reason), Instant::now()) else { return started };
+            tracing::info!(%node, reason, "an agent is not started yet, and tried again");
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// What the agent gets whose node takes connections and is silent otherwise.
+    fn restart_of_silent(&self) -> Duration {
+        let first = Duration::from_millis(self.slowest_start_ms.load(Ordering::Relaxed));
+        let (least, most) = RESTART_OF_SILENT;
+        // One that took over has seen no start.
+        if first.is_zero() { most } else { (first * RESTART_OF_SILENT_FACTOR).clamp(least, most) }
     }
 
     /// Starts the agent of a node that had one at this address. Meanwhile the machine is watched: a step on one that is
@@ -143,10 +184,10 @@ impl Slurm {
         };
         let within = match reachable::look(address).await {
             Reach::Refused | Reach::Nothing => RESTART,
-            Reach::Accepted => RESTART_OF_SILENT,
+            Reach::Accepted => self.restart_of_silent(),
         };
         tokio::select! {
-            started = self.steps.agent(node.clone(), template, Patience { within, first: false }) => started,
+            started = self.ask(node, template, Patience { within, first: false }) => started,
             () = reachable::vanished(address) => Err(gone()),
         }
     }
@@ -188,6 +229,11 @@ impl Allocation for Slurm {
     fn starts_at_once(&self) -> usize {
         // One step starts them all; whoever waits for a permit would get a step of its own.
         self.record.nodes.len().max(1)
+    }
+
+    fn restart_within(&self) -> Duration {
+        // Whatever else happens: every attempt has its own, much shorter, limit.
+        Persistence::at_most() + RESTART
     }
 
     fn reach(&self, node: &NodeName) -> Vec<String> {

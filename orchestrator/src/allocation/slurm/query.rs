@@ -8,10 +8,13 @@ use holdfast_core::hostlist;
 use holdfast_core::ids::NodeName;
 use tokio::process::Command;
 
+use super::refusal::Refusal;
 use crate::allocation::AllocationError;
 
-/// A controller that takes longer has a problem of its own.
-const WITHIN: Duration = Duration::from_secs(10);
+/// Slurm's commands themselves try for ten seconds, some of them twice.
+const WITHIN: Duration = Duration::from_secs(25);
+/// What is said of a command that did not end.
+const NO_ANSWER: &str = "did not answer";
 /// Slurm's own word for "does not end".
 const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 
@@ -83,7 +86,7 @@ async fn ask(command: &'static str, arguments: &[&str]) -> Result<String, Alloca
             return Err(failed(format!("cannot be run: {error}"), "are Slurm's commands in PATH on this node?"));
         }
         Err(_) => {
-            let problem = format!("did not answer within {} s", WITHIN.as_secs());
+            let problem = format!("{NO_ANSWER} within {} s", WITHIN.as_secs());
             return Err(failed(problem, "is Slurm's controller up? (`scontrol ping`)"));
         }
     };
@@ -93,6 +96,15 @@ async fn ask(command: &'static str, arguments: &[&str]) -> Result<String, Alloca
         return Err(failed(problem, "is Slurm's controller up? (`scontrol ping`)"));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What a question that failed says about the controller.
+pub(super) fn refusal(error: &AllocationError) -> Refusal {
+    match error {
+        AllocationError::Command { problem, .. } if problem.starts_with(NO_ANSWER) => Refusal::NoController,
+        AllocationError::Command { problem, .. } => Refusal::of(problem),
+        _ => Refusal::Final,
+    }
 }
 
 fn strange(command: &'static str, text: &str) -> AllocationError {

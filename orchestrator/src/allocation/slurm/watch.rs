@@ -4,12 +4,13 @@
 //! A controller that does not answer changes nothing: what was known stays.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use holdfast_core::ids::NodeName;
 use tokio::task::JoinHandle;
 
 use super::query;
+use super::refusal::Persistence;
 use crate::allocation::AllocationError;
 
 /// How often. Each look is two requests to a controller that serves a whole site.
@@ -30,12 +31,21 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Looks once, and then again and again.
+    /// Looks once, and then again and again. A controller that does not answer just now is waited for.
     ///
     /// # Errors
     /// The first look fails, or the job does not run.
     pub(super) async fn start(job_id: &str, nodes: &[NodeName]) -> Result<Self, AllocationError> {
-        let (job, down) = tokio::join!(query::job(job_id), query::down(nodes));
+        let mut persistence = Persistence::default();
+        let (job, down) = loop {
+            let (job, down) = tokio::join!(query::job(job_id), query::down(nodes));
+            let refusal = [job.as_ref().err(), down.as_ref().err()].into_iter().flatten().map(query::refusal).next();
+            let Some(pause) = refusal.and_then(|refusal| persistence.again(refusal, Instant::now())) else {
+                break (job, down);
+            };
+            tracing::warn!("Slurm's controller does not answer; asked again");
+            tokio::time::sleep(pause).await;
+        };
         let job = job?;
         // CONFIGURING, SUSPENDED, STOPPED, RESIZING: not now, or not any more.
         if job.state != "RUNNING" {

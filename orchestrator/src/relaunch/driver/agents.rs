@@ -191,11 +191,11 @@ impl Driver {
         adopted: Option<Generation>,
         health: Option<Box<Health>>,
     ) {
-        let fault = health.and_then(|health| self.fault_of(&health));
-        self.feed(Event::AgentReady { node: node.clone(), address, adopted }).await;
-        if let Some(fault) = fault {
-            self.feed(Event::HealthFault { node, fault }).await;
-        }
+        let event = match health.and_then(|health| self.fault_of(&health)) {
+            Some(fault) => Event::AgentUnfit { node, address, fault },
+            None => Event::AgentReady { node, address, adopted },
+        };
+        self.feed(event).await;
     }
 
     /// Something shows that an agent is lost; ignored if it was started again since.

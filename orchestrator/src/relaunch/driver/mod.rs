@@ -122,6 +122,8 @@ struct Ears {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// What batch scripts ask Slurm for as a warning before the end.
+    warning: [Signal; 2],
 }
 
 impl Driver {
@@ -138,6 +140,7 @@ impl Driver {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
+            warning: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
         };
         let driver = Driver {
             roster: Roster::default(),
@@ -173,6 +176,7 @@ impl Driver {
         }
         let mut around = tokio::time::interval(LOOK_AROUND_EVERY);
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let [warning1, warning2] = &mut ears.warning;
         self.adopt_agents().await;
         let actions = self.parts.machine.begin(self.parts.clock.now());
         self.carry_out(actions).await;
@@ -186,6 +190,8 @@ impl Driver {
                 Some(()) = ears.interrupt.recv() => self.signal("SIGINT").await,
                 Some(()) = ears.terminate.recv() => self.signal("SIGTERM").await,
                 Some(()) = ears.hangup.recv() => self.signal("SIGHUP").await,
+                Some(()) = warning1.recv() => self.signal("SIGUSR1").await,
+                Some(()) = warning2.recv() => self.signal("SIGUSR2").await,
                 Some(effect) = ears.effects.recv() => self.effect(effect).await,
                 Some(news) = ears.polls.recv() => self.poll_news(news).await,
                 Some(news) = ears.steps.recv() => self.step_news(news).await,

@@ -162,6 +162,7 @@ impl Driver {
         match event {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }).await,
             StepEvent::Started { .. } => {}
+            StepEvent::Waiting { reason } => self.tell(Entry::Own(OwnEvent::LaunchDelayed { generation, reason })),
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {

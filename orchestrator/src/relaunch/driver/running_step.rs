@@ -88,7 +88,7 @@ impl RunningStep {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
             StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
             StepEvent::Exited { rank, .. } => drop(self.ranks.remove(rank)),
-            StepEvent::Refused { .. } | StepEvent::Failed { .. } => {}
+            StepEvent::Refused { .. } | StepEvent::Failed { .. } | StepEvent::Waiting { .. } => {}
             StepEvent::Done => self.ended = true,
         }
     }
@@ -163,7 +163,7 @@ fn written_down(directory: &Path) -> (Option<u32>, Vec<u32>) {
                 StepEvent::Supervisor { pid } => supervisor = Some(pid),
                 StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
                 StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                StepEvent::Refused { .. } | StepEvent::Failed { .. } | StepEvent::Done => {}
+                StepEvent::Refused { .. } | StepEvent::Failed { .. } | StepEvent::Waiting { .. } | StepEvent::Done => {}
             }
         }
     }

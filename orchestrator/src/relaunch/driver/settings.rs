@@ -28,8 +28,6 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.down_after = spec.health.down_after;
     config.hang_after = spec.health.hang_after;
     config.busy_hang_after = spec.health.busy_hang_after;
-    // A process that has to be started may take longer than an answer; a dead node refuses at once.
-    config.restart_within = spec.health.down_after.max(std::time::Duration::from_secs(10));
     for rule in &spec.relaunch.on_exit_code {
         for code in &rule.codes {
             let action = match rule.action {

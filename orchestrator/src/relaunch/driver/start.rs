@@ -29,7 +29,7 @@ use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError};
 use crate::launch::LaunchError;
 use crate::on_node::Question;
 use crate::relaunch::snapshot::RestoreError;
-use crate::relaunch::{DrainResult, Machine, Outcome};
+use crate::relaunch::{DrainResult, EndCause, Machine, Outcome};
 use crate::spec::{JobSpec, Manager, Step, virtual_node};
 
 /// What `holdfast run` is to do.
@@ -280,6 +280,7 @@ async fn run_step(
     let end = allocation.end().map(settings::epoch);
     let mut config = settings::config(spec, step, allocation.nodes(), started, end);
     config.own_node = allocation.own_node();
+    config.restart_within = allocation.restart_within().max(config.down_after);
     let machine = match &state.snapshot {
         Some(snapshot) => Machine::restore(config, snapshot.clone())?,
         None => Machine::new(config),
@@ -446,6 +447,7 @@ impl Driver {
         let generations = explanation.generations.iter().map(|past| GenerationReport {
             generation: past.generation,
             from: parts.state.restarted_from.get(&past.generation).copied().flatten(),
+            launched: !past.ended.as_ref().is_some_and(|ended| matches!(ended.reason, EndCause::LaunchFailed { .. })),
             ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
             newest: past.newest,
         });

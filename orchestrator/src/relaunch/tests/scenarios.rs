@@ -214,6 +214,65 @@ fn an_agent_that_cannot_be_started_at_first_is_tried_again() {
     assert_eq!(world.launches().len(), 1);
 }
 
+/// Four nodes, all needed, whose agents are up and are asked to prepare the first generation.
+fn preparing() -> Machine {
+    let mut machine = Machine::new(config(4, 4));
+    machine.begin(ms(0));
+    for node in 0..4 {
+        machine.handle(ms(1), Event::AgentReady { node: name(node), address: address(&name(node), 1), adopted: None });
+    }
+    machine.handle(ms(2), Event::HaltAnswered { met: None });
+    machine
+}
+
+/// The exit code and the last word, once the drain has found nothing.
+fn end_of(machine: &mut Machine) -> (u8, String) {
+    let actions = machine.handle(ms(5), Event::Drained { result: DrainResult::Nothing });
+    let outcome = actions.into_iter().find_map(|action| match action {
+        Action::Finish(outcome) => Some(outcome),
+        _ => None,
+    });
+    let outcome = outcome.unwrap();
+    (outcome.exit_code(), outcome.to_string())
+}
+
+#[test]
+fn a_run_that_an_agent_refuses_before_any_began_is_no_case_for_another_allocation() {
+    let mut machine = preparing();
+    let reason = "/home/heat does not exist on this node".to_owned();
+    machine.handle(ms(3), Event::RunRefused { node: name(2), generation: Generation(1), reason });
+    let (code, said) = end_of(&mut machine);
+    assert_eq!(code, exit::UNAVAILABLE);
+    assert!(said.contains("n2") && said.contains("/home/heat"), "{said}");
+}
+
+#[test]
+fn nodes_that_are_all_unfit_are_no_case_for_another_allocation() {
+    let mut machine = Machine::new(config(4, 4));
+    machine.begin(ms(0));
+    let mut actions = Vec::new();
+    for node in 0..4 {
+        let (address, fault) = (address(&name(node), 1), "/ssd: cannot be reached".into());
+        assert!(!machine.is_finished(), "the others may be fit");
+        actions = machine.handle(ms(1), Event::AgentUnfit { node: name(node), address, fault });
+    }
+    let outcome = actions.iter().find_map(|action| match action {
+        Action::Finish(outcome) => Some(outcome),
+        _ => None,
+    });
+    assert_eq!(outcome.unwrap().exit_code(), exit::UNAVAILABLE);
+    assert!(outcome.unwrap().to_string().contains("/ssd"));
+    let stopped = actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 4));
+    assert!(stopped, "their agents are up");
+}
+
+#[test]
+fn a_node_that_is_unfit_before_any_run_began_is_one_and_another_allocation_may_have_better_ones() {
+    let mut machine = preparing();
+    machine.handle(ms(3), Event::HealthFault { node: name(2), fault: "/ssd: full".into() });
+    assert_eq!(end_of(&mut machine).0, exit::NOT_FINISHED);
+}
+
 #[test]
 fn a_halt_set_before_the_first_launch_launches_nothing() {
     let mut world = World::new(config(4, 4));

@@ -1,0 +1,121 @@
+//! What is missing is said before anything is started: here, and on the nodes.
+
+use holdfast_testkit::cluster::{Cluster, heat, heat_of};
+
+const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+/// A place that every machine has for itself, unlike `/opt/holdfast`.
+const OWN_PLACE: &str = "/var/tmp/own";
+
+/// Puts the program where each node has its own, and on some nodes another one in its stead.
+fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
+    for node in NODES {
+        let other = others.iter().find(|(other, _)| *other == node);
+        let put = match other {
+            Some((_, script)) => format!("printf '%s' '#!/bin/sh\n{script}\n' >{OWN_PLACE}/holdfast"),
+            None => format!("cp /opt/holdfast/bin/holdfast {OWN_PLACE}/holdfast"),
+        };
+        let said = cluster
+            .on(node, &format!("rm -rf {OWN_PLACE} && mkdir {OWN_PLACE} && {put} && chmod 755 {OWN_PLACE}/holdfast"));
+        assert_eq!(said, "", "on {node}");
+    }
+}
+
+#[test]
+fn an_agent_of_another_version_is_not_used_and_a_clock_that_is_wrong_is_told() {
+    let Some(cluster) = super::cluster() else { return };
+    let real = "/opt/holdfast/bin/holdfast \"$@\"";
+    // What is said to n2's agent, and what n3's says, is what another release would say; n4's time is an hour ago.
+    let to_newer = format!("sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":99/\" | {real}");
+    let from_newer = format!("{real} | sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":98/\"");
+    let slow_clock =
+        format!("{real} | sed -u \"s/\\\"clock_ms\\\":[0-9]*/\\\"clock_ms\\\":$(( ($(date +%s) - 3600) * 1000 ))/\"");
+    install_own(&cluster, &[("n2", &to_newer), ("n3", &from_newer), ("n4", &slow_clock)]);
+    let work = format!("{OWN_PLACE}/holdfast run job.yaml");
+    let job = cluster.submit("versions", &heat(""), "--nodes=6 --time=10", &work);
+    let output = job.finish_well();
+    assert!(
+        output.contains("n2 is down: its agent could not be started")
+            && output.contains("the orchestrator speaks version 99"),
+        "{output}"
+    );
+    assert!(output.contains("the agent of node n3 speaks version 98, and this is version"), "{output}");
+    assert!(output.contains("install"), "{output}");
+    assert!(
+        output.contains("n4: its clock is 3600 s behind ours")
+            || output.contains("n4: its clock is 3601 s behind ours"),
+        "{output}"
+    );
+    assert!(output.contains("generation 1 on n1 n4 n5 n6, 0 spare(s)"), "{output}");
+}
+
+#[test]
+fn a_directory_that_one_node_cannot_use_excludes_that_node_before_it_gets_a_rank() {
+    let Some(cluster) = super::cluster() else { return };
+    cluster.on("n2", "chmod 755 /small");
+    let job = cluster.heat("unwritable", "checkpoint: {cache: [{base: /small, keep: 1}]}");
+    let output = job.finish_well();
+    cluster.on("n2", "chmod 1777 /small");
+    assert!(output.contains("n2 is down: a health test failed: /small"), "{output}");
+    assert!(output.contains("generation 1 on n1 n3 n4 n5"), "{output}");
+}
+
+#[test]
+fn a_directory_that_no_node_can_use_is_no_case_for_another_allocation() {
+    let Some(cluster) = super::cluster() else { return };
+    let spec = heat("checkpoint: {cache: [{base: /proc/cache, keep: 1}]}");
+    let job = cluster.submit("nowhere", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+    let (output, code) = job.finish();
+    assert_eq!(code, 69, "{output}");
+    assert!(output.contains("no run could begin") && output.contains("/proc/cache"), "{output}");
+    assert!(!output.contains("launched"), "{output}");
+}
+
+#[test]
+fn a_prefix_directory_that_the_nodes_do_not_share_is_refused() {
+    let Some(cluster) = super::cluster() else { return };
+    cluster.on("n1", "rm -rf /var/tmp/heat-run");
+    let spec = heat("").replace("prefix: ./heat-run", "prefix: /var/tmp/heat-run");
+    let job = cluster.submit("not-shared", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+    let (output, code) = job.finish();
+    assert_eq!(code, 69, "{output}");
+    assert!(
+        output.contains("/var/tmp/heat-run/.holdfast does not exist on this node")
+            && output.contains("all nodes share"),
+        "{output}"
+    );
+    assert!(!output.contains("launched"), "{output}");
+}
+
+#[test]
+fn commands_libraries_and_directories_that_are_missing_here_are_named_before_an_agent_is_started() {
+    let Some(cluster) = super::cluster() else { return };
+    let needs_a_library = heat_of(&[], "").replace("command: [holdfast,", "command: [./needs-a-library,");
+    let no_prefix = heat("").replace("prefix: ./heat-run", "prefix: /proc/heat-run");
+    let work = format!(
+        "echo 'int f(void) {{ return 0; }}' >f.c; echo 'int f(void); int main(void) {{ return f(); }}' >m.c
+gcc -shared -fPIC -o libmissing.so f.c && gcc -o needs-a-library m.c -L. -lmissing && rm libmissing.so
+cat >library.yaml <<'END'\n{needs_a_library}\nEND
+cat >prefix.yaml <<'END'\n{no_prefix}\nEND
+mkdir old; printf '#!/bin/sh\\necho slurm 20.02.7\\n' >old/srun; chmod +x old/srun
+PATH=/opt/holdfast/bin holdfast run job.yaml; echo \"without Slurm: $?\"
+PATH=$PWD/old:$PATH holdfast run job.yaml; echo \"old Slurm: $?\"
+holdfast run library.yaml; echo \"without library: $?\"
+holdfast run prefix.yaml; echo \"without prefix: $?\""
+    );
+    let job = cluster.submit("preflight", &heat(""), "--nodes=4 --time=10", &work);
+    let (output, _) = job.finish();
+    for said in [
+        "srun is not in PATH",
+        "without Slurm: 69",
+        "this is Slurm slurm 20.02.7",
+        "old Slurm: 69",
+        "needs libmissing.so, which cannot be found",
+        "without library: 69",
+        "the prefix directory cannot be used",
+        "without prefix: 69",
+    ] {
+        assert!(output.contains(said), "{said}:\n{output}");
+    }
+    assert!(!output.contains("generation"), "{output}");
+    assert!(!job.run("ls -a").contains("heat-run"));
+}
