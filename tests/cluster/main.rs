@@ -6,6 +6,7 @@
 mod applications;
 mod basics;
 mod ends;
+mod mpi;
 mod nodes;
 mod services;
 

@@ -5,7 +5,7 @@
  *
  *     plain     checkpoints without names, by the functions of SCR 1, three files a rank
  *     own       checkpoints step.<n>, the same files; output picture.<n> before every second one; at the end the
- *               index forgets picture.20, and picture.40 is deleted
+ *               index forgets picture.20, and picture.40 is deleted, but not with --current
  *     shared    checkpoints step.<n>, all ranks write one file through MPI-IO, and rank 0 one of its own
  *
  *     --current NAME     says that it restarted from this checkpoint, before it asks what there is
@@ -295,7 +295,7 @@ int main(int argc, char **argv)
             EXPECT(SCR_Should_exit(&leave) == SCR_SUCCESS);
         }
     }
-    if (mode == OWN && !leave && step > 4 * EVERY) {
+    if (mode == OWN && !leave && current == NULL) {
         EXPECT(SCR_Drop("picture.20") == SCR_SUCCESS);
         EXPECT(SCR_Delete("picture.40") == SCR_SUCCESS);
     }
