@@ -19,8 +19,8 @@ const LARGEST_ANSWER: usize = 64 << 20;
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
-/// The agent gives a debugger five seconds.
-const STACKS: Duration = Duration::from_secs(8);
+/// The agent gives a debugger thirty seconds.
+const STACKS: Duration = Duration::from_secs(35);
 /// For requests that wait for processes to die or control files to be read.
 const MEDIUM: Duration = Duration::from_secs(30);
 
