@@ -4,6 +4,7 @@
 //! * [`spec`]: the YAML job spec;
 //! * [`allocation`]: resource managers behind one trait;
 //! * [`launch`]: launchers behind one trait;
+//! * [`on_node`]: what runs on a host at the other end of an ssh connection;
 //! * [`fleet`]: start, poll and command the agents;
 //! * [`relaunch`]: the loop as a pure state machine, and the driver that feeds it;
 //! * [`drain`]: two rounds, then index;
@@ -21,5 +22,6 @@ pub mod example;
 pub mod exit;
 pub mod fleet;
 pub mod launch;
+pub mod on_node;
 pub mod relaunch;
 pub mod spec;

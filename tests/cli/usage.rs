@@ -34,6 +34,18 @@ const COMMANDS: [&[&str]; 25] = [
 ];
 
 #[test]
+fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
+    // tests/cluster submits it.
+    let script = include_str!("../../configs/slurm/job.sbatch");
+    let shown = format!("```bash\n{script}```\n");
+    for (manual, text) in
+        [("README.md", include_str!("../../README.md")), ("docs/slurm.md", include_str!("../../docs/slurm.md"))]
+    {
+        assert!(text.contains(&shown), "{manual} shows another batch script than configs/slurm/job.sbatch");
+    }
+}
+
+#[test]
 fn every_command_helps_with_examples_that_name_it() {
     for words in COMMANDS {
         let ran = holdfast(words.iter().copied().chain(["--help"]));

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rustix::process::Signal;
+
 use crate::world::{Ran, Running, World};
 
 /// A job spec in the making.
@@ -170,6 +172,14 @@ impl<'a> Job<'a> {
     /// The spec, as a file.
     pub fn spec(&self) -> PathBuf {
         self.world.write("job.yaml", &self.yaml())
+    }
+
+    /// Starts it, and kills its orchestrator after this checkpoint; the application goes on.
+    pub fn abandon_after(&self, checkpoint: u64) {
+        let mut running = self.start();
+        running.sees_checkpoint(checkpoint);
+        running.signal(Signal::KILL);
+        running.end();
     }
 
     /// Starts it.

@@ -10,10 +10,7 @@ use crate::world::World;
 fn run_again_takes_the_running_job_over_without_disturbing_it() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    job.abandon_after(4);
     let mut second = job.start();
     second.sees_event("took_over");
     job.go_on();
@@ -29,10 +26,7 @@ fn run_again_takes_the_running_job_over_without_disturbing_it() {
 fn a_node_that_died_while_nobody_was_there_is_replaced_after_the_take_over() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    job.abandon_after(4);
     let root = world.node_root("node1");
     let of_node = root.to_string_lossy().into_owned();
     crate::world::signal(world.agent_pid("node1"), Signal::KILL);
@@ -53,10 +47,7 @@ fn a_node_that_died_while_nobody_was_there_is_replaced_after_the_take_over() {
 fn run_again_finds_a_job_that_went_on_and_ended_meanwhile() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    job.abandon_after(4);
     job.go_on();
     // The output is put in its place after the last step.
     world.wait("the application's end", || world.path("end.heat").exists().then_some(()));
@@ -70,10 +61,7 @@ fn run_again_finds_a_job_that_went_on_and_ended_meanwhile() {
 fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    job.abandon_after(4);
     job.command(&["drain"], 0).says(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
@@ -88,10 +76,7 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
 fn drain_alone_starts_agents_afresh_when_every_process_is_dead() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    job.abandon_after(4);
     while world.kill(|_| true) > 0 {}
     job.command(&["drain"], 0).says(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
@@ -102,10 +87,7 @@ fn drain_alone_starts_agents_afresh_when_every_process_is_dead() {
 fn run_again_goes_on_from_cache_when_every_process_is_dead() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    job.abandon_after(4);
     while world.kill(|_| true) > 0 {}
     job.go_on();
     job.run(0);

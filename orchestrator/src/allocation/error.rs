@@ -70,6 +70,23 @@ pub enum AllocationError {
         /// Its state, in the manager's words.
         state: String,
     },
+    /// Too many hosts of a list cannot be used.
+    #[error(
+        "{have} of {of} hosts can be used, and the run takes {needed}; nothing was started:{}", problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+    )]
+    TooFewHosts {
+        /// Those that can be used.
+        have: usize,
+        /// The hosts of the list.
+        of: usize,
+        /// What the run takes.
+        needed: u32,
+        /// What is wrong with the others, each thing once.
+        problems: Vec<String>,
+    },
+    /// This build has no ssh.
+    #[error(transparent)]
+    Ssh(#[from] super::ssh::SshError),
     /// A name that cannot be a directory of its own.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
     Name {

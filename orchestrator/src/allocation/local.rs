@@ -20,7 +20,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::chaos::Schedule;
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike, process,
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike, process,
 };
 use crate::fleet::AgentTemplate;
 use crate::spec::Chaos;
@@ -334,6 +335,10 @@ impl Allocation for Local {
 
     fn reach(&self, _node: &NodeName) -> Vec<String> {
         Vec::new()
+    }
+
+    fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
+        None
     }
 
     fn root_of(&self, node: &NodeName) -> Option<PathBuf> {

@@ -3,6 +3,9 @@
 //! * [`Allocation`]: what the rest of the orchestrator knows of a resource manager;
 //! * [`local`]: virtual nodes on this machine, each a root directory and an agent process;
 //! * [`slurm`]: the nodes of the Slurm job that we run in;
+//! * [`ssh`]: machines that the spec lists, without any resource manager;
+//! * `reachable`: is there a machine behind an agent that went silent?
+//! * [`RemoteShell`]: the way onto a node for a launcher's own daemons;
 //! * [`record`]: what a second orchestrator has to know of an allocation;
 //! * [`chaos`]: the failures that the local manager rehearses, as a pure schedule;
 //! * [`process`]: looking at and ending processes of this machine without hitting a stranger.
@@ -10,9 +13,13 @@
 pub mod chaos;
 mod error;
 pub mod local;
+pub(crate) mod log;
 pub mod process;
+mod reachable;
 pub mod record;
+mod remote_shell;
 pub mod slurm;
+pub mod ssh;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -25,6 +32,7 @@ use holdfast_wire::run::AgentReady;
 pub use chaos::{Observation, Strike};
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
+pub use remote_shell::RemoteShell;
 
 use crate::fleet::AgentTemplate;
 
@@ -71,6 +79,9 @@ pub trait Allocation: Send + Sync {
 
     /// The words in front of a command that is to run on a node; none if it can only run here.
     fn reach(&self, node: &NodeName) -> Vec<String>;
+
+    /// How a launcher that starts daemons of its own gets onto a node; none if there are no machines but this.
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
 
     /// What stands in front of a node's paths here, if anything: virtual nodes.
     fn root_of(&self, node: &NodeName) -> Option<PathBuf>;

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_core::hostlist;
 use holdfast_core::ids::NodeName;
 use serde::{Deserialize, Serialize};
 
 use super::local::{Local, LocalRecord};
 use super::slurm::{Slurm, SlurmRecord, job_of_environment};
+use super::ssh::{Ssh, SshRecord};
 use super::{Allocation, AllocationError};
 use crate::spec::Chaos;
 
@@ -19,6 +21,8 @@ pub enum AllocationRecord {
     Local(LocalRecord),
     /// A Slurm job.
     Slurm(SlurmRecord),
+    /// Machines of a list.
+    Ssh(SshRecord),
 }
 
 impl AllocationRecord {
@@ -29,6 +33,8 @@ impl AllocationRecord {
                 Some(workspace) => workspace.is_dir(),
                 None => record.roots.is_dir(),
             },
+            // Nobody takes them away.
+            AllocationRecord::Ssh(_) => true,
             AllocationRecord::Slurm(record) => {
                 job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.job_id)
             }
@@ -40,6 +46,7 @@ impl AllocationRecord {
         match self {
             AllocationRecord::Local(record) => record.roots.display().to_string(),
             AllocationRecord::Slurm(record) => format!("the nodes of Slurm job {}", record.job_id),
+            AllocationRecord::Ssh(record) => format!("the hosts {}", hostlist::compress(&record.nodes)),
         }
     }
 
@@ -48,6 +55,7 @@ impl AllocationRecord {
         match self {
             AllocationRecord::Local(record) => &record.nodes,
             AllocationRecord::Slurm(record) => &record.nodes,
+            AllocationRecord::Ssh(record) => &record.nodes,
         }
     }
 
@@ -59,6 +67,7 @@ impl AllocationRecord {
         match self {
             AllocationRecord::Local(record) => Ok(Arc::new(Local::reopen(record.clone(), chaos, logs)?)),
             AllocationRecord::Slurm(record) => Ok(Arc::new(Slurm::reopen(record, logs).await?)),
+            AllocationRecord::Ssh(record) => Ok(Arc::new(Ssh::reopen(record.clone(), logs)?)),
         }
     }
 }

@@ -12,9 +12,19 @@ use crate::exit;
 #[command(after_help = "\
 Examples:
   holdfast agent < start.json               what `holdfast run` does on every node")]
-pub struct AgentArgs {}
+pub struct AgentArgs {
+    /// Leave the session that this was started in: what ends it does not end the agent
+    #[arg(long, hide = true)]
+    own_session: bool,
+}
 
-pub(super) fn run(_args: AgentArgs, _style: Style) -> Result<u8, Failure> {
+pub(super) fn run(args: AgentArgs, _style: Style) -> Result<u8, Failure> {
+    if args.own_session
+        && let Err(error) = rustix::process::setsid()
+    {
+        // It leads one already, or the system has none: the agent is as good.
+        tracing::info!(%error, "no_session_of_its_own");
+    }
     let result = holdfast_agent::daemon::run(std::io::stdin().lock(), std::io::stdout());
     result.map(|()| exit::FINISHED).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))
 }

@@ -7,12 +7,12 @@ use holdfast_core::formats::{Destination, Extracted, Format, FormatsError, Optio
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
+use super::findings::{self, Finding, Found, Outcome};
 use super::inspect::unknown;
 use super::output::{Output, Report, document, printable};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, Trouble, Visited, visit, worst};
-use crate::exit;
 
 /// Write what checkpoint files hold into a directory, each part as a file of its own
 ///
@@ -71,25 +71,22 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
                     format.extract(&visited.path, &to, &options, progress)
                 });
                 match extracted {
-                    Ok(extracted) => Outcome::Extracted(extracted),
+                    Ok(extracted) => Some(Outcome::Found(Parts { to, extracted })),
                     // Parity beside checkpoints holds none; nobody named it.
                     Err(FormatsError::NotPossible { .. }) if !visited.named => continue,
                     Err(error) if alone => return Err(error.into()),
-                    Err(error) => Outcome::Failed(Trouble::of(error)),
+                    Err(error) => Some(Outcome::Failed(Trouble::of(error))),
                 }
             }
             Content::Unknown if alone => return Err(unknown(&visited.path)),
-            Content::Unknown => Outcome::Unknown,
             Content::Unreadable(Trouble { message, code }) if alone => {
                 return Err(Failure::new(*code, message.clone()));
             }
-            Content::Unreadable(Trouble { message, code }) => {
-                Outcome::Failed(Trouble { message: message.clone(), code: *code })
-            }
+            content => Outcome::without_format(content),
         };
-        files.push(One { visited, to, outcome });
+        files.extend(outcome.map(|outcome| Finding { visited, outcome }));
     }
-    let code = worst(files.iter().map(One::code));
+    let code = worst(files.iter().map(Finding::code));
     output.result(&All { files, to: args.to, dry_run: args.dry_run })?;
     Ok(code)
 }
@@ -114,52 +111,34 @@ fn holds_parts(format: &dyn Format, path: &Path) -> bool {
     !(format.name() == "sion" && later && Path::new(first).is_file())
 }
 
-struct One {
-    visited: Visited,
+/// The parts of one file, and where they went.
+struct Parts {
     to: PathBuf,
-    outcome: Outcome,
+    extracted: Extracted,
 }
 
-enum Outcome {
-    Extracted(Extracted),
-    Unknown,
-    Failed(Trouble),
-}
-
-impl One {
-    fn code(&self) -> u8 {
-        match &self.outcome {
-            Outcome::Extracted(extracted) if extracted.damages.is_empty() => exit::FINISHED,
-            Outcome::Extracted(_) => exit::DAMAGED_DATA,
-            Outcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
-            Outcome::Unknown => exit::FINISHED,
-            Outcome::Failed(trouble) => trouble.code,
-        }
+impl Found for Parts {
+    fn is_intact(&self) -> bool {
+        self.extracted.damages.is_empty()
     }
 
-    fn json(&self) -> Value {
-        let mut fields = Map::new();
-        fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
-        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
-        match &self.outcome {
-            Outcome::Extracted(extracted) => {
-                fields.insert("to".to_owned(), self.to.display().to_string().into());
-                fields.insert("files".to_owned(), json!(extracted.files));
-                fields.insert("bytes".to_owned(), extracted.bytes.into());
-                let damages: Vec<Value> = extracted.damages.iter().map(|damage| damage.json()).collect();
-                fields.insert("damages".to_owned(), damages.into());
-            }
-            Outcome::Failed(trouble) => {
-                fields.insert("error".to_owned(), trouble.message.clone().into());
-            }
-            Outcome::Unknown => {}
-        }
-        fields.into()
+    fn json(&self) -> Map<String, Value> {
+        let Extracted { files, bytes, damages } = &self.extracted;
+        let damages: Vec<Value> = damages.iter().map(|damage| damage.json()).collect();
+        [
+            ("to", self.to.display().to_string().into()),
+            ("files", json!(files)),
+            ("bytes", (*bytes).into()),
+            ("damages", damages.into()),
+        ]
+        .map(|(key, value): (&str, Value)| (key.to_owned(), value))
+        .into_iter()
+        .collect()
     }
 }
 
 struct All {
-    files: Vec<One>,
+    files: Vec<Finding<Parts>>,
     to: PathBuf,
     dry_run: bool,
 }
@@ -168,12 +147,12 @@ impl Report for All {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let verb = if self.dry_run { "would extract" } else { "extracted" };
         for file in &self.files {
-            let path = printable(&file.visited.path.display().to_string());
+            let path = printable(&file.path());
             match &file.outcome {
                 Outcome::Unknown => writeln!(to, "{path}: unknown")?,
                 Outcome::Failed(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
-                Outcome::Extracted(Extracted { files, bytes, damages }) => {
-                    let place = printable(&file.to.display().to_string());
+                Outcome::Found(Parts { to: place, extracted: Extracted { files, bytes, damages } }) => {
+                    let place = printable(&place.display().to_string());
                     let plural = if files.len() == 1 { "" } else { "s" };
                     writeln!(to, "{path}: {verb} {} file{plural}, {bytes} bytes, to {place}", files.len())?;
                     if let Some(first) = damages.first() {
@@ -187,17 +166,9 @@ impl Report for All {
     }
 
     fn json(&self) -> Value {
-        let is_unknown = |file: &&One| matches!(file.outcome, Outcome::Unknown);
-        let unknown: Vec<String> =
-            self.files.iter().filter(is_unknown).map(|file| file.visited.path.display().to_string()).collect();
-        let known = self.files.iter().filter(|file| !is_unknown(file));
-        let damaged = known.clone().filter(|file| file.code() != exit::FINISHED).count();
-        document(json!({
-            "to": self.to.display().to_string(),
-            "dry_run": self.dry_run,
-            "files": known.map(One::json).collect::<Vec<_>>(),
-            "unknown": unknown,
-            "damaged": damaged,
-        }))
+        let mut all = findings::json(&self.files, false);
+        all.insert("to".to_owned(), self.to.display().to_string().into());
+        all.insert("dry_run".to_owned(), self.dry_run.into());
+        document(all.into())
     }
 }

@@ -11,14 +11,19 @@ mod drain;
 mod example;
 mod extract;
 mod failure;
+mod findings;
 mod fti;
 mod halt;
 mod hosts;
 mod index;
 mod inspect;
 mod job;
+mod node;
 mod output;
 mod progress;
+mod rank;
+mod reach;
+mod remote_shell;
 mod run;
 mod runtime;
 mod sion;
@@ -117,6 +122,13 @@ enum Command {
     Agent(AgentArgs),
     #[command(hide = true)]
     Step(StepArgs),
+    #[command(hide = true)]
+    Node(node::NodeArgs),
+    #[command(hide = true)]
+    Reach(reach::ReachArgs),
+    Rank(rank::RankArgs),
+    #[command(hide = true)]
+    RemoteShell(remote_shell::RemoteShellArgs),
     Example(ExampleArgs),
 }
 
@@ -159,6 +171,10 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Hosts(args) => hosts::run(args, &style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
+        Command::Node(args) => node::run(args, style),
+        Command::Reach(args) => reach::run(args, style),
+        Command::Rank(args) => rank::run(args),
+        Command::RemoteShell(args) => remote_shell::run(args),
         Command::Example(args) => example::run(args, style),
     }
 }

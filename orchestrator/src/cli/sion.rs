@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 
 use super::extract::place;
 use super::failure::Failure;
+use super::findings::{Finding, Outcome};
 use super::output::{Output, Report, Style, document, printable, printable_text};
 use super::progress::Bar;
-use super::verify::{Outcome, Verdicts, Verified};
+use super::verify::Verdicts;
 use super::walk::{Content, Trouble, Visited, worst};
 use crate::exit;
 
@@ -395,16 +396,16 @@ fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
     for path in args.files {
         let name = path.display().to_string();
         let outcome = match bar.during(&name, |progress| sion::verify(&path, &options, progress)) {
-            Ok(verdict) => Outcome::Judged(verdict),
+            Ok(verdict) => Outcome::Found(verdict),
             Err(error) => Outcome::Failed(Trouble::of(error.into())),
         };
         let below = path.file_name().map(PathBuf::from).unwrap_or_default();
-        files.push(Verified {
+        files.push(Finding {
             visited: Visited { path, below, named: true, content: Content::Known(&Sion, Confidence::Certain) },
             outcome,
         });
     }
-    let code = worst(files.iter().map(Verified::code));
+    let code = worst(files.iter().map(Finding::code));
     let details = args.details || files.len() == 1;
     output.result(&Verdicts { files, details, damaged: false })?;
     Ok(code)

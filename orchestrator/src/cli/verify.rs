@@ -5,13 +5,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
-use holdfast_core::formats::{Damage, Format, FormatsError, Options, Verdict};
-use serde_json::{Map, Value, json};
+use holdfast_core::formats::{Damage, FormatsError, Options, Verdict};
+use serde_json::{Map, Value};
 
 use super::failure::Failure;
+use super::findings::{self, Finding, Found, Outcome};
 use super::output::{Output, Report, document, printable};
 use super::progress::Bar;
-use super::walk::{Content, Trouble, Visited, visit, worst};
+use super::walk::{Content, Trouble, visit, worst};
 use crate::exit;
 
 /// Check every hash and every rule of checkpoint files: SCR's own, FTI-FF, SION, Jubatus
@@ -113,20 +114,18 @@ pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> 
     for visited in visit(&args.paths) {
         let name = visited.path.display().to_string();
         let outcome = match &visited.content {
-            Content::Known(format, _) => bar
-                .during(&name, |progress| match format.name() {
+            Content::Known(format, _) => {
+                bar.during(&name, |progress| match format.name() {
                     "jubatus" => server.verify(&visited.path, progress),
                     _ => format.verify(&visited.path, &options, progress),
                 })
-                .map_or_else(|error| Outcome::Failed(Trouble::of(error)), Outcome::Judged),
-            Content::Unknown => Outcome::Unknown,
-            Content::Unreadable(Trouble { message, code }) => {
-                Outcome::Failed(Trouble { message: message.clone(), code: *code })
+                .map_or_else(|error| Some(Outcome::Failed(Trouble::of(error))), |verdict| Some(Outcome::Found(verdict)))
             }
+            content => Outcome::without_format(content),
         };
-        files.push(Verified { visited, outcome });
+        files.extend(outcome.map(|outcome| Finding { visited, outcome }));
     }
-    let code = worst(files.iter().map(Verified::code));
+    let code = worst(files.iter().map(Finding::code));
     let details = args.details || files.len() == 1;
     output.result(&Verdicts { files, details, damaged: args.damaged })?;
     Ok(code)
@@ -140,51 +139,22 @@ pub(super) fn others(listed: usize, unlisted: u64) -> String {
     }
 }
 
-/// A file and what was found.
-pub(super) struct Verified {
-    pub visited: Visited,
-    pub outcome: Outcome,
-}
-
-pub(super) enum Outcome {
-    Judged(Verdict),
-    Unknown,
-    Failed(Trouble),
-}
-
-impl Verified {
-    pub(super) fn code(&self) -> u8 {
-        match &self.outcome {
-            Outcome::Judged(verdict) if verdict.is_intact() => exit::FINISHED,
-            Outcome::Judged(_) => exit::DAMAGED_DATA,
-            Outcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
-            Outcome::Unknown => exit::FINISHED,
-            Outcome::Failed(trouble) => trouble.code,
-        }
+impl Found for Verdict {
+    fn is_intact(&self) -> bool {
+        Verdict::is_intact(self)
     }
 
-    fn json(&self) -> Value {
-        let mut fields = Map::new();
-        fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
-        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
-        match &self.outcome {
-            Outcome::Judged(verdict) => {
-                if let Value::Object(verdict) = verdict.json() {
-                    fields.extend(verdict);
-                }
-            }
-            Outcome::Failed(trouble) => {
-                fields.insert("error".to_owned(), trouble.message.clone().into());
-            }
-            Outcome::Unknown => {}
+    fn json(&self) -> Map<String, Value> {
+        match Verdict::json(self) {
+            Value::Object(fields) => fields,
+            other => Map::from_iter([("verdict".to_owned(), other)]),
         }
-        fields.into()
     }
 }
 
 /// What was found in all files.
 pub(super) struct Verdicts {
-    pub files: Vec<Verified>,
+    pub files: Vec<Finding<Verdict>>,
     pub details: bool,
     pub damaged: bool,
 }
@@ -195,11 +165,11 @@ impl Report for Verdicts {
             if self.damaged && file.code() == exit::FINISHED {
                 continue;
             }
-            let (path, title) = (printable(&file.visited.path.display().to_string()), file.visited.title());
+            let (path, title) = (printable(&file.path()), file.visited.title());
             match &file.outcome {
                 Outcome::Unknown => writeln!(to, "{path}: unknown")?,
                 Outcome::Failed(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
-                Outcome::Judged(verdict) => {
+                Outcome::Found(verdict) => {
                     match verdict.damages.first() {
                         None => {
                             let remarks = match verdict.remarks.len() {
@@ -224,14 +194,7 @@ impl Report for Verdicts {
     }
 
     fn json(&self) -> Value {
-        let is_unknown = |file: &&Verified| matches!(file.outcome, Outcome::Unknown);
-        let unknown: Vec<String> =
-            self.files.iter().filter(is_unknown).map(|file| file.visited.path.display().to_string()).collect();
-        let known = self.files.iter().filter(|file| !is_unknown(file));
-        let bad = |file: &&Verified| file.code() != exit::FINISHED;
-        let damaged = known.clone().filter(bad).count();
-        let shown: Vec<Value> = known.filter(|file| !self.damaged || bad(file)).map(Verified::json).collect();
-        document(json!({"files": shown, "unknown": unknown, "damaged": damaged}))
+        document(findings::json(&self.files, self.damaged).into())
     }
 }
 

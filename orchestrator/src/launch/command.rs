@@ -1,4 +1,4 @@
-//! One launcher command that starts all ranks (`srun`), watched by the step supervisor.
+//! One launcher command that starts all ranks (`srun`, `mpirun`), watched by the step supervisor.
 //!
 //! Its output goes to files, so that it never waits for a reader and outlives everybody who might read. What it says of
 //! single ranks is read from its standard error while it runs; when it ends, the rest follows from its exit status.
@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use holdfast_core::hostlist;
 use holdfast_core::ids::{NodeName, Rank};
 
+use super::labels::Labels;
 use super::plan::{LauncherCommand, StepEvent, StepPlan};
+use super::rank::RankNews;
 use crate::relaunch::RankEnd;
 
 /// Read of the launcher's words at once at most.
@@ -26,6 +28,9 @@ const LONGEST_LINE: usize = 64 << 10;
 /// A rank that a signal ends is told of late, when its memory has been written to a core file; the ranks that miss it end
 /// with an error of their own long before. So those wait a little, and the first that is told is the one that began.
 const HOLD_BACK: Duration = Duration::from_millis(400);
+
+/// Kept of what an mpirun says itself, to tell why there is no run.
+const OWN_WORDS: usize = 2 << 10;
 
 /// What srun says itself is not labelled with a rank, but with this.
 const OWN_WORD: &str = "srun: error: ";
@@ -60,6 +65,11 @@ pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Pat
 #[derive(Debug)]
 pub(super) struct Watched {
     ranks: BTreeMap<Rank, NodeName>,
+    labels: Labels,
+    /// Some rank is known to have begun. Of srun's, nobody says so.
+    begun: bool,
+    /// The launcher's own words, if it is an mpirun.
+    own_words: String,
     told: BTreeSet<Rank>,
     /// Ranks that ended with an exit code, and since when they wait to be told.
     held: Vec<(Instant, Rank, RankEnd)>,
@@ -74,6 +84,9 @@ impl Watched {
     pub(super) fn new(launcher: &LauncherCommand) -> Self {
         Watched {
             ranks: launcher.ranks.clone(),
+            labels: launcher.labels,
+            begun: false,
+            own_words: String::new(),
             told: BTreeSet::new(),
             held: Vec::new(),
             obstacle: None,
@@ -98,15 +111,9 @@ impl Watched {
             let lines: Vec<u8> = self.partial.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n') {
                 let Ok(line) = std::str::from_utf8(line) else { continue };
-                if let Some(obstacle) = line.strip_prefix(OWN_WORD).filter(|said| said.starts_with(NO_STEP)) {
-                    self.obstacle = Some(obstacle.to_owned());
-                }
-                let Some((ranks, end)) = rank_ends(line) else { continue };
-                for rank in ranks {
-                    match end {
-                        RankEnd::Code(code) if code != 0 => self.held.push((Instant::now(), rank, end)),
-                        _ => self.tell(rank, end, events),
-                    }
+                match self.labels {
+                    Labels::Srun => self.said_by_srun(line, events),
+                    Labels::OpenMpi | Labels::Hydra => self.said_under_mpirun(line, events),
                 }
             }
             if self.partial.len() > LONGEST_LINE {
@@ -115,6 +122,39 @@ impl Watched {
             if read < PIECE_BYTES {
                 break;
             }
+        }
+    }
+
+    fn said_by_srun(&mut self, line: &str, events: &mut Vec<StepEvent>) {
+        if let Some(obstacle) = line.strip_prefix(OWN_WORD).filter(|said| said.starts_with(NO_STEP)) {
+            self.obstacle = Some(obstacle.to_owned());
+        }
+        let Some((ranks, end)) = rank_ends(line) else { return };
+        for rank in ranks {
+            match end {
+                RankEnd::Code(code) if code != 0 => self.held.push((Instant::now(), rank, end)),
+                _ => self.tell(rank, end, events),
+            }
+        }
+    }
+
+    /// A rank's parent tells how it ended; what has no label is mpirun's own word.
+    fn said_under_mpirun(&mut self, line: &str, events: &mut Vec<StepEvent>) {
+        let Some((_, text)) = self.labels.read(line.as_bytes()) else {
+            let word = line.trim_matches([' ', '-', '=']);
+            if !word.is_empty() && self.own_words.len() + word.len() < OWN_WORDS {
+                self.own_words.push_str(if self.own_words.is_empty() { "" } else { " " });
+                self.own_words.push_str(word);
+            }
+            return;
+        };
+        match std::str::from_utf8(&text).ok().and_then(RankNews::parse) {
+            Some((_, RankNews::Begins)) => self.begun = true,
+            Some((_, RankNews::Refused(reason))) => self.obstacle = Some(reason),
+            // An mpirun ends the others itself, and they tell of that: those wait for the one that began.
+            Some((rank, RankNews::Ended(end))) if is_echo(end) => self.held.push((Instant::now(), rank, end)),
+            Some((rank, RankNews::Ended(end))) => self.tell(rank, end, events),
+            None => {}
         }
     }
 
@@ -142,17 +182,34 @@ impl Watched {
             let rank = self.ranks.keys().next().copied().unwrap_or(Rank(0));
             events.push(StepEvent::Refused { rank, reason: reason.clone() });
         }
+        if let Some(failed) = self.failed_without_a_word(end) {
+            events.push(failed);
+        }
         let silent: Vec<Rank> = self.ranks.keys().filter(|rank| !self.told.contains(rank)).copied().collect();
         // It says nothing of ranks that succeed. If it names none that failed, and fails itself, nobody knows.
         let of_silent = match end {
             RankEnd::Code(0) => RankEnd::SUCCESS,
-            RankEnd::Code(_) if !self.told.is_empty() => RankEnd::SUCCESS,
+            RankEnd::Code(_) if self.labels == Labels::Srun && !self.told.is_empty() => RankEnd::SUCCESS,
             _ => RankEnd::Unknown,
         };
         for rank in silent {
             self.tell(rank, of_silent, &mut events);
         }
         events
+    }
+
+    /// What an mpirun that failed leaves to be told, if no rank's end explains it.
+    fn failed_without_a_word(&self, end: RankEnd) -> Option<StepEvent> {
+        let failed = matches!(end, RankEnd::Code(code) if code != 0);
+        if self.labels == Labels::Srun || !failed || !self.told.is_empty() || self.obstacle.is_some() {
+            return None;
+        }
+        if self.begun {
+            return Some(StepEvent::Failed { end });
+        }
+        let said = if self.own_words.is_empty() { "it said nothing" } else { &self.own_words };
+        let rank = self.ranks.keys().next().copied().unwrap_or(Rank(0));
+        Some(StepEvent::Refused { rank, reason: format!("mpirun ended with {end} before any rank began: {said}") })
     }
 
     fn tell(&mut self, rank: Rank, end: RankEnd, events: &mut Vec<StepEvent>) {
@@ -171,6 +228,13 @@ impl Watched {
         self.offset += read;
         Ok(read)
     }
+}
+
+/// True for an end that may be another rank's doing: an error of a rank that misses it, or the launcher's own signals.
+fn is_echo(end: RankEnd) -> bool {
+    const SIGKILL: i32 = 9;
+    const SIGTERM: i32 = 15;
+    matches!(end, RankEnd::Code(_) | RankEnd::Signal(SIGKILL | SIGTERM))
 }
 
 /// `srun: error: n[1-2]: tasks 0-1,3: Exited with exit code 3`: which ranks, and how they ended.
@@ -244,7 +308,59 @@ mod tests {
             options: Vec::new(),
             without: Vec::new(),
             ranks: (0..3).map(|rank| (Rank(rank), NodeName::from("n1"))).collect(),
+            labels: Labels::Srun,
         })
+    }
+
+    fn under_mpirun(directory: &Path, text: &str) -> Watched {
+        Watched { labels: Labels::Hydra, ..watched(directory, text) }
+    }
+
+    #[test]
+    fn under_mpirun_the_rank_that_began_is_told_before_those_that_were_ended_for_it() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "[0] @holdfast-rank 0 begins\n[2] @holdfast-rank 2 begins\n[0] @holdfast-rank 0 signal 15\n\
+                    [2] @holdfast-rank 2 code 3\n[1] @holdfast-rank 1 signal 15\n";
+        let mut watched = under_mpirun(base.path(), text);
+        assert_eq!(watched.look(base.path()), []);
+        let events = watched.finish(base.path(), RankEnd::Code(3));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(3) });
+        assert_eq!(events.len(), 3);
+    }
+
+    #[test]
+    fn under_mpirun_silent_ranks_did_not_succeed_when_another_failed() {
+        let base = tempfile::tempdir().unwrap();
+        let mut watched = under_mpirun(base.path(), "[1] @holdfast-rank 1 signal 11\n");
+        assert_eq!(watched.look(base.path()), [StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) }]);
+        let unknown = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::Unknown };
+        assert_eq!(watched.finish(base.path(), RankEnd::Code(255)), [unknown(0), unknown(2)]);
+    }
+
+    #[test]
+    fn an_mpirun_that_starts_nothing_is_a_launch_that_failed_in_its_own_words() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "-----------\nmpirun has detected an attempt to run as root.\n\nWe refuse.\n-----------\n";
+        let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(1));
+        let StepEvent::Refused { reason, .. } = &events[0] else { panic!("{events:?}") };
+        assert!(reason.contains("attempt to run as root. We refuse."), "{reason}");
+    }
+
+    #[test]
+    fn an_mpirun_that_fails_without_a_word_of_its_ranks_is_not_one_that_never_began() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "[0] @holdfast-rank 0 begins\nORTE has lost communication with a remote daemon.\n";
+        let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(205));
+        assert_eq!(events[0], StepEvent::Failed { end: RankEnd::Code(205) });
+    }
+
+    #[test]
+    fn a_program_that_a_node_does_not_have_is_a_launch_that_failed() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "[0] @holdfast-rank 0 begins\n[0] @holdfast-rank 0 refused cannot run ./app on n3: No such file\n";
+        let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(127));
+        let reason = "cannot run ./app on n3: No such file".to_owned();
+        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason });
     }
 
     #[test]

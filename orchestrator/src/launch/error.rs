@@ -44,6 +44,20 @@ pub enum LaunchError {
         /// One of them.
         path: PathBuf,
     },
+    /// The launcher needs daemons on nodes that it cannot get onto.
+    #[error(
+        "nobody knows how mpirun could start a daemon on node {node}; write `launcher: local`, or leave `run.launcher` out"
+    )]
+    NoWay {
+        /// The node.
+        node: NodeName,
+    },
+    /// A path that a launcher would split into words.
+    #[error("mpirun cannot use a remote shell whose path has a blank or a colon: {}; install holdfast elsewhere", path.display())]
+    Blank {
+        /// The program.
+        path: PathBuf,
+    },
     /// A file of the generation.
     #[error("cannot {action} {}: {source}; check the prefix directory", path.display())]
     File {

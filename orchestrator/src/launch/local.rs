@@ -75,6 +75,7 @@ mod tests {
             generation: Generation(3),
             placement: &placement,
             sockets,
+            reach: &BTreeMap::new(),
             run: &spec.steps[0].run,
             program: Path::new("/bin/app"),
             working_directory: Path::new("/"),

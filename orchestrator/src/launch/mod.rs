@@ -10,10 +10,15 @@
 mod command;
 mod error;
 pub mod follow;
+pub mod labels;
 pub mod local;
+pub mod mpirun;
 pub mod output;
 pub mod plan;
 pub mod program;
+pub mod rank;
+pub mod remote;
+pub mod remote_shell;
 pub mod srun;
 pub mod step;
 
@@ -25,6 +30,7 @@ use holdfast_core::ids::{Generation, NodeName};
 pub use error::LaunchError;
 pub use plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 
+use crate::allocation::RemoteShell;
 use crate::relaunch::Placement;
 use crate::spec::Run;
 
@@ -39,6 +45,8 @@ pub struct LaunchRequest<'a> {
     pub placement: &'a Placement,
     /// The agents' sockets.
     pub sockets: &'a BTreeMap<NodeName, PathBuf>,
+    /// The ways onto the nodes that have ranks, where there are any.
+    pub reach: &'a BTreeMap<NodeName, RemoteShell>,
     /// What is to be run.
     pub run: &'a Run,
     /// The program, found.
@@ -59,4 +67,19 @@ pub trait Launcher: Send + Sync {
     /// # Errors
     /// A node of the placement has no socket.
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError>;
+}
+
+/// One environment goes to all ranks, so that their agents' sockets must have one name.
+fn common_socket(request: &LaunchRequest<'_>) -> Result<PathBuf, LaunchError> {
+    let mut common: Option<&PathBuf> = None;
+    for node in request.placement.used() {
+        let Some(socket) = request.sockets.get(&node.name) else {
+            return Err(LaunchError::NoSocket { node: node.name.clone() });
+        };
+        if common.is_some_and(|other| other != socket) {
+            return Err(LaunchError::SocketsDiffer { path: socket.clone() });
+        }
+        common = Some(socket);
+    }
+    Ok(common.cloned().unwrap_or_default())
 }

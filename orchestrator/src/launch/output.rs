@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::ids::Rank;
 
+use super::labels::Labels;
 use super::plan::StepPlan;
+use super::rank;
 
 /// Read of one file at once at most, so that one talkative rank does not hide the others.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -26,6 +28,7 @@ pub enum Stream {
 #[derive(Debug)]
 pub struct OutputTail {
     files: Vec<Tailed>,
+    labels: Labels,
 }
 
 #[derive(Debug)]
@@ -56,7 +59,12 @@ impl OutputTail {
             })
             .chain(OutputTail::of_all(directory, from_end))
             .collect();
-        OutputTail { files }
+        OutputTail { files, labels: Labels::default() }
+    }
+
+    /// Of files of all ranks: how it is said whose line it is.
+    pub fn labelled(self, labels: Labels) -> Self {
+        OutputTail { labels, ..self }
     }
 
     /// The files in which one launcher command puts the lines of all ranks. There are either these or those of each.
@@ -73,13 +81,13 @@ impl OutputTail {
 
     /// Passes on the lines that are new, without their ends. Says whether there may be more at once.
     pub fn pass_on(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) -> bool {
-        let mut more = false;
+        let (mut more, labels) = (false, self.labels);
         for tailed in &mut self.files {
             match tailed.read() {
                 Ok(read) => more |= read == PIECE_BYTES,
                 Err(error) => tracing::debug!(path = %tailed.path.display(), %error, "cannot read a rank's output"),
             }
-            tailed.take_lines(&mut sink);
+            tailed.take_lines(labels, &mut sink);
         }
         more
     }
@@ -89,7 +97,7 @@ impl OutputTail {
         while self.pass_on(&mut sink) {}
         for tailed in &mut self.files {
             if !tailed.partial.is_empty() {
-                tailed.hand_on(&tailed.partial, &mut sink);
+                tailed.hand_on(&tailed.partial, self.labels, &mut sink);
                 tailed.partial.clear();
             }
         }
@@ -112,34 +120,28 @@ impl Tailed {
         Ok(read)
     }
 
-    fn hand_on(&self, line: &[u8], sink: &mut impl FnMut(Rank, Stream, &[u8])) {
-        match self.rank.map(|rank| (rank, line)).or_else(|| labelled(line)) {
-            Some((rank, line)) => sink(rank, self.stream, line),
+    fn hand_on(&self, line: &[u8], labels: Labels, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+        match self.rank.map(|rank| (rank, line.into())).or_else(|| labels.read(line)) {
+            // For the step supervisor, not for people.
+            Some((_, line)) if self.rank.is_none() && rank::is_ours(&line) => {}
+            Some((rank, line)) => sink(rank, self.stream, &line),
             // The launcher's own word. It reports the end of ranks, which is told as an event.
             None => tracing::info!(line = %String::from_utf8_lossy(line), "said by the launcher"),
         }
     }
 
-    fn take_lines(&mut self, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+    fn take_lines(&mut self, labels: Labels, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
         let mut begin = 0;
         while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
-            self.hand_on(&self.partial[begin..begin + length], sink);
+            self.hand_on(&self.partial[begin..begin + length], labels, sink);
             begin += length + 1;
         }
         self.partial.drain(..begin);
         if self.partial.len() > LONGEST_LINE {
-            self.hand_on(&self.partial, sink);
+            self.hand_on(&self.partial, labels, sink);
             self.partial.clear();
         }
     }
-}
-
-/// `12: text`: a rank and what it said. Blanks make the numbers of equal width.
-fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
-    let colon = line.iter().position(|byte| *byte == b':')?;
-    let rank = std::str::from_utf8(&line[..colon]).ok()?.trim_start_matches(' ').parse().ok()?;
-    let text = &line[colon + 1..];
-    Some((Rank(rank), text.strip_prefix(b" ").unwrap_or(text)))
 }
 
 #[cfg(test)]
@@ -193,5 +195,13 @@ mod tests {
         add(&StepPlan::all_output_in(base.path()), " 0: one: two\n11: \n11:   deep\nsrun: not a rank\n");
         add(&StepPlan::all_errors_in(base.path()), "3: oops\nsrun: error: n1: task 3: Killed\n");
         assert_eq!(lines(&mut tail), ["0: one: two", "11: ", "11:   deep", "3!: oops"]);
+    }
+    #[test]
+    fn under_mpirun_the_ends_of_ranks_are_not_shown() {
+        let base = tempfile::tempdir().unwrap();
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), false).labelled(Labels::Hydra);
+        add(&StepPlan::all_output_in(base.path()), "[0] one\n[11] two: three\n[mpiexec@n1] its own word\n");
+        add(&StepPlan::all_errors_in(base.path()), "[3] @holdfast-rank 3 code 4\n[3] oops\n");
+        assert_eq!(lines(&mut tail), ["0: one", "11: two: three", "3!: oops"]);
     }
 }

@@ -10,6 +10,8 @@ use holdfast_core::ids::{Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
+use super::labels::Labels;
+use super::remote::RemoteStep;
 use crate::relaunch::RankEnd;
 
 /// The version of both files.
@@ -39,6 +41,9 @@ pub struct StepPlan {
     /// The command that starts all ranks, if there is one.
     #[serde(default)]
     pub launcher: Option<LauncherCommand>,
+    /// The nodes to which the supervisor goes over ssh to start the processes there, if that is how.
+    #[serde(default)]
+    pub remote: Option<RemoteStep>,
 }
 
 /// A command that starts all ranks: the program and its arguments follow its own options.
@@ -52,6 +57,9 @@ pub struct LauncherCommand {
     pub without: Vec<String>,
     /// The ranks that it starts, and where.
     pub ranks: BTreeMap<Rank, NodeName>,
+    /// How it says whose line it is.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// One process of a step.
@@ -97,6 +105,11 @@ pub enum StepEvent {
         /// How.
         end: RankEnd,
     },
+    /// The launcher failed, and nobody said a word of any rank.
+    Failed {
+        /// How it ended itself.
+        end: RankEnd,
+    },
     /// No process is left.
     Done,
 }
@@ -114,6 +127,7 @@ impl StepPlan {
             environment: BTreeMap::new(),
             processes: Vec::new(),
             launcher: None,
+            remote: None,
         }
     }
 

@@ -11,8 +11,9 @@ use holdfast_core::durable;
 use holdfast_core::ids::{NodeName, Rank};
 use holdfast_wire::environment;
 
+use super::labels::Labels;
 use super::plan::LauncherCommand;
-use super::{LaunchError, LaunchRequest, Launcher, StepPlan};
+use super::{LaunchError, LaunchRequest, Launcher, StepPlan, common_socket};
 use crate::allocation::slurm;
 
 /// What a batch script gave each task, which `srun` does not take over by itself.
@@ -69,6 +70,7 @@ impl Launcher for SrunLauncher {
             options: self.options(homes.len(), placement.used().count(), &run.launcher_options),
             without: slurm::leaves_out().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
+            labels: Labels::Srun,
         });
         Ok(plan)
     }
@@ -96,21 +98,6 @@ impl SrunLauncher {
         words.extend(more.iter().cloned());
         words
     }
-}
-
-/// One environment goes to all ranks, so that their agents' sockets must have one name.
-fn common_socket(request: &LaunchRequest<'_>) -> Result<PathBuf, LaunchError> {
-    let mut common: Option<&PathBuf> = None;
-    for node in request.placement.used() {
-        let Some(socket) = request.sockets.get(&node.name) else {
-            return Err(LaunchError::NoSocket { node: node.name.clone() });
-        };
-        if common.is_some_and(|other| other != socket) {
-            return Err(LaunchError::SocketsDiffer { path: socket.clone() });
-        }
-        common = Some(socket);
-    }
-    Ok(common.cloned().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -141,6 +128,7 @@ mod tests {
             generation: Generation(3),
             placement: &placement,
             sockets: &sockets,
+            reach: &BTreeMap::new(),
             run: &spec.steps[0].run,
             program: Path::new("/bin/app"),
             working_directory: Path::new("/"),

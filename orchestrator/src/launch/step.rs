@@ -24,7 +24,7 @@ use signal_hook::iterator::Signals;
 
 use super::command::{self, Watched};
 use super::plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
-use super::{LaunchError, plan};
+use super::{LaunchError, plan, remote};
 use crate::relaunch::RankEnd;
 
 /// How often it is looked what a launcher says, and whether it has ended.
@@ -65,6 +65,10 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     tell(&StepEvent::Supervisor { pid: std::process::id() })?;
     if let Some(launcher) = &plan.launcher {
         supervise_command(&plan, launcher, directory, &children, &mut tell)?;
+        return tell(&StepEvent::Done);
+    }
+    if let Some(remote) = &plan.remote {
+        remote::supervise(&plan, remote, directory, || lock(&children).ending, &mut tell)?;
         return tell(&StepEvent::Done);
     }
     for process in &plan.processes {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_core::ids::{CheckpointId, NodeName};
 
 use super::reading::{Choice, DURATION, Section, TEXT};
+use super::ssh::{self, SshAccess, SshHost};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
 const MAX_LOCAL_NODES: u64 = 1024;
@@ -18,7 +19,11 @@ pub struct Allocation {
     pub manager: Manager,
     /// How many there are. Local manager: virtual nodes to start.
     pub nodes: u32,
-    /// When the allocation ends, counted from its start. Local manager only; `None` = never.
+    /// The machines of the ssh manager; empty with any other.
+    pub hosts: Vec<SshHost>,
+    /// How they are reached.
+    pub ssh: SshAccess,
+    /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
     /// Failures to rehearse. Local manager only.
     pub chaos: Vec<Chaos>,
@@ -33,16 +38,19 @@ pub enum Manager {
     Local,
     /// The nodes of the Slurm job that we run in.
     Slurm,
+    /// Machines that the spec lists, reached over ssh.
+    Ssh,
 }
 
 impl Choice for Manager {
     const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Manager::Auto), ("local", Manager::Local), ("slurm", Manager::Slurm)];
-    const LATER: &'static [&'static str] = &["pbs", "lsf", "flux", "ssh"];
+        &[("auto", Manager::Auto), ("local", Manager::Local), ("slurm", Manager::Slurm), ("ssh", Manager::Ssh)];
+    const LATER: &'static [&'static str] = &["pbs", "lsf", "flux"];
 }
 
 impl Manager {
-    /// What `auto` means here: the manager whose variables the environment holds, else `local`.
+    /// What `auto` means here: the manager whose variables the environment holds, else `local`. Never ssh: that a spec
+    /// lists hosts has been seen while it was read.
     ///
     /// # Errors
     /// The name of the resource manager whose allocation this is, if this version cannot use it: taking its head node
@@ -60,7 +68,7 @@ impl Manager {
             Manager::Auto => {
                 MARKS.iter().find(|(name, _)| is_set(name)).map_or(Ok(Manager::Local), |(_, manager)| *manager)
             }
-            Manager::Local | Manager::Slurm => Ok(self),
+            Manager::Local | Manager::Slurm | Manager::Ssh => Ok(self),
         }
     }
 }
@@ -139,6 +147,8 @@ pub(super) struct Written {
     pub(super) nodes: Option<u32>,
     pub(super) time_limit: Option<Duration>,
     pub(super) chaos: Vec<Chaos>,
+    hosts: Vec<SshHost>,
+    ssh: SshAccess,
 }
 
 impl Written {
@@ -147,22 +157,49 @@ impl Written {
         let nodes = section.optional_number("nodes", 1..=MAX_LOCAL_NODES).map(|nodes| nodes as u32);
         let time_limit = section.optional("time_limit", &DURATION);
         let chaos = section.sections("chaos").unwrap_or_default().into_iter().filter_map(read_chaos).collect();
+        let ssh::Written { hosts, access } = ssh::Written::read(&mut section);
+        // Who lists hosts without a word about a manager means those, wherever he stands.
+        let manager = if manager == Manager::Auto && hosts.is_some() { Manager::Ssh } else { manager };
+        check_manager(&section, manager, hosts.is_some());
         section.finish();
-        Written { manager, nodes, time_limit, chaos }
+        let hosts = hosts.filter(|_| manager == Manager::Ssh).unwrap_or_default();
+        let nodes = if manager == Manager::Ssh { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
+        Written { manager, nodes, time_limit, chaos, hosts, ssh: access }
     }
 
     /// Slurm has decided how many nodes there are, where we already stand in its allocation.
     pub(super) fn within(self, allocated: Option<u32>) -> Self {
         match self.manager {
             Manager::Auto | Manager::Slurm => Written { nodes: allocated.or(self.nodes), ..self },
-            Manager::Local => self,
+            Manager::Local | Manager::Ssh => self,
         }
     }
 
     /// With the number of nodes that was written, or that the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
-        let Written { manager, nodes, time_limit, chaos } = self;
-        Allocation { manager, nodes: nodes.unwrap_or(needed), time_limit, chaos }
+        let Written { manager, nodes, time_limit, chaos, hosts, ssh } = self;
+        Allocation { manager, nodes: nodes.unwrap_or(needed), hosts, ssh, time_limit, chaos }
+    }
+}
+
+/// Keys that say something with one manager only.
+fn check_manager(section: &Section<'_>, manager: Manager, has_hosts: bool) {
+    let reader = section.reader();
+    let foreign: &[&str] = if manager == Manager::Ssh { &["nodes", "chaos"] } else { &["hosts", "hosts_file", "ssh"] };
+    for key in foreign.iter().filter(|key| section.has(key)) {
+        let message = format!("`{key}` says nothing with `manager: {}`", manager.word());
+        let help = match *key {
+            "nodes" => "the list of hosts says how many there are; leave it out",
+            "chaos" => "failures are rehearsed on virtual nodes only: `manager: local`",
+            "ssh" => "it goes with a list of hosts: write `hosts: [n1, n2]` and `manager: ssh`",
+            _ => "a list of hosts goes with `manager: ssh`; write that, or leave the list out",
+        };
+        reader.mistake(&section.path_of(key), message, help);
+    }
+    if manager == Manager::Ssh && !has_hosts {
+        let help =
+            "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`";
+        reader.mistake(&section.path_of("manager"), "`manager: ssh` needs hosts", help);
     }
 }
 

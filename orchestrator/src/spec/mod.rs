@@ -20,6 +20,7 @@ mod reading;
 pub mod resolved;
 mod run;
 mod settings;
+mod ssh;
 mod supervision;
 mod surroundings;
 mod validation;
@@ -37,6 +38,7 @@ pub use diagnostics::{Diagnostic, Diagnostics, Place};
 pub use document::MAX_BYTES;
 pub use run::{Launcher, Run};
 pub use settings::{Origin, Setting, Settings};
+pub use ssh::{SshAccess, SshHost};
 pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand};
 
 pub use surroundings::{SYSTEM_FILE, Surroundings, SurroundingsError};

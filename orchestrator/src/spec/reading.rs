@@ -392,6 +392,7 @@ impl<'a> Section<'a> {
         let mistake = |message: String, help: Option<String>| {
             self.reader.mistake_at(Some(item.place), &format!("{path}[{at}]"), message, help);
         };
+        self.reader.settings.borrow_mut().record_place(format!("{path}[{at}]"), item.place);
         match &item.value {
             Value::Scalar { text, .. } if text.contains('\0') => {
                 mistake("a NUL byte cannot be part of a word".to_owned(), None);

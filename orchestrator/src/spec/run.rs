@@ -20,6 +20,8 @@ pub struct Run {
     pub ranks_per_node: u32,
     /// Ranks altogether.
     pub ranks: u32,
+    /// The launcher's program, where there are several; `None` = what is in PATH. Mpirun only.
+    pub launcher_program: Option<String>,
     /// Options that are handed to the launcher as they stand.
     pub launcher_options: Vec<String>,
     /// The program and its arguments.
@@ -39,12 +41,21 @@ pub enum Launcher {
     Local,
     /// One Slurm step.
     Srun,
+    /// One ssh connection a node.
+    Ssh,
+    /// One mpirun or mpiexec.
+    Mpirun,
 }
 
 impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Launcher::Auto), ("local", Launcher::Local), ("srun", Launcher::Srun)];
-    const LATER: &'static [&'static str] = &["mpirun", "flux", "prun", "torchrun"];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[
+        ("auto", Launcher::Auto),
+        ("local", Launcher::Local),
+        ("srun", Launcher::Srun),
+        ("mpirun", Launcher::Mpirun),
+        ("ssh", Launcher::Ssh),
+    ];
+    const LATER: &'static [&'static str] = &["flux", "prun", "torchrun"];
 }
 
 impl Run {
@@ -55,6 +66,8 @@ impl Run {
 
     pub(super) fn read(mut section: Section<'_>, allocation_nodes: Option<u32>) -> Self {
         let launcher = section.choice("launcher", Launcher::Auto);
+        let launcher_program = section.optional("launcher_program", &TEXT).filter(|program| !program.is_empty());
+        let program_key = launcher_program.is_some().then(|| section.path_of("launcher_program"));
         let launcher_options = section.words("launcher_options").unwrap_or_default();
         let nodes = section.optional_number("nodes", 1..=MAX_NODES).map(|number| number as u32);
         let per_node = section.optional_number("ranks_per_node", 1..=MAX_RANKS).map(|number| number as u32);
@@ -67,6 +80,10 @@ impl Run {
         let missing = !section.has("command");
         section.finish();
 
+        if let Some(key) = program_key.filter(|_| matches!(launcher, Launcher::Local | Launcher::Srun)) {
+            let help = "it names the mpirun of `launcher: mpirun`; write that, or leave the program out";
+            reader.mistake(&key, "`launcher_program` says nothing with this launcher", help);
+        }
         let help = "write the program and its arguments: `command: [./app, --steps, \"400\"]`";
         match &command {
             None if missing => {
@@ -95,7 +112,7 @@ impl Run {
         }
         let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
         let command = command.unwrap_or_default();
-        Run { launcher, nodes, ranks_per_node, ranks, launcher_options, command, env, directory }
+        Run { launcher, launcher_program, nodes, ranks_per_node, ranks, launcher_options, command, env, directory }
     }
 }
 

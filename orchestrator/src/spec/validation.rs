@@ -84,6 +84,7 @@ fn check_nodes(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
         let message = format!("the run wants {wanted} nodes, the allocation has {there}");
         let help = match spec.allocation.manager {
             Manager::Slurm => format!("ask Slurm for at least {wanted} (`sbatch --nodes`), or lower `{path}run.nodes`"),
+            Manager::Ssh => format!("list at least {wanted} hosts, or lower `{path}run.nodes`"),
             _ => format!("raise `allocation.nodes` to at least {wanted}, or lower `{path}run.nodes`"),
         };
         let key = format!("{path}run.nodes");

@@ -8,8 +8,8 @@
 //! reads from it once all agents are up.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use super::environment;
 use crate::allocation::AgentStartError;
+use crate::allocation::log::last_line;
 use crate::fleet::AgentTemplate;
 
 /// Questions that come within this time of each other become one step.
@@ -35,8 +36,6 @@ const TOGETHER: Duration = Duration::from_millis(5);
 const AT_MOST: Duration = Duration::from_millis(50);
 /// An agent's first line is short; what is longer is not an agent.
 const LONGEST_LINE: u64 = 64 << 10;
-/// Read of a log's end, to say why something failed.
-const LOG_TAIL: u64 = 4 << 10;
 
 /// How long an agent may take to come up.
 #[derive(Clone, Copy, Debug)]
@@ -293,17 +292,6 @@ async fn hear(output: ChildStdout, waiting: &mut BTreeMap<NodeName, Answer>) -> 
     Ok(())
 }
 
-/// The last thing that was said in a log, of what counts.
-fn last_line(log: &Path, counts: impl Fn(&str) -> bool) -> Option<String> {
-    let mut file = File::open(log).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL))).ok()?;
-    let mut text = Vec::new();
-    file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    text.lines().map(str::trim).rfind(|line| !line.is_empty() && counts(line)).map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,16 +305,5 @@ mod tests {
         }
         assert!(words.contains(&"--nodelist=n[1-2,4]".to_owned()), "{words:?}");
         assert!(words.contains(&"--error=/pfs/100%%/logs/%N.log".to_owned()), "{words:?}");
-    }
-
-    #[test]
-    fn the_last_thing_said_is_what_explains_a_failure() {
-        let base = tempfile::tempdir().unwrap();
-        let log = base.path().join("log");
-        assert_eq!(last_line(&log, |_| true), None);
-        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a remark\n\n").unwrap();
-        assert_eq!(last_line(&log, |_| true).as_deref(), Some("srun: a remark"));
-        let error = last_line(&log, |line| line.contains("error"));
-        assert_eq!(error.as_deref(), Some("srun: error: n3: task 2: Exited"));
     }
 }

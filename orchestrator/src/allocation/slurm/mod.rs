@@ -6,14 +6,12 @@
 //! | `query` | questions to Slurm's commands, each with a time limit |
 //! | `watch` | down nodes and the end of the allocation, looked at while we run |
 //! | `agents` | agents on many nodes by one step, and on one node again |
-//! | `reachable` | is there a machine behind an agent that went silent? |
 //!
 //! Slurm is asked seldom and waited for never: that a node is dead, its agent's silence says long before.
 
 mod agents;
 mod environment;
 mod query;
-mod reachable;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -27,12 +25,13 @@ use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RunningAgent, Strike,
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike,
 };
+use crate::allocation::reachable::{self, Reach};
 use crate::fleet::AgentTemplate;
 use agents::{AgentSteps, Patience};
 use environment::Environment;
-use reachable::Reach;
 use watch::Watch;
 
 pub use environment::{job_of_environment, leaves_out};
@@ -196,6 +195,10 @@ impl Allocation for Slurm {
         let mut words: Vec<String> = words.map(str::to_owned).to_vec();
         words.push(format!("--nodelist={node}"));
         words
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        Some(RemoteShell::over_srun(node, std::env::var("SHELL").ok().as_deref()))
     }
 
     fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {

@@ -159,11 +159,14 @@ impl Driver {
         let directory = state::generation_directory(&parts.prefix, generation);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
+        let way = |node: &NodeName| Some((node.clone(), parts.allocation.remote_shell(node)?));
+        let reach = placement.used().filter_map(|node| way(&node.name)).collect();
         let plan = parts.launcher.plan(LaunchRequest {
             job_id: parts.allocation.job_id(),
             generation,
             placement,
             sockets: &parts.state.sockets,
+            reach: &reach,
             run: &parts.step.run,
             program: &parts.program,
             working_directory: &parts.working_directory,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
@@ -11,6 +11,7 @@ use super::Driver;
 use super::news::Effect;
 use super::state::AgentRecord;
 use crate::events::{Entry, OwnEvent};
+use crate::fleet::clock::unix_millis;
 use crate::fleet::{PollTarget, Poller, fan_out};
 use crate::relaunch::Event;
 
@@ -71,11 +72,6 @@ fn clock_fault(node: &NodeName, theirs_ms: u64, ours_ms: u64) -> Option<String> 
     let direction = if theirs_ms > ours_ms { "ahead of" } else { "behind" };
     (apart > CLOCK_TOLERANCE)
         .then(|| format!("{node}: its clock is {} s {direction} ours; is its time service running?", apart.as_secs()))
-}
-
-fn unix_millis() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Driver {

@@ -171,6 +171,7 @@ impl Driver {
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }
+            StepEvent::Failed { end } => self.feed(Event::StepEnded { generation, end }).await,
             // Every rank's own end was told before.
             StepEvent::Done => self.feed(Event::StepEnded { generation, end: RankEnd::SUCCESS }).await,
         }

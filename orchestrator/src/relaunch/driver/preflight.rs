@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::site;
-use super::start::RunError;
+use super::start::{RunError, user_name};
 use crate::allocation::AllocationError;
 use crate::allocation::slurm::job_of_environment;
+use crate::allocation::ssh::{self, SshError};
 use crate::launch::local::LocalLauncher;
+use crate::launch::mpirun::{self, MpirunLauncher};
+use crate::launch::remote::SshLauncher;
 use crate::launch::srun::SrunLauncher;
 use crate::launch::{LaunchError, Launcher, program};
 use crate::spec::{self, JobSpec, Manager, Step};
@@ -57,6 +60,12 @@ pub enum PreflightError {
         /// What it needs.
         missing: Vec<String>,
     },
+    /// The launcher's program.
+    #[error(transparent)]
+    Mpirun(#[from] mpirun::FindError),
+    /// Our own program.
+    #[error("cannot find out where this program is: {0}")]
+    Ourselves(std::io::Error),
     /// Manager and launcher that do not go together.
     #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
     Launcher {
@@ -75,7 +84,10 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if manager == Manager::Slurm {
         slurm(variable, env::var_os("PATH").as_deref())?;
     }
-    let launcher = launcher(manager, step.run.launcher)?;
+    if manager == Manager::Ssh && !cfg!(feature = "ssh") {
+        return Err(AllocationError::from(SshError::NotBuilt).into());
+    }
+    let kind = kind(manager, step.run.launcher)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -83,6 +95,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     }
     let name = step.run.command.first().map(String::as_str).unwrap_or_default();
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+    let launcher = launcher(kind, step, &spec.allocation, &working_directory)?;
     let program = program::find(name, &working_directory, path.as_deref())?;
     let missing = missing_libraries(&program, step);
     if !missing.is_empty() {
@@ -95,14 +108,48 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     Ok(Prepared { manager, launcher, program, working_directory })
 }
 
-fn launcher(manager: Manager, wanted: spec::Launcher) -> Result<Box<dyn Launcher>, PreflightError> {
+/// Which launcher a wish means with this manager.
+fn kind(manager: Manager, wanted: spec::Launcher) -> Result<spec::Launcher, PreflightError> {
+    use spec::Launcher::{Auto, Local, Mpirun, Srun, Ssh};
+    let name = match manager {
+        Manager::Slurm => "slurm",
+        Manager::Ssh => "ssh",
+        Manager::Auto | Manager::Local => "local",
+    };
+    let not = |launcher| Err(PreflightError::Launcher { launcher, manager: name });
     match (manager, wanted) {
-        (Manager::Slurm, spec::Launcher::Auto | spec::Launcher::Srun) => Ok(Box::new(SrunLauncher::of_environment())),
-        (Manager::Slurm, spec::Launcher::Local) => {
-            Err(PreflightError::Launcher { launcher: "local", manager: "slurm" })
+        (Manager::Slurm, Auto | Srun) => Ok(Srun),
+        (Manager::Ssh, Auto | Ssh) => Ok(Ssh),
+        (Manager::Slurm | Manager::Ssh, Mpirun) => Ok(Mpirun),
+        (Manager::Auto | Manager::Local, Auto | Local) => Ok(Local),
+        (Manager::Slurm | Manager::Ssh, Local) => not("local"),
+        (_, Srun) => not("srun"),
+        (_, Ssh) => not("ssh"),
+        (_, Mpirun) => not("mpirun"),
+    }
+}
+
+fn launcher(
+    kind: spec::Launcher,
+    step: &Step,
+    allocation: &spec::Allocation,
+    directory: &Path,
+) -> Result<Box<dyn Launcher>, RunError> {
+    match kind {
+        spec::Launcher::Srun => Ok(Box::new(SrunLauncher::of_environment())),
+        spec::Launcher::Ssh => Ok(Box::new(SshLauncher::new(ssh::targets(allocation, &user_name())?))),
+        spec::Launcher::Mpirun => {
+            let path = env::var_os("PATH");
+            let (program, found) = mpirun::find(step.run.launcher_program.as_deref(), directory, path.as_deref())
+                .map_err(PreflightError::from)?;
+            tracing::info!(program = %program.display(), version = found.name, "the mpirun that is used");
+            let holdfast = env::current_exe().map_err(PreflightError::Ourselves)?;
+            let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+            let on_nodes = allocation.ssh.program.clone().unwrap_or_else(|| holdfast.clone());
+            let launcher = MpirunLauncher::new(program, found, holdfast, variables).with_program_on_nodes(on_nodes);
+            Ok(Box::new(launcher))
         }
-        (_, spec::Launcher::Auto | spec::Launcher::Local) => Ok(Box::new(LocalLauncher)),
-        (_, spec::Launcher::Srun) => Err(PreflightError::Launcher { launcher: "srun", manager: "local" }),
+        spec::Launcher::Auto | spec::Launcher::Local => Ok(Box::new(LocalLauncher)),
     }
 }
 
@@ -167,9 +214,23 @@ mod tests {
 
     #[test]
     fn a_launcher_goes_with_its_manager() {
-        assert_eq!(launcher(Manager::Slurm, spec::Launcher::Auto).map(|it| it.name()).ok(), Some("srun"));
-        assert_eq!(launcher(Manager::Local, spec::Launcher::Auto).map(|it| it.name()).ok(), Some("local"));
-        let wrong = launcher(Manager::Local, spec::Launcher::Srun).err().map(|error| error.to_string());
+        use spec::Launcher::{Auto, Local, Mpirun, Srun, Ssh};
+        let table = [
+            (Manager::Slurm, Auto, Srun),
+            (Manager::Slurm, Mpirun, Mpirun),
+            (Manager::Ssh, Auto, Ssh),
+            (Manager::Ssh, Mpirun, Mpirun),
+            (Manager::Local, Auto, Local),
+        ];
+        for (manager, wanted, expected) in table {
+            assert_eq!(kind(manager, wanted).ok(), Some(expected), "{manager:?} {wanted:?}");
+        }
+        for (manager, wanted) in
+            [(Manager::Local, Mpirun), (Manager::Local, Ssh), (Manager::Ssh, Local), (Manager::Slurm, Ssh)]
+        {
+            assert!(kind(manager, wanted).is_err(), "{manager:?} {wanted:?}");
+        }
+        let wrong = kind(Manager::Local, Srun).err().map(|error| error.to_string());
         assert!(wrong.is_some_and(|text| text.contains("srun") && text.contains("local")));
     }
 

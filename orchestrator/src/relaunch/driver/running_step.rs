@@ -88,7 +88,7 @@ impl RunningStep {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
             StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
             StepEvent::Exited { rank, .. } => drop(self.ranks.remove(rank)),
-            StepEvent::Refused { .. } => {}
+            StepEvent::Refused { .. } | StepEvent::Failed { .. } => {}
             StepEvent::Done => self.ended = true,
         }
     }
@@ -163,7 +163,7 @@ fn written_down(directory: &Path) -> (Option<u32>, Vec<u32>) {
                 StepEvent::Supervisor { pid } => supervisor = Some(pid),
                 StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
                 StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                StepEvent::Refused { .. } | StepEvent::Done => {}
+                StepEvent::Refused { .. } | StepEvent::Failed { .. } | StepEvent::Done => {}
             }
         }
     }
@@ -179,7 +179,9 @@ fn watch(
     stop: &AtomicBool,
 ) {
     let mut follower = Follower::new(directory, child.is_none());
-    let mut tail = OutputTail::new(directory, ranks.into_iter(), child.is_none());
+    let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
+    let labels = plan.and_then(|plan| plan.launcher).map(|launcher| launcher.labels).unwrap_or_default();
+    let mut tail = OutputTail::new(directory, ranks.into_iter(), child.is_none()).labelled(labels);
     let mut looks = 0_u32;
     let last = loop {
         looks = looks.wrapping_add(1);

@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, DurableError};
+use holdfast_core::ids::NodeName;
 use holdfast_core::prefix::Prefix;
 use holdfast_wire::trust::{self, TrustError};
 
@@ -17,6 +18,7 @@ use super::state::{JobLock, JobState, Stage, StateError};
 use super::{Driver, Parts, settings, site, state};
 use crate::allocation::local::Local;
 use crate::allocation::slurm::Slurm;
+use crate::allocation::ssh::{self, Ssh};
 use crate::allocation::{Allocation, AllocationError};
 use crate::drain::standalone::{self, StandaloneError};
 use crate::events::report::GenerationReport;
@@ -25,6 +27,7 @@ use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError};
 use crate::launch::LaunchError;
+use crate::on_node::Question;
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::{DrainResult, Machine, Outcome};
 use crate::spec::{JobSpec, Manager, Step, virtual_node};
@@ -123,7 +126,8 @@ impl RunError {
 pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
     let mut text = String::new();
     for step in &spec.steps {
-        let Prepared { program, working_directory, .. } = preflight(spec, step)?;
+        let prepared = preflight(spec, step)?;
+        let Prepared { program, working_directory, .. } = &prepared;
         let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
         let prefix = here.join(&step.prefix);
         // Writing to a string cannot fail.
@@ -137,8 +141,13 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
                 1 => format!("rank {next}"),
                 _ => format!("ranks {next}-{}", next + count - 1),
             };
-            let _ = writeln!(text, "  {}: {ranks}", virtual_node(index));
+            let node = spec.allocation.hosts.get(index as usize);
+            let node = node.map_or_else(|| virtual_node(index), |host| NodeName::new(host.name.clone()));
+            let _ = writeln!(text, "  {node}: {ranks}");
             next += count;
+        }
+        if prepared.manager == Manager::Ssh {
+            survey_text(spec, &prepared, &mut text)?;
         }
         match JobState::read(&prefix)? {
             Some(old) if JobLock::is_held(&prefix) => {
@@ -151,6 +160,26 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
         }
     }
     Ok(text)
+}
+
+/// What the hosts of a list say.
+fn survey_text(spec: &JobSpec, prepared: &Prepared, text: &mut String) -> Result<(), RunError> {
+    let targets = ssh::targets(&spec.allocation, &user_name())?;
+    for (node, found) in ssh::survey(&targets, &question(prepared), spec.allocation.ssh.at_once as usize) {
+        let _ = match found {
+            Ok(found) => {
+                let (apart, ahead) = found.clock;
+                let clock = match (apart.as_secs(), ahead) {
+                    (0, _) => String::new(),
+                    (seconds, true) => format!(", its clock {seconds} s ahead of ours"),
+                    (seconds, false) => format!(", its clock {seconds} s behind ours"),
+                };
+                writeln!(text, "  {node} at {}: Holdfast {}{clock}", found.address, found.version)
+            }
+            Err(error) => writeln!(text, "  cannot be used: {error}"),
+        };
+    }
+    Ok(())
 }
 
 /// Runs a job to its end: its steps one after the other, until one is not finished. The report of the last.
@@ -235,7 +264,7 @@ async fn run_step(
     let (allocation, state) = match previous {
         Some(state) => (state.allocation.reopen(chaos, logs).await?, state),
         None => {
-            let allocation = allocate(spec, prepared.manager, chaos, logs).await?;
+            let allocation = allocate(spec, step, &prepared, chaos, &prefix).await?;
             let state = begin(spec, step, &prefix, &allocation, &mut journal, &screen).await?;
             (allocation, state)
         }
@@ -292,16 +321,36 @@ async fn finish_earlier(prefix: &Path, state: Option<JobState>, style: ScreenSty
 /// The nodes of a job that begins.
 async fn allocate(
     spec: &JobSpec,
-    manager: Manager,
+    step: &Step,
+    prepared: &Prepared,
     chaos: Vec<crate::spec::Chaos>,
-    logs: PathBuf,
+    prefix: &Path,
 ) -> Result<Arc<dyn Allocation>, RunError> {
-    if manager == Manager::Slurm {
+    let logs = state::directory(prefix).join("agents");
+    if prepared.manager == Manager::Slurm {
         return Ok(Arc::new(Slurm::of_environment(logs).await?));
+    }
+    if prepared.manager == Manager::Ssh {
+        let (job_id, needed) = (new_job_id(), step.run.nodes);
+        let mark = state::directory(prefix).join(format!("mark-{job_id}"));
+        let mut question = question(prepared);
+        question.directories.insert(0, prefix.to_owned());
+        question.mark = Some((mark.clone(), job_id.clone()));
+        durable::replace(&mark, job_id.as_bytes())?;
+        let opened = Ssh::open(&spec.allocation, job_id, user_name(), needed, question, logs).await;
+        let _ = std::fs::remove_file(&mark);
+        return Ok(Arc::new(opened?));
     }
     let nodes: Vec<_> = (0..spec.allocation.nodes).map(virtual_node).collect();
     let end = spec.allocation.time_limit.map(|limit| SystemTime::now() + limit);
     Ok(Arc::new(Local::create(new_job_id(), user_name(), nodes, end, chaos, logs)?))
+}
+
+/// What every host of a list must have.
+fn question(prepared: &Prepared) -> Question {
+    let is_ourselves = env::current_exe().is_ok_and(|own| own == prepared.program);
+    let programs = if is_ourselves { Vec::new() } else { vec![prepared.program.clone()] };
+    Question { directories: vec![prepared.working_directory.clone()], programs, mark: None }
 }
 
 /// A job begins: its certificate, its state on disk; then the commands of `before:`.
@@ -377,7 +426,14 @@ fn new_job_id() -> String {
 /// The user's name, or number if no name is known.
 pub(crate) fn user_name() -> String {
     let named = ["USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
-    named.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+    named.or_else(name_in_database).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+}
+
+/// As the system's database of users has it, wherever that is kept.
+fn name_in_database() -> Option<String> {
+    let output = std::process::Command::new("id").arg("-un").stdin(std::process::Stdio::null()).output().ok()?;
+    let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !name.is_empty()).then_some(name)
 }
 
 impl Driver {

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// Somebody listens there, or at least the kernel takes connections for him.
     Accepted,
     /// The machine is alive, and nobody listens.
@@ -32,7 +32,7 @@ pub(super) enum Reach {
 }
 
 /// Tries the address.
-pub(super) async fn look(address: SocketAddr) -> Reach {
+pub(crate) async fn look(address: SocketAddr) -> Reach {
     let mut attempts = JoinSet::new();
     for attempt in 0..ATTEMPTS {
         attempts.spawn(async move {
@@ -56,7 +56,7 @@ pub(super) async fn look(address: SocketAddr) -> Reach {
 
 /// Ends when the machine at the address is gone. A process that dies with its machine is missed a moment before the
 /// machine is.
-pub(super) async fn vanished(address: SocketAddr) {
+pub(crate) async fn vanished(address: SocketAddr) {
     let mut nothing = 0;
     while nothing < LOOKS {
         if look(address).await == Reach::Nothing {

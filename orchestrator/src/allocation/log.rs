@@ -1,0 +1,35 @@
+//! What a log says last: why something that did not come up did not.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+/// Read of a log's end.
+const LOG_TAIL: u64 = 4 << 10;
+
+/// The last thing that was said in a log, of what counts.
+pub(crate) fn last_line(log: &Path, counts: impl Fn(&str) -> bool) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL))).ok()?;
+    let mut text = Vec::new();
+    file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty() && counts(line)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_thing_said_is_what_explains_a_failure() {
+        let base = tempfile::tempdir().unwrap();
+        let log = base.path().join("log");
+        assert_eq!(last_line(&log, |_| true), None);
+        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a remark\n\n").unwrap();
+        assert_eq!(last_line(&log, |_| true).as_deref(), Some("srun: a remark"));
+        let error = last_line(&log, |line| line.contains("error"));
+        assert_eq!(error.as_deref(), Some("srun: error: n3: task 2: Exited"));
+    }
+}

@@ -1,0 +1,173 @@
+//! What is done on a host over a connection: asking what it is, starting and ending an agent, running a command, following
+//! the ranks of a node. Each blocks, and opens a connection of its own.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast_wire::run::{AgentReady, AgentStart};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Target;
+use super::connection::{Command, Connection};
+use super::error::SshError;
+use super::survey::Seen;
+use crate::exit;
+use crate::fleet::clock::unix_millis;
+use crate::on_node::{Facts, NodeCommand, NodeRanks, Question, RanksNews};
+
+/// Starting an agent and looking at directories take as long, on a busy machine or a slow file system.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// A line that is longer is not ours.
+const LONGEST_LINE: u64 = 1 << 20;
+/// Lines that the user's shell or the site may print before ours.
+const FOREIGN_LINES: usize = 1000;
+
+/// Asks a host what it is.
+pub(super) fn ask(target: &Target, question: &Question) -> Result<Seen, SshError> {
+    let connection = Connection::open(target)?;
+    connection.patience(Some(ANSWER_WITHIN));
+    let mut command = connection.start(&["node", "survey"], &line(target, question)?)?;
+    let facts = match answer::<Facts>(target, &mut command, |_| ()) {
+        Err(error) => return Err(version_instead(target, &connection, error)),
+        Ok(facts) => facts,
+    };
+    Ok(Seen { facts, address: connection.address(), at_ms: unix_millis() })
+}
+
+/// A program that does not know the question may be another version of Holdfast.
+fn version_instead(target: &Target, connection: &Connection, error: SshError) -> SshError {
+    if !matches!(error, SshError::Strange { .. }) {
+        return error;
+    }
+    let said = connection.start(&["--version"], b"").ok().and_then(|mut command| {
+        let line = command.line(LONGEST_LINE).ok().flatten()?;
+        String::from_utf8(line).ok()?.strip_prefix("holdfast ").map(|version| version.trim().to_owned())
+    });
+    match said {
+        Some(found) if found != env!("CARGO_PKG_VERSION") => SshError::Version {
+            host: target.host.name.clone(),
+            program: target.program.clone(),
+            found,
+            ours: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        _ => error,
+    }
+}
+
+/// Starts the agent of a host: in a session of its own, so that it outlives the connection and us.
+pub(super) fn start(target: &Target, mut start: AgentStart, log: &Path) -> Result<AgentReady, SshError> {
+    let connection = Connection::open(target)?;
+    // Where we reach the host, the other hosts do.
+    start.listen = SocketAddr::new(connection.address(), 0);
+    connection.patience(Some(ANSWER_WITHIN));
+    let log = log.to_string_lossy();
+    let mut command = connection.start(&["node", "agent", &log], &line(target, &start)?)?;
+    answer(target, &mut command, |line| {
+        tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(line), "said by a host");
+    })
+}
+
+/// Ends a process on a host if it is an agent and still there `patience` after now.
+pub(super) fn end(target: &Target, pid: u32, patience: Duration) -> Result<(), SshError> {
+    let connection = Connection::open(target)?;
+    connection.patience(Some(ANSWER_WITHIN));
+    let (pid, patience) = (pid.to_string(), patience.as_millis().to_string());
+    let mut command = connection.start(&["node", "end", &pid, &patience], b"")?;
+    let ended = command.end().map_err(|error| target.io("end an agent", &error))?;
+    if ended.code == Some(0) { Ok(()) } else { Err(command.judge(&ended, "did not end the agent")) }
+}
+
+/// Runs a command on a host, its output here: its exit code, as a shell gives it.
+///
+/// # Errors
+/// [`SshError`].
+pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> {
+    let connection = Connection::open(target)?;
+    // How long it may take, whoever asked knows.
+    connection.patience(None);
+    let mut command = connection.start(&["node", "run"], &line(target, what)?)?;
+    let broken = |error: &io::Error| target.io("run a command", error);
+    loop {
+        match command.line(LONGEST_LINE) {
+            Ok(Some(mut line)) => {
+                line.push(b'\n');
+                // A reader that has seen enough does not end the command.
+                let _ = io::stdout().write_all(&line);
+            }
+            Ok(None) => break,
+            Err(error) => return Err(broken(&error)),
+        }
+    }
+    let ended = command.end().map_err(|error| broken(&error))?;
+    match ended.code {
+        Some(code @ (126 | 127)) if ended.said.contains(&target.program) => {
+            Err(command.judge(&super::connection::Ended { code: Some(code), ..ended }, "is not there"))
+        }
+        Some(code) => {
+            let _ = writeln!(io::stderr(), "{}", ended.said);
+            Ok(u8::try_from(code).unwrap_or(exit::INTERNAL))
+        }
+        None => Err(command.judge(&ended, "was ended by a signal")),
+    }
+}
+
+/// Starts the ranks of a host and follows them: everything that happens is handed to `tell`, until the host has said that
+/// nothing is left, or `tell` wants no more.
+///
+/// # Errors
+/// The host cannot be reached, or the connection broke on the way.
+pub fn follow_ranks(
+    target: &Target,
+    ranks: &NodeRanks,
+    mut tell: impl FnMut(RanksNews, Vec<u8>) -> bool,
+) -> Result<(), SshError> {
+    let connection = Connection::open(target)?;
+    let mut command = connection.start(&["node", "ranks"], &line(target, ranks)?)?;
+    // Ranks compute for hours without a word.
+    connection.patience(None);
+    let broken = |error: &io::Error| target.io("follow the ranks", error);
+    loop {
+        let Some(line) = command.line(LONGEST_LINE).map_err(|error| broken(&error))? else {
+            let ended = command.end().map_err(|error| broken(&error))?;
+            return Err(command.judge(&ended, "ended before its ranks"));
+        };
+        let Ok(news) = serde_json::from_slice::<RanksNews>(&line) else {
+            tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(&line), "said by a host");
+            continue;
+        };
+        let bytes = match &news {
+            RanksNews::Output { bytes, .. } => {
+                command.bytes((*bytes).min(LONGEST_LINE as usize)).map_err(|error| broken(&error))?
+            }
+            _ => Vec::new(),
+        };
+        let done = matches!(news, RanksNews::Done);
+        if !tell(news, bytes) || done {
+            return Ok(());
+        }
+    }
+}
+
+/// One JSON line.
+fn line(target: &Target, message: &impl Serialize) -> Result<Vec<u8>, SshError> {
+    let mut line = serde_json::to_vec(message).map_err(|error| target.io("write a message", &error.into()))?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// The first line that is an answer; others go to `foreign`.
+fn answer<T: DeserializeOwned>(target: &Target, command: &mut Command, foreign: impl Fn(&[u8])) -> Result<T, SshError> {
+    for _ in 0..FOREIGN_LINES {
+        let line = command.line(LONGEST_LINE).map_err(|error| target.io("hear an answer", &error))?;
+        let Some(line) = line else { break };
+        match serde_json::from_slice(&line) {
+            Ok(answer) => return Ok(answer),
+            Err(_) => foreign(&line),
+        }
+    }
+    let ended = command.end().map_err(|error| target.io("hear an answer", &error))?;
+    Err(command.judge(&ended, "ended without an answer"))
+}

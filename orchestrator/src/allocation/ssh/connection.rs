@@ -1,0 +1,302 @@
+//! One connection to one host: made, checked, signed in, and a command run over it. Everything blocks, and everything has
+//! a time limit but what a command itself takes.
+
+use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use rustix::net::sockopt;
+use ssh2::{Channel, HashType, MethodType, Session};
+
+use super::error::SshError;
+use super::known_hosts::{self, KnownHosts, Verdict, lookup_name};
+use super::sign_in;
+use super::{Target, quoted};
+
+/// The system's file of trusted keys.
+const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
+/// A host that vanishes in the middle of a long silence is noticed after this, at the latest twice as late.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// libssh2's own number for an expired time limit.
+const TIMEOUT: ssh2::ErrorCode = ssh2::ErrorCode::Session(-9);
+/// Read at once of what a host says.
+const PIECE_BYTES: usize = 32 << 10;
+/// Kept of what a command says on its standard error.
+const KEPT_ERRORS: u64 = 4 << 10;
+/// The kinds of host key that we can check, best first, and the signatures that go with each.
+const KINDS: [(&str, &[&str]); 5] = [
+    ("ssh-ed25519", &["ssh-ed25519"]),
+    ("ecdsa-sha2-nistp256", &["ecdsa-sha2-nistp256"]),
+    ("ecdsa-sha2-nistp384", &["ecdsa-sha2-nistp384"]),
+    ("ecdsa-sha2-nistp521", &["ecdsa-sha2-nistp521"]),
+    ("ssh-rsa", &["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"]),
+];
+
+/// A connection that has been let in.
+pub struct Connection {
+    session: Session,
+    target: Target,
+    address: IpAddr,
+}
+
+/// A command on the host, under way.
+pub struct Command {
+    channel: Channel,
+    output: BufReader<ssh2::Stream>,
+    target: Target,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// The end of what it said on its standard error.
+    pub said: String,
+}
+
+impl Connection {
+    /// Makes a connection, checks the host's key, signs in.
+    ///
+    /// # Errors
+    /// [`SshError`], each with what the user can do.
+    pub fn open(target: &Target) -> Result<Self, SshError> {
+        let known = known_hosts(target)?;
+        let (stream, address) = connect(target)?;
+        let session_failed = |error: ssh2::Error| target.session("begin an ssh session", &error);
+        let mut session = Session::new().map_err(session_failed)?;
+        session.set_timeout(milliseconds(target.access.connect_timeout));
+        let kinds = preferred(&known.kinds(&target.host.name, target.host.port));
+        let supported = session.supported_algs(MethodType::HostKey).unwrap_or_default();
+        let wanted: Vec<&str> = kinds.into_iter().filter(|kind| supported.contains(kind)).collect();
+        if !wanted.is_empty() {
+            session.method_pref(MethodType::HostKey, &wanted.join(",")).map_err(session_failed)?;
+        }
+        session.set_tcp_stream(stream);
+        session.handshake().map_err(|error| match error.code() {
+            TIMEOUT => target.timeout("agreeing on keys"),
+            _ => SshError::Handshake {
+                host: target.host.name.clone(),
+                port: target.host.port,
+                problem: error.message().to_owned(),
+            },
+        })?;
+        check_host_key(&session, target, &known)?;
+        sign_in::sign_in(&session, target)?;
+        Ok(Connection { session, target: target.clone(), address })
+    }
+
+    /// Where the host is.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Starts `holdfast` on the host with these arguments, and hands it these bytes on its standard input, which stays
+    /// open: its end means that we are gone.
+    ///
+    /// # Errors
+    /// [`SshError::Session`], [`SshError::Timeout`].
+    pub fn start(&self, arguments: &[&str], input: &[u8]) -> Result<Command, SshError> {
+        let target = &self.target;
+        let failed = |doing| {
+            move |error: ssh2::Error| match error.code() {
+                TIMEOUT => target.timeout(doing),
+                _ => target.session(doing, &error),
+            }
+        };
+        let words: Vec<String> = [target.program.as_str()].iter().chain(arguments).map(|word| quoted(word)).collect();
+        let mut channel = self.session.channel_session().map_err(failed("open a channel"))?;
+        channel.exec(&words.join(" ")).map_err(failed("start a command"))?;
+        let mut command = Command {
+            output: BufReader::with_capacity(PIECE_BYTES, channel.stream(0)),
+            channel,
+            target: target.clone(),
+        };
+        command.channel.write_all(input).and_then(|()| command.channel.flush()).map_err(|error| {
+            // One that is not there ends before it reads.
+            match command.end() {
+                Ok(ended) => command.judge(&ended, "ended before it was told anything"),
+                Err(_) => target.io("hand a command its input", &error),
+            }
+        })?;
+        Ok(command)
+    }
+
+    /// From now on a command may be silent for as long as this, or for ever.
+    pub fn patience(&self, within: Option<Duration>) {
+        self.session.set_timeout(within.map_or(0, milliseconds));
+    }
+}
+
+impl Command {
+    /// The next line that the command writes, without its end; `None` after the last.
+    ///
+    /// # Errors
+    /// The connection broke, or nothing came in time.
+    pub fn line(&mut self, longest: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        if (&mut self.output).take(longest).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        line.pop_if(|last| *last == b'\n');
+        Ok(Some(line))
+    }
+
+    /// The next bytes that it writes, exactly so many.
+    ///
+    /// # Errors
+    /// There are no more, or the connection broke.
+    pub fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        self.output.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// The connection broke, or it does not end in time.
+    pub fn end(&mut self) -> io::Result<Ended> {
+        let mut said = Vec::new();
+        self.channel.stderr().take(KEPT_ERRORS).read_to_end(&mut said)?;
+        let broken = |error: ssh2::Error| io::Error::other(error.to_string());
+        let _ = self.channel.send_eof();
+        self.channel.wait_eof().map_err(broken)?;
+        self.channel.close().map_err(broken)?;
+        self.channel.wait_close().map_err(broken)?;
+        let signal = self.channel.exit_signal().ok().and_then(|signal| signal.exit_signal);
+        let code = self.channel.exit_status().ok().filter(|_| signal.is_none());
+        Ok(Ended { code, said: String::from_utf8_lossy(&said).trim().to_owned() })
+    }
+
+    /// What it means that the program ended like this without having said what it should.
+    pub fn judge(&self, ended: &Ended, problem: &str) -> SshError {
+        let (host, program) = (self.target.host.name.clone(), self.target.program.clone());
+        let last = ended.said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned();
+        match ended.code {
+            // What shells say of a program that is not there, or is none.
+            Some(126 | 127) => SshError::NoProgram { host, program, said: last },
+            _ if last.is_empty() => SshError::Strange { host, program, problem: problem.to_owned() },
+            _ => SshError::Strange { host, program, problem: format!("{problem}: {last}") },
+        }
+    }
+}
+
+impl Target {
+    fn timeout(&self, doing: &'static str) -> SshError {
+        let within = self.access.connect_timeout;
+        SshError::Timeout { host: self.host.name.clone(), port: self.host.port, doing, within }
+    }
+
+    pub(super) fn session(&self, doing: &'static str, error: &ssh2::Error) -> SshError {
+        SshError::Session { host: self.host.name.clone(), doing, problem: error.message().to_owned() }
+    }
+
+    pub(super) fn io(&self, doing: &'static str, error: &io::Error) -> SshError {
+        if error.kind() == io::ErrorKind::TimedOut || error.kind() == io::ErrorKind::WouldBlock {
+            return self.timeout(doing);
+        }
+        SshError::Session { host: self.host.name.clone(), doing, problem: error.to_string() }
+    }
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
+}
+
+/// One address after the other, together no longer than a connection may take.
+fn connect(target: &Target) -> Result<(TcpStream, IpAddr), SshError> {
+    let (host, port) = (target.host.name.clone(), target.host.port);
+    let resolved = (host.as_str(), port).to_socket_addrs();
+    let addresses: Vec<SocketAddr> =
+        resolved.map_err(|source| SshError::Name { host: host.clone(), source })?.collect();
+    let deadline = Instant::now() + target.access.connect_timeout;
+    let mut last = None;
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => {
+                // Small messages back and forth; and a host that is gone must not be waited for for ever.
+                let _ = stream.set_nodelay(true);
+                let _ = sockopt::set_socket_keepalive(&stream, true);
+                let _ = sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE);
+                let _ = sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE / 3);
+                let _ = sockopt::set_tcp_keepcnt(&stream, 3);
+                return Ok((stream, address.ip()));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(match last {
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => SshError::Refused { host, port },
+        Some(error) if error.kind() != io::ErrorKind::TimedOut => SshError::Network { host, port, source: error },
+        _ => target.timeout("connecting"),
+    })
+}
+
+fn known_hosts(target: &Target) -> Result<KnownHosts, SshError> {
+    let read = match &target.access.known_hosts {
+        Some(file) => KnownHosts::named(file),
+        None => {
+            let own = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".ssh/known_hosts"));
+            let files: Vec<PathBuf> = own.into_iter().chain([PathBuf::from(SYSTEM_KNOWN_HOSTS)]).collect();
+            KnownHosts::usual(&files)
+        }
+    };
+    read.map_err(SshError::KnownHosts)
+}
+
+/// The signatures to ask a host for: those of the kinds of key that it is known by come first, because a host that is
+/// known by its RSA key alone would otherwise show another key, which nobody knows.
+fn preferred(known: &[String]) -> Vec<&'static str> {
+    let (mut first, mut then) = (Vec::new(), Vec::new());
+    for (kind, signatures) in KINDS {
+        if known.iter().any(|other| other == kind) { &mut first } else { &mut then }.extend_from_slice(signatures);
+    }
+    first.append(&mut then);
+    first
+}
+
+fn check_host_key(session: &Session, target: &Target, known: &KnownHosts) -> Result<(), SshError> {
+    let (host, port) = (target.host.name.clone(), target.host.port);
+    let Some((key, _)) = session.host_key() else {
+        let problem = "it shows no host key".to_owned();
+        return Err(SshError::Handshake { host, port, problem });
+    };
+    let hash = session.host_key_hash(HashType::Sha256).unwrap_or_default();
+    let fingerprint = format!("SHA256:{}", STANDARD_NO_PAD.encode(hash));
+    let kind = known_hosts::kind_of(key);
+    match known.check(&host, port, key) {
+        Verdict::Known => Ok(()),
+        Verdict::Unknown { others } => {
+            let known_by = (!others.is_empty()).then(|| others.join(", "));
+            let file = known.files().first().cloned().unwrap_or_default();
+            Err(SshError::UnknownKey { host, port, fingerprint, kind, known_by, file })
+        }
+        Verdict::Changed(place) => {
+            let name = lookup_name(&host, port);
+            Err(SshError::ChangedKey { host, name, fingerprint, kind, file: place.file, line: place.line })
+        }
+        Verdict::Revoked(place) => Err(SshError::RevokedKey { host, file: place.file, line: place.line }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_asked_first_for_the_kind_of_key_that_is_known() {
+        assert_eq!(preferred(&[])[0], "ssh-ed25519");
+        assert_eq!(preferred(&["ssh-rsa".to_owned()])[..3], ["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"]);
+        let both = preferred(&["ssh-rsa".to_owned(), "ecdsa-sha2-nistp256".to_owned()]);
+        assert_eq!(both[..2], ["ecdsa-sha2-nistp256", "rsa-sha2-512"]);
+        assert_eq!(both.len(), preferred(&[]).len(), "an unknown key is still shown, with its fingerprint");
+    }
+}

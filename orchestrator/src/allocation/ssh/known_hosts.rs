@@ -1,0 +1,336 @@
+//! The host keys that a user trusts: files as OpenSSH's `sshd(8)` describes them under SSH_KNOWN_HOSTS FILE FORMAT.
+//!
+//! Read by ourselves and not by libssh2, because which kinds of key a host is known by decides what is asked of it, and
+//! because an error has to name the line that stands against it. Certificates of authorities (`@cert-authority`) say
+//! nothing about plain keys and are passed over.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+
+/// The file of a very large site is smaller.
+const LARGEST: u64 = 32 << 20;
+/// The port that is not mentioned in names.
+const USUAL_PORT: u16 = 22;
+
+/// Trusted keys, in the order of the files.
+#[derive(Clone, Debug, Default)]
+pub struct KnownHosts {
+    entries: Vec<Entry>,
+    /// The files that were looked at, for messages.
+    files: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    names: Names,
+    revoked: bool,
+    key: Vec<u8>,
+    file: PathBuf,
+    line: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Names {
+    /// Patterns, of which one with a `!` excludes.
+    Plain(Vec<String>),
+    /// HMAC-SHA1 of the name under the salt.
+    Hashed { salt: Vec<u8>, hash: Vec<u8> },
+}
+
+/// Where a key stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// Its line, from 1.
+    pub line: usize,
+}
+
+/// What the files say about a host's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the host's.
+    Known,
+    /// No key of this kind is known of the host.
+    Unknown {
+        /// The kinds that are known.
+        others: Vec<String>,
+    },
+    /// Another key of this kind is.
+    Changed(Place),
+    /// The key must not be used any more.
+    Revoked(Place),
+}
+
+impl KnownHosts {
+    /// Reads the file that the user named.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn named(path: &Path) -> io::Result<Self> {
+        let mut known = KnownHosts::default();
+        known.add(path)?;
+        Ok(known)
+    }
+
+    /// Reads those of these files that are there.
+    ///
+    /// # Errors
+    /// One is there and cannot be read.
+    pub fn usual(paths: &[PathBuf]) -> io::Result<Self> {
+        let mut known = KnownHosts::default();
+        for path in paths {
+            match known.add(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => known.files.push(path.clone()),
+                other => other?,
+            }
+        }
+        Ok(known)
+    }
+
+    /// The files that were looked at.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    fn add(&mut self, path: &Path) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(named)?;
+        self.files.push(path.to_owned());
+        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            // A line that is not text, or makes no sense, trusts nobody.
+            let entry = std::str::from_utf8(line).ok().and_then(|line| parse(line, path, at + 1));
+            self.entries.extend(entry);
+        }
+        Ok(())
+    }
+
+    /// The kinds of key that the host is known by, best first as the files have them: `ssh-ed25519`, `ssh-rsa`, ….
+    pub fn kinds(&self, host: &str, port: u16) -> Vec<String> {
+        let mut kinds = Vec::new();
+        for entry in self.of(host, port).filter(|entry| !entry.revoked) {
+            let kind = kind_of(&entry.key);
+            if !kind.is_empty() && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// What the files say about this key of a host.
+    pub fn check(&self, host: &str, port: u16, key: &[u8]) -> Verdict {
+        let kind = kind_of(key);
+        let place = |entry: &Entry| Place { file: entry.file.clone(), line: entry.line };
+        let mut changed = None;
+        for entry in self.of(host, port) {
+            match (entry.revoked, entry.key == key) {
+                (true, true) => return Verdict::Revoked(place(entry)),
+                (false, false) if kind_of(&entry.key) == kind => changed = changed.or(Some(place(entry))),
+                _ => {}
+            }
+        }
+        if self.of(host, port).any(|entry| !entry.revoked && entry.key == key) {
+            return Verdict::Known;
+        }
+        // A key that was noted when the server had the usual port still speaks for the host; another one there does not
+        // speak against this.
+        if port != USUAL_PORT && changed.is_none() && self.check(host, USUAL_PORT, key) == Verdict::Known {
+            return Verdict::Known;
+        }
+        match changed {
+            Some(place) => Verdict::Changed(place),
+            None => Verdict::Unknown { others: self.kinds(host, port) },
+        }
+    }
+
+    fn of<'a>(&'a self, host: &str, port: u16) -> impl Iterator<Item = &'a Entry> {
+        let name = lookup_name(host, port);
+        self.entries.iter().filter(move |entry| entry.names.include(&name))
+    }
+}
+
+/// The name under which a host's key is noted: `n1`, or `[n1]:2222`.
+pub fn lookup_name(host: &str, port: u16) -> String {
+    let host = host.to_ascii_lowercase();
+    if port == USUAL_PORT { host } else { format!("[{host}]:{port}") }
+}
+
+/// The kind that a key says of itself: its first string. Empty if it is no key.
+pub fn kind_of(key: &[u8]) -> String {
+    let length = key.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes) as usize;
+    let name = length.checked_add(4).and_then(|end| key.get(4..end)).unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn parse(line: &str, file: &Path, number: usize) -> Option<Entry> {
+    let mut words = line.split_ascii_whitespace().peekable();
+    if words.peek()?.starts_with('#') {
+        return None;
+    }
+    let mark = words.next_if(|word| word.starts_with('@'));
+    let revoked = match mark {
+        None => false,
+        Some("@revoked") => true,
+        Some(_) => return None,
+    };
+    let names = Names::parse(words.next()?)?;
+    let kind = words.next()?;
+    let key = STANDARD.decode(words.next()?).ok()?;
+    (kind_of(&key) == kind).then(|| Entry { names, revoked, key, file: file.to_owned(), line: number })
+}
+
+impl Names {
+    fn parse(word: &str) -> Option<Self> {
+        let Some(hashed) = word.strip_prefix("|1|") else {
+            return Some(Names::Plain(word.split(',').map(str::to_ascii_lowercase).collect()));
+        };
+        let (salt, hash) = hashed.split_once('|')?;
+        Some(Names::Hashed { salt: STANDARD.decode(salt).ok()?, hash: STANDARD.decode(hash).ok()? })
+    }
+
+    fn include(&self, name: &str) -> bool {
+        match self {
+            Names::Plain(patterns) => {
+                let fits = |pattern: &str| matches(pattern.as_bytes(), name.as_bytes());
+                let excluded = patterns.iter().filter_map(|pattern| pattern.strip_prefix('!')).any(fits);
+                !excluded && patterns.iter().any(|pattern| fits(pattern))
+            }
+            Names::Hashed { salt, hash } => {
+                let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, salt);
+                hmac::verify(&key, name.as_bytes(), hash).is_ok()
+            }
+        }
+    }
+}
+
+/// `*` is any text, `?` any one character. Linear in the product of the lengths, whatever the pattern.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut read) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while read < text.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, read));
+                at += 1;
+            }
+            Some(letter) if *letter == b'?' || *letter == text[read] => (at, read) = (at + 1, read + 1),
+            _ => match star {
+                Some((begin, taken)) => {
+                    star = Some((begin, taken + 1));
+                    (at, read) = (begin + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|letter| *letter == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(kind: &str, content: u8) -> Vec<u8> {
+        let mut key = (kind.len() as u32).to_be_bytes().to_vec();
+        key.extend_from_slice(kind.as_bytes());
+        key.extend_from_slice(&[content; 32]);
+        key
+    }
+
+    fn line(names: &str, kind: &str, content: u8) -> String {
+        format!("{names} {kind} {} a comment\n", STANDARD.encode(key(kind, content)))
+    }
+
+    fn known(text: &str) -> KnownHosts {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("known_hosts");
+        std::fs::write(&path, text).unwrap();
+        KnownHosts::named(&path).unwrap()
+    }
+
+    const ED: &str = "ssh-ed25519";
+    const RSA: &str = "ssh-rsa";
+
+    #[test]
+    fn a_key_is_known_unknown_changed_or_revoked() {
+        let text = line("n1,10.0.0.1", ED, 1) + &line("n2", RSA, 2) + "@revoked " + &line("*", ED, 9);
+        let known = known(&text);
+        assert_eq!(known.check("n1", 22, &key(ED, 1)), Verdict::Known);
+        assert_eq!(known.check("N1", 22, &key(ED, 1)), Verdict::Known);
+        assert_eq!(known.check("10.0.0.1", 22, &key(ED, 1)), Verdict::Known);
+        assert_eq!(known.check("n3", 22, &key(ED, 1)), Verdict::Unknown { others: Vec::new() });
+        assert_eq!(known.check("n2", 22, &key(ED, 1)), Verdict::Unknown { others: vec![RSA.to_owned()] });
+        assert!(matches!(known.check("n1", 22, &key(ED, 3)), Verdict::Changed(Place { line: 1, .. })));
+        assert!(matches!(known.check("n1", 22, &key(ED, 9)), Verdict::Revoked(Place { line: 3, .. })));
+    }
+
+    #[test]
+    fn a_host_may_have_several_keys_of_a_kind_while_it_changes_them() {
+        let known = known(&(line("n1", ED, 1) + &line("n1", ED, 2)));
+        assert_eq!(known.check("n1", 22, &key(ED, 2)), Verdict::Known);
+        assert_eq!(known.kinds("n1", 22), [ED]);
+    }
+
+    #[test]
+    fn another_port_is_another_host_unless_the_same_key_is_known_without() {
+        let known = known(&(line("[n1]:2222", ED, 1) + &line("n2", ED, 2)));
+        assert_eq!(known.check("n1", 2222, &key(ED, 1)), Verdict::Known);
+        assert!(matches!(known.check("n1", 22, &key(ED, 1)), Verdict::Unknown { .. }));
+        assert_eq!(known.check("n2", 2222, &key(ED, 2)), Verdict::Known);
+        assert!(matches!(known.check("n2", 2222, &key(ED, 3)), Verdict::Unknown { .. }));
+    }
+
+    #[test]
+    fn hashed_names_are_found() {
+        let salt = [7; 20];
+        let secret = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
+        let hashed = |name: &str| {
+            let hash = hmac::sign(&secret, name.as_bytes());
+            format!("|1|{}|{}", STANDARD.encode(salt), STANDARD.encode(hash.as_ref()))
+        };
+        let known = known(&(line(&hashed("n1"), ED, 1) + &line(&hashed("[n2]:2222"), ED, 2)));
+        assert_eq!(known.check("n1", 22, &key(ED, 1)), Verdict::Known);
+        assert_eq!(known.check("n2", 2222, &key(ED, 2)), Verdict::Known);
+        assert!(matches!(known.check("n2", 22, &key(ED, 2)), Verdict::Unknown { .. }));
+    }
+
+    #[test]
+    fn the_hash_that_openssh_makes_of_a_name_is_that_name_s() {
+        // What `ssh-keygen -H` made of the name `n1`.
+        let names = Names::parse("|1|H+ffmLs4Qrk2cZYgb6IQKSEleRY=|zbkVdJ1pTVtJmmUIxWLcyKssoVU=").unwrap();
+        assert!(names.include("n1") && !names.include("n2"));
+    }
+
+    #[test]
+    fn patterns_include_and_exclude() {
+        let known = known(&line("*.cluster,!bad.cluster,n?", ED, 1));
+        for (name, expected) in
+            [("a.cluster", true), ("bad.cluster", false), ("n1", true), ("n12", false), ("cluster", false)]
+        {
+            assert_eq!(known.check(name, 22, &key(ED, 1)) == Verdict::Known, expected, "{name}");
+        }
+        assert!(matches(b"*a*b*", b"xxaxxbxx") && !matches(b"*a*b", b"xxaxxbxx") && matches(b"**", b""));
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_trust_nobody() {
+        let wrong_kind = format!("n1 {RSA} {}\n", STANDARD.encode(key(ED, 1)));
+        let text = format!("# n1\n\nn1\nn1 {ED}\nn1 {ED} %%%\n{wrong_kind}@cert-authority {}", line("n1", ED, 1));
+        let known = known(&text);
+        assert_eq!(known.check("n1", 22, &key(ED, 1)), Verdict::Unknown { others: Vec::new() });
+        assert_eq!(kind_of(b"\xff\xff\xff\xff"), "");
+    }
+
+    #[test]
+    fn a_named_file_must_be_there_and_the_usual_ones_need_not() {
+        let missing = PathBuf::from("/nowhere/known_hosts");
+        assert!(KnownHosts::named(&missing).unwrap_err().to_string().contains("/nowhere/known_hosts"));
+        assert!(KnownHosts::usual(&[missing]).unwrap().entries.is_empty());
+    }
+}

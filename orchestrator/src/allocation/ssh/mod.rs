@@ -1,0 +1,449 @@
+//! The ssh manager: machines that the spec lists. No resource manager lends them, watches them or takes them back.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `connection` | one connection to one host: made, checked, signed in, a command run over it |
+//! | `known_hosts` | the host keys that a user trusts |
+//! | `sign_in` | ssh-agent and key files |
+//! | `survey` | which hosts can be used, and what is wrong with the others, before anything is started |
+//! | `agents` | starting and ending an agent, following the ranks of a node |
+//! | `error` | what can go wrong on the way to a host, with what the user can do |
+//!
+//! What runs on the hosts, at the other end, is [`crate::on_node`]. An agent outlives the connection that started it.
+//! Nothing secret is on a command line: the job's key travels on standard input.
+
+#[cfg_attr(not(feature = "ssh"), path = "without.rs")]
+mod agents;
+#[cfg(feature = "ssh")]
+mod connection;
+mod error;
+#[cfg(feature = "ssh")]
+mod known_hosts;
+#[cfg(feature = "ssh")]
+mod sign_in;
+mod survey;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use holdfast_core::ids::NodeName;
+use holdfast_wire::run::AgentReady;
+use serde::{Deserialize, Serialize};
+
+use super::reachable::{self, Reach};
+use super::{
+    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
+    Strike,
+};
+use crate::fleet::AgentTemplate;
+use crate::on_node::Question;
+use crate::spec::{self, SshAccess, SshHost};
+
+pub use agents::{follow_ranks, run_command};
+pub use error::SshError;
+pub use survey::{Found, survey};
+
+/// An agent whose machine is there, but that went silent: frozen, and then nothing can be started there either.
+const RESTART_OF_SILENT: Duration = Duration::from_secs(3);
+/// An agent that ends closes its port at once.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A machine that answers does so within this.
+const LOOK_WITHIN: Duration = Duration::from_millis(250);
+
+/// A host with all that is needed to get there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The host.
+    pub host: SshHost,
+    /// Who signs in.
+    pub user: String,
+    /// How.
+    pub access: SshAccess,
+    /// The path of `holdfast` there.
+    pub program: String,
+}
+
+/// What a second orchestrator has to know of a list of hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshRecord {
+    /// The job id.
+    pub job_id: String,
+    /// Who runs `holdfast`; part of directory names.
+    pub user: String,
+    /// The hosts' names, in the order of the list.
+    pub nodes: Vec<NodeName>,
+    /// The hosts.
+    pub hosts: Vec<SshHost>,
+    /// How they are reached.
+    pub access: SshAccess,
+    /// The path of `holdfast` on them.
+    pub program: String,
+    /// When the allocation ends, seconds since the epoch.
+    pub end: Option<u64>,
+    /// The host on which the orchestrator runs, if it is one of them, with its own name.
+    pub own: Option<(NodeName, String)>,
+}
+
+/// Machines that the spec lists.
+#[derive(Debug)]
+pub struct Ssh {
+    record: SshRecord,
+    logs: PathBuf,
+    /// Hosts that could not be used from the beginning, and why.
+    refused: BTreeMap<NodeName, String>,
+    /// Agents that were started or adopted.
+    agents: Mutex<BTreeMap<NodeName, Agent>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Agent {
+    pid: u32,
+    /// Known of those that were started by us.
+    address: Option<SocketAddr>,
+}
+
+/// The targets of an allocation.
+///
+/// # Errors
+/// The own program cannot be found.
+pub fn targets(allocation: &spec::Allocation, user: &str) -> Result<Vec<Target>, AllocationError> {
+    let program = program(&allocation.ssh)?;
+    Ok(allocation.hosts.iter().map(|host| target(host, &allocation.ssh, user, &program)).collect())
+}
+
+/// The path of `holdfast` on the hosts.
+fn program(access: &SshAccess) -> Result<String, AllocationError> {
+    let here = || std::env::current_exe().map_err(AllocationError::Program);
+    let path = access.program.clone().map_or_else(here, Ok)?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+fn target(host: &SshHost, access: &SshAccess, user: &str, program: &str) -> Target {
+    let user = host.user.clone().unwrap_or_else(|| user.to_owned());
+    Target { host: host.clone(), user, access: access.clone(), program: program.to_owned() }
+}
+
+/// A word as every shell takes it: nothing in single quotes means anything but the quote itself.
+#[cfg(any(feature = "ssh", test))]
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+impl Ssh {
+    /// Looks at all hosts of a job that begins; those that cannot be used are down from the beginning. Logs of agents go
+    /// to `logs`, which, as everything below the prefix, is on a file system that all hosts share.
+    ///
+    /// # Errors
+    /// Fewer than `needed` are left.
+    pub async fn open(
+        allocation: &spec::Allocation,
+        job_id: String,
+        user: String,
+        needed: u32,
+        question: Question,
+        logs: PathBuf,
+    ) -> Result<Self, AllocationError> {
+        make_directory(&logs)?;
+        let targets = targets(allocation, &user)?;
+        let at_once = allocation.ssh.at_once as usize;
+        let looking = tokio::task::spawn_blocking(move || survey(&targets, &question, at_once));
+        let found = looking.await.map_err(|error| AllocationError::Nodes(error.to_string()))?;
+        let refused: BTreeMap<NodeName, String> =
+            found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
+        let have = found.len() - refused.len();
+        if have < needed as usize {
+            let mut problems: Vec<String> = found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
+            problems.dedup();
+            return Err(AllocationError::TooFewHosts { have, of: found.len(), needed, problems });
+        }
+        let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
+        let record = SshRecord {
+            own: own.map(|(node, _)| (node.clone(), crate::on_node::host_name())),
+            nodes: found.into_iter().map(|(node, _)| node).collect(),
+            hosts: allocation.hosts.clone(),
+            program: program(&allocation.ssh)?,
+            access: allocation.ssh.clone(),
+            end: allocation
+                .time_limit
+                .and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())),
+            job_id,
+            user,
+        };
+        Ok(Ssh { record, logs, refused, agents: Mutex::default() })
+    }
+
+    /// Takes the hosts over from an orchestrator that is gone. They are not looked at: an agent that answers is enough.
+    ///
+    /// # Errors
+    /// The directory of the logs cannot be made, or this build has no ssh.
+    pub fn reopen(mut record: SshRecord, logs: PathBuf) -> Result<Self, AllocationError> {
+        if !cfg!(feature = "ssh") {
+            return Err(SshError::NotBuilt.into());
+        }
+        make_directory(&logs)?;
+        let here = crate::on_node::host_name();
+        record.own = record.own.filter(|(_, name)| *name == here);
+        Ok(Ssh { record, logs, refused: BTreeMap::new(), agents: Mutex::default() })
+    }
+
+    fn target(&self, node: &NodeName) -> Option<Target> {
+        let host = self.record.hosts.iter().find(|host| host.name == node.as_str())?;
+        Some(target(host, &self.record.access, &self.record.user, &self.record.program))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, Agent>> {
+        // What the lock guards is whole after every statement, so a panic elsewhere does not make it wrong.
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
+        let gone = |reason: String| AgentStartError::NodeGone { node: node.clone(), reason };
+        let Some(target) = self.target(node) else {
+            return Err(AgentStartError::Unknown { node: node.clone() });
+        };
+        if let Some(reason) = self.refused.get(node) {
+            return Err(gone(reason.clone()));
+        }
+        let log = self.logs.join(format!("{node}.log"));
+        let earlier = self.lock().get(node).copied();
+        let (start, place) = (template.for_node(node), log.clone());
+        let starting = tokio::task::spawn_blocking(move || agents::start(&target, start, &place));
+        let started = async {
+            let broken = |problem: String| AgentStartError::NotReady { node: node.clone(), problem, log: log.clone() };
+            match starting.await {
+                Ok(Ok(ready)) => Ok(ready),
+                Ok(Err(error @ SshError::Strange { .. })) => Err(broken(error.to_string())),
+                // Nothing that a second attempt would mend.
+                Ok(Err(error)) => Err(gone(error.to_string())),
+                Err(error) => Err(broken(error.to_string())),
+            }
+        };
+        let ready = match earlier.and_then(|agent| agent.address) {
+            None => started.await?,
+            Some(address) => self.start_again(node, address, started).await?,
+        };
+        let (found, ours) = (ready.version, holdfast_wire::VERSION);
+        if found != ours {
+            return Err(AgentStartError::Version { node: node.clone(), found, ours });
+        }
+        self.lock().insert(node.clone(), Agent { pid: ready.pid, address: Some(ready.address) });
+        Ok(RunningAgent { ready, log })
+    }
+
+    /// The start of an agent on a node that had one at this address. Meanwhile the machine is watched: a connection to
+    /// one that is gone would only say so after a much longer time.
+    async fn start_again(
+        &self,
+        node: &NodeName,
+        address: SocketAddr,
+        started: impl Future<Output = Result<AgentReady, AgentStartError>>,
+    ) -> Result<AgentReady, AgentStartError> {
+        let gone = |reason: String| AgentStartError::NodeGone { node: node.clone(), reason };
+        let silent = reachable::look(address).await == Reach::Accepted;
+        let limited = async {
+            if !silent {
+                return started.await;
+            }
+            let frozen = || gone(format!("it takes connections, but nothing runs there within {RESTART_OF_SILENT:?}"));
+            tokio::time::timeout(RESTART_OF_SILENT, started).await.unwrap_or_else(|_| Err(frozen()))
+        };
+        tokio::select! {
+            started = limited => started,
+            () = reachable::vanished(address) => {
+                Err(gone(format!("nothing answers at {}, where its agent was", address.ip())))
+            }
+        }
+    }
+
+    /// Ends a process on a host if it is an agent, `patience` after now.
+    fn end(&self, node: &NodeName, pid: u32, patience: Duration) {
+        let Some(target) = self.target(node) else { return };
+        if let Err(error) = agents::end(&target, pid, patience) {
+            tracing::info!(%node, pid, %error, "an agent could not be ended from here");
+        }
+    }
+}
+
+fn make_directory(path: &std::path::Path) -> Result<(), AllocationError> {
+    std::fs::create_dir_all(path).map_err(|source| {
+        let (path, remedy) = (path.to_owned(), "check the prefix directory");
+        AllocationError::Directory { action: "make", path, source, remedy }
+    })
+}
+
+/// True once nobody listens at the address any more; false if somebody still does after `patience`.
+fn is_closed_within(address: SocketAddr, patience: Duration) -> bool {
+    let begun = Instant::now();
+    loop {
+        if TcpStream::connect_timeout(&address, LOOK_WITHIN).is_err() {
+            return true;
+        }
+        if begun.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Does `work` for every item on a bounded number of threads; returns when all is done. The results come in the order of the
+/// items.
+fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, R)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.min(items.len()) {
+            scope.spawn(|| {
+                while let Some((at, item)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| items.get(at).map(|item| (at, item)))
+                {
+                    let result = work(item);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+impl Allocation for Ssh {
+    fn manager(&self) -> &'static str {
+        "ssh"
+    }
+
+    fn job_id(&self) -> &str {
+        &self.record.job_id
+    }
+
+    fn user(&self) -> &str {
+        &self.record.user
+    }
+
+    fn nodes(&self) -> &[NodeName] {
+        &self.record.nodes
+    }
+
+    fn down_nodes(&self) -> Vec<(NodeName, String)> {
+        self.refused.iter().map(|(node, reason)| (node.clone(), reason.clone())).collect()
+    }
+
+    fn end(&self) -> Option<SystemTime> {
+        self.record.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
+    }
+
+    fn own_node(&self) -> Option<NodeName> {
+        self.record.own.as_ref().map(|(node, _)| node.clone())
+    }
+
+    fn record(&self) -> AllocationRecord {
+        AllocationRecord::Ssh(self.record.clone())
+    }
+
+    fn starts_at_once(&self) -> usize {
+        self.record.access.at_once.max(1) as usize
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        self.target(node).map(|target| RemoteShell::over_ssh(&target.host, &target.access))
+    }
+
+    fn reach(&self, node: &NodeName) -> Vec<String> {
+        let target = self.target(node).and_then(|target| serde_json::to_string(&target).ok());
+        match (target, std::env::current_exe()) {
+            (Some(target), Ok(own)) => {
+                vec![own.to_string_lossy().into_owned(), "reach".to_owned(), target, "--".to_owned()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {
+        None
+    }
+
+    fn start_agent<'a>(
+        &'a self,
+        node: &'a NodeName,
+        template: &'a AgentTemplate,
+    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+        Box::pin(self.start(node, template))
+    }
+
+    fn adopt_agent(&self, node: &NodeName, pid: u32) {
+        self.lock().entry(node.clone()).or_insert(Agent { pid, address: None });
+    }
+
+    fn kill_agent(&self, node: &NodeName) {
+        let agent = self.lock().get(node).copied();
+        if let Some(Agent { pid, .. }) = agent {
+            self.end(node, pid, Duration::ZERO);
+        }
+    }
+
+    fn see_off(&self, agents: &[(NodeName, u32)], patience: Duration) {
+        let known = self.lock().clone();
+        on_threads(agents, self.starts_at_once(), |(node, pid)| {
+            // An agent of this number whose port is closed has ended, or is about to.
+            let address = known.get(node).filter(|agent| agent.pid == *pid).and_then(|agent| agent.address);
+            if !address.is_some_and(|address| is_closed_within(address, patience)) {
+                let left = if address.is_some() { Duration::ZERO } else { patience };
+                self.end(node, *pid, left);
+            }
+        });
+    }
+
+    fn observe(&self, _observation: Observation) -> Vec<Strike> {
+        Vec::new()
+    }
+
+    fn strike(&self, _strike: &Strike) {}
+
+    fn release(&self) -> Result<(), AllocationError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_reaches_the_host_as_it_is() {
+        assert_eq!(quoted("/opt/a b/$x"), "'/opt/a b/$x'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn work_on_threads_is_done_once_each_and_in_order() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(on_threads(&items, 7, |item| item * 2), items.iter().map(|item| item * 2).collect::<Vec<_>>());
+        assert!(on_threads(&[] as &[u32], 7, |_| ()).is_empty());
+    }
+
+    #[test]
+    fn a_port_that_is_closed_is_an_agent_that_has_ended() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(!is_closed_within(address, Duration::ZERO));
+        drop(listener);
+        assert!(is_closed_within(address, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_host_s_own_user_signs_in_and_else_the_one_who_runs_holdfast() {
+        let allocation = crate::spec::JobSpec::parse(
+            "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
+            "job.yaml",
+        )
+        .unwrap()
+        .allocation;
+        let targets = targets(&allocation, "anna").unwrap();
+        assert_eq!(targets.iter().map(|target| target.user.as_str()).collect::<Vec<_>>(), ["anna", "ben"]);
+        assert_eq!(targets[0].program, "/opt/holdfast");
+    }
+}

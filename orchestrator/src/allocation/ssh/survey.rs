@@ -1,0 +1,101 @@
+//! Which hosts can be used, looked at before anything is started: each is reached, has this version of Holdfast, and sees
+//! the directories that must be the same everywhere.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use holdfast_core::ids::NodeName;
+
+use super::error::SshError;
+use super::{Target, agents, on_threads};
+use crate::on_node::{Facts, Question, boot_id, host_name};
+
+/// What a host said of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) facts: Facts,
+    /// Where it is.
+    pub(super) address: IpAddr,
+    /// Our clock when the answer came, milliseconds since the epoch.
+    pub(super) at_ms: u64,
+}
+
+/// What was found of a host that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where it is.
+    pub address: IpAddr,
+    /// It is the machine that we run on.
+    pub is_here: bool,
+    /// Its version of Holdfast.
+    pub version: String,
+    /// Its clock against ours: so far apart, and whether it is ahead.
+    pub clock: (Duration, bool),
+}
+
+/// Looks at all hosts, some at a time.
+pub fn survey(targets: &[Target], question: &Question, at_once: usize) -> Vec<(NodeName, Result<Found, SshError>)> {
+    let seen = on_threads(targets, at_once, |target| agents::ask(target, question));
+    let addresses: Vec<IpAddr> = seen.iter().flatten().map(|seen| seen.address).collect();
+    let judged = targets.iter().zip(seen).map(|(target, seen)| {
+        let found = seen.and_then(|seen| judge(target, &seen, &addresses));
+        (NodeName::new(target.host.name.clone()), found)
+    });
+    judged.collect()
+}
+
+/// What the facts of a host mean.
+fn judge(target: &Target, seen: &Seen, addresses: &[IpAddr]) -> Result<Found, SshError> {
+    let (host, facts, address) = (target.host.name.clone(), &seen.facts, seen.address);
+    let ours = env!("CARGO_PKG_VERSION");
+    if facts.version != ours || facts.wire != holdfast_wire::VERSION {
+        let (program, found) = (target.program.clone(), format!("{} (protocol {})", facts.version, facts.wire));
+        let ours = format!("{ours} (protocol {})", holdfast_wire::VERSION);
+        return Err(SshError::Version { host, program, found, ours });
+    }
+    if let Some((directory, problem)) = facts.problems.first() {
+        let (directory, problem) = (directory.clone(), problem.clone());
+        return Err(SshError::NotShared { host, directory, problem });
+    }
+    // Agents listen where the host was reached. At such an address no other host reaches them.
+    if address.is_loopback() && addresses.iter().any(|other| !other.is_loopback()) {
+        return Err(SshError::Loopback { host, address });
+    }
+    let is_here = facts.host_name == host_name() && facts.boot_id == boot_id();
+    let clock = (Duration::from_millis(facts.clock_ms.abs_diff(seen.at_ms)), facts.clock_ms > seen.at_ms);
+    Ok(Found { address, is_here, version: facts.version.clone(), clock })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{SshAccess, SshHost};
+    use std::path::PathBuf;
+
+    fn judged(change: impl Fn(&mut Facts), address: &str, others: &[&str]) -> Result<Found, SshError> {
+        let host = SshHost { name: "n1".to_owned(), user: None, port: 22 };
+        let (user, program) = ("anna".to_owned(), "/opt/holdfast".to_owned());
+        let target = Target { host, user, access: SshAccess::default(), program };
+        let mut facts = crate::on_node::survey::look(&Question::default());
+        change(&mut facts);
+        let addresses: Vec<IpAddr> = others.iter().map(|other| other.parse().unwrap()).collect();
+        judge(&target, &Seen { at_ms: facts.clock_ms, facts, address: address.parse().unwrap() }, &addresses)
+    }
+
+    #[test]
+    fn a_host_of_another_version_or_without_the_directory_is_refused_with_what_to_do() {
+        let error = judged(|facts| facts.version = "0.0.9".to_owned(), "10.0.0.1", &[]).unwrap_err().to_string();
+        assert!(error.contains("0.0.9") && error.contains("one version"), "{error}");
+        let missing = (PathBuf::from("/pfs/run"), "it does not exist there".to_owned());
+        let error = judged(|facts| facts.problems.push(missing.clone()), "10.0.0.1", &[]).unwrap_err().to_string();
+        assert!(error.contains("/pfs/run") && error.contains("shared file system"), "{error}");
+    }
+
+    #[test]
+    fn a_loopback_address_will_do_only_where_all_hosts_are_this_machine() {
+        assert!(judged(|_| (), "127.0.0.1", &["127.0.0.1", "127.0.0.1"]).is_ok());
+        let error = judged(|_| (), "127.0.1.1", &["127.0.1.1", "10.0.0.2"]).unwrap_err().to_string();
+        assert!(error.contains("127.0.1.1"), "{error}");
+        assert!(judged(|_| (), "10.0.0.1", &["10.0.0.1"]).is_ok_and(|found| found.is_here));
+    }
+}

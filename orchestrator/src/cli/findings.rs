@@ -1,0 +1,88 @@
+//! What a command found in each of the files that it visited: `verify` a verdict, `extract` the parts.
+
+use holdfast_core::formats::Format;
+use serde_json::{Map, Value};
+
+use super::walk::{Content, Trouble, Visited};
+use crate::exit;
+
+/// What can be found in a file whose format is known.
+pub(super) trait Found {
+    /// False if the file is damaged.
+    fn is_intact(&self) -> bool;
+
+    /// What is told of it, beside path and format.
+    fn json(&self) -> Map<String, Value>;
+}
+
+/// A file and what was found in it.
+pub(super) struct Finding<T> {
+    pub visited: Visited,
+    pub outcome: Outcome<T>,
+}
+
+pub(super) enum Outcome<T> {
+    Found(T),
+    Unknown,
+    Failed(Trouble),
+}
+
+impl<T> Outcome<T> {
+    /// What is to be said where there is nothing to look into.
+    pub(super) fn without_format(content: &Content) -> Option<Self> {
+        match content {
+            Content::Known(..) => None,
+            Content::Unknown => Some(Outcome::Unknown),
+            Content::Unreadable(Trouble { message, code }) => {
+                Some(Outcome::Failed(Trouble { message: message.clone(), code: *code }))
+            }
+        }
+    }
+}
+
+impl<T: Found> Finding<T> {
+    /// The exit code for this file alone. A file of no known format is a mistake only if it was named.
+    pub(super) fn code(&self) -> u8 {
+        match &self.outcome {
+            Outcome::Found(found) if found.is_intact() => exit::FINISHED,
+            Outcome::Found(_) => exit::DAMAGED_DATA,
+            Outcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
+            Outcome::Unknown => exit::FINISHED,
+            Outcome::Failed(trouble) => trouble.code,
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut fields = Map::new();
+        fields.insert("path".to_owned(), self.path().into());
+        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
+        match &self.outcome {
+            Outcome::Found(found) => fields.extend(found.json()),
+            Outcome::Failed(trouble) => {
+                fields.insert("error".to_owned(), trouble.message.clone().into());
+            }
+            Outcome::Unknown => {}
+        }
+        fields.into()
+    }
+
+    /// Its path, for people and for JSON.
+    pub(super) fn path(&self) -> String {
+        self.visited.path.display().to_string()
+    }
+}
+
+/// `files`, those of no known format in `unknown`, and how many are `damaged`. With `only_damaged` the rest is not listed.
+pub(super) fn json<T: Found>(findings: &[Finding<T>], only_damaged: bool) -> Map<String, Value> {
+    let (unknown, known): (Vec<_>, Vec<_>) =
+        findings.iter().partition(|finding| matches!(finding.outcome, Outcome::Unknown));
+    let is_bad = |finding: &&&Finding<T>| finding.code() != exit::FINISHED;
+    let damaged = known.iter().filter(is_bad).count();
+    let listed: Vec<Value> =
+        known.iter().filter(|finding| !only_damaged || is_bad(finding)).map(|finding| finding.json()).collect();
+    let unknown: Vec<Value> = unknown.iter().map(|finding| finding.path().into()).collect();
+    [("files", listed.into()), ("unknown", unknown.into()), ("damaged", damaged.into())]
+        .map(|(key, value): (&str, Value)| (key.to_owned(), value))
+        .into_iter()
+        .collect()
+}

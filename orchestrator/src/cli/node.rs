@@ -1,0 +1,63 @@
+//! `holdfast node`: the other end of an ssh connection.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::output::Style;
+use crate::exit;
+use crate::on_node::{self, NodeError};
+
+/// Serve one request on this machine: started over ssh by `holdfast run`, never by hand
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast node survey < question.json      what `holdfast run` asks every host first")]
+pub struct NodeArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Verb {
+    /// Say what this machine is
+    Survey,
+    /// Start the agent, in a session of its own
+    Agent {
+        /// Where its log goes
+        log: PathBuf,
+    },
+    /// End an agent
+    End {
+        /// Its process
+        pid: u32,
+        /// Milliseconds that it may take to end by itself
+        patience: u64,
+    },
+    /// Run a command
+    Run,
+    /// Run the ranks of this node
+    Ranks,
+}
+
+pub(super) fn run(args: NodeArgs, _style: Style) -> Result<u8, Failure> {
+    let failed = |error: NodeError| Failure::of(exit::UNAVAILABLE, &error);
+    // Not locked any longer than the message takes: whoever listens for its end needs it then.
+    let mut input = io::BufReader::with_capacity(1, io::stdin());
+    let done = match args.verb {
+        Verb::Survey => on_node::survey::run(&mut input, io::stdout()),
+        Verb::Agent { log } => on_node::agent::start(&mut input, io::stdout(), &log),
+        Verb::Ranks => on_node::ranks::run(&mut input, io::stdout()),
+        Verb::Run => return on_node::run::run(&mut input).map_err(failed),
+        Verb::End { pid, patience } => {
+            let ended = on_node::agent::end(pid, Duration::from_millis(patience));
+            return if ended {
+                Ok(exit::FINISHED)
+            } else {
+                Err(Failure::new(exit::UNAVAILABLE, format!("process {pid} does not end although it was killed")))
+            };
+        }
+    };
+    done.map(|()| exit::FINISHED).map_err(failed)
+}

@@ -1,0 +1,284 @@
+//! The mpirun launcher: one mpirun (or mpiexec) is the whole run.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `dialect` | which mpirun it is |
+//! | `find` | where it is, and asking it |
+//! | `openmpi`, `hydra` | the words and files of each family |
+//!
+//! Each rank stands on its node because the host file says so, line by line; a down node is not in it. The daemons that
+//! mpirun needs on the nodes are started by our own remote shell ([`super::remote_shell`]), as steps that overlap or over
+//! ssh, so that it never waits for a resource manager that has not noticed a dead node. How ranks end is told by their
+//! parents ([`super::rank`]).
+
+mod dialect;
+mod find;
+pub(super) mod hydra;
+pub(super) mod openmpi;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use holdfast_core::durable;
+use holdfast_core::ids::{NodeName, Rank};
+use holdfast_wire::environment;
+
+pub use dialect::{Dialect, KNOWN, Recognised, recognise};
+pub use find::{FindError, find};
+
+use super::labels::Labels;
+use super::plan::LauncherCommand;
+use super::remote_shell::{REACH_FILE, Reach};
+use super::{LaunchError, LaunchRequest, Launcher, StepPlan, common_socket};
+use crate::allocation::slurm;
+
+/// The file that says where each rank goes.
+const HOST_FILE: &str = "hosts";
+/// Parameters of SCR and of our own, which ranks read.
+const OURS: [&str; 2] = ["SCR_", "HOLDFAST_"];
+/// What an outer launcher has left for the processes that it started. An mpirun that finds it takes itself for one of them,
+/// or hands it to the ranks, who are somebody else.
+const OF_AN_OUTER_LAUNCHER: [&str; 24] = [
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_JOBID",
+    "PMI_SPAWNED",
+    "PMIX_RANK",
+    "PMIX_NAMESPACE",
+    "PMIX_ID",
+    "PMIX_SERVER_URI",
+    "PMIX_SERVER_URI2",
+    "PMIX_SERVER_URI21",
+    "PMIX_SERVER_URI3",
+    "PMIX_SERVER_URI4",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_NODE_RANK",
+    "OMPI_UNIVERSE_SIZE",
+    "HYDI_CONTROL_FD",
+    "MPI_LOCALRANKID",
+];
+
+/// An mpirun that was found and recognised.
+#[derive(Clone, Debug)]
+pub struct MpirunLauncher {
+    program: PathBuf,
+    dialect: Dialect,
+    name: String,
+    /// The program that remote shells are: ourselves.
+    holdfast: PathBuf,
+    /// The same on the nodes, where it is the ranks' parent.
+    on_nodes: PathBuf,
+    /// Names of the variables of this process.
+    variables: BTreeSet<String>,
+}
+
+/// What a dialect has to know of a run.
+#[derive(Clone, Copy, Debug)]
+struct Start<'a> {
+    homes: &'a BTreeMap<Rank, NodeName>,
+    host_file: &'a str,
+    holdfast: &'a str,
+    /// Names of variables that ranks must get.
+    variables: &'a [String],
+}
+
+impl MpirunLauncher {
+    /// The launcher with this mpirun. `holdfast` is our own program, `variables` are the names in our environment.
+    pub fn new(program: PathBuf, recognised: Recognised, holdfast: PathBuf, variables: BTreeSet<String>) -> Self {
+        let Recognised { dialect, name } = recognised;
+        let on_nodes = holdfast.clone();
+        MpirunLauncher { program, dialect, name, holdfast, on_nodes, variables }
+    }
+
+    /// The same, with our program at another path on the nodes.
+    pub fn with_program_on_nodes(self, on_nodes: PathBuf) -> Self {
+        MpirunLauncher { on_nodes, ..self }
+    }
+
+    /// The MPI's name and version, for people.
+    pub fn mpi(&self) -> &str {
+        &self.name
+    }
+
+    /// Settings of the dialect, where the user has not made his own.
+    fn settings(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let settings = match self.dialect {
+            Dialect::Hydra => &hydra::VARIABLES[..],
+            other => openmpi::variables(other),
+        };
+        let is_free = |name: &str| self.dialect == Dialect::Hydra || !self.variables.contains(name);
+        settings.iter().filter(move |(name, _)| is_free(name)).map(|(name, value)| ((*name).into(), (*value).into()))
+    }
+}
+
+impl Launcher for MpirunLauncher {
+    fn name(&self) -> &'static str {
+        "mpirun"
+    }
+
+    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
+        let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
+        let mut homes: BTreeMap<Rank, NodeName> = BTreeMap::new();
+        for node in placement.used() {
+            homes.extend(node.ranks.iter().map(|rank| (*rank, node.name.clone())));
+        }
+        let mut ways = Vec::new();
+        for node in placement.used() {
+            let way = request.reach.get(&node.name).cloned();
+            ways.push((&node.name, way.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?));
+        }
+        let reach_file = Reach::new(job_id, generation, ways.into_iter()).write(directory)?;
+        let host_file = directory.join(HOST_FILE);
+        let hosts = match self.dialect {
+            Dialect::Hydra => hydra::host_file(&homes),
+            _ => openmpi::host_file(&homes),
+        };
+        durable::replace(&host_file, hosts.as_bytes())?;
+
+        // The built-in examples are where `holdfast` is there.
+        let program = if request.program == self.holdfast { &self.on_nodes } else { request.program }.to_owned();
+        let mut plan = StepPlan::new(job_id.to_owned(), generation, program, request.working_directory.to_owned());
+        plan.arguments = run.command.iter().skip(1).cloned().collect();
+        plan.environment = run.env.clone();
+        plan.environment.extend([
+            (environment::JOB.to_owned(), job_id.to_owned()),
+            (environment::GENERATION.to_owned(), generation.to_string()),
+            (environment::RANKS.to_owned(), placement.ranks().to_string()),
+            (environment::SOCKET.to_owned(), common_socket(&request)?.to_string_lossy().into_owned()),
+        ]);
+        let mut passed_on: BTreeSet<String> = plan.environment.keys().cloned().collect();
+        passed_on.extend(self.variables.iter().filter(|name| OURS.iter().any(|own| name.starts_with(own))).cloned());
+        passed_on.remove(REACH_FILE);
+        // Not of the ranks: of mpirun.
+        plan.environment.extend(self.settings().filter(|(name, _)| !run.env.contains_key(name)));
+        plan.environment.insert(REACH_FILE.to_owned(), reach_file.to_string_lossy().into_owned());
+
+        let holdfast = self.holdfast.to_string_lossy();
+        let host_file = host_file.to_string_lossy();
+        // It is split at blanks, and nothing can be quoted in it.
+        if holdfast.contains([' ', '\t', ':']) {
+            return Err(LaunchError::Blank { path: self.holdfast.clone() });
+        }
+        let variables: Vec<String> = passed_on.into_iter().collect();
+        let start = Start { homes: &homes, host_file: &host_file, holdfast: &holdfast, variables: &variables };
+        let mut options = match self.dialect {
+            Dialect::Hydra => hydra::options(&start),
+            dialect => openmpi::options(dialect, &start),
+        };
+        options.extend(run.launcher_options.iter().cloned());
+        let on_nodes = self.on_nodes.to_string_lossy().into_owned();
+        options.extend([on_nodes, "rank".to_owned(), "--".to_owned()]);
+        let without = slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).map(|name| (*name).to_owned());
+        plan.launcher = Some(LauncherCommand {
+            program: self.program.clone(),
+            options,
+            without: without.collect(),
+            ranks: homes,
+            labels: if self.dialect == Dialect::Hydra { Labels::Hydra } else { Labels::OpenMpi },
+        });
+        Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::RemoteShell;
+    use crate::relaunch::Placement;
+    use crate::spec::{JobSpec, Surroundings};
+    use holdfast_core::ids::Generation;
+    use holdfast_wire::run::RunNode;
+    use std::path::Path;
+
+    fn node(name: &str, ranks: &[u32]) -> RunNode {
+        RunNode {
+            name: name.into(),
+            address: ([127, 0, 0, 1], 1).into(),
+            failure_domain: name.to_owned(),
+            ranks: ranks.iter().copied().map(Rank).collect(),
+        }
+    }
+
+    fn plan(dialect: Dialect, holdfast: &str, directory: &Path) -> Result<StepPlan, LaunchError> {
+        let mut spec = JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Surroundings::default()).unwrap();
+        spec.steps[0].run.launcher_options = vec!["--verbose".to_owned()];
+        spec.steps[0].run.env.insert("TOKEN".to_owned(), "secret".to_owned());
+        let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
+        let placement = Placement { nodes, leader: "n2".into() };
+        let sockets = ["n2", "n5"].map(|name| (name.into(), PathBuf::from("/t/agent.sock"))).into();
+        let way = |name: &str| (name.into(), RemoteShell::over_srun(&name.into(), None));
+        let reach = ["n2", "n5"].map(way).into();
+        let recognised = Recognised { dialect, name: "an MPI".to_owned() };
+        let variables = ["SCR_FLUSH", "HOME"].map(str::to_owned).into();
+        MpirunLauncher::new("/opt/mpi/bin/mpirun".into(), recognised, holdfast.into(), variables).plan(LaunchRequest {
+            job_id: "17",
+            generation: Generation(3),
+            placement: &placement,
+            sockets: &sockets,
+            reach: &reach,
+            run: &spec.steps[0].run,
+            program: Path::new("/bin/app"),
+            working_directory: Path::new("/"),
+            directory,
+        })
+    }
+
+    #[test]
+    fn nodes_without_ranks_stand_in_no_file() {
+        for (dialect, expected) in
+            [(Dialect::OpenMpi, "n5\nn2\nn5\nn2\n"), (Dialect::Hydra, "n5:1\nn2:1\nn5:1\nn2:1\n")]
+        {
+            let base = tempfile::tempdir().unwrap();
+            plan(dialect, "/bin/holdfast", base.path()).unwrap();
+            assert_eq!(std::fs::read_to_string(base.path().join(HOST_FILE)).unwrap(), expected);
+            assert!(!std::fs::read_to_string(base.path().join("reach.json")).unwrap().contains("n4"));
+        }
+    }
+
+    #[test]
+    fn the_user_s_options_stand_behind_ours_and_in_front_of_the_rank_s_parent() {
+        let base = tempfile::tempdir().unwrap();
+        for dialect in [Dialect::OpenMpi, Dialect::Prrte, Dialect::Hydra] {
+            let launcher = plan(dialect, "/bin/holdfast", base.path()).unwrap().launcher.unwrap();
+            let end = &launcher.options[launcher.options.len() - 4..];
+            assert_eq!(end, ["--verbose", "/bin/holdfast", "rank", "--"]);
+        }
+    }
+
+    #[test]
+    fn values_never_stand_on_the_command_line() {
+        let base = tempfile::tempdir().unwrap();
+        for dialect in [Dialect::OpenMpi, Dialect::Prrte, Dialect::Hydra] {
+            let plan = plan(dialect, "/bin/holdfast", base.path()).unwrap();
+            let launcher = plan.launcher.unwrap();
+            assert_eq!(plan.environment["TOKEN"], "secret");
+            assert!(!launcher.options.iter().any(|word| word.contains("secret")), "{:?}", launcher.options);
+        }
+    }
+
+    #[test]
+    fn parameters_of_scr_reach_the_ranks_and_the_outer_launcher_s_numbers_do_not() {
+        let base = tempfile::tempdir().unwrap();
+        let launcher = plan(Dialect::OpenMpi, "/bin/holdfast", base.path()).unwrap().launcher.unwrap();
+        let has = |name: &str| launcher.options.windows(2).any(|pair| pair == ["-x", name]);
+        assert!(has("SCR_FLUSH") && has("HOLDFAST_SOCKET") && has("TOKEN") && !has("HOME"), "{:?}", launcher.options);
+        assert!(!has(REACH_FILE) && !has("OMPI_MCA_hwloc_base_binding_policy"), "{:?}", launcher.options);
+        for name in ["SLURM_PROCID", "PMIX_RANK", "SLURM_NTASKS_PER_NODE"] {
+            assert!(launcher.without.iter().any(|it| it == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_the_launcher_would_split_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let error = plan(Dialect::OpenMpi, "/my programs/holdfast", base.path()).unwrap_err().to_string();
+        assert!(error.contains("/my programs/holdfast"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Open MPI's mpirun, version 4 (ORTE) and 5 (PRRTE).
+//!
+//! The host file has one line a rank, in the order of ranks, and `seq` maps by it: whatever is not in it does not exist.
+//! Resource managers are switched off: what they know of the allocation would be added to the file's hosts.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::ids::{NodeName, Rank};
+
+use super::{Dialect, Start};
+
+/// The managers from which it would take hosts.
+const NO_MANAGER: &str = "^slurm,tm,lsf,gridengine";
+/// Passed on by itself, or not to be passed on at all.
+const ITS_OWN: [&str; 5] = ["OMPI_", "PMIX_", "PMI_", "PRTE_", "PRRTE_"];
+
+/// One line a rank.
+pub(super) fn host_file(homes: &BTreeMap<Rank, NodeName>) -> String {
+    homes.values().map(|node| format!("{node}\n")).collect()
+}
+
+/// The words in front of the program.
+pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
+    let mut words = vec!["-np".to_owned(), start.homes.len().to_string()];
+    let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+    add(&["--hostfile", start.host_file, "--map-by", "seq"]);
+    let shell = format!("{} remote-shell", start.holdfast);
+    // A daemon in the foreground: what reaches it (a Slurm step, an ssh session) lasts as long as it, and ends with it.
+    add(&["--leave-session-attached", "--stdin", "all"]);
+    if dialect == Dialect::Prrte {
+        add(&["--output", "tag"]);
+        for (name, value) in
+            [("plm", "ssh"), ("plm_ssh_agent", &shell), ("plm_ssh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
+        {
+            add(&["--prtemca", name, value]);
+        }
+    } else {
+        add(&["--tag-output"]);
+        for (name, value) in
+            [("plm", "rsh"), ("plm_rsh_agent", &shell), ("plm_rsh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
+        {
+            add(&["--mca", name, value]);
+        }
+    }
+    // By name: values on a command line can be read by everybody on the machine.
+    let passed_on = start.variables.iter().filter(|name| !ITS_OWN.iter().any(|own| name.starts_with(own)));
+    words.extend(passed_on.flat_map(|name| ["-x".to_owned(), name.clone()]));
+    words
+}
+
+/// Settings that the user's own options override. Processes are not bound: with one line a rank, it would bind all ranks of
+/// a node to its first processor.
+pub(super) fn variables(dialect: Dialect) -> &'static [(&'static str, &'static str)] {
+    match dialect {
+        Dialect::Prrte => &[("PRTE_MCA_hwloc_default_binding_policy", "none")],
+        _ => &[("OMPI_MCA_hwloc_base_binding_policy", "none")],
+    }
+}
+
+/// `[1,3]<stdout>:text` (4) or `[prterun-n1-77@1,3]<stdout>: text` (5): the rank and the text.
+pub(in crate::launch) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
+    let inside = line.strip_prefix(b"[")?;
+    let end = inside.iter().position(|byte| *byte == b']')?;
+    let (job, rest) = (&inside[..end], &inside[end + 1..]);
+    let comma = job.iter().rposition(|byte| *byte == b',')?;
+    let rank = Rank(std::str::from_utf8(&job[comma + 1..]).ok()?.parse().ok()?);
+    let of_stream = rest.strip_prefix(b"<std")?;
+    let text = of_stream.strip_prefix(b"out>:").or_else(|| of_stream.strip_prefix(b"err>:"))?;
+    // From 5 on a blank follows.
+    let is_5 = job[..comma].contains(&b'@');
+    Some((rank, if is_5 { text.strip_prefix(b" ").unwrap_or(text) } else { text }))
+}
+
+/// The label that stands in front of a line's text. It is put there anew whenever a rank writes, also within a line.
+pub(in crate::launch) fn label<'a>(line: &'a [u8], text: &[u8]) -> &'a [u8] {
+    &line[..line.len() - text.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start<'a>(homes: &'a BTreeMap<Rank, NodeName>, variables: &'a [String]) -> Start<'a> {
+        Start { homes, host_file: "/g/hosts", holdfast: "/opt/holdfast", variables }
+    }
+
+    fn homes() -> BTreeMap<Rank, NodeName> {
+        let nodes = ["n5", "n2", "n5", "n6"];
+        (0..).zip(nodes).map(|(rank, node)| (Rank(rank), node.into())).collect()
+    }
+
+    #[test]
+    fn every_rank_has_a_line_and_nobody_else() {
+        assert_eq!(host_file(&homes()), "n5\nn2\nn5\nn6\n");
+    }
+
+    #[test]
+    fn neither_slurm_nor_another_daemon_starts_daemons() {
+        for (dialect, mca, kind) in [(Dialect::OpenMpi, "--mca", "rsh"), (Dialect::Prrte, "--prtemca", "ssh")] {
+            let words = options(dialect, &start(&homes(), &[]));
+            let has = |wanted: &[&str]| words.windows(wanted.len()).any(|window| window == wanted);
+            assert!(has(&["-np", "4"]) && has(&["--map-by", "seq"]) && has(&["--hostfile", "/g/hosts"]), "{words:?}");
+            assert!(has(&[mca, "plm", kind]) && has(&[mca, "ras", NO_MANAGER]), "{words:?}");
+            assert!(has(&[mca, &format!("plm_{kind}_agent"), "/opt/holdfast remote-shell"]), "{words:?}");
+            assert!(has(&[mca, &format!("plm_{kind}_no_tree_spawn"), "1"]), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn variables_are_passed_on_by_name_and_its_own_not_at_all() {
+        let names = ["HOLDFAST_JOB", "TOKEN", "OMPI_MCA_btl", "PMIX_MCA_x"].map(str::to_owned);
+        let words = options(Dialect::OpenMpi, &start(&homes(), &names));
+        let passed: Vec<&str> = words.windows(2).filter(|pair| pair[0] == "-x").map(|pair| pair[1].as_str()).collect();
+        assert_eq!(passed, ["HOLDFAST_JOB", "TOKEN"]);
+    }
+
+    #[test]
+    fn labels_of_both_versions_name_the_rank() {
+        let table: [(&[u8], Option<(Rank, &[u8])>); 8] = [
+            (b"[1,3]<stdout>:one: two", Some((Rank(3), b"one: two"))),
+            (b"[1,12]<stderr>:", Some((Rank(12), b""))),
+            (b"[1,0]<stdout>: indented", Some((Rank(0), b" indented"))),
+            (b"[prterun-n1-77@1,3]<stdout>: text", Some((Rank(3), b"text"))),
+            (b"[prterun-n1-77@1,3]<stderr>:", Some((Rank(3), b""))),
+            (b"[ctl:06198] plm:rsh: Warning", None),
+            (b"--------", None),
+            (b"[1,x]<stdout>:text", None),
+        ];
+        for (line, expected) in table {
+            assert_eq!(labelled(line), expected, "{}", String::from_utf8_lossy(line));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One rank under mpirun: `holdfast rank -- PROGRAM ARGUMENTS`.
+//!
+//! What an mpirun says of a rank that ends badly differs from one to the other, comes late, or never (MPICH's Hydra says
+//! nothing of an exit code before all ranks have ended, and does not end them). So each rank has this parent, which
+//! starts it, waits, and says how it ended, as a line of its own on standard error, where the step supervisor reads it.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use holdfast_core::ids::Rank;
+use holdfast_wire::environment;
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+use crate::relaunch::RankEnd;
+
+/// Where the launchers that start us put the rank.
+const RANK_NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
+/// So begins what we say; nobody else does.
+const MARK: &str = "@holdfast-rank ";
+/// Code of a process that cannot run its program, as in a shell.
+const NOT_RUN: u8 = 127;
+
+/// What is said of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RankNews {
+    /// It begins.
+    Begins,
+    /// Its program cannot be run.
+    Refused(String),
+    /// It ended.
+    Ended(RankEnd),
+}
+
+impl fmt::Display for RankNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RankNews::Begins => write!(f, "begins"),
+            RankNews::Refused(reason) => write!(f, "refused {}", reason.replace('\n', " ")),
+            RankNews::Ended(RankEnd::Code(code)) => write!(f, "code {code}"),
+            RankNews::Ended(RankEnd::Signal(signal)) => write!(f, "signal {signal}"),
+            RankNews::Ended(RankEnd::Unknown) => write!(f, "unknown"),
+        }
+    }
+}
+
+impl RankNews {
+    fn line(&self, rank: Rank) -> String {
+        format!("{MARK}{rank} {self}\n")
+    }
+
+    /// Reads a line of a rank's standard error, without its label.
+    pub fn parse(line: &str) -> Option<(Rank, RankNews)> {
+        let (rank, rest) = line.strip_prefix(MARK)?.split_once(' ')?;
+        let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let news = match word {
+            "begins" => RankNews::Begins,
+            "refused" => RankNews::Refused(rest.to_owned()),
+            "code" => RankNews::Ended(RankEnd::Code(rest.trim().parse().ok()?)),
+            "signal" => RankNews::Ended(RankEnd::Signal(rest.trim().parse().ok()?)),
+            "unknown" => RankNews::Ended(RankEnd::Unknown),
+            _ => return None,
+        };
+        Some((Rank(rank.parse().ok()?), news))
+    }
+}
+
+/// True for a line of a rank that is ours, and not the application's.
+pub fn is_ours(line: &[u8]) -> bool {
+    line.starts_with(MARK.as_bytes())
+}
+
+/// Nobody says which rank this is.
+#[derive(Debug, thiserror::Error)]
+#[error("none of {} is set: mpirun starts this program, told to by `holdfast run`", RANK_NAMES.join(", "))]
+pub struct NoRank;
+
+/// Runs one rank to its end; the exit code to end with.
+///
+/// # Errors
+/// [`NoRank`].
+pub fn run(command: &[String]) -> Result<u8, NoRank> {
+    let rank = RANK_NAMES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).map(Rank).ok_or(NoRank)?;
+    // What a launcher sends goes to the whole process group: the rank has it, and we wait how it takes it. A handler,
+    // unlike an ignored signal, is not inherited.
+    for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+    }
+    say(rank, &RankNews::Begins);
+    let Some((program, arguments)) = command.split_first() else {
+        say(rank, &RankNews::Refused("there is no command".to_owned()));
+        return Ok(NOT_RUN);
+    };
+    // The innermost launcher's number, whatever an outer one has left in the environment.
+    let started = Command::new(program).args(arguments).env(environment::RANK, rank.to_string()).spawn();
+    let ended = started.and_then(|mut child| child.wait());
+    match ended {
+        Ok(status) => {
+            let end = end_of(status);
+            if end != RankEnd::SUCCESS {
+                say(rank, &RankNews::Ended(end));
+            }
+            Ok(code_of(end))
+        }
+        Err(error) => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            say(rank, &RankNews::Refused(format!("cannot run {program} on {}: {error}", host.trim())));
+            Ok(NOT_RUN)
+        }
+    }
+}
+
+fn end_of(status: ExitStatus) -> RankEnd {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => RankEnd::Code(code),
+        (None, Some(signal)) => RankEnd::Signal(signal),
+        (None, None) => RankEnd::Unknown,
+    }
+}
+
+/// As a shell says it.
+fn code_of(end: RankEnd) -> u8 {
+    match end {
+        RankEnd::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
+        RankEnd::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        RankEnd::Unknown => u8::MAX,
+    }
+}
+
+/// One write: lines of several ranks never mix. The rank may have left half a line behind.
+fn say(rank: Rank, news: &RankNews) {
+    let line = match news {
+        RankNews::Begins => news.line(rank),
+        _ => format!("\n{}", news.line(rank)),
+    };
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let all = [
+            RankNews::Begins,
+            RankNews::Refused("no such file".to_owned()),
+            RankNews::Ended(RankEnd::Code(3)),
+            RankNews::Ended(RankEnd::Signal(11)),
+        ];
+        for news in all {
+            let line = news.line(Rank(7));
+            assert!(is_ours(line.as_bytes()));
+            assert_eq!(RankNews::parse(line.trim_end()), Some((Rank(7), news)));
+        }
+    }
+
+    #[test]
+    fn what_the_application_says_is_not_taken_for_ours() {
+        for line in ["", "rank 3 code 3", "@holdfast-rank x code 3", "@holdfast-rank 3 code x", "@holdfast-rank 3"] {
+            assert_eq!(RankNews::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_passed_on_to_the_launcher_as_a_shell_would() {
+        assert_eq!(code_of(RankEnd::Code(3)), 3);
+        assert_eq!(code_of(RankEnd::Signal(11)), 139);
+    }
+}

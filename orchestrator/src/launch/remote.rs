@@ -1,0 +1,375 @@
+//! The ssh launcher: the ranks of every node are started over one connection to it, and nothing is needed there but
+//! `holdfast`. For programs without MPI, or with an MPI that is told who it is by `HOLDFAST_RANK` and the like.
+//!
+//! The step supervisor holds the connections. What the ranks print comes back over them into the files of each rank, their
+//! ends with exit code or signal. When the supervisor ends, the connections do, and with them the ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use holdfast_core::ids::{NodeName, Rank};
+use holdfast_wire::environment;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{StepEvent, StepPlan};
+use super::{LaunchError, LaunchRequest, Launcher};
+use crate::allocation::ssh::{self, SshError, Target};
+use crate::on_node::{NodeCommand, NodeRanks, RanksNews};
+use crate::relaunch::RankEnd;
+
+/// While nothing happens, it is looked this often whether the step is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// News that wait to be written down; an application that prints faster waits.
+const WAITING: usize = 256;
+/// What the supervisor's own end does to the ranks.
+const KILLED: RankEnd = RankEnd::Signal(9);
+
+/// Variables that belong to a machine or to a sign-in, not to a job; everything else that `holdfast run` was started with
+/// goes to the ranks, as `srun` would have it.
+const STAY: [&str; 20] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "HOSTNAME",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "MAIL",
+    "TERM",
+    "TTY",
+    "LS_COLORS",
+    "INVOCATION_ID",
+];
+const STAY_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
+
+/// The nodes of a step that is started over ssh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteStep {
+    /// So many connections are made at a time.
+    pub at_once: usize,
+    /// Where to go, and which ranks to start there with which variables.
+    pub nodes: BTreeMap<NodeName, RemoteNode>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteNode {
+    /// The host.
+    pub target: Target,
+    /// The program there.
+    pub program: PathBuf,
+    /// The ranks.
+    pub ranks: BTreeMap<Rank, BTreeMap<String, String>>,
+}
+
+/// One connection a node.
+#[derive(Clone, Debug)]
+pub struct SshLauncher {
+    targets: BTreeMap<NodeName, Target>,
+}
+
+impl SshLauncher {
+    /// The launcher for these hosts.
+    pub fn new(targets: Vec<Target>) -> Self {
+        let named = |target: Target| (NodeName::new(target.host.name.clone()), target);
+        SshLauncher { targets: targets.into_iter().map(named).collect() }
+    }
+}
+
+impl Launcher for SshLauncher {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+
+    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
+        let LaunchRequest { job_id, generation, placement, run, .. } = request;
+        let mut plan = StepPlan::new(
+            job_id.to_owned(),
+            generation,
+            request.program.to_owned(),
+            request.working_directory.to_owned(),
+        );
+        plan.arguments = run.command.iter().skip(1).cloned().collect();
+        plan.environment = run.env.clone();
+        plan.environment.extend([
+            (environment::JOB.to_owned(), job_id.to_owned()),
+            (environment::GENERATION.to_owned(), generation.to_string()),
+            (environment::RANKS.to_owned(), placement.ranks().to_string()),
+        ]);
+        let is_ourselves = std::env::current_exe().is_ok_and(|own| own == request.program);
+        let mut nodes = BTreeMap::new();
+        for node in placement.used() {
+            let (Some(socket), Some(target)) = (request.sockets.get(&node.name), self.targets.get(&node.name)) else {
+                return Err(LaunchError::NoSocket { node: node.name.clone() });
+            };
+            // No node's name: that stands for a virtual one, whose neighbours are on this machine.
+            let variables = |rank: &Rank| {
+                let variables = BTreeMap::from([
+                    (environment::RANK.to_owned(), rank.to_string()),
+                    (environment::SOCKET.to_owned(), socket.to_string_lossy().into_owned()),
+                ]);
+                (*rank, variables)
+            };
+            // The built-in examples are where `holdfast` is there.
+            let program = if is_ourselves { target.program.clone().into() } else { request.program.to_owned() };
+            let ranks = node.ranks.iter().map(variables).collect();
+            nodes.insert(node.name.clone(), RemoteNode { target: target.clone(), program, ranks });
+        }
+        let at_once = nodes.values().next().map_or(1, |node| node.target.access.at_once.max(1) as usize);
+        plan.remote = Some(RemoteStep { at_once, nodes });
+        Ok(plan)
+    }
+}
+
+/// What a node's thread tells.
+enum News {
+    Told(RanksNews, Vec<u8>),
+    Lost(SshError),
+}
+
+/// Starts the ranks of all nodes, writes down what they print and how they end, until none is left or `is_ending`. When it
+/// returns, the process is to end: that ends what is still there.
+pub(super) fn supervise(
+    plan: &StepPlan,
+    remote: &RemoteStep,
+    directory: &Path,
+    is_ending: impl Fn() -> bool,
+    tell: &mut impl FnMut(&StepEvent) -> Result<(), LaunchError>,
+) -> Result<(), LaunchError> {
+    let news = start_all(plan, remote);
+    let mut step = Watched::new(remote);
+    while !step.is_over() {
+        if is_ending() {
+            return step.give_up(KILLED).iter().try_for_each(tell);
+        }
+        let (node, news) = match news.recv_timeout(LOOK_EVERY) {
+            Ok(news) => news,
+            Err(mpsc::RecvTimeoutError::Timeout) => continue,
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        };
+        if let News::Told(RanksNews::Output { rank, errors, .. }, bytes) = &news {
+            write_down(directory, *rank, *errors, bytes)?;
+            continue;
+        }
+        if let News::Lost(error) = &news {
+            // Where people look when ranks end without a word.
+            let message = format!("holdfast: {error}\n");
+            if let Some(rank) = step.first_of(&node) {
+                write_down(directory, rank, true, message.as_bytes())?;
+            }
+        }
+        step.take_in(&node, news).iter().try_for_each(&mut *tell)?;
+    }
+    step.give_up(RankEnd::Unknown).iter().try_for_each(tell)
+}
+
+/// The ranks that have not ended.
+struct Watched {
+    left: BTreeMap<NodeName, BTreeSet<Rank>>,
+    refused: bool,
+}
+
+impl Watched {
+    fn new(remote: &RemoteStep) -> Self {
+        let ranks = |(node, remote): (&NodeName, &RemoteNode)| (node.clone(), remote.ranks.keys().copied().collect());
+        Watched { left: remote.nodes.iter().map(ranks).collect(), refused: false }
+    }
+
+    fn is_over(&self) -> bool {
+        self.refused || self.left.is_empty()
+    }
+
+    fn first_of(&self, node: &NodeName) -> Option<Rank> {
+        self.left.get(node)?.first().copied()
+    }
+
+    fn take_in(&mut self, node: &NodeName, news: News) -> Vec<StepEvent> {
+        match news {
+            News::Told(RanksNews::Exited { rank, end }, _) => {
+                let is_new = self.left.get_mut(node).is_some_and(|left| left.remove(&rank));
+                if is_new { vec![StepEvent::Exited { rank, end }] } else { Vec::new() }
+            }
+            News::Told(RanksNews::Refused { rank, reason }, _) => {
+                self.refused = true;
+                vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}") }]
+            }
+            News::Told(RanksNews::Done, _) => self.lost(node),
+            // It would be so on every attempt.
+            News::Lost(error @ (SshError::NoProgram { .. } | SshError::NotBuilt)) => {
+                self.refused = true;
+                let rank = self.first_of(node).unwrap_or(Rank(0));
+                vec![StepEvent::Refused { rank, reason: error.to_string() }]
+            }
+            // Perhaps the node is down: that is for others to say.
+            News::Lost(_) => self.lost(node),
+            News::Told(RanksNews::Up | RanksNews::Output { .. }, _) => Vec::new(),
+        }
+    }
+
+    /// Nobody will say any more how the ranks of a node end.
+    fn lost(&mut self, node: &NodeName) -> Vec<StepEvent> {
+        let left = self.left.remove(node).unwrap_or_default();
+        left.into_iter().map(|rank| StepEvent::Exited { rank, end: RankEnd::Unknown }).collect()
+    }
+
+    fn give_up(&mut self, end: RankEnd) -> Vec<StepEvent> {
+        let left = std::mem::take(&mut self.left);
+        let mut ranks: Vec<Rank> = left.into_values().flatten().collect();
+        ranks.sort_unstable();
+        ranks.into_iter().map(|rank| StepEvent::Exited { rank, end }).collect()
+    }
+}
+
+/// One thread a node; some connections are made at a time.
+fn start_all(plan: &StepPlan, remote: &RemoteStep) -> mpsc::Receiver<(NodeName, News)> {
+    let (news, ear) = mpsc::sync_channel(WAITING);
+    let (free, permits) = mpsc::sync_channel(remote.at_once.max(1));
+    for _ in 0..remote.at_once.max(1) {
+        let _ = free.send(());
+    }
+    let permits = Arc::new(Mutex::new(permits));
+    let inherited = handed_on(
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    );
+    for (node, remote) in &remote.nodes {
+        let words = [remote.program.to_string_lossy().into_owned()].into_iter().chain(plan.arguments.iter().cloned());
+        let environment = inherited.clone().into_iter().chain(plan.environment.clone()).collect();
+        let command = NodeCommand { words: words.collect(), directory: plan.working_directory.clone(), environment };
+        let ranks = NodeRanks { command, ranks: remote.ranks.clone() };
+        let (news, free, permits) = (news.clone(), free.clone(), Arc::clone(&permits));
+        let (name, target) = (node.clone(), remote.target.clone());
+        let follow = move || {
+            let mut permit = permits.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+            let followed = ssh::follow_ranks(&target, &ranks, |told, bytes| {
+                if permit.take().is_some() {
+                    let _ = free.try_send(());
+                }
+                news.send((name.clone(), News::Told(told, bytes))).is_ok()
+            });
+            if permit.take().is_some() {
+                let _ = free.try_send(());
+            }
+            if let Err(error) = followed {
+                let _ = news.send((name, News::Lost(error)));
+            }
+        };
+        let thread = std::thread::Builder::new().name("node".to_owned()).stack_size(512 << 10).spawn(follow);
+        if let Err(error) = thread {
+            tracing::error!(%node, %error, "cannot start a thread for a node");
+        }
+    }
+    ear
+}
+
+/// Those of these variables that the ranks get.
+fn handed_on(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let stays = |name: &str| STAY.contains(&name) || STAY_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    variables.filter(|(name, _)| !stays(name)).collect()
+}
+
+fn write_down(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
+    let path = if errors { StepPlan::errors_in(directory, rank) } else { StepPlan::output_in(directory, rank) };
+    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    let written: io::Result<()> = open().and_then(|mut file| file.write_all(bytes));
+    written.map_err(LaunchError::file("write to", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relaunch::Placement;
+    use crate::spec::JobSpec;
+    use holdfast_core::ids::Generation;
+    use holdfast_wire::run::RunNode;
+
+    fn node(name: &str, ranks: &[u32]) -> RunNode {
+        RunNode {
+            name: name.into(),
+            address: ([10, 0, 0, 1], 1).into(),
+            failure_domain: name.to_owned(),
+            ranks: ranks.iter().copied().map(Rank).collect(),
+        }
+    }
+
+    fn plan() -> StepPlan {
+        let text =
+            "allocation: {hosts: [n1, ben@n2, n3], ssh: {program: /opt/holdfast}}\nrun: {command: [./app, --fast]}\n";
+        let spec = JobSpec::parse(text, "job.yaml").unwrap();
+        let launcher = SshLauncher::new(ssh::targets(&spec.allocation, "anna").unwrap());
+        let nodes = vec![node("n3", &[0, 2]), node("n1", &[]), node("n2", &[1])];
+        let sockets = ["n1", "n2", "n3"].map(|name| (name.into(), PathBuf::from(format!("/s/{name}")))).into();
+        launcher
+            .plan(LaunchRequest {
+                job_id: "17",
+                generation: Generation(3),
+                placement: &Placement { nodes, leader: "n3".into() },
+                sockets: &sockets,
+                run: &spec.steps[0].run,
+                program: Path::new("/pfs/app"),
+                working_directory: Path::new("/pfs"),
+                directory: Path::new("/g"),
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn every_node_gets_its_ranks_and_every_rank_learns_who_it_is() {
+        let plan = plan();
+        let remote = plan.remote.unwrap();
+        assert_eq!(remote.nodes.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["n2", "n3"]);
+        let n3 = &remote.nodes[&NodeName::from("n3")];
+        assert_eq!((n3.program.as_path(), n3.target.user.as_str()), (Path::new("/pfs/app"), "anna"));
+        assert_eq!(n3.ranks[&Rank(2)]["HOLDFAST_RANK"], "2");
+        assert_eq!(n3.ranks[&Rank(2)]["HOLDFAST_SOCKET"], "/s/n3");
+        assert_eq!(remote.nodes[&NodeName::from("n2")].target.user, "ben");
+        assert_eq!(plan.environment["HOLDFAST_RANKS"], "3");
+        assert_eq!(plan.arguments, ["--fast"]);
+    }
+
+    fn watched() -> Watched {
+        Watched::new(&plan().remote.unwrap())
+    }
+
+    #[test]
+    fn a_node_that_is_lost_takes_its_ranks_along_and_nobody_else_s() {
+        let mut step = watched();
+        let fine = RanksNews::Exited { rank: Rank(0), end: RankEnd::SUCCESS };
+        assert_eq!(step.take_in(&"n3".into(), News::Told(fine.clone(), Vec::new())).len(), 1);
+        assert!(step.take_in(&"n3".into(), News::Told(fine, Vec::new())).is_empty(), "told once");
+        let broken = || SshError::Session { host: "n3".into(), doing: "follow", problem: "gone".into() };
+        let lost = step.take_in(&"n3".into(), News::Lost(broken()));
+        assert_eq!(lost, [StepEvent::Exited { rank: Rank(2), end: RankEnd::Unknown }]);
+        assert!(!step.is_over());
+        assert_eq!(step.give_up(KILLED), [StepEvent::Exited { rank: Rank(1), end: KILLED }]);
+        assert!(step.is_over());
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_ends_the_step_with_the_node_s_name() {
+        let mut step = watched();
+        let refused = RanksNews::Refused { rank: Rank(1), reason: "no such file".to_owned() };
+        let told = step.take_in(&"n2".into(), News::Told(refused, Vec::new()));
+        assert_eq!(told, [StepEvent::Refused { rank: Rank(1), reason: "n2: no such file".to_owned() }]);
+        assert!(step.is_over());
+    }
+
+    #[test]
+    fn what_belongs_to_the_sign_in_here_does_not_go_there() {
+        let variables = [("PATH", "/bin"), ("HOME", "/root"), ("SSH_AUTH_SOCK", "/x"), ("OMP_NUM_THREADS", "4")];
+        let handed = handed_on(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
+        assert_eq!(handed.keys().collect::<Vec<_>>(), ["OMP_NUM_THREADS", "PATH"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! What runs on a host at the other end of an ssh connection: `holdfast node …`, started by the orchestrator of another
+//! machine, never by hand.
+//!
+//! | verb | what it does |
+//! |---|---|
+//! | `survey` | says what this machine is, and which directories it does not see as the asker does |
+//! | `agent` | starts the agent in a session of its own, and ends when it is up |
+//! | `end` | ends an agent |
+//! | `run` | runs one command |
+//! | `ranks` | runs the ranks of this node |
+//!
+//! Each reads one JSON line from standard input: nothing but numbers and paths stands on a command line. Standard input
+//! stays open as long as somebody is interested; its end ends commands and ranks, because a connection that is gone tells
+//! nobody how they end.
+
+pub mod agent;
+pub mod ranks;
+pub mod run;
+pub mod survey;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead, Read as _};
+use std::path::PathBuf;
+
+use holdfast_core::ids::Rank;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::relaunch::RankEnd;
+
+/// A message is one line, shorter than this.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// What a host is asked before anything is started there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Question {
+    /// Directories that must be there.
+    pub directories: Vec<PathBuf>,
+    /// Files that must be there and executable.
+    pub programs: Vec<PathBuf>,
+    /// A file on the shared file system, and what is in it: that its directory exists does not make it the same.
+    pub mark: Option<(PathBuf, String)>,
+}
+
+/// What a host says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Facts {
+    /// Its version of Holdfast.
+    pub version: String,
+    /// The version of what agents and orchestrators say to each other.
+    pub wire: u32,
+    /// Its clock, milliseconds since the epoch.
+    pub clock_ms: u64,
+    /// Its own name.
+    pub host_name: String,
+    /// What the kernel calls this boot; machines in containers share it.
+    pub boot_id: String,
+    /// What is not as it should be: the path, and what is wrong with it.
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+/// A command for a host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeCommand {
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Where it runs.
+    pub directory: PathBuf,
+    /// Variables that it gets beside those of the sign-in.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// The ranks of a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRanks {
+    /// What is run, with its arguments, where, and with which variables.
+    pub command: NodeCommand,
+    /// The ranks, with the variables of each.
+    pub ranks: BTreeMap<Rank, BTreeMap<String, String>>,
+}
+
+/// What is told of the ranks of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum RanksNews {
+    /// The message was understood; ranks are being started.
+    Up,
+    /// A rank could not be started; those that were are killed.
+    Refused {
+        /// The rank.
+        rank: Rank,
+        /// Why.
+        reason: String,
+    },
+    /// A rank wrote; so many bytes follow this line.
+    Output {
+        /// The rank.
+        rank: Rank,
+        /// To its standard error.
+        errors: bool,
+        /// How many.
+        bytes: usize,
+    },
+    /// A rank ended.
+    Exited {
+        /// The rank.
+        rank: Rank,
+        /// How.
+        end: RankEnd,
+    },
+    /// None is left.
+    Done,
+}
+
+/// A verb that could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Standard input.
+    #[error("the message on standard input cannot be read: {0}; this is started by `holdfast run`, not by hand")]
+    Message(io::Error),
+    /// A file or a process.
+    #[error("cannot {action} {what}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To what.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The agent did not come up.
+    #[error("the agent {problem}; see {log}")]
+    Agent {
+        /// What it did instead.
+        problem: String,
+        /// Its log.
+        log: String,
+    },
+}
+
+impl NodeError {
+    fn io(action: &'static str, what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| NodeError::Io { action, what, source }
+    }
+}
+
+/// Reads the line that says what to do.
+///
+/// # Errors
+/// [`NodeError::Message`].
+pub fn message<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<T, NodeError> {
+    serde_json::from_slice(&line(input)?).map_err(|error| NodeError::Message(error.into()))
+}
+
+fn line(input: &mut impl BufRead) -> Result<Vec<u8>, NodeError> {
+    let mut line = Vec::new();
+    input.take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(NodeError::Message)?;
+    Ok(line)
+}
+
+/// Calls `then` when standard input ends: nobody is interested any more.
+fn when_nobody_listens(then: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+    let wait = move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        then();
+    };
+    let thread = std::thread::Builder::new().name("listener".to_owned()).spawn(wait);
+    thread.map(drop).map_err(NodeError::io("start", "a thread"))
+}
+
+/// This machine's own name; empty if it has none.
+pub fn host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// What the kernel calls this boot.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}

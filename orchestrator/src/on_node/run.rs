@@ -1,0 +1,40 @@
+//! One command on this machine: its exit code is ours.
+
+use std::io::BufRead;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{NodeCommand, NodeError, message, when_nobody_listens};
+use crate::launch::program;
+
+/// Runs it to its end.
+///
+/// # Errors
+/// [`NodeError`].
+pub fn run(input: &mut impl BufRead) -> Result<u8, NodeError> {
+    let wanted: NodeCommand = message(input)?;
+    let Some((name, arguments)) = wanted.words.split_first() else { return Ok(0) };
+    let path = wanted.environment.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH"));
+    let found = program::find(name, &wanted.directory, path.as_deref());
+    let found = found.map_err(|error| NodeError::io("run", name.clone())(std::io::Error::other(error.to_string())))?;
+    let mut child = Command::new(found)
+        .args(arguments)
+        .current_dir(&wanted.directory)
+        .envs(&wanted.environment)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(NodeError::io("run", name.clone()))?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    when_nobody_listens(move || {
+        // It has not been waited for as long as this process lives, so that the number is still its own.
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    })?;
+    let status = child.wait().map_err(NodeError::io("wait for", name.clone()))?;
+    let signal = status.signal().map(|signal| 128 + signal);
+    Ok(status.code().or(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,107 @@
+//! What this machine is.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, Read as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::{Facts, NodeError, Question, boot_id, host_name, message};
+use crate::fleet::clock::unix_millis;
+
+/// A mark is shorter.
+const LONGEST_MARK: u64 = 4096;
+
+/// Answers one question.
+///
+/// # Errors
+/// [`NodeError`].
+pub fn run(input: &mut impl BufRead, mut output: impl Write) -> Result<(), NodeError> {
+    let question: Question = message(input)?;
+    let mut line = serde_json::to_vec(&look(&question)).map_err(|error| NodeError::Message(error.into()))?;
+    line.push(b'\n');
+    output.write_all(&line).and_then(|()| output.flush()).map_err(NodeError::io("write to", "standard output"))
+}
+
+/// Looks around.
+pub fn look(question: &Question) -> Facts {
+    let mut problems = Vec::new();
+    for directory in &question.directories {
+        let problem = match fs::metadata(directory) {
+            Ok(metadata) if metadata.is_dir() => continue,
+            Ok(_) => "it is no directory there".to_owned(),
+            Err(error) => in_words(&error),
+        };
+        problems.push((directory.clone(), problem));
+    }
+    if let Some((mark, text)) = &question.mark
+        && problems.is_empty()
+    {
+        let directory = mark.parent().unwrap_or(Path::new("/")).to_owned();
+        match read(mark) {
+            Ok(found) if found == *text => {}
+            Ok(_) => problems.push((directory, "it is another directory there".to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                problems.push((directory, "it is another directory there, of the same name".to_owned()));
+            }
+            Err(error) => problems.push((directory, in_words(&error))),
+        }
+    }
+    for program in &question.programs {
+        let problem = match fs::metadata(program) {
+            Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => continue,
+            Ok(_) => "it is no executable file there".to_owned(),
+            Err(error) => in_words(&error),
+        };
+        problems.push((program.clone(), problem));
+    }
+    Facts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        wire: holdfast_wire::VERSION,
+        clock_ms: unix_millis(),
+        host_name: host_name(),
+        boot_id: boot_id(),
+        problems,
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "it does not exist there".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(LONGEST_MARK).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_the_same_name_is_told_from_the_same_directory() {
+        let base = tempfile::tempdir().unwrap();
+        let mark = (base.path().join("mark"), "17".to_owned());
+        let question = Question { directories: vec![base.path().to_owned()], mark: Some(mark), programs: Vec::new() };
+        assert!(look(&question).problems[0].1.contains("another directory"));
+        fs::write(base.path().join("mark"), "17").unwrap();
+        assert!(look(&question).problems.is_empty());
+        fs::write(base.path().join("mark"), "18").unwrap();
+        assert_eq!(look(&question).problems.len(), 1);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let base = tempfile::tempdir().unwrap();
+        let program = base.path().join("app");
+        fs::write(&program, b"").unwrap();
+        let directories = vec![base.path().join("run"), program.clone()];
+        let question = Question { directories, programs: vec![program], mark: None };
+        let problems = look(&question).problems;
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(problems[0].1.contains("does not exist"), "{problems:?}");
+    }
+}
