@@ -9,7 +9,8 @@ fn a_rank_that_hangs_leaves_its_stack_and_the_job_goes_on_without_losing_a_node(
     let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];
     let command = [&[program.as_str(), "own", "80", "result"], &hangs[..]].concat();
     // Ranks that wait in MPI may seem to compute. Six debuggers at once are much for a small machine: patience with agents.
-    let job = OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
+    let job =
+        OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
     let (output, code) = job.finish();
     assert_eq!(code, 0, "{output}");
     assert!(output.contains("generation 1 ended: the application hangs:"), "{output}");
