@@ -7,6 +7,7 @@ mod applications;
 mod basics;
 mod ends;
 mod mpi;
+mod mpirun;
 mod nodes;
 mod services;
 

@@ -123,17 +123,24 @@ enum Command {
     #[command(hide = true)]
     Step(StepArgs),
     #[command(hide = true)]
-    Node(node::NodeArgs),
-    #[command(hide = true)]
-    Reach(reach::ReachArgs),
     Rank(rank::RankArgs),
     #[command(hide = true)]
     RemoteShell(remote_shell::RemoteShellArgs),
+    #[command(hide = true)]
+    Node(node::NodeArgs),
+    #[command(hide = true)]
+    Reach(reach::ReachArgs),
     Example(ExampleArgs),
 }
 
 /// The program: parses the arguments, runs the command, prints what went wrong, returns the exit code.
 pub fn main() -> ExitCode {
+    if let Some(arguments) = remote_shell::called(std::env::args_os()) {
+        return exit::code(remote_shell::go(&arguments).unwrap_or_else(|failure| {
+            report(&failure, Style::Quiet);
+            failure.code()
+        }));
+    }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return exit::code(usage(&error)),
@@ -171,10 +178,10 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Hosts(args) => hosts::run(args, &style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
-        Command::Node(args) => node::run(args, style),
-        Command::Reach(args) => reach::run(args, style),
         Command::Rank(args) => rank::run(args),
         Command::RemoteShell(args) => remote_shell::run(args),
+        Command::Node(args) => node::run(args, style),
+        Command::Reach(args) => reach::run(args, style),
         Command::Example(args) => example::run(args, style),
     }
 }

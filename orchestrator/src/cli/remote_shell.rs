@@ -1,8 +1,11 @@
 //! `holdfast remote-shell`: what mpirun starts its daemons with.
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
 use super::failure::Failure;
 use crate::exit;
-use crate::launch::remote_shell::{self, REACH_FILE};
+use crate::launch::remote_shell::{self, CALLED, REACH_FILE};
 
 /// Run a command line on a node of the run: started by mpirun, never by hand
 #[derive(Clone, Debug, clap::Args)]
@@ -16,6 +19,16 @@ pub struct RemoteShellArgs {
 }
 
 pub(super) fn run(args: RemoteShellArgs) -> Result<u8, Failure> {
-    let error = remote_shell::become_it(&args.arguments, std::env::var_os(REACH_FILE));
-    Err(Failure::of(exit::UNAVAILABLE, &error))
+    go(&args.arguments)
+}
+
+/// The arguments, if this program was called by the name that means a remote shell.
+pub(super) fn called(mut words: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
+    let name = words.next()?;
+    let is_shell = Path::new(&name).file_name() == Some(OsStr::new(CALLED));
+    is_shell.then(|| words.map(|word| word.to_string_lossy().into_owned()).collect())
+}
+
+pub(super) fn go(arguments: &[String]) -> Result<u8, Failure> {
+    remote_shell::run(arguments, std::env::var_os(REACH_FILE)).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))
 }

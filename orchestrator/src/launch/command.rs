@@ -18,6 +18,7 @@ use holdfast_core::ids::{NodeName, Rank};
 use super::labels::Labels;
 use super::plan::{LauncherCommand, StepEvent, StepPlan};
 use super::rank::RankNews;
+use super::remote_shell;
 use crate::relaunch::RankEnd;
 
 /// Read of the launcher's words at once at most.
@@ -66,8 +67,10 @@ pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Pat
 pub(super) struct Watched {
     ranks: BTreeMap<Rank, NodeName>,
     labels: Labels,
-    /// Some rank is known to have begun. Of srun's, nobody says so.
-    begun: bool,
+    /// Ranks that are known to have begun. Of srun's, nobody says so.
+    begun: BTreeSet<Rank>,
+    /// A rank that has called MPI_Abort: then it is often ended before its parent can say how.
+    aborted: Option<Rank>,
     /// The launcher's own words, if it is an mpirun.
     own_words: String,
     told: BTreeSet<Rank>,
@@ -85,7 +88,8 @@ impl Watched {
         Watched {
             ranks: launcher.ranks.clone(),
             labels: launcher.labels,
-            begun: false,
+            begun: BTreeSet::new(),
+            aborted: None,
             own_words: String::new(),
             told: BTreeSet::new(),
             held: Vec::new(),
@@ -101,7 +105,32 @@ impl Watched {
         let mut events = Vec::new();
         self.take_in(directory, &mut events);
         self.release(Some(HOLD_BACK), &mut events);
+        if self.labels != Labels::Srun && self.begun.len() < self.ranks.len() && self.obstacle.is_none() {
+            self.look_for_broken_ways(directory, &mut events);
+        }
         events
+    }
+
+    /// A daemon that did not come up: MPICH's mpiexec would wait for it for ever.
+    fn look_for_broken_ways(&mut self, directory: &Path, events: &mut Vec<StepEvent>) {
+        let silent = |node: &NodeName| {
+            let begun = |rank: &Rank| self.begun.contains(rank);
+            self.ranks.iter().find(|(rank, home)| *home == node && !begun(rank)).map(|(rank, _)| *rank)
+        };
+        let broken = remote_shell::broken(directory);
+        let found = broken.into_iter().find_map(|(node, problem)| Some((silent(&node)?, node, problem)));
+        if let Some((rank, node, problem)) = found {
+            let own = if self.own_words.is_empty() { String::new() } else { format!(": {}", self.own_words) };
+            self.refuse(rank, format!("mpirun's daemon on node {node} did not come up: {problem}{own}"), events);
+        }
+    }
+
+    /// There is no run, for this reason. Told once: the first is the cause of the others.
+    fn refuse(&mut self, rank: Rank, reason: String, events: &mut Vec<StepEvent>) {
+        if self.obstacle.is_none() {
+            events.push(StepEvent::Refused { rank, reason: reason.clone() });
+            self.obstacle = Some(reason);
+        }
     }
 
     fn take_in(&mut self, directory: &Path, events: &mut Vec<StepEvent>) {
@@ -140,6 +169,7 @@ impl Watched {
 
     /// A rank's parent tells how it ended; what has no label is mpirun's own word.
     fn said_under_mpirun(&mut self, line: &str, events: &mut Vec<StepEvent>) {
+        self.aborted = self.aborted.or_else(|| aborted(self.labels, line));
         let Some((_, text)) = self.labels.read(line.as_bytes()) else {
             let word = line.trim_matches([' ', '-', '=']);
             if !word.is_empty() && self.own_words.len() + word.len() < OWN_WORDS {
@@ -149,8 +179,8 @@ impl Watched {
             return;
         };
         match std::str::from_utf8(&text).ok().and_then(RankNews::parse) {
-            Some((_, RankNews::Begins)) => self.begun = true,
-            Some((_, RankNews::Refused(reason))) => self.obstacle = Some(reason),
+            Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
+            Some((rank, RankNews::Refused(reason))) => self.refuse(rank, reason, events),
             // An mpirun ends the others itself, and they tell of that: those wait for the one that began.
             Some((rank, RankNews::Ended(end))) if is_echo(end) => self.held.push((Instant::now(), rank, end)),
             Some((rank, RankNews::Ended(end))) => self.tell(rank, end, events),
@@ -177,8 +207,16 @@ impl Watched {
     pub(super) fn finish(&mut self, directory: &Path, end: RankEnd) -> Vec<StepEvent> {
         let mut events = Vec::new();
         self.take_in(directory, &mut events);
+        if let (Some(rank), RankEnd::Code(code)) = (self.aborted, end)
+            && code != 0
+        {
+            // mpirun ends with the code of the abort.
+            self.tell(rank, end, &mut events);
+        }
         self.release(None, &mut events);
-        if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, self.told.is_empty()) {
+        // That of an mpirun has been told.
+        let is_srun = self.labels == Labels::Srun;
+        if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, is_srun && self.told.is_empty()) {
             let rank = self.ranks.keys().next().copied().unwrap_or(Rank(0));
             events.push(StepEvent::Refused { rank, reason: reason.clone() });
         }
@@ -204,7 +242,7 @@ impl Watched {
         if self.labels == Labels::Srun || !failed || !self.told.is_empty() || self.obstacle.is_some() {
             return None;
         }
-        if self.begun {
+        if !self.begun.is_empty() {
             return Some(StepEvent::Failed { end });
         }
         let said = if self.own_words.is_empty() { "it said nothing" } else { &self.own_words };
@@ -227,6 +265,24 @@ impl Watched {
         let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;
         self.offset += read;
         Ok(read)
+    }
+}
+
+/// The rank that has called MPI_Abort for the world, if that is what a line says.
+fn aborted(labels: Labels, line: &str) -> Option<Rank> {
+    match labels {
+        Labels::Srun => None,
+        Labels::Hydra => {
+            let (rank, text) = labels.read(line.as_bytes())?;
+            let rest = text.strip_prefix(b"Abort(")?;
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
+            rest[digits..].starts_with(b") on node ").then_some(rank)
+        }
+        Labels::OpenMpi => {
+            let (_, rest) = line.split_once("MPI_ABORT was invoked on rank ")?;
+            let (rank, rest) = rest.split_once(' ')?;
+            rest.contains("MPI_COMM_WORLD").then(|| rank.parse().ok().map(Rank)).flatten()
+        }
     }
 }
 
@@ -352,6 +408,24 @@ mod tests {
         let text = "[0] @holdfast-rank 0 begins\nORTE has lost communication with a remote daemon.\n";
         let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(205));
         assert_eq!(events[0], StepEvent::Failed { end: RankEnd::Code(205) });
+    }
+
+    #[test]
+    fn an_abort_is_its_rank_s_whoever_was_ended_for_it() {
+        let said = "[4] Abort(5) on node 4 (rank 4 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5)";
+        assert_eq!(aborted(Labels::Hydra, said), Some(Rank(4)));
+        let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD";
+        assert_eq!(aborted(Labels::OpenMpi, said), Some(Rank(2)));
+        let said = "MPI_ABORT was invoked on rank 0 in communicator MPI COMMUNICATOR 3 SPLIT FROM 0";
+        assert_eq!(aborted(Labels::OpenMpi, said), None);
+        for line in ["[4] Abort", "[4] Abort(x) on node", "Abort(5) on node 4"] {
+            assert_eq!(aborted(Labels::Hydra, line), None, "{line}");
+        }
+        let base = tempfile::tempdir().unwrap();
+        let text = "[0] @holdfast-rank 0 begins\n[1] Abort(5) on node 1 (rank 1 in comm 0): application called\n\
+                    [0] @holdfast-rank 0 signal 15\n";
+        let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(5));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(5) });
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub enum LaunchError {
         node: NodeName,
     },
     /// A path that a launcher would split into words.
-    #[error("mpirun cannot use a remote shell whose path has a blank or a colon: {}; install holdfast elsewhere", path.display())]
+    #[error("mpirun cannot use a path with a blank or a colon: {}; give the job another `prefix`", path.display())]
     Blank {
         /// The program.
         path: PathBuf,

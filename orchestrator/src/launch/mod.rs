@@ -8,6 +8,7 @@
 //! `rank_<r>.out` and `rank_<r>.err`; or, where one command starts all ranks, `ranks.out` and `ranks.err`.
 
 mod command;
+mod descendants;
 mod error;
 pub mod follow;
 pub mod labels;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -95,8 +95,13 @@ pub fn run(command: &[String]) -> Result<u8, NoRank> {
         return Ok(NOT_RUN);
     };
     // The innermost launcher's number, whatever an outer one has left in the environment.
-    let started = Command::new(program).args(arguments).env(environment::RANK, rank.to_string()).spawn();
-    let ended = started.and_then(|mut child| child.wait());
+    let mut command = Command::new(program);
+    command.args(arguments).env(environment::RANK, rank.to_string());
+    if rank != Rank(0) {
+        // Input is the first rank's. To the others some launchers give an end of a pipe on which nothing ever comes.
+        command.stdin(Stdio::null());
+    }
+    let ended = command.spawn().and_then(|mut child| child.wait());
     match ended {
         Ok(status) => {
             let end = end_of(status);

@@ -317,6 +317,7 @@ mod tests {
                 generation: Generation(3),
                 placement: &Placement { nodes, leader: "n3".into() },
                 sockets: &sockets,
+                reach: &BTreeMap::new(),
                 run: &spec.steps[0].run,
                 program: Path::new("/pfs/app"),
                 working_directory: Path::new("/pfs"),

@@ -23,6 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::command::{self, Watched};
+use super::descendants;
 use super::plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 use super::{LaunchError, plan, remote};
 use crate::relaunch::RankEnd;
@@ -44,6 +45,8 @@ impl Children {
         for pid in self.by_pid.keys().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
+        // A launcher's helpers have process groups of their own.
+        descendants::kill();
     }
 }
 
@@ -114,6 +117,8 @@ fn supervise_command(
     children: &Arc<Mutex<Children>>,
     tell: &mut impl FnMut(&StepEvent) -> Result<(), LaunchError>,
 ) -> Result<(), LaunchError> {
+    // What it starts and leaves behind comes to us, so that we can end it.
+    descendants::adopt();
     let first = launcher.ranks.keys().next().copied().unwrap_or(Rank(0));
     let mut held = lock(children);
     if held.ending {
@@ -137,8 +142,19 @@ fn supervise_command(
         };
         drop(held);
         match ended {
-            Some(end) => return watched.finish(directory, end).iter().try_for_each(tell),
-            None => watched.look(directory).iter().try_for_each(&mut *tell)?,
+            Some(end) => {
+                watched.finish(directory, end).iter().try_for_each(tell)?;
+                descendants::see_off();
+                return Ok(());
+            }
+            None => {
+                let events = watched.look(directory);
+                events.iter().try_for_each(&mut *tell)?;
+                // Some ranks may have begun, and would wait for those that cannot.
+                if events.iter().any(|event| matches!(event, StepEvent::Refused { .. })) {
+                    lock(children).kill_all();
+                }
+            }
         }
         std::thread::sleep(LOOK_EVERY);
     }

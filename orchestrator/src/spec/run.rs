@@ -41,10 +41,10 @@ pub enum Launcher {
     Local,
     /// One Slurm step.
     Srun,
-    /// One ssh connection a node.
-    Ssh,
     /// One mpirun or mpiexec.
     Mpirun,
+    /// One ssh connection a node.
+    Ssh,
 }
 
 impl Choice for Launcher {
@@ -52,8 +52,8 @@ impl Choice for Launcher {
         ("auto", Launcher::Auto),
         ("local", Launcher::Local),
         ("srun", Launcher::Srun),
-        ("mpirun", Launcher::Mpirun),
         ("ssh", Launcher::Ssh),
+        ("mpirun", Launcher::Mpirun),
     ];
     const LATER: &'static [&'static str] = &["flux", "prun", "torchrun"];
 }
@@ -80,7 +80,8 @@ impl Run {
         let missing = !section.has("command");
         section.finish();
 
-        if let Some(key) = program_key.filter(|_| matches!(launcher, Launcher::Local | Launcher::Srun)) {
+        if let Some(key) = program_key.filter(|_| matches!(launcher, Launcher::Local | Launcher::Srun | Launcher::Ssh))
+        {
             let help = "it names the mpirun of `launcher: mpirun`; write that, or leave the program out";
             reader.mistake(&key, "`launcher_program` says nothing with this launcher", help);
         }

@@ -348,10 +348,6 @@ impl Allocation for Ssh {
         self.record.access.at_once.max(1) as usize
     }
 
-    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
-        self.target(node).map(|target| RemoteShell::over_ssh(&target.host, &target.access))
-    }
-
     fn reach(&self, node: &NodeName) -> Vec<String> {
         let target = self.target(node).and_then(|target| serde_json::to_string(&target).ok());
         match (target, std::env::current_exe()) {
@@ -360,6 +356,12 @@ impl Allocation for Ssh {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        let target = self.target(node)?;
+        let host = SshHost { user: Some(target.user), ..target.host };
+        Some(RemoteShell::over_ssh(&host, &target.access))
     }
 
     fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {

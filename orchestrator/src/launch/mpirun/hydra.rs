@@ -30,7 +30,7 @@ pub(super) fn options(start: &Start<'_>) -> Vec<String> {
         "-launcher",
         "ssh",
         "-launcher-exec",
-        start.holdfast,
+        start.shell,
         "-prepend-rank",
         // Sent to the daemons over their connection, not on a command line.
         "-genvall",
@@ -42,9 +42,6 @@ pub(super) fn options(start: &Start<'_>) -> Vec<String> {
     words.push(start.homes.len().to_string());
     words
 }
-
-/// The launcher program is one word; this one comes behind it.
-pub(super) const VARIABLES: [(&str, &str); 1] = [("HYDRA_LAUNCHER_EXTRA_ARGS", "remote-shell")];
 
 /// `[3] text`: the rank and the text.
 pub(in crate::launch) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
@@ -73,11 +70,10 @@ mod tests {
     fn the_resource_manager_is_not_asked_and_nothing_stands_on_the_command_line() {
         let homes = homes(&["n5", "n2"]);
         let variables = ["TOKEN".to_owned()];
-        let words =
-            options(&Start { homes: &homes, host_file: "/g/hosts", holdfast: "/bin/hf", variables: &variables });
+        let words = options(&Start { homes: &homes, host_file: "/g/hosts", shell: "/g/shell", variables: &variables });
         let has = |wanted: &[&str]| words.windows(wanted.len()).any(|window| window == wanted);
         assert!(
-            has(&["-rmk", "user"]) && has(&["-launcher", "ssh"]) && has(&["-launcher-exec", "/bin/hf"]),
+            has(&["-rmk", "user"]) && has(&["-launcher", "ssh"]) && has(&["-launcher-exec", "/g/shell"]),
             "{words:?}"
         );
         assert!(has(&["-f", "/g/hosts"]) && has(&["-n", "2"]), "{words:?}");

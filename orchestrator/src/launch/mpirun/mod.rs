@@ -28,7 +28,7 @@ pub use find::{FindError, find};
 
 use super::labels::Labels;
 use super::plan::LauncherCommand;
-use super::remote_shell::{REACH_FILE, Reach};
+use super::remote_shell::{self, REACH_FILE, Reach};
 use super::{LaunchError, LaunchRequest, Launcher, StepPlan, common_socket};
 use crate::allocation::slurm;
 
@@ -38,7 +38,9 @@ const HOST_FILE: &str = "hosts";
 const OURS: [&str; 2] = ["SCR_", "HOLDFAST_"];
 /// What an outer launcher has left for the processes that it started. An mpirun that finds it takes itself for one of them,
 /// or hands it to the ranks, who are somebody else.
-const OF_AN_OUTER_LAUNCHER: [&str; 24] = [
+const OF_AN_OUTER_LAUNCHER: [&str; 25] = [
+    // Options of a site for ssh, which our remote shell is not.
+    "HYDRA_LAUNCHER_EXTRA_ARGS",
     "SLURM_PROCID",
     "SLURM_LOCALID",
     "PMI_RANK",
@@ -84,7 +86,8 @@ pub struct MpirunLauncher {
 struct Start<'a> {
     homes: &'a BTreeMap<Rank, NodeName>,
     host_file: &'a str,
-    holdfast: &'a str,
+    /// The path of the remote shell.
+    shell: &'a str,
     /// Names of variables that ranks must get.
     variables: &'a [String],
 }
@@ -110,11 +113,13 @@ impl MpirunLauncher {
     /// Settings of the dialect, where the user has not made his own.
     fn settings(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let settings = match self.dialect {
-            Dialect::Hydra => &hydra::VARIABLES[..],
+            Dialect::Hydra => &[],
             other => openmpi::variables(other),
         };
-        let is_free = |name: &str| self.dialect == Dialect::Hydra || !self.variables.contains(name);
-        settings.iter().filter(move |(name, _)| is_free(name)).map(|(name, value)| ((*name).into(), (*value).into()))
+        settings
+            .iter()
+            .filter(|(name, _)| !self.variables.contains(*name))
+            .map(|(name, value)| ((*name).into(), (*value).into()))
     }
 }
 
@@ -160,14 +165,15 @@ impl Launcher for MpirunLauncher {
         plan.environment.extend(self.settings().filter(|(name, _)| !run.env.contains_key(name)));
         plan.environment.insert(REACH_FILE.to_owned(), reach_file.to_string_lossy().into_owned());
 
-        let holdfast = self.holdfast.to_string_lossy();
         let host_file = host_file.to_string_lossy();
+        let shell = remote_shell::link(directory, &self.holdfast)?;
         // It is split at blanks, and nothing can be quoted in it.
-        if holdfast.contains([' ', '\t', ':']) {
-            return Err(LaunchError::Blank { path: self.holdfast.clone() });
+        if shell.to_string_lossy().contains([' ', '\t', ':']) {
+            return Err(LaunchError::Blank { path: shell });
         }
+        let shell = shell.to_string_lossy();
         let variables: Vec<String> = passed_on.into_iter().collect();
-        let start = Start { homes: &homes, host_file: &host_file, holdfast: &holdfast, variables: &variables };
+        let start = Start { homes: &homes, host_file: &host_file, shell: &shell, variables: &variables };
         let mut options = match self.dialect {
             Dialect::Hydra => hydra::options(&start),
             dialect => openmpi::options(dialect, &start),
@@ -278,7 +284,9 @@ mod tests {
     #[test]
     fn a_path_that_the_launcher_would_split_is_refused() {
         let base = tempfile::tempdir().unwrap();
-        let error = plan(Dialect::OpenMpi, "/my programs/holdfast", base.path()).unwrap_err().to_string();
-        assert!(error.contains("/my programs/holdfast"), "{error}");
+        let directory = base.path().join("my runs");
+        std::fs::create_dir(&directory).unwrap();
+        let error = plan(Dialect::OpenMpi, "/bin/holdfast", &directory).unwrap_err().to_string();
+        assert!(error.contains("my runs"), "{error}");
     }
 }

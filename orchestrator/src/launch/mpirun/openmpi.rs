@@ -24,20 +24,19 @@ pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
     let mut words = vec!["-np".to_owned(), start.homes.len().to_string()];
     let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
     add(&["--hostfile", start.host_file, "--map-by", "seq"]);
-    let shell = format!("{} remote-shell", start.holdfast);
     // A daemon in the foreground: what reaches it (a Slurm step, an ssh session) lasts as long as it, and ends with it.
-    add(&["--leave-session-attached", "--stdin", "all"]);
+    add(&["--leave-session-attached"]);
     if dialect == Dialect::Prrte {
         add(&["--output", "tag"]);
         for (name, value) in
-            [("plm", "ssh"), ("plm_ssh_agent", &shell), ("plm_ssh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
+            [("plm", "ssh"), ("plm_ssh_agent", start.shell), ("plm_ssh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
         {
             add(&["--prtemca", name, value]);
         }
     } else {
         add(&["--tag-output"]);
         for (name, value) in
-            [("plm", "rsh"), ("plm_rsh_agent", &shell), ("plm_rsh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
+            [("plm", "rsh"), ("plm_rsh_agent", start.shell), ("plm_rsh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
         {
             add(&["--mca", name, value]);
         }
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     fn start<'a>(homes: &'a BTreeMap<Rank, NodeName>, variables: &'a [String]) -> Start<'a> {
-        Start { homes, host_file: "/g/hosts", holdfast: "/opt/holdfast", variables }
+        Start { homes, host_file: "/g/hosts", shell: "/g/shell", variables }
     }
 
     fn homes() -> BTreeMap<Rank, NodeName> {
@@ -101,7 +100,7 @@ mod tests {
             let has = |wanted: &[&str]| words.windows(wanted.len()).any(|window| window == wanted);
             assert!(has(&["-np", "4"]) && has(&["--map-by", "seq"]) && has(&["--hostfile", "/g/hosts"]), "{words:?}");
             assert!(has(&[mca, "plm", kind]) && has(&[mca, "ras", NO_MANAGER]), "{words:?}");
-            assert!(has(&[mca, &format!("plm_{kind}_agent"), "/opt/holdfast remote-shell"]), "{words:?}");
+            assert!(has(&[mca, &format!("plm_{kind}_agent"), "/g/shell"]), "{words:?}");
             assert!(has(&[mca, &format!("plm_{kind}_no_tree_spawn"), "1"]), "{words:?}");
         }
     }
@@ -116,7 +115,8 @@ mod tests {
 
     #[test]
     fn labels_of_both_versions_name_the_rank() {
-        let table: [(&[u8], Option<(Rank, &[u8])>); 8] = [
+        type Labelled<'a> = Option<(Rank, &'a [u8])>;
+        let table: [(&[u8], Labelled<'_>); 8] = [
             (b"[1,3]<stdout>:one: two", Some((Rank(3), b"one: two"))),
             (b"[1,12]<stderr>:", Some((Rank(12), b""))),
             (b"[1,0]<stdout>: indented", Some((Rank(0), b" indented"))),

@@ -1,0 +1,109 @@
+//! The processes that a launcher leaves behind: those that reach the nodes for it (srun, ssh) are in process groups of
+//! their own, and survive an mpirun that is killed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
+
+/// Those of an mpirun that ended well are gone within this.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// While they are killed, they may start others.
+const ROUNDS: usize = 5;
+
+/// From now on, processes that lose their parent among our descendants become our children.
+pub(super) fn adopt() {
+    if let Err(error) = set_child_subreaper(Some(getpid())) {
+        tracing::warn!(%error, "processes that mpirun leaves behind cannot be adopted");
+    }
+}
+
+/// Kills all of them, at once.
+pub(super) fn kill() {
+    for _ in 0..ROUNDS {
+        let found = all();
+        if found.is_empty() {
+            return;
+        }
+        for pid in found {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Waits a little for those that are about to end, and kills the others. The launcher itself has been waited for.
+pub(super) fn see_off() {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        if all().is_empty() {
+            return;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    kill();
+}
+
+/// Our descendants that live.
+fn all() -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for pid in numbers {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if let Some(parent) = parent_of(&stat) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = children.remove(&getpid().as_raw_nonzero().get()).unwrap_or_default();
+    let mut at = 0;
+    while let Some(pid) = found.get(at) {
+        found.extend(children.remove(pid).unwrap_or_default());
+        at += 1;
+    }
+    found.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+/// The parent in a line of `/proc/PID/stat`, unless the process has ended.
+fn parent_of(stat: &str) -> Option<i32> {
+    // The name, in parentheses, may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut words = rest.split(' ');
+    let state = words.next()?;
+    let parent = words.next()?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_hide_the_parent_and_what_has_ended_has_none() {
+        assert_eq!(parent_of("17 (a) S 99 (b)) S 12 17 17 0"), Some(12));
+        assert_eq!(parent_of("17 (sleep) Z 12 17 17 0"), None);
+        assert_eq!(parent_of(""), None);
+    }
+
+    #[test]
+    fn grandchildren_are_found() {
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let begun = Instant::now();
+        let grandchild = loop {
+            let parent = |pid: &Pid| {
+                let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+                parent_of(&stat)
+            };
+            if let Some(found) = all().into_iter().find(|found| parent(found) == Some(pid)) {
+                break found;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "the grandchild is not found");
+            std::thread::sleep(LOOK_EVERY);
+        };
+        kill_process(grandchild, Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,282 @@
+//! Runs that mpirun launches, with Open MPI and with MPICH: ranks stay where they belong, dead nodes are not mentioned, and
+//! nothing is left behind.
+
+use std::collections::BTreeMap;
+
+use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of, until};
+
+const WORLD: &str = include_str!("programs/world.c");
+const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+
+/// An MPI that is installed on the cluster.
+#[derive(Clone, Copy)]
+struct Mpi {
+    name: &'static str,
+    mpirun: &'static str,
+    compiler: &'static str,
+}
+
+const OPEN_MPI: Mpi = Mpi { name: "openmpi", mpirun: "mpirun.openmpi", compiler: "mpicc.openmpi" };
+const MPICH: Mpi = Mpi { name: "mpich", mpirun: "mpiexec.hydra", compiler: "mpicc.mpich" };
+
+impl Mpi {
+    /// A spec with this mpirun as its launcher.
+    fn launches(self, spec: &str) -> String {
+        let keys = format!("run:\n  launcher: mpirun\n  launcher_program: {}\n", self.mpirun);
+        spec.replace("run:\n", &keys)
+    }
+
+    /// Compiles the program of this file with it.
+    fn world(self, cluster: &Cluster) -> String {
+        let directory = format!("world-{}", self.name);
+        let command = format!("{} -o world world.c", self.compiler);
+        let (said, code) = cluster.as_user(&directory, &[("world.c", WORLD)], &command);
+        assert_eq!(code, 0, "{said}");
+        format!("/pfs/{directory}/world")
+    }
+
+    /// Submits that program on three nodes with two ranks each, of as many nodes as there are.
+    fn submit<'a>(self, cluster: &'a Cluster, name: &str, arguments: &str, nodes: u32, more: &str) -> Job<'a> {
+        let program = self.world(cluster);
+        let spec = format!(
+            "job: world\nprefix: ./heat-run\nallocation: {{manager: slurm}}\n\
+             run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [{program}{arguments}]\n  env: {{GREETING: hello}}\n{more}\n"
+        );
+        let options = format!("--nodes={nodes} --ntasks-per-node=2 --time=10");
+        let name = format!("{name}-{}", self.name);
+        cluster.submit(&name, &self.launches(&spec), &options, "holdfast --verbose run job.yaml")
+    }
+}
+
+/// Rank and node as the ranks of a generation said it; all of them said the right size and sum.
+fn homes(output: &str, generation: u32) -> BTreeMap<u32, String> {
+    let mut homes = BTreeMap::new();
+    for line in output.lines().filter(|line| line.contains(&format!("world {generation}: "))) {
+        let (label, said) = line.split_once("] world ").unwrap_or_else(|| panic!("no label: {line}"));
+        let label: u32 = label.trim_start_matches('[').trim().parse().unwrap();
+        assert!(said.contains(&format!(": {label} of 6 on ")), "{line}");
+        assert!(said.ends_with(&format!("sum 15, holdfast says {label}, hello")), "{line}");
+        let node = said.split(" on ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+        homes.insert(label, node.to_owned());
+    }
+    homes
+}
+
+fn expected(nodes: [&str; 6]) -> BTreeMap<u32, String> {
+    (0..).zip(nodes).map(|(rank, node)| (rank, node.to_owned())).collect()
+}
+
+/// Waits until nobody's daemon, rank or remote shell is on any of these machines.
+fn nothing_is_left(cluster: &Cluster, machines: &[&str]) {
+    for machine in machines {
+        until(&format!("the end of what mpirun started on {machine}"), || {
+            let processes = cluster.on(machine, "ps -eo args");
+            let names =
+                ["orted", "hydra_pmi_proxy", "mpiexec", "mpirun", "remote-shell", "holdfast rank", "holdfast step"];
+            !names.iter().any(|name| processes.lines().any(|line| line.contains(name) && !line.contains("sbatch")))
+        });
+    }
+}
+
+fn a_killed_node_is_replaced(mpi: Mpi) {
+    let Some(cluster) = super::cluster() else { return };
+    let spec = mpi.launches(&heat(""));
+    let job =
+        cluster.submit(&format!("mpi-killed-{}", mpi.name), &spec, "--nodes=6 --time=10", "holdfast run job.yaml");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("kill", "n3");
+    let output = job.finish_well();
+    assert!(output.contains("n3 is down") && output.contains("node failure: n3"), "{output}");
+    assert!(output.contains("rebuilt: rank") && output.contains("moved: rank 2\n"), "{output}");
+    let files = job.run("cd heat-run/.holdfast/generations/2; cat hosts reach.json; head -c 100000 plan.json");
+    assert!(files.contains("n5") && !files.contains("n3"), "the dead node is mentioned:\n{files}");
+    nothing_is_left(&cluster, &["n1", "n2", "n4", "n5", "n6"]);
+}
+
+#[test]
+fn a_killed_node_is_replaced_under_open_mpi() {
+    a_killed_node_is_replaced(OPEN_MPI);
+}
+
+#[test]
+fn a_killed_node_is_replaced_under_mpich() {
+    a_killed_node_is_replaced(MPICH);
+}
+
+fn the_first_node_of_the_run_is_replaced(mpi: Mpi) {
+    let Some(cluster) = super::cluster() else { return };
+    let name = format!("mpi-first-{}", mpi.name);
+    let job = cluster.interactive(&name, &mpi.launches(&heat("")), "--nodes=6 --time=10");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("kill", "n1");
+    let output = job.finish_well();
+    assert!(output.contains("node failure: n1") && output.contains("moved: rank 0\n"), "{output}");
+    nothing_is_left(&cluster, &["ctl", "n2", "n3", "n4", "n5", "n6"]);
+}
+
+#[test]
+fn the_first_node_of_the_run_is_replaced_under_open_mpi() {
+    the_first_node_of_the_run_is_replaced(OPEN_MPI);
+}
+
+#[test]
+fn the_first_node_of_the_run_is_replaced_under_mpich() {
+    the_first_node_of_the_run_is_replaced(MPICH);
+}
+
+/// One world before and after, with the right size, and every survivor where it was.
+fn ranks_are_one_world_and_survivors_stay(mpi: Mpi) {
+    let Some(cluster) = super::cluster() else { return };
+    let job = mpi.submit(&cluster, "mpi-world", ", forever", 5, "");
+    until("the first world", || homes(&job.output(), 1).len() == 6);
+    assert_eq!(homes(&job.output(), 1), expected(["n1", "n1", "n2", "n2", "n3", "n3"]));
+    cluster.docker("kill", "n2");
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("node failure: n2"), "{output}");
+    assert_eq!(homes(&output, 2), expected(["n1", "n1", "n4", "n4", "n3", "n3"]), "{output}");
+    nothing_is_left(&cluster, &["n1", "n3", "n4", "n5"]);
+}
+
+#[test]
+fn ranks_are_one_world_and_survivors_stay_under_open_mpi() {
+    ranks_are_one_world_and_survivors_stay(OPEN_MPI);
+}
+
+#[test]
+fn ranks_are_one_world_and_survivors_stay_under_mpich() {
+    ranks_are_one_world_and_survivors_stay(MPICH);
+}
+
+/// One rank ends badly in the first generation: it is named, no node is blamed, and the second one finishes.
+fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
+    let Some(cluster) = super::cluster() else { return };
+    let job = mpi.submit(&cluster, &format!("mpi-{mode}"), &format!(", {mode}, \"4\""), 4, "");
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(&format!("rank 4 ended with {expected_end}")), "{output}");
+    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
+    assert_eq!(homes(&output, 2), expected(["n1", "n1", "n2", "n2", "n3", "n3"]), "{output}");
+    nothing_is_left(&cluster, &NODES);
+}
+
+#[test]
+fn an_abort_under_open_mpi_is_an_error_of_that_rank() {
+    the_rank_that_ended_badly_is_named(OPEN_MPI, "abort", "exit code 5");
+}
+
+#[test]
+fn an_abort_under_mpich_is_an_error_of_that_rank() {
+    the_rank_that_ended_badly_is_named(MPICH, "abort", "exit code 5");
+}
+
+#[test]
+fn a_segmentation_fault_under_open_mpi_is_a_signal_of_that_rank() {
+    the_rank_that_ended_badly_is_named(OPEN_MPI, "segfault", "signal 11");
+}
+
+#[test]
+fn a_segmentation_fault_under_mpich_is_a_signal_of_that_rank() {
+    the_rank_that_ended_badly_is_named(MPICH, "segfault", "signal 11");
+}
+
+#[test]
+fn an_exit_code_under_open_mpi_is_that_of_its_rank() {
+    the_rank_that_ended_badly_is_named(OPEN_MPI, "exit", "exit code 3");
+}
+
+#[test]
+fn an_exit_code_under_mpich_is_that_of_its_rank() {
+    the_rank_that_ended_badly_is_named(MPICH, "exit", "exit code 3");
+}
+
+/// What comes on standard input reaches the first rank, the others find its end, and all lines come out under their number.
+fn lines_and_input(mpi: Mpi) {
+    let Some(cluster) = super::cluster() else { return };
+    let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
+                run:\n  nodes: 2\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo \"$HOLDFAST_RANK heard $word.\"; echo oops >&2']\n";
+    let work = "echo hello | holdfast --verbose run job.yaml";
+    let options = "--nodes=2 --ntasks-per-node=2 --time=10";
+    let job = cluster.submit(&format!("mpi-input-{}", mpi.name), &mpi.launches(spec), options, work);
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    for rank in 0..4 {
+        let word = if rank == 0 { "hello" } else { "" };
+        assert!(output.contains(&format!("[{rank}] {rank} heard {word}.")), "rank {rank}:\n{output}");
+        assert!(output.contains(&format!("[{rank}] oops")), "rank {rank}:\n{output}");
+    }
+    assert!(!output.contains("@holdfast-rank"), "{output}");
+}
+
+#[test]
+fn lines_carry_their_rank_and_the_first_rank_gets_the_input_under_open_mpi() {
+    lines_and_input(OPEN_MPI);
+}
+
+#[test]
+fn lines_carry_their_rank_and_the_first_rank_gets_the_input_under_mpich() {
+    lines_and_input(MPICH);
+}
+
+#[test]
+fn what_mpirun_says_against_its_options_reaches_the_user() {
+    let Some(cluster) = super::cluster() else { return };
+    for mpi in [OPEN_MPI, MPICH] {
+        let options = "run:\n  launcher_options: [--no-such-option]\n";
+        let spec = mpi.launches(&heat("relaunch: {attempts: 0}").replace("run:\n", options));
+        let name = format!("mpi-options-{}", mpi.name);
+        let job = cluster.submit(&name, &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+        let (output, code) = job.finish();
+        assert_ne!(code, 0, "{output}");
+        assert!(output.contains("no-such-option"), "{output}");
+        nothing_is_left(&cluster, &NODES);
+    }
+}
+
+#[test]
+fn an_mpirun_that_is_missing_or_not_known_is_told_before_an_agent_is_started() {
+    let Some(cluster) = super::cluster() else { return };
+    let table = [("/no/such/mpirun", "/no/such/mpirun"), ("/bin/echo", "Open MPI 3, 4 and 5")];
+    for (program, expected) in table {
+        let spec = Mpi { mpirun: program, ..OPEN_MPI }.launches(&heat(""));
+        let job = cluster.submit("mpi-missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+        let (output, code) = job.finish();
+        assert_eq!(code, 69, "{output}");
+        assert!(output.contains(expected) && output.contains("launcher_program"), "{output}");
+        assert!(!output.contains("generation 1"), "{output}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_run_its_daemons_and_what_reaches_them() {
+    let Some(cluster) = super::cluster() else { return };
+    for mpi in [OPEN_MPI, MPICH] {
+        let spec = mpi.launches(&heat_of(&["--steps", "5000"], ""));
+        let work =
+            "holdfast run job.yaml & wait_for=$!\ntrap 'kill -TERM $wait_for' TERM\nwait $wait_for; wait $wait_for";
+        let job = cluster.submit(&format!("mpi-signal-{}", mpi.name), &spec, "--nodes=5 --time=10", work);
+        job.wait_for("checkpoint 2 complete");
+        cluster.on("ctl", &format!("scancel --batch --signal=TERM {}", job.id));
+        let (output, code) = job.finish();
+        assert_eq!(code, 75, "{output}");
+        nothing_is_left(&cluster, &NODES);
+    }
+}
+
+#[test]
+fn a_shell_that_cannot_reach_a_node_is_a_launch_that_failed_and_is_not_waited_for() {
+    let Some(cluster) = super::cluster() else { return };
+    for mpi in [OPEN_MPI, MPICH] {
+        // The step of n2's daemon cannot be made: the first `srun` in PATH refuses that node.
+        let refusing = "mkdir -p bin; cat >bin/srun <<'EOF'\n#!/bin/sh\ncase \"$*\" in *holdfast-mpi*nodelist=n2*) \
+                        echo 'srun: error: no way to n2' >&2; exit 1;; esac\nexec /usr/bin/srun \"$@\"\nEOF\n\
+                        chmod +x bin/srun; export PATH=$PWD/bin:$PATH\n";
+        let spec = mpi.launches(&heat("relaunch: {attempts: 1}"));
+        let work = format!("{refusing}holdfast run job.yaml");
+        let job = cluster.submit(&format!("mpi-unreachable-{}", mpi.name), &spec, "--nodes=4 --time=10", &work);
+        let (output, code) = job.finish();
+        assert_ne!(code, 0, "{output}");
+        assert!(output.contains("node n2 did not come up"), "{output}");
+        nothing_is_left(&cluster, &NODES);
+    }
+}

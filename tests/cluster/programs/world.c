@@ -1,0 +1,76 @@
+/* A world of ranks that compute together: who is where, and does all of it reach everybody?
+ *
+ *   world                 say it, and end
+ *   world forever         in the first generation, go on until something happens
+ *   world MODE RANK       the rank: "abort", "segfault", "exit" with code 3
+ */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int sum_of_ranks(int rank) {
+    int sum = 0;
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return sum;
+}
+
+static void meet_all(int rank, int ranks) {
+    for (int distance = 1; distance < ranks; distance++) {
+        int given = rank, taken = -1;
+        MPI_Sendrecv(&given, 1, MPI_INT, (rank + distance) % ranks, 0, &taken, 1, MPI_INT,
+                     (rank + ranks - distance) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    int culprit = argc > 2 ? atoi(argv[2]) : -1;
+    const char *generation = getenv("HOLDFAST_GENERATION");
+    const char *greeting = getenv("GREETING");
+    char host[256] = "";
+    int rank, ranks;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    gethostname(host, sizeof host - 1);
+    int sum = sum_of_ranks(rank);
+    printf("world %s: %d of %d on %s, sum %d, holdfast says %s, %s\n", generation, rank, ranks, host, sum,
+           getenv("HOLDFAST_RANK"), greeting ? greeting : "no greeting");
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    int first = generation != NULL && strcmp(generation, "1") == 0;
+    while (first && strcmp(mode, "forever") == 0) {
+        sum_of_ranks(rank);
+        usleep(20000);
+    }
+    if (first && rank == culprit) {
+        if (strcmp(mode, "abort") == 0)
+            MPI_Abort(MPI_COMM_WORLD, 5);
+        if (strcmp(mode, "segfault") == 0) {
+            signal(SIGSEGV, SIG_DFL);
+            raise(SIGSEGV);
+        }
+        if (strcmp(mode, "exit") == 0)
+            _exit(3);
+    }
+    if (first && culprit >= 0)
+        MPI_Barrier(MPI_COMM_WORLD);
+    meet_all(rank, ranks);
+    MPI_Barrier(MPI_COMM_WORLD);
+#ifdef MPICH_VERSION
+    /* Debian's MPICH 4.0 over UCX often waits for ever in MPI_Finalize between containers, whoever has launched it. What
+     * mpiexec has to know of the end is this line. */
+    const char *mpiexec = getenv("PMI_FD");
+    char answer[256];
+    if (mpiexec != NULL && write(atoi(mpiexec), "cmd=finalize\n", 13) == 13)
+        (void)!read(atoi(mpiexec), answer, sizeof answer);
+    _exit(0);
+#endif
+    MPI_Finalize();
+    return 0;
+}
