@@ -10,6 +10,7 @@ mod applications;
 mod basics;
 mod ends;
 mod hosts;
+mod mpi;
 mod mpirun;
 mod nodes;
 mod preflight;

@@ -54,6 +54,21 @@ fn ranks_of_several_nodes_share_a_file_and_go_on_from_it_after_a_node_is_lost() 
 }
 
 #[test]
+fn ranks_that_share_a_file_in_cache_are_told_how_to_share_one() {
+    // Where the other writer is on the same node the rank itself is told, where it is elsewhere the checkpoint is dropped.
+    for (mode, refusal) in
+        [("careless", "both write a file all.txt"), ("even", "ranks 0 and 2 both write a file all.txt")]
+    {
+        let world = World::new();
+        let program = world.compile("cc", "named.c", Link::Shared);
+        let ran = world.run(&[program.to_str().unwrap(), mode, "2", &world.results()], "", "");
+        assert_eq!(ran.status.code(), Some(91), "{mode}: {}", said(&ran));
+        let said = said(&ran);
+        assert!(said.contains(refusal) && said.contains("SCR_CACHE_BYPASS=1"), "{mode}: {said}");
+    }
+}
+
+#[test]
 fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
     let world = World::new();
     let program = world.compile("cc", "named.c", Link::Shared);

@@ -70,7 +70,7 @@ fn drains(machines: &Machines) {
     }
     machines.on(0, "install -d -o user1 /pfs/job");
     let job = json!({
-        "holdfast_drain_nodes": "node[0:3]",
+        "holdfast_drain_nodes": "~node[0-3]",
         "holdfast_drain_job_id": "1145655",
         "holdfast_drain_user": "user1",
         "holdfast_drain_prefix": "/pfs/job",

@@ -362,6 +362,15 @@ pub struct FetchRank {
     pub files: Vec<(String, u64, Option<u32>)>,
 }
 
+/// The files of a rank that a seal found written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedFiles {
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Their base names.
+    pub names: Vec<String>,
+}
+
 /// What an order returned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -370,8 +379,8 @@ pub enum OrderResult {
     Done,
     /// To [`Order::Inventory`].
     Inventory(Inventory),
-    /// To [`Order::Seal`]: bytes of each local rank.
-    Sealed(BTreeMap<Rank, u64>),
+    /// To [`Order::Seal`]: what each local rank wrote.
+    Sealed(BTreeMap<Rank, SealedFiles>),
     /// To [`Order::Flush`] and [`Order::SealDirect`]: per rank, each file's name, size and CRC.
     Flushed(BTreeMap<Rank, Vec<(String, u64, Option<u32>)>>),
     /// To [`Order::Commit`], [`Order::Fetch`], [`Order::Transfer`]…: each local rank's files in routing order.

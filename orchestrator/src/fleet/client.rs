@@ -22,8 +22,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(4);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
-/// The agent gives a debugger, which reads all symbols of a program, twenty seconds.
-const STACKS: Duration = Duration::from_secs(25);
+/// The agent gives a debugger thirty seconds.
+const STACKS: Duration = Duration::from_secs(35);
 /// For requests that wait for processes to die or control files to be read.
 const MEDIUM: Duration = Duration::from_secs(30);
 

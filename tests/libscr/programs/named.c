@@ -1,6 +1,7 @@
-/* Written for SCR 3.1: named checkpoints, read back by the restart functions; with `shared` all ranks write one file.
+/* Written for SCR 3.1: named checkpoints, read back by the restart functions; with `shared` all ranks write one file, with
+ * `careless` they do and nobody says so, with `even` every second one does.
  *
- *     named (own|shared) STEPS RESULTS
+ *     named (own|shared|careless|even) STEPS RESULTS
  *
  * RESULTS/result.<rank>: the sum, the step that it restarted from, and the name of that checkpoint. */
 
@@ -24,18 +25,19 @@ int main(int argc, char **argv)
     char name[SCR_MAX_FILENAME], file_name[SCR_MAX_FILENAME + 32], path[SCR_MAX_FILENAME], loaded[SCR_MAX_FILENAME] = "-";
     char part[PART];
     long step = 0, sum = 0, restarted = 0, steps;
-    int rank = number("HOLDFAST_RANK"), shared, have = 0, leave = 0;
+    int rank = number("HOLDFAST_RANK"), shared, bypass, have = 0, leave = 0;
     FILE *file;
     const char *value;
 
     if (argc != 4) {
         return 2;
     }
-    shared = strcmp(argv[1], "shared") == 0;
+    bypass = strcmp(argv[1], "shared") == 0;
+    shared = bypass || strcmp(argv[1], "careless") == 0 || (strcmp(argv[1], "even") == 0 && rank % 2 == 0);
     steps = atol(argv[2]);
-    free((void *)SCR_Configf("SCR_CACHE_BYPASS=%d", shared));
+    free((void *)SCR_Configf("SCR_CACHE_BYPASS=%d", bypass));
     value = SCR_Config("SCR_CACHE_BYPASS");
-    if (value == NULL || atoi(value) != shared) {
+    if (value == NULL || atoi(value) != bypass) {
         return 3;
     }
     free((void *)value);

@@ -105,6 +105,15 @@ impl Cluster {
         });
     }
 
+    /// Copies a file of this machine to where all machines of the cluster see it: below `/opt/holdfast` or `/pfs`.
+    pub fn share(&self, from: &Path, to: &str) {
+        let directory = Path::new(to).parent().unwrap().display();
+        self.on("ctl", &format!("mkdir -p {directory}"));
+        let destination = format!("{}:{to}", container("ctl"));
+        checked(Command::new("docker").arg("cp").arg(from).arg(destination).output().unwrap());
+        self.on("ctl", &format!("chown root: {to} && chmod a+rX {to}"));
+    }
+
     /// Runs a shell command as root on a machine; what it prints.
     pub fn on(&self, machine: &str, command: &str) -> String {
         run_on(machine, "root", "/", command, "").0

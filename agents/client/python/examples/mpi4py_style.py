@@ -5,6 +5,7 @@
 
 import argparse
 import os
+import time
 
 try:
     from mpi4py import MPI
@@ -28,14 +29,15 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--steps", type=int, default=10)
     arguments.add_argument("--results", default=".")
+    arguments.add_argument("--step-delay", type=float, default=0, help="seconds that a step takes longer")
     arguments = arguments.parse_args()
 
     scr.init({"SCR_HALT_EXIT": 0})
     # Without mpi4py, or under a launcher that MPI does not know, libscr says who this is.
-    if MPI is not None and MPI.COMM_WORLD.Get_size() == scr.size():
-        rank = MPI.COMM_WORLD.Get_rank()
-    else:
-        rank = scr.rank()
+    with_mpi = MPI is not None and MPI.COMM_WORLD.Get_size() == scr.size()
+    rank = MPI.COMM_WORLD.Get_rank() if with_mpi else scr.rank()
+    if rank == 0:
+        print(f"{scr.size()} ranks, known by {'MPI' if with_mpi else 'libscr'}", flush=True)
     own_file = f"state_{rank}.txt"
     step, total, restarted = 0, 0, (0, "-")
 
@@ -50,6 +52,7 @@ def main():
     while step < arguments.steps:
         step += 1
         total += step * (rank + 1)
+        time.sleep(arguments.step_delay)
         scr.start_output(f"step.{step}", scr.FLAG_CHECKPOINT)
         try:
             with open(scr.route_file(own_file), "w") as file:

@@ -8,6 +8,7 @@ Under torchrun RANK and WORLD_SIZE say who this is, and libscr reads them too; s
 import argparse
 import json
 import os
+import time
 
 import scr
 
@@ -16,6 +17,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--steps", type=int, default=10)
     arguments.add_argument("--results", default=".")
+    arguments.add_argument("--step-delay", type=float, default=0, help="seconds that a step takes longer")
     arguments = arguments.parse_args()
 
     with scr.session():
@@ -33,6 +35,7 @@ def main():
             # Where a real worker trains.
             model["step"] += 1
             model["sum"] += model["step"] * (rank + 1)
+            time.sleep(arguments.step_delay)
             if scr.need_checkpoint():
                 with scr.checkpoint(f"step.{model['step']}") as checkpoint:
                     with open(checkpoint.route(own_file), "w") as file:

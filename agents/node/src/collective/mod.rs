@@ -14,6 +14,7 @@ pub mod leader;
 pub mod member;
 pub mod memory;
 pub mod run;
+mod writers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,6 +60,10 @@ pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, String> {
         return route_direct(agent, &run, rank, name, memory.open, direct.directory);
     }
     if let Some(checkpoint) = memory.open {
+        // Told at once where the other one is on this node too; others are found when all have written.
+        if let Some(other) = agent.store.writer(checkpoint, name).filter(|other| *other != rank) {
+            return Err(writers::refusal(name, rank, other));
+        }
         let path = agent.store.add_file(checkpoint, rank, rank, name).map_err(|error| error.to_string())?;
         rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
         return Ok(path);

@@ -5,7 +5,7 @@ use std::fs;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::redundancy::xor::name::XorName;
-use holdfast_wire::peer::OrderResult;
+use holdfast_wire::peer::{OrderResult, SealedFiles};
 use holdfast_wire::{CheckpointId, Rank};
 
 use super::copying::checksum;
@@ -15,12 +15,12 @@ impl Work<'_> {
     pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: bool) -> Result<OrderResult> {
         let sealed =
             self.in_parallel(self.local(), |rank| Ok((*rank, self.seal_rank(checkpoint, *rank, ranks, crc)?)))?;
-        Ok(OrderResult::Sealed(sealed.into_iter().collect::<BTreeMap<Rank, u64>>()))
+        Ok(OrderResult::Sealed(sealed.into_iter().collect::<BTreeMap<Rank, SealedFiles>>()))
     }
 
-    fn seal_rank(&self, checkpoint: CheckpointId, rank: Rank, ranks: u32, crc: bool) -> Result<u64> {
+    fn seal_rank(&self, checkpoint: CheckpointId, rank: Rank, ranks: u32, crc: bool) -> Result<SealedFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
-        let mut bytes = 0;
+        let mut sealed = SealedFiles::default();
         for name in self.agent.store.files(checkpoint, rank) {
             if XorName::parse(&name).is_some() {
                 // Left by an earlier try of this very step; it is made again.
@@ -33,6 +33,7 @@ impl Work<'_> {
                 return Err(Trouble::Other(format!("{} is not a regular file", path.display())));
             }
             let crc = if crc { Some(checksum(&path, self.run.plan.settings.copy_bytes)?.1) } else { None };
+            sealed.names.push(name.clone());
             let meta = Meta {
                 file: name,
                 kind: FileKind::Full,
@@ -44,8 +45,8 @@ impl Work<'_> {
                 crc,
             };
             meta.write(&path).map_err(|error| Trouble::Other(error.to_string()))?;
-            bytes += metadata.len();
+            sealed.bytes += metadata.len();
         }
-        Ok(bytes)
+        Ok(sealed)
     }
 }

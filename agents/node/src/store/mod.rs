@@ -191,6 +191,16 @@ impl Store {
         Ok(real)
     }
 
+    /// The rank whose file of this base name is here.
+    pub fn writer(&self, checkpoint: CheckpointId, name: &str) -> Option<Rank> {
+        let inner = lock(&self.inner);
+        let is_it = |path: &str| base_name(path).is_ok_and(|known| known == name);
+        inner.slots.iter().find_map(|slot| {
+            let ranks = slot.map.ranks(checkpoint);
+            ranks.into_iter().find(|rank| slot.map.files(checkpoint, *rank).any(is_it))
+        })
+    }
+
     /// Deletes a file of a rank and its meta file, then its entry; one that is not known is no error.
     ///
     /// # Errors

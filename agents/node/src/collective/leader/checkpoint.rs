@@ -7,12 +7,13 @@ use holdfast_core::control::halt::reason;
 use holdfast_core::control::need::{Need, NeedPolicy};
 use holdfast_core::redundancy::Descriptor;
 use holdfast_wire::agent::{AgentEvent, HaltChange, Locations};
-use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 use holdfast_wire::rank::{CallError, Reply};
 use holdfast_wire::{CheckpointId, Dataset, Rank, run};
 
 use super::Work;
 use super::restart::named;
+use crate::collective::writers;
 use crate::events::lock;
 
 /// When a checkpoint is due, and what the last ones cost.
@@ -189,12 +190,13 @@ impl Work {
         let crc = self.leader.plan.settings.crc_on_copy;
         let seal = Order::Seal { checkpoint, ranks: self.leader.plan.ranks(), crc };
         let sealed = self.order(self.leader.where_ranks_are(&seal)).await?;
-        let mut bytes: BTreeMap<Rank, u64> = BTreeMap::new();
-        for result in sealed.into_values() {
-            if let OrderResult::Sealed(ranks) = result {
-                bytes.extend(ranks);
-            }
-        }
+        let sealed = sealed.into_values().filter_map(|result| match result {
+            OrderResult::Sealed(ranks) => Some(ranks),
+            _ => None,
+        });
+        let sealed: BTreeMap<Rank, SealedFiles> = sealed.flatten().collect();
+        writers::one_of_each_name(&sealed).map_err(|message| CallError { message })?;
+        let bytes: BTreeMap<Rank, u64> = sealed.into_iter().map(|(rank, files)| (rank, files.bytes)).collect();
         let work = self.leader.layout.work(descriptors, &bytes);
         if !work.is_empty() {
             self.event(AgentEvent::EncodeStarted { generation: self.leader.generation(), checkpoint });

@@ -1,0 +1,86 @@
+//! Programs in C: nodes are lost, what is left is drained, and the next allocation goes on.
+
+use super::{MPICH, Mpi, OPEN_MPI, STEPS, named, result};
+
+/// A job whose third node is lost in the middle; it has to end with the result of an undisturbed run, from a named
+/// checkpoint if its checkpoints have names.
+fn goes_on_without_a_node(mpi: Mpi, name: &str, command: &[&str], more: &str) {
+    let Some(cluster) = crate::cluster() else { return };
+    let program = mpi.compile_c(&cluster);
+    let mut words = vec![program.as_str()];
+    words.extend(command);
+    words.extend(["--delay", "20"]);
+    let job = mpi.submit(&cluster, name, &words, more);
+    job.wait_for("checkpoint 4 complete");
+    cluster.docker("kill", "n3");
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("node failure: n3"), "{output}");
+    let (hash, step, loaded) = result(&job, "result");
+    assert!(step > 0, "{output}");
+    if command[0] != "plain" {
+        assert_eq!(loaded, format!("step.{step}"));
+    }
+    // The cache was lost with the node, and rebuilt from the others; what all ranks share never was in it.
+    assert_eq!(output.contains("rebuilt: ranks 4-5"), command[0] != "shared", "{output}");
+    assert_eq!(hash, mpi.undisturbed(&job, &words, "result"));
+}
+
+#[test]
+fn an_mpich_program_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+    // MPICH of Debian 12, over UCX and TCP, may hang in its MPI_Finalize, under any launcher: the watchdog ends it.
+    let more = "health: {hang_after: 5s, busy_hang_after: 5s}";
+    goes_on_without_a_node(MPICH, "mpich", &["own", STEPS, "result"], more);
+}
+
+#[test]
+fn an_open_mpi_program_with_the_functions_of_scr_1_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+    goes_on_without_a_node(OPEN_MPI, "openmpi-plain", &["plain", STEPS, "result"], "");
+}
+
+#[test]
+fn an_open_mpi_program_whose_ranks_share_a_file_through_mpi_io_goes_on_from_it_after_a_node_is_lost() {
+    goes_on_without_a_node(OPEN_MPI, "openmpi-shared", &["shared", STEPS, "result"], "");
+}
+
+#[test]
+fn an_open_mpi_program_is_drained_and_read_back_in_the_next_allocation_by_name() {
+    let Some(cluster) = crate::cluster() else { return };
+    let program = OPEN_MPI.compile_c(&cluster);
+    let command = [program.as_str(), "own", STEPS, "result", "--delay", "20"];
+    let spec = OPEN_MPI.spec(&command, "");
+    let job = cluster.submit(
+        "openmpi",
+        &spec,
+        "--nodelist=n1,n2,n3,n4 --ntasks-per-node=2 --time=10",
+        "holdfast run job.yaml",
+    );
+    job.wait_for("checkpoint 4 complete");
+    cluster.docker("kill", "n3");
+    job.wait_for("generation 2 launched").wait_for("checkpoint 8 complete");
+    cluster.docker("kill", "n2");
+    // Two of three nodes with ranks are left: the job is not finished, and what the lost one had is rebuilt in the drain.
+    let (output, code) = job.finish();
+    assert_eq!(code, 75, "{output}");
+    assert!(output.contains("node failure: n3") && output.contains("node failure: n2"), "{output}");
+
+    cluster.heal();
+    let output = OPEN_MPI.again(&job, &command);
+    assert!(output.contains("from the prefix directory"), "{output}");
+    let (hash, step, loaded) = result(&job, "result");
+    assert!(step >= 50 && loaded == format!("step.{step}"), "{step} {loaded}");
+    let expected = OPEN_MPI.undisturbed(&job, &command, "result");
+    assert_eq!(hash, expected);
+    let (files, indexed) = named(&job);
+    assert!(files.contains(&"picture.20".to_owned()) && !indexed.contains(&"picture.20".to_owned()), "{indexed:?}");
+    assert!(!files.contains(&"picture.40".to_owned()), "{files:?}");
+    for step in [60, 80, 100, 120] {
+        assert!(indexed.contains(&format!("picture.{step}")), "{indexed:?}");
+    }
+
+    // An older one, because the user wants it.
+    let mut chosen = command.to_vec();
+    chosen.extend(["--current", &loaded]);
+    OPEN_MPI.again(&job, &chosen);
+    assert_eq!(result(&job, "result"), (expected, step, loaded.clone()));
+}

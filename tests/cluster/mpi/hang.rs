@@ -1,0 +1,30 @@
+//! A rank that goes no further, while the others spin in an MPI call and wait for it.
+
+use super::{OPEN_MPI, result};
+
+#[test]
+fn a_rank_that_hangs_leaves_its_stack_and_the_job_goes_on_without_losing_a_node() {
+    let Some(cluster) = crate::cluster() else { return };
+    let program = OPEN_MPI.compile_c(&cluster);
+    let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];
+    let command = [&[program.as_str(), "own", "80", "result"], &hangs[..]].concat();
+    // Ranks that wait in MPI may seem to compute. Six debuggers at once are much for a small machine: patience with agents.
+    let job =
+        OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("generation 1 ended: the application hangs:"), "{output}");
+    assert!(
+        output.contains("generation 2 on n1 n2 n3,") && !output.contains("is down"),
+        "no node is blamed:\n{output}"
+    );
+    let hang = job.events().into_iter().find(|event| event["event"] == "hang").unwrap();
+    assert!(hang["ranks"].as_array().unwrap().contains(&serde_json::json!(1)), "{hang}");
+    let stack = job.run("cat heat-run/.holdfast/generations/1/rank_1.stack");
+    assert!(stack.starts_with("rank 1 of generation 1 on n1\n"), "{stack}");
+    assert!(stack.contains("waits_for_nobody") && stack.contains("in main"), "{stack}");
+    let (hash, step, loaded) = result(&job, "result");
+    assert_eq!((step, loaded.as_str()), (30, "step.30"));
+    let plain = [program.as_str(), "own", "80", "result"];
+    assert_eq!(hash, OPEN_MPI.undisturbed(&job, &plain, "result"));
+}

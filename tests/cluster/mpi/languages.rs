@@ -1,0 +1,83 @@
+//! Fortran and Python.
+
+use holdfast_testkit::cluster::{Cluster, Job};
+
+use super::{OPEN_MPI, compile, in_repository, result};
+
+#[test]
+fn a_fortran_program_goes_on_from_its_named_checkpoint_after_a_node_is_lost() {
+    let Some(cluster) = crate::cluster() else { return };
+    let program = compile(&cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
+    let command = [program.as_str(), "100", "result"];
+    let job = OPEN_MPI.submit(&cluster, "fortran", &command, "");
+    job.wait_for("checkpoint 4 complete");
+    cluster.docker("kill", "n2");
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("node failure: n2") && output.contains("rebuilt: ranks 2-3"), "{output}");
+    let (hash, step, loaded) = result(&job, "result");
+    assert!(step >= 30 && loaded == format!("step.{step}"), "{step} {loaded}");
+    assert_eq!(hash, OPEN_MPI.undisturbed(&job, &command, "result"));
+}
+
+/// The Python module where all nodes see it.
+fn install_module(cluster: &Cluster) {
+    super::install_library(cluster);
+    for file in ["scr.py", "holdfast/__init__.py", "examples/mpi4py_style.py", "examples/torchrun_style.py"] {
+        let from = in_repository("agents/client/python").join(file);
+        cluster.share(&from, &format!("/opt/holdfast/python/{file}"));
+    }
+}
+
+/// The words in front of a Python program.
+const PYTHON: [&str; 5] = [
+    "env",
+    "PYTHONPATH=/opt/holdfast/python",
+    "HOLDFAST_LIBSCR=/opt/holdfast/lib/libscr.so",
+    "PYTHONDONTWRITEBYTECODE=1",
+    "python3",
+];
+
+/// The example adds up `step * (rank + 1)`; the file of each rank says what came out, and where it went on from.
+fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
+    job.wait_for("checkpoint 4 complete");
+    cluster.docker("kill", "n3");
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("node failure: n3") && output.contains("rebuilt: ranks 4-5"), "{output}");
+    let mut restarted = Vec::new();
+    for rank in 0..6 {
+        let text = job.run(&format!("cat result.{rank}"));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [sum, step, name] = words[..] else { panic!("rank {rank}: {text}") };
+        assert_eq!(sum, (40 * 41 / 2 * (rank + 1)).to_string(), "rank {rank}");
+        assert_eq!(name, format!("step.{step}"));
+        restarted.push(step.to_owned());
+    }
+    restarted.dedup();
+    assert!(restarted.len() == 1 && restarted[0] != "0", "{restarted:?}");
+}
+
+#[test]
+fn the_mpi4py_example_goes_on_with_mpi_s_own_ranks_after_a_node_is_lost() {
+    let Some(cluster) = crate::cluster() else { return };
+    install_module(&cluster);
+    let example = ["/opt/holdfast/python/examples/mpi4py_style.py", "--steps", "40", "--step-delay", "0.1"];
+    let job = OPEN_MPI.submit(&cluster, "mpi4py", &[&PYTHON[..], &example].concat(), "");
+    finishes_after_the_loss_of_a_node(&cluster, &job);
+    assert!(job.output().contains("6 ranks, known by MPI"), "{}", job.output());
+}
+
+#[test]
+fn the_torchrun_example_goes_on_with_torchrun_s_variables_after_a_node_is_lost() {
+    let Some(cluster) = crate::cluster() else { return };
+    install_module(&cluster);
+    // What torchrun sets for its workers, and nothing else that tells a rank.
+    let python = PYTHON[1..].join(" ");
+    let worker = format!(
+        "export RANK=$SLURM_PROCID WORLD_SIZE=6 TORCHELASTIC_RUN_ID=x; unset SLURM_PROCID PMIX_RANK PMI_RANK; \
+         exec env {python} /opt/holdfast/python/examples/torchrun_style.py --steps 40 --step-delay 0.1"
+    );
+    let job = OPEN_MPI.submit(&cluster, "torchrun", &["sh", "-c", &worker], "");
+    finishes_after_the_loss_of_a_node(&cluster, &job);
+}

@@ -1,0 +1,143 @@
+//! MPI programs that link libscr, as a user writes them for SCR 3.1: compiled on the cluster with Open MPI's and MPICH's own
+//! compilers, started by Slurm's srun through `holdfast run`, and compared to the bit with a run without checkpoints that
+//! nothing disturbed.
+
+mod alone;
+mod c;
+mod hang;
+mod languages;
+
+use std::path::{Path, PathBuf};
+
+use holdfast_testkit::cluster::{Cluster, Job};
+
+/// An MPI library, and how srun starts its programs.
+#[derive(Clone, Copy)]
+struct Mpi {
+    name: &'static str,
+    /// What Slurm and the library both speak.
+    plugin: &'static str,
+}
+
+const OPEN_MPI: Mpi = Mpi { name: "openmpi", plugin: "pmix" };
+/// Debian's has no PMIx.
+const MPICH: Mpi = Mpi { name: "mpich", plugin: "pmi2" };
+
+/// Long enough for a node to be lost in the middle.
+const STEPS: &str = "120";
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
+}
+
+/// Header and libraries of this build, where a site would have them.
+fn install_library(cluster: &Cluster) {
+    // A library that is built for a test lies where the test's executable does.
+    let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    for library in ["libscr.so", "libscr.a"] {
+        cluster.share(&built.join(library), &format!("/opt/holdfast/lib/{library}"));
+    }
+    for header in ["scr.h", "scrf.h"] {
+        let header_file = in_repository("agents/client/libscr/include").join(header);
+        cluster.share(&header_file, &format!("/opt/holdfast/include/{header}"));
+    }
+}
+
+/// Compiles a program of `tests/libscr/programs` as `/opt/holdfast/test/<program>`.
+fn compile(cluster: &Cluster, compiler: &str, source: &str, program: &str) -> String {
+    install_library(cluster);
+    cluster.share(&in_repository("tests/libscr/programs").join(source), &format!("/opt/holdfast/test/{source}"));
+    let program = format!("/opt/holdfast/test/{program}");
+    let command = format!(
+        "cd /opt/holdfast/test && {compiler} -Wall -o {program} {source} -I/opt/holdfast/include -L/opt/holdfast/lib -lscr \
+         -Wl,-rpath,/opt/holdfast/lib && echo compiled"
+    );
+    let said = cluster.on("ctl", &command);
+    assert!(said.trim() == "compiled", "{said}");
+    program
+}
+
+impl Mpi {
+    fn compile_c(self, cluster: &Cluster) -> String {
+        compile(cluster, &format!("mpicc.{}", self.name), "mpi.c", &format!("mpi.{}", self.name))
+    }
+
+    /// Three nodes with two ranks each.
+    fn spec(self, command: &[&str], more: &str) -> String {
+        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        format!(
+            "job: mpi\nprefix: ./heat-run\nallocation: {{manager: slurm}}\nrun:\n  nodes: 3\n  ranks_per_node: 2\n  \
+             launcher_options: [--mpi={}]\n  command: [{}]\n\
+             checkpoint: {{redundancy: [{{scheme: xor, set_size: 3}}]}}\n{more}\n",
+            self.plugin,
+            words.join(", ")
+        )
+    }
+
+    /// Three nodes and three spares, so that it is known which nodes they are.
+    fn submit<'a>(self, cluster: &'a Cluster, name: &str, command: &[&str], more: &str) -> Job<'a> {
+        let options = "--nodes=6 --ntasks-per-node=2 --time=10";
+        cluster.submit(name, &self.spec(command, more), options, "holdfast run job.yaml")
+    }
+
+    /// In the next allocation, the same directory: what the job printed.
+    fn again(self, job: &Job<'_>, command: &[&str]) -> String {
+        let spec = self.spec(command, "");
+        let script = format!(
+            "cat >job.yaml <<'END'\n{spec}END\n\
+             salloc --no-kill --nodes=4 --ntasks-per-node=2 --time=10 holdfast run job.yaml 2>&1; echo \"exit code $?\""
+        );
+        let output = job.run(&script);
+        assert!(output.contains("exit code 0"), "{output}");
+        output
+    }
+
+    /// The first word of what the same program says when nothing is checkpointed and nothing is lost.
+    fn undisturbed(self, job: &Job<'_>, command: &[&str], result: &str) -> String {
+        let words = command.join(" ");
+        // In a directory of its own, because the output is where the program names it.
+        // MPICH of Debian 12 may hang in its MPI_Finalize, under any launcher; by then the result is there.
+        let script = format!(
+            "mkdir -p alone && cd alone; rm -f {result}; \
+             SCR_ENABLE=0 timeout 60 srun --nodes=3 --ntasks=6 --ntasks-per-node=2 --mpi={} {words}; cat {result}",
+            self.plugin
+        );
+        let said = job.run(&script);
+        let line = said.lines().find(|line| line.contains(" ranks from ")).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.contains(" 6 ranks from 0 -"), "{said}");
+        line.split(' ').next().unwrap().to_owned()
+    }
+}
+
+/// What rank 0 wrote: the hash, the step that it restarted from, and that checkpoint's name.
+fn result(job: &Job<'_>, file: &str) -> (String, u32, String) {
+    let text = job.run(&format!("cat {file}"));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [hash, "6", "ranks", "from", step, name] = words[..] else { panic!("{text}") };
+    (hash.to_owned(), step.parse().unwrap(), name.to_owned())
+}
+
+/// The names of the datasets whose files are on the prefix, and of those which the index has; sorted.
+fn named(job: &Job<'_>) -> (Vec<String>, Vec<String>) {
+    let listed = job.run("holdfast index list --json --prefix heat-run");
+    let index: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let known: Vec<&str> =
+        index["checkpoints"].as_array().unwrap().iter().map(|entry| entry["directory"].as_str().unwrap()).collect();
+    let (mut files, mut indexed) = (Vec::new(), Vec::new());
+    for record in job.run("ls -d heat-run/scr.2*/dataset.holdfast").lines() {
+        let document: serde_json::Value =
+            serde_json::from_str(&job.run(&format!("holdfast inspect --json {record}"))).unwrap();
+        let text = document.to_string();
+        let name = text.split("\"NAME\":{\"").nth(1).and_then(|rest| rest.split('"').next());
+        let name = name.unwrap_or_else(|| panic!("no name in {text}"));
+        files.push(name.to_owned());
+        if known.iter().any(|directory| record.contains(&format!("/{directory}/"))) {
+            indexed.push(name.to_owned());
+        }
+    }
+    files.sort();
+    files.dedup();
+    indexed.sort();
+    indexed.dedup();
+    (files, indexed)
+}
