@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use holdfast_wire::agent::{StackReply, StackRequest};
 use holdfast_wire::{Generation, Rank};
+use rustix::process::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -26,6 +27,8 @@ const DEBUGGER_WITHIN: Duration = Duration::from_secs(28);
 const DEBUGGED: usize = 8;
 /// Processes of one rank: a script and its program, say.
 const PROCESSES: usize = 4;
+/// Of a debugger, as `nice` counts.
+const LOWEST_PRIORITY: i32 = 19;
 const THREADS: usize = 64;
 /// The most that is taken in of one file of `/proc`, of a debugger's answer, and of its complaints.
 const FILE_BYTES: u64 = 4 << 10;
@@ -184,6 +187,11 @@ impl Debugger {
             Ok(child) => child,
             Err(error) => return format!("could not be started: {error}"),
         };
+        // It reads all symbols of a program: the node's agent, and its neighbours on a shared machine, must stay heard.
+        let own = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if let Some(own) = own {
+            let _ = rustix::process::setpriority_process(Some(own), LOWEST_PRIORITY);
+        }
         let (mut said, mut complaints) = (Vec::new(), Vec::new());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         // When it is dropped it is killed, and the kernel lets go of the process.
