@@ -333,8 +333,8 @@ fn what_a_later_version_will_have_is_refused_by_name() {
         let expected = format!("`{word}` is not available in this version");
         assert!(message.contains(&expected) && message.contains(&format!("available: {available}")), "{message}");
     }
-    let message = mistakes_in("run: {command: [a], launcher: mpirun}\n");
-    assert!(message.contains("`mpirun` is not available in this version"), "{message}");
+    let message = mistakes_in("run: {command: [a], launcher: flux}\n");
+    assert!(message.contains("`flux` is not available in this version"), "{message}");
     let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
     assert!(message.contains("found the word `xorr`") && message.contains("did you mean `xor`?"), "{message}");
 }
