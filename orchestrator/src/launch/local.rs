@@ -16,21 +16,8 @@ impl Launcher for LocalLauncher {
     }
 
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
-        let LaunchRequest { job_id, generation, placement, run, .. } = request;
-        let mut plan = StepPlan::new(
-            job_id.to_owned(),
-            generation,
-            request.program.to_owned(),
-            request.working_directory.to_owned(),
-        );
-        plan.arguments = run.command.iter().skip(1).cloned().collect();
-        plan.environment = run.env.clone();
-        plan.environment.extend([
-            (environment::JOB.to_owned(), job_id.to_owned()),
-            (environment::GENERATION.to_owned(), generation.to_string()),
-            (environment::RANKS.to_owned(), placement.ranks().to_string()),
-        ]);
-        for node in placement.used() {
+        let mut plan = request.plan();
+        for node in request.placement.used() {
             let Some(socket) = request.sockets.get(&node.name) else {
                 return Err(LaunchError::NoSocket { node: node.name.clone() });
             };
@@ -51,42 +38,20 @@ impl Launcher for LocalLauncher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relaunch::Placement;
+    use crate::launch::rehearsal::{launch, node};
     use crate::spec::JobSpec;
-    use holdfast_core::ids::{Generation, NodeName, Rank};
-    use holdfast_wire::run::RunNode;
-    use std::path::{Path, PathBuf};
+    use holdfast_core::ids::Rank;
+    use std::path::Path;
 
-    fn node(name: &str, ranks: &[u32]) -> RunNode {
-        RunNode {
-            name: name.into(),
-            address: ([127, 0, 0, 1], 1).into(),
-            failure_domain: name.to_owned(),
-            ranks: ranks.iter().copied().map(Rank).collect(),
-        }
-    }
-
-    fn plan(sockets: &BTreeMap<NodeName, PathBuf>) -> Result<StepPlan, LaunchError> {
+    fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
         let spec = JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml").unwrap();
         let nodes = vec![node("node2", &[1]), node("node0", &[0]), node("node1", &[])];
-        let placement = Placement { nodes, leader: "node2".into() };
-        LocalLauncher.plan(LaunchRequest {
-            job_id: "17",
-            generation: Generation(3),
-            placement: &placement,
-            sockets,
-            reach: &BTreeMap::new(),
-            run: &spec.steps[0].run,
-            program: Path::new("/bin/app"),
-            working_directory: Path::new("/"),
-            directory: Path::new("/g"),
-        })
+        launch(&LocalLauncher, &spec.steps[0].run, nodes, sockets, Path::new("/g"))
     }
 
     #[test]
     fn every_rank_learns_who_it_is_and_where_its_agent_listens() {
-        let sockets = ["node0", "node2"].map(|name| (name.into(), PathBuf::from(format!("/s/{name}")))).into();
-        let plan = plan(&sockets).unwrap();
+        let plan = plan(&[("node0", "/s/node0"), ("node2", "/s/node2")]).unwrap();
         assert_eq!(plan.arguments, ["--fast"]);
         assert_eq!(plan.environment["HOLDFAST_JOB"], "17");
         assert_eq!(plan.environment["HOLDFAST_GENERATION"], "3");
@@ -100,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_node_without_socket_stops_the_launch_before_it_begins() {
-        let sockets = [("node0".into(), PathBuf::from("/s/node0"))].into();
-        assert!(plan(&sockets).unwrap_err().to_string().contains("node2"));
+        let error = plan(&[("node0", "/s/node0")]).unwrap_err();
+        assert!(error.to_string().contains("node2"));
     }
 }

@@ -95,23 +95,10 @@ impl Launcher for SshLauncher {
     }
 
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
-        let LaunchRequest { job_id, generation, placement, run, .. } = request;
-        let mut plan = StepPlan::new(
-            job_id.to_owned(),
-            generation,
-            request.program.to_owned(),
-            request.working_directory.to_owned(),
-        );
-        plan.arguments = run.command.iter().skip(1).cloned().collect();
-        plan.environment = run.env.clone();
-        plan.environment.extend([
-            (environment::JOB.to_owned(), job_id.to_owned()),
-            (environment::GENERATION.to_owned(), generation.to_string()),
-            (environment::RANKS.to_owned(), placement.ranks().to_string()),
-        ]);
+        let mut plan = request.plan();
         let is_ourselves = std::env::current_exe().is_ok_and(|own| own == request.program);
         let mut nodes = BTreeMap::new();
-        for node in placement.used() {
+        for node in request.placement.used() {
             let (Some(socket), Some(target)) = (request.sockets.get(&node.name), self.targets.get(&node.name)) else {
                 return Err(LaunchError::NoSocket { node: node.name.clone() });
             };
@@ -290,19 +277,8 @@ fn write_down(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relaunch::Placement;
+    use crate::launch::rehearsal::{launch, node};
     use crate::spec::JobSpec;
-    use holdfast_core::ids::Generation;
-    use holdfast_wire::run::RunNode;
-
-    fn node(name: &str, ranks: &[u32]) -> RunNode {
-        RunNode {
-            name: name.into(),
-            address: ([10, 0, 0, 1], 1).into(),
-            failure_domain: name.to_owned(),
-            ranks: ranks.iter().copied().map(Rank).collect(),
-        }
-    }
 
     fn plan() -> StepPlan {
         let text =
@@ -310,20 +286,8 @@ mod tests {
         let spec = JobSpec::parse(text, "job.yaml").unwrap();
         let launcher = SshLauncher::new(ssh::targets(&spec.allocation, "anna").unwrap());
         let nodes = vec![node("n3", &[0, 2]), node("n1", &[]), node("n2", &[1])];
-        let sockets = ["n1", "n2", "n3"].map(|name| (name.into(), PathBuf::from(format!("/s/{name}")))).into();
-        launcher
-            .plan(LaunchRequest {
-                job_id: "17",
-                generation: Generation(3),
-                placement: &Placement { nodes, leader: "n3".into() },
-                sockets: &sockets,
-                reach: &BTreeMap::new(),
-                run: &spec.steps[0].run,
-                program: Path::new("/pfs/app"),
-                working_directory: Path::new("/pfs"),
-                directory: Path::new("/g"),
-            })
-            .unwrap()
+        let sockets = [("n1", "/s/n1"), ("n2", "/s/n2"), ("n3", "/s/n3")];
+        launch(&launcher, &spec.steps[0].run, nodes, &sockets, Path::new("/g")).unwrap()
     }
 
     #[test]
@@ -332,7 +296,7 @@ mod tests {
         let remote = plan.remote.unwrap();
         assert_eq!(remote.nodes.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["n2", "n3"]);
         let n3 = &remote.nodes[&NodeName::from("n3")];
-        assert_eq!((n3.program.as_path(), n3.target.user.as_str()), (Path::new("/pfs/app"), "anna"));
+        assert_eq!((n3.program.as_path(), n3.target.user.as_str()), (Path::new("/bin/app"), "anna"));
         assert_eq!(n3.ranks[&Rank(2)]["HOLDFAST_RANK"], "2");
         assert_eq!(n3.ranks[&Rank(2)]["HOLDFAST_SOCKET"], "/s/n3");
         assert_eq!(remote.nodes[&NodeName::from("n2")].target.user, "ben");

@@ -4,16 +4,14 @@
 //! their files are and down nodes are not even mentioned. `--overlap` is what lets a step start beside one that still has
 //! tasks on a dead node: without it the new step would wait until Slurm has noticed.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use holdfast_core::durable;
-use holdfast_core::ids::{NodeName, Rank};
 use holdfast_wire::environment;
 
 use super::labels::Labels;
 use super::plan::LauncherCommand;
-use super::{LaunchError, LaunchRequest, Launcher, StepPlan, common_socket};
+use super::{LaunchError, LaunchRequest, Launcher, StepPlan};
 use crate::allocation::slurm;
 
 /// What a batch script gave each task, which `srun` does not take over by itself.
@@ -41,33 +39,19 @@ impl Launcher for SrunLauncher {
     }
 
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
-        let LaunchRequest { job_id, generation, placement, run, .. } = request;
-        let mut homes: BTreeMap<Rank, NodeName> = BTreeMap::new();
-        for node in placement.used() {
-            homes.extend(node.ranks.iter().map(|rank| (*rank, node.name.clone())));
-        }
+        let homes = request.homes();
         let host_file = request.directory.join(HOST_FILE);
         let hosts: String = homes.values().map(|node| format!("{node}\n")).collect();
         durable::replace(&host_file, hosts.as_bytes())?;
 
-        let mut plan = StepPlan::new(
-            job_id.to_owned(),
-            generation,
-            request.program.to_owned(),
-            request.working_directory.to_owned(),
-        );
-        plan.arguments = run.command.iter().skip(1).cloned().collect();
-        plan.environment = run.env.clone();
+        let mut plan = request.plan();
         plan.environment.extend([
-            (environment::JOB.to_owned(), job_id.to_owned()),
-            (environment::GENERATION.to_owned(), generation.to_string()),
-            (environment::RANKS.to_owned(), placement.ranks().to_string()),
-            (environment::SOCKET.to_owned(), common_socket(&request)?.to_string_lossy().into_owned()),
+            (environment::SOCKET.to_owned(), request.common_socket()?.to_string_lossy().into_owned()),
             ("SLURM_HOSTFILE".to_owned(), host_file.to_string_lossy().into_owned()),
         ]);
         plan.launcher = Some(LauncherCommand {
             program: PathBuf::from("srun"),
-            options: self.options(homes.len(), placement.used().count(), &run.launcher_options),
+            options: self.options(homes.len(), request.placement.used().count(), &request.run.launcher_options),
             without: slurm::leaves_out().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
             labels: Labels::Srun,
@@ -103,37 +87,16 @@ impl SrunLauncher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relaunch::Placement;
+    use crate::launch::rehearsal::{launch, node};
     use crate::spec::{JobSpec, Surroundings};
-    use holdfast_core::ids::Generation;
-    use holdfast_wire::run::RunNode;
+    use holdfast_core::ids::Rank;
     use std::path::Path;
-
-    fn node(name: &str, ranks: &[u32]) -> RunNode {
-        RunNode {
-            name: name.into(),
-            address: ([127, 0, 0, 1], 1).into(),
-            failure_domain: name.to_owned(),
-            ranks: ranks.iter().copied().map(Rank).collect(),
-        }
-    }
 
     fn plan(directory: &Path, sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
         let spec = JobSpec::from_command(&["./app".to_owned()], &Surroundings::default()).unwrap();
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
-        let placement = Placement { nodes, leader: "n2".into() };
-        let sockets = sockets.iter().map(|(name, path)| ((*name).into(), PathBuf::from(path))).collect();
-        SrunLauncher { cpus_per_task: Some("4".to_owned()) }.plan(LaunchRequest {
-            job_id: "17",
-            generation: Generation(3),
-            placement: &placement,
-            sockets: &sockets,
-            reach: &BTreeMap::new(),
-            run: &spec.steps[0].run,
-            program: Path::new("/bin/app"),
-            working_directory: Path::new("/"),
-            directory,
-        })
+        let launcher = SrunLauncher { cpus_per_task: Some("4".to_owned()) };
+        launch(&launcher, &spec.steps[0].run, nodes, sockets, directory)
     }
 
     #[test]

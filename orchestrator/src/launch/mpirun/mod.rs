@@ -29,7 +29,7 @@ pub use find::{FindError, find};
 use super::labels::Labels;
 use super::plan::LauncherCommand;
 use super::remote_shell::{self, REACH_FILE, Reach};
-use super::{LaunchError, LaunchRequest, Launcher, StepPlan, common_socket};
+use super::{LaunchError, LaunchRequest, Launcher, StepPlan};
 use crate::allocation::slurm;
 
 /// The file that says where each rank goes.
@@ -130,10 +130,7 @@ impl Launcher for MpirunLauncher {
 
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
-        let mut homes: BTreeMap<Rank, NodeName> = BTreeMap::new();
-        for node in placement.used() {
-            homes.extend(node.ranks.iter().map(|rank| (*rank, node.name.clone())));
-        }
+        let homes = request.homes();
         let mut ways = Vec::new();
         for node in placement.used() {
             let way = request.reach.get(&node.name).cloned();
@@ -148,16 +145,10 @@ impl Launcher for MpirunLauncher {
         durable::replace(&host_file, hosts.as_bytes())?;
 
         // The built-in examples are where `holdfast` is there.
-        let program = if request.program == self.holdfast { &self.on_nodes } else { request.program }.to_owned();
-        let mut plan = StepPlan::new(job_id.to_owned(), generation, program, request.working_directory.to_owned());
-        plan.arguments = run.command.iter().skip(1).cloned().collect();
-        plan.environment = run.env.clone();
-        plan.environment.extend([
-            (environment::JOB.to_owned(), job_id.to_owned()),
-            (environment::GENERATION.to_owned(), generation.to_string()),
-            (environment::RANKS.to_owned(), placement.ranks().to_string()),
-            (environment::SOCKET.to_owned(), common_socket(&request)?.to_string_lossy().into_owned()),
-        ]);
+        let program = if request.program == self.holdfast { &self.on_nodes } else { request.program };
+        let mut plan = LaunchRequest { program, ..request }.plan();
+        let socket = request.common_socket()?.to_string_lossy().into_owned();
+        plan.environment.insert(environment::SOCKET.to_owned(), socket);
         let mut passed_on: BTreeSet<String> = plan.environment.keys().cloned().collect();
         passed_on.extend(self.variables.iter().filter(|name| OURS.iter().any(|own| name.starts_with(own))).cloned());
         passed_on.remove(REACH_FILE);
@@ -196,44 +187,20 @@ impl Launcher for MpirunLauncher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::RemoteShell;
-    use crate::relaunch::Placement;
+    use crate::launch::rehearsal::{launch, node};
     use crate::spec::{JobSpec, Surroundings};
-    use holdfast_core::ids::Generation;
-    use holdfast_wire::run::RunNode;
     use std::path::Path;
-
-    fn node(name: &str, ranks: &[u32]) -> RunNode {
-        RunNode {
-            name: name.into(),
-            address: ([127, 0, 0, 1], 1).into(),
-            failure_domain: name.to_owned(),
-            ranks: ranks.iter().copied().map(Rank).collect(),
-        }
-    }
 
     fn plan(dialect: Dialect, holdfast: &str, directory: &Path) -> Result<StepPlan, LaunchError> {
         let mut spec = JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Surroundings::default()).unwrap();
         spec.steps[0].run.launcher_options = vec!["--verbose".to_owned()];
         spec.steps[0].run.env.insert("TOKEN".to_owned(), "secret".to_owned());
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
-        let placement = Placement { nodes, leader: "n2".into() };
-        let sockets = ["n2", "n5"].map(|name| (name.into(), PathBuf::from("/t/agent.sock"))).into();
-        let way = |name: &str| (name.into(), RemoteShell::over_srun(&name.into(), None));
-        let reach = ["n2", "n5"].map(way).into();
         let recognised = Recognised { dialect, name: "an MPI".to_owned() };
         let variables = ["SCR_FLUSH", "HOME"].map(str::to_owned).into();
-        MpirunLauncher::new("/opt/mpi/bin/mpirun".into(), recognised, holdfast.into(), variables).plan(LaunchRequest {
-            job_id: "17",
-            generation: Generation(3),
-            placement: &placement,
-            sockets: &sockets,
-            reach: &reach,
-            run: &spec.steps[0].run,
-            program: Path::new("/bin/app"),
-            working_directory: Path::new("/"),
-            directory,
-        })
+        let launcher = MpirunLauncher::new("/opt/mpi/bin/mpirun".into(), recognised, holdfast.into(), variables);
+        let sockets = [("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")];
+        launch(&launcher, &spec.steps[0].run, nodes, &sockets, directory)
     }
 
     #[test]
