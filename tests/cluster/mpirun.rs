@@ -35,16 +35,30 @@ impl Mpi {
         format!("/pfs/{directory}/world")
     }
 
-    /// Submits that program on three nodes with two ranks each, of as many nodes as there are.
-    fn submit<'a>(self, cluster: &'a Cluster, name: &str, arguments: &str, nodes: u32, more: &str) -> Job<'a> {
+    /// A job of that program on three nodes with two ranks each.
+    fn job(self, cluster: &Cluster, allocation: &str, arguments: &str, more: &str) -> String {
         let program = self.world(cluster);
         let spec = format!(
-            "job: world\nprefix: ./heat-run\nallocation: {{manager: slurm}}\n\
+            "job: world\nprefix: ./heat-run\nallocation: {allocation}\n\
              run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [{program}{arguments}]\n  env: {{GREETING: hello}}\n{more}\n"
         );
+        self.launches(&spec)
+    }
+
+    /// Submits it, of as many nodes as there are.
+    fn submit<'a>(self, cluster: &'a Cluster, name: &str, arguments: &str, nodes: u32, more: &str) -> Job<'a> {
+        let spec = self.job(cluster, "{manager: slurm}", arguments, more);
         let options = format!("--nodes={nodes} --ntasks-per-node=2 --time=10");
         let name = format!("{name}-{}", self.name);
-        cluster.submit(&name, &self.launches(&spec), &options, "holdfast --verbose run job.yaml")
+        cluster.submit(&name, &spec, &options, "holdfast --verbose run job.yaml")
+    }
+
+    /// Runs it on five hosts, without Slurm.
+    fn over_ssh<'a>(self, cluster: &'a Cluster, name: &str, arguments: &str) -> Job<'a> {
+        let allocation = "{manager: ssh, hosts: ['n[1-5]'], ssh: {known_hosts: known_hosts}}";
+        let spec = self.job(cluster, allocation, arguments, "");
+        let files = [("job.yaml", spec.as_str()), ("known_hosts", &cluster.known_hosts("ed25519"))];
+        cluster.without_slurm(&format!("{name}-{}", self.name), &files, "holdfast --verbose run job.yaml")
     }
 }
 
@@ -125,9 +139,7 @@ fn the_first_node_of_the_run_is_replaced_under_mpich() {
 }
 
 /// One world before and after, with the right size, and every survivor where it was.
-fn ranks_are_one_world_and_survivors_stay(mpi: Mpi) {
-    let Some(cluster) = super::cluster() else { return };
-    let job = mpi.submit(&cluster, "mpi-world", ", forever", 5, "");
+fn ranks_are_one_world_and_survivors_stay(cluster: &Cluster, job: &Job<'_>) {
     until("the first world", || homes(&job.output(), 1).len() == 6);
     assert_eq!(homes(&job.output(), 1), expected(["n1", "n1", "n2", "n2", "n3", "n3"]));
     cluster.docker("kill", "n2");
@@ -135,17 +147,31 @@ fn ranks_are_one_world_and_survivors_stay(mpi: Mpi) {
     assert_eq!(code, 0, "{output}");
     assert!(output.contains("node failure: n2"), "{output}");
     assert_eq!(homes(&output, 2), expected(["n1", "n1", "n4", "n4", "n3", "n3"]), "{output}");
-    nothing_is_left(&cluster, &["n1", "n3", "n4", "n5"]);
+    nothing_is_left(cluster, &["ctl", "n1", "n3", "n4", "n5"]);
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_open_mpi() {
-    ranks_are_one_world_and_survivors_stay(OPEN_MPI);
+    let Some(cluster) = super::cluster() else { return };
+    ranks_are_one_world_and_survivors_stay(&cluster, &OPEN_MPI.submit(&cluster, "mpi-world", ", forever", 5, ""));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_mpich() {
-    ranks_are_one_world_and_survivors_stay(MPICH);
+    let Some(cluster) = super::cluster() else { return };
+    ranks_are_one_world_and_survivors_stay(&cluster, &MPICH.submit(&cluster, "mpi-world", ", forever", 5, ""));
+}
+
+#[test]
+fn ranks_are_one_world_and_survivors_stay_under_open_mpi_over_ssh() {
+    let Some(cluster) = super::cluster() else { return };
+    ranks_are_one_world_and_survivors_stay(&cluster, &OPEN_MPI.over_ssh(&cluster, "mpi-ssh", ", forever"));
+}
+
+#[test]
+fn ranks_are_one_world_and_survivors_stay_under_mpich_over_ssh() {
+    let Some(cluster) = super::cluster() else { return };
+    ranks_are_one_world_and_survivors_stay(&cluster, &MPICH.over_ssh(&cluster, "mpi-ssh", ", forever"));
 }
 
 /// One rank ends badly in the first generation: it is named, no node is blamed, and the second one finishes.

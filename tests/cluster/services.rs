@@ -1,6 +1,17 @@
 //! What we depend on fails: Slurm's controller, and Holdfast's own orchestrator.
 
-use holdfast_testkit::cluster::{heat, until};
+use holdfast_testkit::cluster::{Cluster, Job, heat, until};
+
+/// The usual job, which waits for a file `go`, and which Slurm has written down: before that, within seconds of the
+/// submission, the job would be lost with its controller.
+fn written_down<'a>(cluster: &'a Cluster, name: &str, options: &str, more: &str) -> Job<'a> {
+    let work = "touch begun; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
+    let job = cluster.submit(name, &heat(more), options, work);
+    until("the batch script", || job.run("ls").contains("begun"));
+    let written = format!("find /var/lib/slurm/ctld/job_state -newer /pfs/{name}/begun");
+    until("the job in Slurm's state", || cluster.on("ctl", &written).starts_with('/'));
+    job
+}
 
 #[test]
 fn a_controller_that_restarts_meanwhile_is_not_noticed() {
@@ -18,12 +29,7 @@ fn a_controller_that_restarts_meanwhile_is_not_noticed() {
 #[test]
 fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
     let Some(cluster) = super::cluster() else { return };
-    let work = "touch begun; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
-    let job = cluster.submit("submitted", &heat(""), "--nodes=4 --time=10", work);
-    until("the batch script", || job.run("ls").contains("begun"));
-    // Slurm writes down what it was asked for within seconds; before that, the job would be lost with its controller.
-    let written = "find /var/lib/slurm/ctld/job_state -newer /pfs/submitted/begun";
-    until("the job in Slurm's state", || cluster.on("ctl", written).starts_with('/'));
+    let job = written_down(&cluster, "submitted", "--nodes=4 --time=10", "");
     cluster.kill_controller(true);
     job.run("touch go");
     // Steps are refused until all nodes have registered again.
@@ -34,7 +40,8 @@ fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
 #[test]
 fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_else_is_lost() {
     let Some(cluster) = super::cluster() else { return };
-    let job = cluster.heat("away", "relaunch: {no_progress_limit: 1}");
+    let job = written_down(&cluster, "away", "--nodes=6 --time=10", "relaunch: {no_progress_limit: 1}");
+    job.run("touch go");
     job.wait_for("checkpoint 2 complete");
     cluster.kill_controller(false);
     job.wait_for("checkpoint 4 complete");

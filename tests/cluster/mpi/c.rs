@@ -1,6 +1,9 @@
 //! Programs in C: nodes are lost, what is left is drained, and the next allocation goes on.
 
-use super::{MPICH, Mpi, OPEN_MPI, STEPS, named, result};
+use super::{BY_HYDRA, BY_MPIRUN, MPICH, Mpi, OPEN_MPI, STEPS, named, result};
+
+/// MPICH of Debian 12, over UCX and TCP, may hang in its MPI_Finalize, under any launcher: the watchdog ends it.
+const FINALIZE: &str = "health: {hang_after: 5s, busy_hang_after: 5s}";
 
 /// A job whose third node is lost in the middle; it has to end with the result of an undisturbed run, from a named
 /// checkpoint if its checkpoints have names.
@@ -23,14 +26,24 @@ fn goes_on_without_a_node(mpi: Mpi, name: &str, command: &[&str], more: &str) {
     }
     // The cache was lost with the node, and rebuilt from the others; what all ranks share never was in it.
     assert_eq!(output.contains("rebuilt: ranks 4-5"), command[0] != "shared", "{output}");
+    // Slurm would wait for the dead node.
+    cluster.heal();
     assert_eq!(hash, mpi.undisturbed(&job, &words, "result"));
 }
 
 #[test]
 fn an_mpich_program_goes_on_from_rebuilt_files_after_a_node_is_lost() {
-    // MPICH of Debian 12, over UCX and TCP, may hang in its MPI_Finalize, under any launcher: the watchdog ends it.
-    let more = "health: {hang_after: 5s, busy_hang_after: 5s}";
-    goes_on_without_a_node(MPICH, "mpich", &["own", STEPS, "result"], more);
+    goes_on_without_a_node(MPICH, "mpich", &["own", STEPS, "result"], FINALIZE);
+}
+
+#[test]
+fn an_mpich_program_that_mpiexec_starts_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+    goes_on_without_a_node(BY_HYDRA, "mpich-hydra", &["own", STEPS, "result"], FINALIZE);
+}
+
+#[test]
+fn an_open_mpi_program_that_mpirun_starts_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+    goes_on_without_a_node(BY_MPIRUN, "openmpi-mpirun", &["own", STEPS, "result"], "");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! MPI programs that link libscr, as a user writes them for SCR 3.1: compiled on the cluster with Open MPI's and MPICH's own
-//! compilers, started by Slurm's srun through `holdfast run`, and compared to the bit with a run without checkpoints that
+//! compilers, started by Slurm's srun or by mpirun through `holdfast run`, and compared to the bit with a run without checkpoints that
 //! nothing disturbed.
 
 mod alone;
@@ -11,17 +11,21 @@ use std::path::{Path, PathBuf};
 
 use holdfast_testkit::cluster::{Cluster, Job};
 
-/// An MPI library, and how srun starts its programs.
+/// An MPI library, and how its programs are started.
 #[derive(Clone, Copy)]
 struct Mpi {
     name: &'static str,
     /// What Slurm and the library both speak.
     plugin: &'static str,
+    /// Keys of `run:`.
+    launcher: &'static str,
 }
 
-const OPEN_MPI: Mpi = Mpi { name: "openmpi", plugin: "pmix" };
+const OPEN_MPI: Mpi = Mpi { name: "openmpi", plugin: "pmix", launcher: "launcher_options: [--mpi=pmix]" };
 /// Debian's has no PMIx.
-const MPICH: Mpi = Mpi { name: "mpich", plugin: "pmi2" };
+const MPICH: Mpi = Mpi { name: "mpich", plugin: "pmi2", launcher: "launcher_options: [--mpi=pmi2]" };
+const BY_MPIRUN: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpirun.openmpi", ..OPEN_MPI };
+const BY_HYDRA: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpiexec.hydra", ..MPICH };
 
 /// Long enough for a node to be lost in the middle.
 const STEPS: &str = "120";
@@ -67,9 +71,9 @@ impl Mpi {
         let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
         format!(
             "job: mpi\nprefix: ./heat-run\nallocation: {{manager: slurm}}\nrun:\n  nodes: 3\n  ranks_per_node: 2\n  \
-             launcher_options: [--mpi={}]\n  command: [{}]\n\
+             {}\n  command: [{}]\n\
              checkpoint: {{redundancy: [{{scheme: xor, set_size: 3}}]}}\n{more}\n",
-            self.plugin,
+            self.launcher,
             words.join(", ")
         )
     }
