@@ -27,10 +27,7 @@ use holdfast_core::ids::NodeName;
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
-    Strike,
-};
+use super::{AgentStartError, Allocation, AllocationError, AllocationRecord, Pending, RemoteShell, RunningAgent};
 use crate::allocation::reachable::{self, Reach};
 use crate::fleet::AgentTemplate;
 use agents::{AgentSteps, Patience};
@@ -247,10 +244,6 @@ impl Allocation for Slurm {
         Some(RemoteShell::over_srun(node, std::env::var("SHELL").ok().as_deref()))
     }
 
-    fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {
-        None
-    }
-
     fn start_agent<'a>(
         &'a self,
         node: &'a NodeName,
@@ -276,12 +269,6 @@ impl Allocation for Slurm {
         // A step with a dead node would last until Slurm notices.
         self.steps.give_up();
     }
-
-    fn observe(&self, _observation: Observation) -> Vec<Strike> {
-        Vec::new()
-    }
-
-    fn strike(&self, _strike: &Strike) {}
 
     fn release(&self) -> Result<(), AllocationError> {
         self.steps.give_up();

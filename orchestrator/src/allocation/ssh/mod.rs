@@ -35,10 +35,7 @@ use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
 use super::reachable::{self, Reach};
-use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
-    Strike,
-};
+use super::{AgentStartError, Allocation, AllocationError, AllocationRecord, Pending, RemoteShell, RunningAgent};
 use crate::fleet::AgentTemplate;
 use crate::on_node::Question;
 use crate::spec::{self, SshAccess, SshHost};
@@ -385,10 +382,6 @@ impl Allocation for Ssh {
         Some(RemoteShell::over_ssh(&host, &target.access))
     }
 
-    fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {
-        None
-    }
-
     fn start_agent<'a>(
         &'a self,
         node: &'a NodeName,
@@ -418,16 +411,6 @@ impl Allocation for Ssh {
                 self.end(node, *pid, left);
             }
         });
-    }
-
-    fn observe(&self, _observation: Observation) -> Vec<Strike> {
-        Vec::new()
-    }
-
-    fn strike(&self, _strike: &Strike) {}
-
-    fn release(&self) -> Result<(), AllocationError> {
-        Ok(())
     }
 }
 
