@@ -30,6 +30,10 @@ const LONGEST_LINE: usize = 64 << 10;
 /// with an error of their own long before. So those wait a little, and the first that is told is the one that began.
 const HOLD_BACK: Duration = Duration::from_millis(400);
 
+/// mpirun's own signal may reach a rank before it is known which one made mpirun send it. mpirun ends soon after, and its
+/// end says more; should it not end, the wait does.
+const HOLD_BACK_OF_ENDED: Duration = Duration::from_secs(3);
+
 /// Kept of what an mpirun says itself, to tell why there is no run.
 const OWN_WORDS: usize = 2 << 10;
 
@@ -107,7 +111,7 @@ impl Watched {
     pub(super) fn look(&mut self, directory: &Path) -> Vec<StepEvent> {
         let mut events = Vec::new();
         self.take_in(directory, &mut events);
-        self.release(Some(HOLD_BACK), &mut events);
+        self.release_due(&mut events);
         if self.labels != Labels::Srun && self.begun.len() < self.ranks.len() && self.obstacle.is_none() {
             self.look_for_broken_ways(directory, &mut events);
         }
@@ -185,22 +189,39 @@ impl Watched {
             Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
             Some((rank, RankNews::Refused(reason))) => self.refuse(rank, reason, events),
             // An mpirun ends the others itself, and they tell of that: those wait for the one that began.
-            Some((rank, RankNews::Ended(end))) if is_echo(end) => self.held.push((Instant::now(), rank, end)),
+            Some((rank, RankNews::Ended(end))) if is_echo(end) && !self.is_abort(rank, end) => {
+                self.held.push((Instant::now(), rank, end));
+            }
             Some((rank, RankNews::Ended(end))) => self.tell(rank, end, events),
             None => {}
         }
     }
 
-    /// Tells of all that wait once the first has waited long enough. The one that began is likely the odd one out: those
-    /// that miss it end alike.
-    fn release(&mut self, waited: Option<Duration>, events: &mut Vec<StepEvent>) {
-        let due = |(since, _, _): &(Instant, Rank, RankEnd)| waited.is_none_or(|waited| since.elapsed() >= waited);
-        if !self.held.first().is_some_and(due) {
-            return;
+    /// True for the end of the rank that called MPI_Abort, unless mpirun has ended it before it could end itself.
+    fn is_abort(&self, rank: Rank, end: RankEnd) -> bool {
+        self.aborted == Some(rank) && !is_ended(end)
+    }
+
+    /// Tells of all that wait once one of them has waited long enough.
+    fn release_due(&mut self, events: &mut Vec<StepEvent>) {
+        let due = |(since, rank, end): &(Instant, Rank, RankEnd)| {
+            let wait = if is_ended(*end) { HOLD_BACK_OF_ENDED } else { HOLD_BACK };
+            self.is_abort(*rank, *end) || since.elapsed() >= wait
+        };
+        if self.held.iter().any(due) {
+            self.release(events);
         }
+    }
+
+    /// Tells of all that wait, first of the one that began: it called MPI_Abort, or it was not ended by mpirun, or it is
+    /// the odd one out, since those that miss it end alike.
+    fn release(&mut self, events: &mut Vec<StepEvent>) {
         let mut held = std::mem::take(&mut self.held);
         let alike: Vec<RankEnd> = held.iter().map(|(_, _, end)| *end).collect();
-        held.sort_by_key(|(since, _, end)| (alike.iter().filter(|other| *other == end).count(), *since));
+        held.sort_by_key(|(since, rank, end)| {
+            let count = alike.iter().filter(|other| *other == end).count();
+            (!self.is_abort(*rank, *end), is_ended(*end), count, *since)
+        });
         for (_, rank, end) in held {
             self.tell(rank, end, events);
         }
@@ -231,7 +252,7 @@ impl Watched {
             // mpirun ends with the code of the abort.
             self.tell(rank, end, &mut events);
         }
-        self.release(None, &mut events);
+        self.release(&mut events);
         // That of an mpirun has been told.
         let is_srun = self.labels == Labels::Srun;
         if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, is_srun && self.told.is_empty()) {
@@ -307,8 +328,13 @@ fn aborted(labels: Labels, line: &str) -> Option<Rank> {
 /// True for an end that may be another rank's doing: an error of a rank that misses it, or the launcher's own signals.
 fn is_echo(end: RankEnd) -> bool {
     const SIGKILL: i32 = 9;
+    matches!(end, RankEnd::Code(_) | RankEnd::Signal(SIGKILL)) || is_ended(end)
+}
+
+/// True for an end that is most likely an mpirun's doing, which ends all ranks so when one of them fails.
+fn is_ended(end: RankEnd) -> bool {
     const SIGTERM: i32 = 15;
-    matches!(end, RankEnd::Code(_) | RankEnd::Signal(SIGKILL | SIGTERM))
+    end == RankEnd::Signal(SIGTERM)
 }
 
 /// `srun: error: n[1-2]: tasks 0-1,3: Exited with exit code 3`: which ranks, and how they ended.
@@ -444,6 +470,25 @@ mod tests {
                     [0] @holdfast-rank 0 signal 15\n";
         let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(5));
         assert_eq!(events[0], StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(5) });
+    }
+
+    #[test]
+    fn an_abort_that_is_told_after_its_echo_is_told_first_and_at_once() {
+        let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 5.\n";
+        let echo = "[1,1]<stderr>:@holdfast-rank 1 signal 15\n";
+        let own = "[1,2]<stderr>:@holdfast-rank 2 code 5\n";
+        let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
+        for text in [[said, echo, own], [echo, own, said], [echo, said, own]] {
+            let base = tempfile::tempdir().unwrap();
+            let mut watched = Watched { labels: Labels::OpenMpi, ..watched(base.path(), &text.concat()) };
+            assert_eq!(watched.look(base.path()).first(), Some(&abort), "{text:?}");
+        }
+        // mpirun was faster than the rank: its own code is that of the abort.
+        let base = tempfile::tempdir().unwrap();
+        let text = [echo, "[1,2]<stderr>:@holdfast-rank 2 signal 15\n", said].concat();
+        let mut watched = Watched { labels: Labels::OpenMpi, ..watched(base.path(), &text) };
+        assert_eq!(watched.look(base.path()), []);
+        assert_eq!(watched.finish(base.path(), RankEnd::Code(5)).first(), Some(&abort));
     }
 
     #[test]
