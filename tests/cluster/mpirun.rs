@@ -1,87 +1,15 @@
 //! Runs that mpirun launches, with Open MPI and with MPICH: ranks stay where they belong, dead nodes are not mentioned, and
 //! nothing is left behind.
 
-use std::collections::BTreeMap;
-
 use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of, until};
 
-const WORLD: &str = include_str!("programs/world.c");
+use crate::mpi::world::{self, expected, homes};
+use crate::mpi::{BY_HYDRA as MPICH, BY_MPIRUN as OPEN_MPI, Mpi};
+
 const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 
-/// An MPI that is installed on the cluster.
-#[derive(Clone, Copy)]
-struct Mpi {
-    name: &'static str,
-    mpirun: &'static str,
-    compiler: &'static str,
-}
-
-const OPEN_MPI: Mpi = Mpi { name: "openmpi", mpirun: "mpirun.openmpi", compiler: "mpicc.openmpi" };
-const MPICH: Mpi = Mpi { name: "mpich", mpirun: "mpiexec.hydra", compiler: "mpicc.mpich" };
-
-impl Mpi {
-    /// A spec with this mpirun as its launcher.
-    fn launches(self, spec: &str) -> String {
-        let keys = format!("run:\n  launcher: mpirun\n  launcher_program: {}\n", self.mpirun);
-        spec.replace("run:\n", &keys)
-    }
-
-    /// Compiles the program of this file with it.
-    fn world(self, cluster: &Cluster) -> String {
-        let directory = format!("world-{}", self.name);
-        let command = format!("{} -o world world.c", self.compiler);
-        let (said, code) = cluster.as_user(&directory, &[("world.c", WORLD)], &command);
-        assert_eq!(code, 0, "{said}");
-        format!("/pfs/{directory}/world")
-    }
-
-    /// A job of that program on three nodes with two ranks each.
-    fn job(self, cluster: &Cluster, allocation: &str, arguments: &str, more: &str) -> String {
-        let program = self.world(cluster);
-        let spec = format!(
-            "job: world\nprefix: ./heat-run\nallocation: {allocation}\n\
-             run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [{program}{arguments}]\n  env: {{GREETING: hello}}\n{more}\n"
-        );
-        self.launches(&spec)
-    }
-
-    /// Submits it, of as many nodes as there are.
-    fn submit<'a>(self, cluster: &'a Cluster, name: &str, arguments: &str, nodes: u32, more: &str) -> Job<'a> {
-        let spec = self.job(cluster, "{manager: slurm}", arguments, more);
-        let options = format!("--nodes={nodes} --ntasks-per-node=2 --time=10");
-        let name = format!("{name}-{}", self.name);
-        cluster.submit(&name, &spec, &options, "holdfast --verbose run job.yaml")
-    }
-
-    /// Runs it on five hosts, without Slurm.
-    fn over_ssh<'a>(self, cluster: &'a Cluster, name: &str, arguments: &str) -> Job<'a> {
-        let allocation = "{manager: ssh, hosts: ['n[1-5]'], ssh: {known_hosts: known_hosts}}";
-        let spec = self.job(cluster, allocation, arguments, "");
-        let files = [("job.yaml", spec.as_str()), ("known_hosts", &cluster.known_hosts("ed25519"))];
-        cluster.without_slurm(&format!("{name}-{}", self.name), &files, "holdfast --verbose run job.yaml")
-    }
-}
-
-/// Rank and node as the ranks of a generation said it; all of them said the right size and sum.
-fn homes(output: &str, generation: u32) -> BTreeMap<u32, String> {
-    let mut homes = BTreeMap::new();
-    for line in output.lines().filter(|line| line.contains(&format!("world {generation}: "))) {
-        let (label, said) = line.split_once("] world ").unwrap_or_else(|| panic!("no label: {line}"));
-        let label: u32 = label.trim_start_matches('[').trim().parse().unwrap();
-        assert!(said.contains(&format!(": {label} of 6 on ")), "{line}");
-        assert!(said.ends_with(&format!("sum 15, holdfast says {label}, hello")), "{line}");
-        let node = said.split(" on ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
-        homes.insert(label, node.to_owned());
-    }
-    homes
-}
-
-fn expected(nodes: [&str; 6]) -> BTreeMap<u32, String> {
-    (0..).zip(nodes).map(|(rank, node)| (rank, node.to_owned())).collect()
-}
-
 /// Waits until nobody's daemon, rank or remote shell is on any of these machines.
-fn nothing_is_left(cluster: &Cluster, machines: &[&str]) {
+pub fn nothing_is_left(cluster: &Cluster, machines: &[&str]) {
     for machine in machines {
         until(&format!("the end of what mpirun started on {machine}"), || {
             let processes = cluster.on(machine, "ps -eo args");
@@ -153,67 +81,25 @@ fn ranks_are_one_world_and_survivors_stay(cluster: &Cluster, job: &Job<'_>) {
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_open_mpi() {
     let Some(cluster) = super::cluster() else { return };
-    ranks_are_one_world_and_survivors_stay(&cluster, &OPEN_MPI.submit(&cluster, "mpi-world", ", forever", 5, ""));
+    ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(OPEN_MPI, &cluster, "mpi-world", ", forever", 5));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_mpich() {
     let Some(cluster) = super::cluster() else { return };
-    ranks_are_one_world_and_survivors_stay(&cluster, &MPICH.submit(&cluster, "mpi-world", ", forever", 5, ""));
+    ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(MPICH, &cluster, "mpi-world", ", forever", 5));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_open_mpi_over_ssh() {
     let Some(cluster) = super::cluster() else { return };
-    ranks_are_one_world_and_survivors_stay(&cluster, &OPEN_MPI.over_ssh(&cluster, "mpi-ssh", ", forever"));
+    ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(OPEN_MPI, &cluster, "mpi-ssh", ", forever"));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_mpich_over_ssh() {
     let Some(cluster) = super::cluster() else { return };
-    ranks_are_one_world_and_survivors_stay(&cluster, &MPICH.over_ssh(&cluster, "mpi-ssh", ", forever"));
-}
-
-/// One rank ends badly in the first generation: it is named, no node is blamed, and the second one finishes.
-fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
-    let Some(cluster) = super::cluster() else { return };
-    let job = mpi.submit(&cluster, &format!("mpi-{mode}"), &format!(", {mode}, \"4\""), 4, "");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
-    assert!(output.contains(&format!("rank 4 ended with {expected_end}")), "{output}");
-    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
-    assert_eq!(homes(&output, 2), expected(["n1", "n1", "n2", "n2", "n3", "n3"]), "{output}");
-    nothing_is_left(&cluster, &NODES);
-}
-
-#[test]
-fn an_abort_under_open_mpi_is_an_error_of_that_rank() {
-    the_rank_that_ended_badly_is_named(OPEN_MPI, "abort", "exit code 5");
-}
-
-#[test]
-fn an_abort_under_mpich_is_an_error_of_that_rank() {
-    the_rank_that_ended_badly_is_named(MPICH, "abort", "exit code 5");
-}
-
-#[test]
-fn a_segmentation_fault_under_open_mpi_is_a_signal_of_that_rank() {
-    the_rank_that_ended_badly_is_named(OPEN_MPI, "segfault", "signal 11");
-}
-
-#[test]
-fn a_segmentation_fault_under_mpich_is_a_signal_of_that_rank() {
-    the_rank_that_ended_badly_is_named(MPICH, "segfault", "signal 11");
-}
-
-#[test]
-fn an_exit_code_under_open_mpi_is_that_of_its_rank() {
-    the_rank_that_ended_badly_is_named(OPEN_MPI, "exit", "exit code 3");
-}
-
-#[test]
-fn an_exit_code_under_mpich_is_that_of_its_rank() {
-    the_rank_that_ended_badly_is_named(MPICH, "exit", "exit code 3");
+    ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(MPICH, &cluster, "mpi-ssh", ", forever"));
 }
 
 /// What comes on standard input reaches the first rank, the others find its end, and all lines come out under their number.
@@ -264,7 +150,8 @@ fn an_mpirun_that_is_missing_or_not_known_is_told_before_an_agent_is_started() {
     let Some(cluster) = super::cluster() else { return };
     let table = [("/no/such/mpirun", "/no/such/mpirun"), ("/bin/echo", "Open MPI 3, 4 and 5")];
     for (program, expected) in table {
-        let spec = Mpi { mpirun: program, ..OPEN_MPI }.launches(&heat(""));
+        let keys = format!("run:\n  launcher: mpirun\n  launcher_program: {program}\n");
+        let spec = heat("").replace("run:\n", &keys);
         let job = cluster.submit("mpi-missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
         let (output, code) = job.finish();
         assert_eq!(code, 69, "{output}");

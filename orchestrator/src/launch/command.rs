@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::hostlist;
 use holdfast_core::ids::{NodeName, Rank};
 
+use super::abort::Abort;
 use super::labels::Labels;
 use super::plan::{LauncherCommand, StepEvent, StepPlan};
 use super::rank::RankNews;
@@ -41,6 +42,8 @@ const OWN_WORDS: usize = 2 << 10;
 const OWN_WORD: &str = "srun: error: ";
 /// So it begins when there is no step at all.
 const NO_STEP: &str = "Unable to ";
+/// srun says so before the ranks of a step that somebody has cancelled end: a user, or an MPI library for `MPI_Abort`.
+const CANCELLED: &str = "srun: Job step aborted";
 
 /// Starts the launcher; the child is waited for by number, not through the handle.
 pub(super) fn start(plan: &StepPlan, launcher: &LauncherCommand, directory: &Path) -> io::Result<u32> {
@@ -73,8 +76,9 @@ pub(super) struct Watched {
     labels: Labels,
     /// Ranks that are known to have begun. Of srun's, nobody says so.
     begun: BTreeSet<Rank>,
-    /// A rank that has called MPI_Abort: then it is often ended before its parent can say how.
-    aborted: Option<Rank>,
+    abort: Abort,
+    /// The launcher ends the ranks: how they end says nothing of why.
+    ending: bool,
     /// The launcher's own words, if it is an mpirun.
     own_words: String,
     told: BTreeSet<Rank>,
@@ -95,7 +99,8 @@ impl Watched {
             ranks: launcher.ranks.clone(),
             labels: launcher.labels,
             begun: BTreeSet::new(),
-            aborted: None,
+            abort: Abort::default(),
+            ending: false,
             own_words: String::new(),
             told: BTreeSet::new(),
             held: Vec::new(),
@@ -146,6 +151,11 @@ impl Watched {
             let whole = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = self.partial.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n') {
+                let labelled = self.labels.read(line);
+                let text = labelled.as_ref().map_or(line, |(_, text)| text.as_ref());
+                if let Ok(text) = std::str::from_utf8(text) {
+                    self.abort.hear(labelled.as_ref().map(|(rank, _)| *rank), text);
+                }
                 let Ok(line) = std::str::from_utf8(line) else { continue };
                 match self.labels {
                     Labels::Srun => self.said_by_srun(line, events),
@@ -165,10 +175,13 @@ impl Watched {
         if let Some(obstacle) = line.strip_prefix(OWN_WORD).filter(|said| said.starts_with(NO_STEP)) {
             self.obstacle = Some(obstacle.to_owned());
         }
+        self.ending |= line.starts_with(CANCELLED);
         let Some((ranks, end)) = rank_ends(line) else { return };
         for rank in ranks {
+            // A step that nobody has cancelled ends no rank: a signal is the rank's own affair.
             match end {
-                RankEnd::Code(code) if code != 0 => self.held.push((Instant::now(), rank, end)),
+                RankEnd::Code(code) if code != 0 => self.hold(rank, end),
+                RankEnd::Signal(_) if self.ending && is_echo(end) => self.hold(rank, end),
                 _ => self.tell(rank, end, events),
             }
         }
@@ -176,7 +189,6 @@ impl Watched {
 
     /// A rank's parent tells how it ended; what has no label is mpirun's own word.
     fn said_under_mpirun(&mut self, line: &str, events: &mut Vec<StepEvent>) {
-        self.aborted = self.aborted.or_else(|| aborted(self.labels, line));
         let Some((_, text)) = self.labels.read(line.as_bytes()) else {
             let word = line.trim_matches([' ', '-', '=']);
             if !word.is_empty() && self.own_words.len() + word.len() < OWN_WORDS {
@@ -189,38 +201,41 @@ impl Watched {
             Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
             Some((rank, RankNews::Refused(reason))) => self.refuse(rank, reason, events),
             // An mpirun ends the others itself, and they tell of that: those wait for the one that began.
-            Some((rank, RankNews::Ended(end))) if is_echo(end) && !self.is_abort(rank, end) => {
-                self.held.push((Instant::now(), rank, end));
-            }
+            Some((rank, RankNews::Ended(end))) if is_echo(end) => self.hold(rank, end),
             Some((rank, RankNews::Ended(end))) => self.tell(rank, end, events),
             None => {}
         }
     }
 
-    /// True for the end of the rank that called MPI_Abort, unless mpirun has ended it before it could end itself.
-    fn is_abort(&self, rank: Rank, end: RankEnd) -> bool {
-        self.aborted == Some(rank) && !is_ended(end)
+    fn hold(&mut self, rank: Rank, end: RankEnd) {
+        self.held.push((Instant::now(), rank, end));
     }
 
     /// Tells of all that wait once one of them has waited long enough.
     fn release_due(&mut self, events: &mut Vec<StepEvent>) {
-        let due = |(since, rank, end): &(Instant, Rank, RankEnd)| {
-            let wait = if is_ended(*end) { HOLD_BACK_OF_ENDED } else { HOLD_BACK };
-            self.is_abort(*rank, *end) || since.elapsed() >= wait
+        let due = |(since, _, end): &(Instant, Rank, RankEnd)| {
+            let unexplained = is_ended(*end) && self.labels != Labels::Srun && self.abort.rank().is_none();
+            since.elapsed() >= if unexplained { HOLD_BACK_OF_ENDED } else { HOLD_BACK }
         };
         if self.held.iter().any(due) {
-            self.release(events);
+            self.release(None, events);
         }
     }
 
-    /// Tells of all that wait, first of the one that began: it called MPI_Abort, or it was not ended by mpirun, or it is
-    /// the odd one out, since those that miss it end alike.
-    fn release(&mut self, events: &mut Vec<StepEvent>) {
+    /// Tells of all that wait, first of the one that began: it called MPI_Abort, or it was not ended by the launcher, or it
+    /// is the odd one out, since those that miss it end alike. `launcher` is how the launcher ended, if it has.
+    fn release(&mut self, launcher: Option<RankEnd>, events: &mut Vec<StepEvent>) {
         let mut held = std::mem::take(&mut self.held);
+        // Words of a program that somebody started inside of the run say nothing of the run.
+        if let Some(rank) = self.abort.rank().filter(|_| launcher != Some(RankEnd::SUCCESS)) {
+            let own = held.iter().find(|(_, other, end)| *other == rank && matches!(end, RankEnd::Code(_)));
+            let end = own.map_or_else(|| self.abort.end(launcher), |(_, _, end)| *end);
+            self.tell(rank, end, events);
+        }
         let alike: Vec<RankEnd> = held.iter().map(|(_, _, end)| *end).collect();
-        held.sort_by_key(|(since, rank, end)| {
-            let count = alike.iter().filter(|other| *other == end).count();
-            (!self.is_abort(*rank, *end), is_ended(*end), count, *since)
+        held.sort_by_key(|(since, _, end)| {
+            let is_launcher_s = is_ended(*end) || self.ending && matches!(end, RankEnd::Signal(_));
+            (is_launcher_s, alike.iter().filter(|other| *other == end).count(), *since)
         });
         for (_, rank, end) in held {
             self.tell(rank, end, events);
@@ -246,13 +261,7 @@ impl Watched {
     pub(super) fn finish(&mut self, directory: &Path, end: RankEnd) -> Vec<StepEvent> {
         let mut events = std::mem::take(&mut self.untold);
         self.take_in(directory, &mut events);
-        if let (Some(rank), RankEnd::Code(code)) = (self.aborted, end)
-            && code != 0
-        {
-            // mpirun ends with the code of the abort.
-            self.tell(rank, end, &mut events);
-        }
-        self.release(&mut events);
+        self.release(Some(end), &mut events);
         // That of an mpirun has been told.
         let is_srun = self.labels == Labels::Srun;
         if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, end, is_srun && self.told.is_empty()) {
@@ -307,31 +316,13 @@ impl Watched {
     }
 }
 
-/// The rank that has called MPI_Abort for the world, if that is what a line says.
-fn aborted(labels: Labels, line: &str) -> Option<Rank> {
-    match labels {
-        Labels::Srun => None,
-        Labels::Hydra => {
-            let (rank, text) = labels.read(line.as_bytes())?;
-            let rest = text.strip_prefix(b"Abort(")?;
-            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
-            rest[digits..].starts_with(b") on node ").then_some(rank)
-        }
-        Labels::OpenMpi => {
-            let (_, rest) = line.split_once("MPI_ABORT was invoked on rank ")?;
-            let (rank, rest) = rest.split_once(' ')?;
-            rest.contains("MPI_COMM_WORLD").then(|| rank.parse().ok().map(Rank)).flatten()
-        }
-    }
-}
-
 /// True for an end that may be another rank's doing: an error of a rank that misses it, or the launcher's own signals.
 fn is_echo(end: RankEnd) -> bool {
     const SIGKILL: i32 = 9;
     matches!(end, RankEnd::Code(_) | RankEnd::Signal(SIGKILL)) || is_ended(end)
 }
 
-/// True for an end that is most likely an mpirun's doing, which ends all ranks so when one of them fails.
+/// True for an end that is most likely a launcher's doing: mpirun ends all ranks so when one of them fails.
 fn is_ended(end: RankEnd) -> bool {
     const SIGTERM: i32 = 15;
     end == RankEnd::Signal(SIGTERM)
@@ -456,15 +447,6 @@ mod tests {
 
     #[test]
     fn an_abort_is_its_rank_s_whoever_was_ended_for_it() {
-        let said = "[4] Abort(5) on node 4 (rank 4 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5)";
-        assert_eq!(aborted(Labels::Hydra, said), Some(Rank(4)));
-        let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD";
-        assert_eq!(aborted(Labels::OpenMpi, said), Some(Rank(2)));
-        let said = "MPI_ABORT was invoked on rank 0 in communicator MPI COMMUNICATOR 3 SPLIT FROM 0";
-        assert_eq!(aborted(Labels::OpenMpi, said), None);
-        for line in ["[4] Abort", "[4] Abort(x) on node", "Abort(5) on node 4"] {
-            assert_eq!(aborted(Labels::Hydra, line), None, "{line}");
-        }
         let base = tempfile::tempdir().unwrap();
         let text = "[0] @holdfast-rank 0 begins\n[1] Abort(5) on node 1 (rank 1 in comm 0): application called\n\
                     [0] @holdfast-rank 0 signal 15\n";
@@ -473,22 +455,41 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_that_is_told_after_its_echo_is_told_first_and_at_once() {
+    fn an_abort_is_told_first_wherever_its_echo_stands() {
         let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 5.\n";
         let echo = "[1,1]<stderr>:@holdfast-rank 1 signal 15\n";
         let own = "[1,2]<stderr>:@holdfast-rank 2 code 5\n";
+        let ended = "[1,2]<stderr>:@holdfast-rank 2 signal 15\n";
         let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
-        for text in [[said, echo, own], [echo, own, said], [echo, said, own]] {
+        for text in [[said, echo, own], [echo, own, said], [echo, said, own], [echo, own, ""], [ended, echo, said]] {
             let base = tempfile::tempdir().unwrap();
             let mut watched = Watched { labels: Labels::OpenMpi, ..watched(base.path(), &text.concat()) };
-            assert_eq!(watched.look(base.path()).first(), Some(&abort), "{text:?}");
+            assert_eq!(watched.look(base.path()), [], "another may still turn out to be the first");
+            assert_eq!(watched.finish(base.path(), RankEnd::Code(5)).first(), Some(&abort), "{text:?}");
         }
-        // mpirun was faster than the rank: its own code is that of the abort.
-        let base = tempfile::tempdir().unwrap();
-        let text = [echo, "[1,2]<stderr>:@holdfast-rank 2 signal 15\n", said].concat();
-        let mut watched = Watched { labels: Labels::OpenMpi, ..watched(base.path(), &text) };
-        assert_eq!(watched.look(base.path()), []);
-        assert_eq!(watched.finish(base.path(), RankEnd::Code(5)).first(), Some(&abort));
+    }
+
+    #[test]
+    fn an_abort_for_which_slurm_kills_the_step_is_its_rank_s() {
+        let cancelled = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n";
+        let killed = "srun: error: n1: tasks 0-2: Killed\n";
+        let others = "srun: error: n1: tasks 0-1: Killed\n";
+        let open_mpi = "2: MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\n2: with errorcode 5.\n";
+        let mpich = "2: Abort(5) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5)\n";
+        let own = "srun: error: n1: task 2: Exited with exit code 5\n";
+        let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
+        for text in [
+            [open_mpi, cancelled, others, own],
+            [open_mpi, cancelled, killed, ""],
+            [mpich, cancelled, killed, ""],
+            [cancelled, killed, mpich, ""],
+            [cancelled, others, own, ""],
+        ] {
+            let base = tempfile::tempdir().unwrap();
+            let mut watched = watched(base.path(), &text.concat());
+            assert_eq!(watched.look(base.path()), [], "{text:?}");
+            assert_eq!(watched.finish(base.path(), RankEnd::Code(137)).first(), Some(&abort), "{text:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Everything of a generation lies in `<prefix>/.holdfast/generations/<g>/`: `plan.json`, `steps.jsonl`, and of each rank
 //! `rank_<r>.out` and `rank_<r>.err`; or, where one command starts all ranks, `ranks.out` and `ranks.err`.
 
+mod abort;
 mod command;
 mod descendants;
 mod error;

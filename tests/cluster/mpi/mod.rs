@@ -4,8 +4,10 @@
 
 mod alone;
 mod c;
+mod ends;
 mod hang;
 mod languages;
+pub mod world;
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +15,8 @@ use holdfast_testkit::cluster::{Cluster, Job};
 
 /// An MPI library, and how its programs are started.
 #[derive(Clone, Copy)]
-struct Mpi {
-    name: &'static str,
+pub struct Mpi {
+    pub name: &'static str,
     /// What Slurm and the library both speak.
     plugin: &'static str,
     /// Keys of `run:`.
@@ -24,8 +26,8 @@ struct Mpi {
 const OPEN_MPI: Mpi = Mpi { name: "openmpi", plugin: "pmix", launcher: "launcher_options: [--mpi=pmix]" };
 /// Debian's has no PMIx.
 const MPICH: Mpi = Mpi { name: "mpich", plugin: "pmi2", launcher: "launcher_options: [--mpi=pmi2]" };
-const BY_MPIRUN: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpirun.openmpi", ..OPEN_MPI };
-const BY_HYDRA: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpiexec.hydra", ..MPICH };
+pub const BY_MPIRUN: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpirun.openmpi", ..OPEN_MPI };
+pub const BY_HYDRA: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpiexec.hydra", ..MPICH };
 
 /// Long enough for a node to be lost in the middle.
 const STEPS: &str = "120";
@@ -64,6 +66,11 @@ fn compile(cluster: &Cluster, compiler: &str, source: &str, program: &str) -> St
 impl Mpi {
     fn compile_c(self, cluster: &Cluster) -> String {
         compile(cluster, &format!("mpicc.{}", self.name), "mpi.c", &format!("mpi.{}", self.name))
+    }
+
+    /// A spec whose run it starts.
+    pub fn launches(self, spec: &str) -> String {
+        spec.replace("run:\n", &format!("run:\n  {}\n", self.launcher))
     }
 
     /// Three nodes with two ranks each.

@@ -38,8 +38,10 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     gethostname(host, sizeof host - 1);
     int sum = sum_of_ranks(rank);
+    /* Under srun, Slurm's number is Holdfast's. */
+    const char *number = getenv("HOLDFAST_RANK") ? getenv("HOLDFAST_RANK") : getenv("SLURM_PROCID");
     printf("world %s: %d of %d on %s, sum %d, holdfast says %s, %s\n", generation, rank, ranks, host, sum,
-           getenv("HOLDFAST_RANK"), greeting ? greeting : "no greeting");
+           number, greeting ? greeting : "no greeting");
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
 

@@ -1,0 +1,77 @@
+//! How a rank's bad end reaches Holdfast: whichever launcher and MPI, it is named, though all the others end with it.
+
+use super::world::{self, expected, homes};
+use super::{BY_HYDRA, BY_MPIRUN, MPICH, Mpi, OPEN_MPI};
+use crate::mpirun::nothing_is_left;
+
+/// One rank ends badly in the first generation: it is named, no node is blamed, and the second one finishes.
+fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
+    let Some(cluster) = crate::cluster() else { return };
+    let job = world::submit(mpi, &cluster, &format!("mpi-{mode}"), &format!(", {mode}, \"4\""), 4);
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(&format!("rank 4 ended with {expected_end}")), "{output}");
+    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
+    assert_eq!(homes(&output, 2), expected(["n1", "n1", "n2", "n2", "n3", "n3"]), "{output}");
+    nothing_is_left(&cluster, &["n1", "n2", "n3", "n4", "n5", "n6"]);
+}
+
+#[test]
+fn an_abort_under_mpirun_is_an_error_of_that_rank() {
+    the_rank_that_ended_badly_is_named(BY_MPIRUN, "abort", "exit code 5");
+}
+
+#[test]
+fn an_abort_under_hydra_is_an_error_of_that_rank() {
+    the_rank_that_ended_badly_is_named(BY_HYDRA, "abort", "exit code 5");
+}
+
+#[test]
+fn a_segmentation_fault_under_mpirun_is_a_signal_of_that_rank() {
+    the_rank_that_ended_badly_is_named(BY_MPIRUN, "segfault", "signal 11");
+}
+
+#[test]
+fn a_segmentation_fault_under_hydra_is_a_signal_of_that_rank() {
+    the_rank_that_ended_badly_is_named(BY_HYDRA, "segfault", "signal 11");
+}
+
+#[test]
+fn an_exit_code_under_mpirun_is_that_of_its_rank() {
+    the_rank_that_ended_badly_is_named(BY_MPIRUN, "exit", "exit code 3");
+}
+
+#[test]
+fn an_exit_code_under_hydra_is_that_of_its_rank() {
+    the_rank_that_ended_badly_is_named(BY_HYDRA, "exit", "exit code 3");
+}
+
+#[test]
+fn an_abort_of_open_mpi_under_srun_is_an_error_of_that_rank() {
+    the_rank_that_ended_badly_is_named(OPEN_MPI, "abort", "exit code 5");
+}
+
+#[test]
+fn an_abort_of_mpich_under_srun_is_an_error_of_that_rank() {
+    the_rank_that_ended_badly_is_named(MPICH, "abort", "exit code 5");
+}
+
+#[test]
+fn a_segmentation_fault_of_open_mpi_under_srun_is_a_signal_of_that_rank() {
+    the_rank_that_ended_badly_is_named(OPEN_MPI, "segfault", "signal 11");
+}
+
+#[test]
+fn a_segmentation_fault_of_mpich_under_srun_is_a_signal_of_that_rank() {
+    the_rank_that_ended_badly_is_named(MPICH, "segfault", "signal 11");
+}
+
+#[test]
+fn an_exit_code_of_open_mpi_under_srun_is_that_of_its_rank() {
+    the_rank_that_ended_badly_is_named(OPEN_MPI, "exit", "exit code 3");
+}
+
+#[test]
+fn an_exit_code_of_mpich_under_srun_is_that_of_its_rank() {
+    the_rank_that_ended_badly_is_named(MPICH, "exit", "exit code 3");
+}
