@@ -255,6 +255,7 @@ impl Watched {
     /// It is tried again: what it said so far does not count.
     pub(super) fn begin_again(&mut self) {
         self.obstacle = None;
+        self.ending = false;
     }
 
     /// The launcher has ended with this: so have all ranks of which it said nothing.
