@@ -1,21 +1,18 @@
 //! MPI programs that srun starts without Holdfast.
 
-use super::{MPICH, Mpi, OPEN_MPI};
+use super::{MPICH, Mpi, OPEN_MPI, switched_off};
 
 fn without_an_agent(mpi: Mpi) {
     let Some(cluster) = crate::cluster() else { return };
     let program = mpi.compile_c(&cluster);
-    let srun = format!(
-        "timeout 30 srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --mpi={} {program} own 20 result",
-        mpi.plugin
-    );
-    let (said, code) = cluster.as_user("alone", &[], &format!("{srun}; code=$?; ls; exit $code"));
+    let srun = format!("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --mpi={} {program} own 20 result", mpi.plugin);
+    let (said, code) = cluster.as_user("alone", &[], &format!("timeout 30 {srun}; code=$?; ls; exit $code"));
     assert!(said.contains("SCR_Init: this program looks for its Holdfast agent"), "{said}");
     assert!(said.contains("holdfast run -- PROGRAM") && said.contains("SCR_ENABLE=0"), "{said}");
     assert!(code != 0 && !said.lines().any(|line| line == "result"), "{code}: {said}");
 
     // Switched off, every call succeeds, no checkpoint is due, and output is where the program puts it.
-    let (said, _) = cluster.as_user("alone", &[], &format!("SCR_ENABLE=0 {srun}; ls; cat result"));
+    let (said, _) = cluster.as_user("alone", &[], &format!("{}; ls; cat result", switched_off(&srun, "result")));
     assert!(said.contains(" 4 ranks from 0 -"), "{said}");
     for rank in 0..4 {
         assert!(said.lines().any(|line| line == format!("cell_{rank}.txt")), "{said}");
