@@ -136,8 +136,11 @@ pub(super) fn supervise(
     is_ending: impl Fn() -> bool,
     tell: &mut impl FnMut(&StepEvent) -> Result<(), LaunchError>,
 ) -> Result<(), LaunchError> {
-    let news = start_all(plan, remote);
+    let (news, without) = start_all(plan, remote);
     let mut step = Watched::new(remote);
+    for node in &without {
+        step.lost(node).iter().try_for_each(&mut *tell)?;
+    }
     while !step.is_over() {
         if is_ending() {
             return step.give_up(KILLED).iter().try_for_each(tell);
@@ -220,8 +223,9 @@ impl Watched {
     }
 }
 
-/// One thread a node; some connections are made at a time.
-fn start_all(plan: &StepPlan, remote: &RemoteStep) -> mpsc::Receiver<(NodeName, News)> {
+/// One thread a node; some connections are made at a time. Also the nodes for which there is no thread.
+fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName, News)>, Vec<NodeName>) {
+    let mut without = Vec::new();
     let (news, ear) = mpsc::sync_channel(WAITING);
     let (free, permits) = mpsc::sync_channel(remote.at_once.max(1));
     for _ in 0..remote.at_once.max(1) {
@@ -256,9 +260,10 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> mpsc::Receiver<(NodeName, 
         let thread = std::thread::Builder::new().name("node".to_owned()).stack_size(512 << 10).spawn(follow);
         if let Err(error) = thread {
             tracing::error!(%node, %error, "cannot start a thread for a node");
+            without.push(node.clone());
         }
     }
-    ear
+    (ear, without)
 }
 
 /// Those of these variables that the ranks get.
