@@ -3,22 +3,8 @@
 
 use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of, until};
 
-use crate::mpi::world::{self, expected, homes};
+use crate::mpi::world::{self, NODES, expected, homes, nothing_is_left};
 use crate::mpi::{BY_HYDRA as MPICH, BY_MPIRUN as OPEN_MPI, Mpi};
-
-const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
-
-/// Waits until nobody's daemon, rank or remote shell is on any of these machines.
-pub fn nothing_is_left(cluster: &Cluster, machines: &[&str]) {
-    for machine in machines {
-        until(&format!("the end of what mpirun started on {machine}"), || {
-            let processes = cluster.on(machine, "ps -eo args");
-            let names =
-                ["orted", "hydra_pmi_proxy", "mpiexec", "mpirun", "remote-shell", "holdfast rank", "holdfast step"];
-            !names.iter().any(|name| processes.lines().any(|line| line.contains(name) && !line.contains("sbatch")))
-        });
-    }
-}
 
 fn a_killed_node_is_replaced(mpi: Mpi) {
     let Some(cluster) = super::cluster() else { return };

@@ -1,5 +1,7 @@
 //! `MPI_Abort`, as MPI libraries say it on standard error: which rank called it, with which code.
 //!
+//! MPICH says so too of an error that it ends a rank for itself, perhaps only because another rank is gone.
+//!
 //! The launcher then ends all ranks, often the caller too before it can end itself, and of some it says so before it says
 //! anything of the caller. The library's words are what is left of the caller's own end.
 
@@ -10,11 +12,15 @@ use crate::relaunch::RankEnd;
 /// Of an abort whose code nobody has said, or is the one of success.
 const SOME_ERROR: i32 = 1;
 
+/// In MPICH's words, what sets a call apart from an error.
+const CALLED: &str = "application called MPI_Abort";
+
 /// What was said so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Abort {
     rank: Option<Rank>,
     code: Option<i32>,
+    called: bool,
 }
 
 impl Abort {
@@ -24,14 +30,20 @@ impl Abort {
             && let Some((rank, code)) = in_open_mpi_s_words(line).or_else(|| in_mpich_s_words(label, line))
         {
             (self.rank, self.code) = (Some(rank), code);
+            self.called = code.is_none() || line.contains(CALLED);
         } else if self.rank.is_some() && self.code.is_none() {
             self.code = open_mpi_s_code(line);
         }
     }
 
-    /// The rank that has called it.
+    /// The rank that is aborted.
     pub(super) fn rank(&self) -> Option<Rank> {
         self.rank
+    }
+
+    /// True if this rank's program called it. Otherwise the library did, and another rank may have been the first.
+    pub(super) fn was_called_by(&self, rank: Rank) -> bool {
+        self.called && self.rank == Some(rank)
     }
 
     /// The end that it meant: its code as a parent process sees it, and never that of success. `launcher` is how the
@@ -98,6 +110,21 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_told_from_an_error_of_the_library() {
+        let called = |line: &str| {
+            let mut abort = Abort::default();
+            abort.hear(Some(Rank(2)), line);
+            assert_eq!(abort.rank(), Some(Rank(2)));
+            abort.was_called_by(Rank(2))
+        };
+        assert!(called("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD"));
+        assert!(called("Abort(5) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5)"));
+        assert!(!called(
+            "Abort(807018255) on node 2 (rank 2 in comm 0): Fatal error in internal_Barrier: Other MPI error"
+        ));
+    }
+
+    #[test]
     fn a_rank_of_another_communicator_and_other_words_are_none() {
         let lines = [
             "MPI_ABORT was invoked on rank 0 in communicator MPI COMMUNICATOR 3 SPLIT FROM 0",
@@ -114,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_code_is_the_one_that_a_parent_would_see_and_never_success() {
-        let end = |code: Option<i32>, launcher| Abort { rank: Some(Rank(0)), code }.end(launcher);
+        let end = |code: Option<i32>, launcher| Abort { rank: Some(Rank(0)), code, called: true }.end(launcher);
         assert_eq!(end(Some(807_018_255), None), RankEnd::Code(15));
         assert_eq!(end(Some(-1), None), RankEnd::Code(255));
         assert_eq!(end(Some(256), None), RankEnd::Code(1));

@@ -77,7 +77,7 @@ pub(super) struct Watched {
     /// Ranks that are known to have begun. Of srun's, nobody says so.
     begun: BTreeSet<Rank>,
     abort: Abort,
-    /// The launcher ends the ranks: how they end says nothing of why.
+    /// Slurm ends the step: how its ranks end says nothing of why.
     ending: bool,
     /// The launcher's own words, if it is an mpirun.
     own_words: String,
@@ -152,14 +152,14 @@ impl Watched {
             let lines: Vec<u8> = self.partial.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n') {
                 let labelled = self.labels.read(line);
-                let text = labelled.as_ref().map_or(line, |(_, text)| text.as_ref());
-                if let Ok(text) = std::str::from_utf8(text) {
-                    self.abort.hear(labelled.as_ref().map(|(rank, _)| *rank), text);
-                }
-                let Ok(line) = std::str::from_utf8(line) else { continue };
-                match self.labels {
-                    Labels::Srun => self.said_by_srun(line, events),
-                    Labels::OpenMpi | Labels::Hydra => self.said_under_mpirun(line, events),
+                let (rank, text) = labelled.as_ref().map_or((None, line), |(rank, text)| (Some(*rank), text.as_ref()));
+                let Ok(text) = std::str::from_utf8(text) else { continue };
+                self.abort.hear(rank, text);
+                match (self.labels, rank) {
+                    (Labels::Srun, None) => self.said_by_srun(text, events),
+                    (Labels::Srun, Some(_)) => {}
+                    (_, None) => self.said_by_mpirun(text),
+                    (_, Some(_)) => self.said_by_parent(text, events),
                 }
             }
             if self.partial.len() > LONGEST_LINE {
@@ -187,17 +187,17 @@ impl Watched {
         }
     }
 
-    /// A rank's parent tells how it ended; what has no label is mpirun's own word.
-    fn said_under_mpirun(&mut self, line: &str, events: &mut Vec<StepEvent>) {
-        let Some((_, text)) = self.labels.read(line.as_bytes()) else {
-            let word = line.trim_matches([' ', '-', '=']);
-            if !word.is_empty() && self.own_words.len() + word.len() < OWN_WORDS {
-                self.own_words.push_str(if self.own_words.is_empty() { "" } else { " " });
-                self.own_words.push_str(word);
-            }
-            return;
-        };
-        match std::str::from_utf8(&text).ok().and_then(RankNews::parse) {
+    fn said_by_mpirun(&mut self, line: &str) {
+        let word = line.trim_matches([' ', '-', '=']);
+        if !word.is_empty() && self.own_words.len() + word.len() < OWN_WORDS {
+            self.own_words.push_str(if self.own_words.is_empty() { "" } else { " " });
+            self.own_words.push_str(word);
+        }
+    }
+
+    /// Under mpirun a rank's parent tells how it ended.
+    fn said_by_parent(&mut self, line: &str, events: &mut Vec<StepEvent>) {
+        match RankNews::parse(line) {
             Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
             Some((rank, RankNews::Refused(reason))) => self.refuse(rank, reason, events),
             // An mpirun ends the others itself, and they tell of that: those wait for the one that began.
@@ -223,19 +223,27 @@ impl Watched {
     }
 
     /// Tells of all that wait, first of the one that began: it called MPI_Abort, or it was not ended by the launcher, or it
-    /// is the odd one out, since those that miss it end alike. `launcher` is how the launcher ended, if it has.
+    /// is the odd one out, since those that miss it end alike, or it was the first. `launcher` is how the launcher ended, if
+    /// it has.
     fn release(&mut self, launcher: Option<RankEnd>, events: &mut Vec<StepEvent>) {
         let mut held = std::mem::take(&mut self.held);
         // Words of a program that somebody started inside of the run say nothing of the run.
         if let Some(rank) = self.abort.rank().filter(|_| launcher != Some(RankEnd::SUCCESS)) {
-            let own = held.iter().find(|(_, other, end)| *other == rank && matches!(end, RankEnd::Code(_)));
-            let end = own.map_or_else(|| self.abort.end(launcher), |(_, _, end)| *end);
-            self.tell(rank, end, events);
+            let is_own = |(_, other, end): &(Instant, Rank, RankEnd)| *other == rank && matches!(end, RankEnd::Code(_));
+            if !held.iter().any(is_own) {
+                held.retain(|(_, other, _)| *other != rank);
+                held.push((Instant::now(), rank, self.abort.end(launcher)));
+            }
         }
         let alike: Vec<RankEnd> = held.iter().map(|(_, _, end)| *end).collect();
-        held.sort_by_key(|(since, _, end)| {
+        held.sort_by_key(|(since, rank, end)| {
             let is_launcher_s = is_ended(*end) || self.ending && matches!(end, RankEnd::Signal(_));
-            (is_launcher_s, alike.iter().filter(|other| *other == end).count(), *since)
+            (
+                !self.abort.was_called_by(*rank),
+                is_launcher_s,
+                alike.iter().filter(|other| *other == end).count(),
+                *since,
+            )
         });
         for (_, rank, end) in held {
             self.tell(rank, end, events);
@@ -468,6 +476,22 @@ mod tests {
             assert_eq!(watched.look(base.path()), [], "another may still turn out to be the first");
             assert_eq!(watched.finish(base.path(), RankEnd::Code(5)).first(), Some(&abort), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_library_that_aborts_because_another_rank_is_gone_is_not_the_first() {
+        let base = tempfile::tempdir().unwrap();
+        let text = "[2] @holdfast-rank 2 code 3\n[0] Abort(807018255) on node 0 (rank 0 in comm 0): Fatal error in \
+                    internal_Barrier\n[0] @holdfast-rank 0 code 15\n[1] @holdfast-rank 1 signal 15\n";
+        let events = under_mpirun(base.path(), text).finish(base.path(), RankEnd::Code(15));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(3) });
+        // Where nobody else has an end of his own, it is.
+        let text = "0: Abort(807018255) on node 0 (rank 0 in comm 0): Fatal error in internal_Barrier\n\
+                    srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n\
+                    srun: error: n1: tasks 0-2: Killed\n";
+        let events = watched(base.path(), text).finish(base.path(), RankEnd::Code(137));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(0), end: RankEnd::Code(15) });
+        assert_eq!(events.len(), 3);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! How a rank's bad end reaches Holdfast: whichever launcher and MPI, it is named, though all the others end with it.
 
-use super::world::{self, expected, homes};
+use super::world::{self, NODES, expected, homes, nothing_is_left};
 use super::{BY_HYDRA, BY_MPIRUN, MPICH, Mpi, OPEN_MPI};
-use crate::mpirun::nothing_is_left;
 
 /// One rank ends badly in the first generation: it is named, no node is blamed, and the second one finishes.
 fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
@@ -13,7 +12,7 @@ fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) 
     assert!(output.contains(&format!("rank 4 ended with {expected_end}")), "{output}");
     assert!(!output.contains("is down"), "no node is blamed:\n{output}");
     assert_eq!(homes(&output, 2), expected(["n1", "n1", "n2", "n2", "n3", "n3"]), "{output}");
-    nothing_is_left(&cluster, &["n1", "n2", "n3", "n4", "n5", "n6"]);
+    nothing_is_left(&cluster, &NODES);
 }
 
 #[test]

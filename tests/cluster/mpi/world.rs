@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_testkit::cluster::{Cluster, Job};
+use holdfast_testkit::cluster::{Cluster, Job, until};
 
 use super::Mpi;
 
+/// All nodes of the cluster.
+pub const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 const SOURCE: &str = include_str!("../programs/world.c");
 
 /// Compiles the program with this MPI.
@@ -58,4 +60,16 @@ pub fn homes(output: &str, generation: u32) -> BTreeMap<u32, String> {
 /// The same, of ranks that stand on these nodes one after the other.
 pub fn expected(nodes: [&str; 6]) -> BTreeMap<u32, String> {
     (0..).zip(nodes).map(|(rank, node)| (rank, node.to_owned())).collect()
+}
+
+/// Waits until nobody's daemon, rank or remote shell is on any of these machines.
+pub fn nothing_is_left(cluster: &Cluster, machines: &[&str]) {
+    for machine in machines {
+        until(&format!("the end of what mpirun started on {machine}"), || {
+            let processes = cluster.on(machine, "ps -eo args");
+            let names =
+                ["orted", "hydra_pmi_proxy", "mpiexec", "mpirun", "remote-shell", "holdfast rank", "holdfast step"];
+            !names.iter().any(|name| processes.lines().any(|line| line.contains(name) && !line.contains("sbatch")))
+        });
+    }
 }
