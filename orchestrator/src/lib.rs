@@ -6,7 +6,8 @@
 //! * [`launch`]: launchers behind one trait;
 //! * [`on_node`]: what runs on a host at the other end of an ssh connection;
 //! * [`fleet`]: start, poll and command the agents;
-//! * [`relaunch`]: the loop as a pure state machine, and the driver that feeds it;
+//! * [`relaunch`]: the loop as a pure state machine;
+//! * [`job`]: the driver of a job: feeds the machine, performs its actions;
 //! * [`drain`]: two rounds, then index;
 //! * [`events`]: event log, live view, report;
 //! * [`exit`]: the exit codes that batch scripts may rely on;
@@ -21,6 +22,7 @@ pub mod events;
 pub mod example;
 pub mod exit;
 pub mod fleet;
+pub mod job;
 pub mod launch;
 pub mod on_node;
 pub mod relaunch;

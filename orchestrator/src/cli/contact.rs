@@ -12,7 +12,7 @@ use super::job::{self, JobSelection};
 use super::output::Output;
 use crate::exit;
 use crate::fleet::{AgentClient, fan_out};
-use crate::relaunch::driver::state::{JobLock, JobState};
+use crate::job::state::{JobLock, JobState};
 
 /// An agent that does not answer within this is left out.
 const WITHIN: Duration = Duration::from_secs(2);

@@ -13,8 +13,8 @@ use super::output::{Output, Report, Style, document, printable};
 use crate::drain::DrainReport;
 use crate::drain::standalone::{self, Preview, Roots, StandaloneError};
 use crate::exit;
+use crate::job::start;
 use crate::relaunch::DrainResult;
-use crate::relaunch::driver::start;
 use crate::spec::{JobSpec, Surroundings};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory

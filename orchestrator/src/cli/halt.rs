@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use crate::exit;
-use crate::relaunch::driver::settings::epoch;
+use crate::job::settings::epoch;
 use crate::spec::quantity;
 
 /// List, set and remove the conditions under which a running job stops

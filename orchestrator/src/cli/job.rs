@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::failure::Failure;
 use super::output::Output;
 use crate::exit;
-use crate::relaunch::driver::state::{JobState, Stage};
+use crate::job::state::{JobState, Stage};
 use crate::spec::{JobSpec, Surroundings};
 
 /// The parameters around this process. What has no effect among them is told.

@@ -10,7 +10,7 @@ use super::job;
 use super::output::{Output, Report, Style, document};
 use crate::events::RunReport;
 use crate::exit;
-use crate::relaunch::driver::{self, RunError, RunOptions};
+use crate::job::{RunError, RunOptions};
 use crate::spec::{JobSpec, Surroundings};
 
 /// Run a job to its end
@@ -57,11 +57,11 @@ impl RunArgs {
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let spec = args.spec(&job::surroundings(&style)?)?;
     if args.dry_run {
-        style.result(&Planned(driver::plan_text(&spec).map_err(failed)?))?;
+        style.result(&Planned(crate::job::plan_text(&spec).map_err(failed)?))?;
         return Ok(exit::FINISHED);
     }
     let options = RunOptions { spec, style: super::runtime::screen(style) };
-    let report = super::runtime::block_on(driver::run(&options))?.map_err(failed)?;
+    let report = super::runtime::block_on(crate::job::run(&options))?.map_err(failed)?;
     style.result(&report)?;
     Ok(report.exit_code)
 }

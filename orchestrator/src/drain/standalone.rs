@@ -20,9 +20,9 @@ use crate::allocation::{Allocation, AllocationError};
 use crate::events::{Entry, Journal, OwnEvent, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
+use crate::job::running_step;
+use crate::job::state::{self, JobLock, JobState, Stage, StateError};
 use crate::relaunch::DrainResult;
-use crate::relaunch::driver::running_step;
-use crate::relaunch::driver::state::{self, JobLock, JobState, Stage, StateError};
 use crate::spec::Checkpoint;
 
 /// An agent that an earlier orchestrator started answers within this, or is started anew.
@@ -182,7 +182,7 @@ pub async fn of_roots(
     let _lock = JobLock::take(prefix)?;
     let (mut crew, crc) = crew_of_roots(prefix, roots, style)?;
     crew.start_all().await;
-    let result = crew.drain(prefix, crc, crate::relaunch::driver::settings::COPY_BYTES, wanted).await;
+    let result = crew.drain(prefix, crc, crate::job::settings::COPY_BYTES, wanted).await;
     crew.stop(false).await;
     result
 }

@@ -1,4 +1,4 @@
-//! The relaunch loop (DESIGN §5): a pure state machine, and the driver that feeds it.
+//! The relaunch loop as a pure state machine; [`crate::job`] drives it.
 //!
 //! The machine does no I/O and has no clock. Whatever happens is an [`Event`] with the time at which it happened;
 //! what is to be done comes back as [`Action`]s, in the order in which they are to be begun:
@@ -42,7 +42,6 @@ pub mod action;
 mod agents;
 mod classify;
 pub mod config;
-pub mod driver;
 mod ending;
 pub mod event;
 pub mod explain;

@@ -8,7 +8,7 @@ use holdfast_core::durable;
 use holdfast_core::ids::{Generation, NodeName, Rank};
 use holdfast_wire::agent::StackRequest;
 
-use super::news::Effect;
+use super::inputs::TaskResult;
 use super::{Driver, state};
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::fan_out;
@@ -30,8 +30,8 @@ impl Driver {
             (!ranks.is_empty()).then_some((node, address, StackRequest { generation, ranks }))
         });
         let asked: Vec<_> = asked.collect();
-        let (client, effects, entries) = (self.parts.client.clone(), self.effects.clone(), self.entries.clone());
-        let directory = Arc::new(state::generation_directory(&self.parts.prefix, generation));
+        let (client, results, entries) = (self.context.client.clone(), self.results.clone(), self.entries.clone());
+        let directory = Arc::new(state::generation_directory(&self.context.prefix, generation));
         tokio::spawn(async move {
             let trouble = fan_out(asked, move |(node, address, request)| {
                 let (client, directory) = (client.clone(), Arc::clone(&directory));
@@ -50,7 +50,7 @@ impl Driver {
                 let message = format!("the stacks of ranks that hang could not be saved: {trouble}");
                 let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
             }
-            let _ = effects.send(Effect::Event(Event::StacksSaved { generation }));
+            let _ = results.send(TaskResult::Event(Event::StacksSaved { generation }));
         });
     }
 }

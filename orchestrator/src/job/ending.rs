@@ -25,8 +25,8 @@ impl Driver {
         // None that is being started comes up later; those that are killed below were noted before they were up.
         self.starting.shutdown().await;
         let agents = self.reachable(to);
-        let client = self.parts.client.clone();
-        let (remove, allocation) = (!self.keeps_data(), Arc::clone(&self.parts.allocation));
+        let client = self.context.client.clone();
+        let (remove, allocation) = (!self.keeps_data(), Arc::clone(&self.context.allocation));
         // The pollers would report every agent that ends as lost.
         self.agents.clear();
         let stops = fan_out(agents, move |(node, _, address)| {
@@ -42,10 +42,10 @@ impl Driver {
         });
         stops.await;
         let known: Vec<(NodeName, u32)> =
-            self.parts.state.running.iter().map(|(node, record)| (node.clone(), record.pid)).collect();
+            self.context.state.running.iter().map(|(node, record)| (node.clone(), record.pid)).collect();
         let ended = tokio::task::spawn_blocking(move || allocation.see_off(&known, STOP_WITHIN));
         let _ = ended.await;
-        self.parts.state.running.clear();
+        self.context.state.running.clear();
     }
 
     async fn stop_step(&mut self) {
@@ -55,7 +55,7 @@ impl Driver {
             let _ = tokio::task::spawn_blocking(running.canceller()).await;
         }
         // Also one whose end was not followed.
-        let directory = state::generation_directory(&self.parts.prefix, self.parts.state.generation);
+        let directory = state::generation_directory(&self.context.prefix, self.context.state.generation);
         if step::is_supervised(&directory) {
             tracing::warn!(directory = %directory.display(), "a step does not end although it was cancelled");
         }
@@ -63,16 +63,16 @@ impl Driver {
 
     /// The nodes hold what another drain could save.
     pub(super) fn keeps_data(&self) -> bool {
-        self.parts.state.keeps_data
+        self.context.state.keeps_data
     }
 
     /// After the loop, however it ended.
     pub(super) async fn clean_up(&mut self, outcome: Option<&Outcome>) {
         let all: Vec<NodeName> = self.agents.keys().cloned().collect();
-        if !all.is_empty() || self.running.is_some() || self.drain.is_some() || !self.parts.state.running.is_empty() {
+        if !all.is_empty() || self.running.is_some() || self.drain.is_some() || !self.context.state.running.is_empty() {
             self.stop_agents(&all).await;
         }
-        self.parts.state.stage = match outcome {
+        self.context.state.stage = match outcome {
             Some(_) if self.keeps_data() => {
                 let reason = match self.drained.as_ref().map(|report| &report.result) {
                     Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason }) => reason.clone(),
@@ -84,13 +84,13 @@ impl Driver {
             None => Stage::Finished { exit_code: crate::exit::INTERNAL, message: "the loop broke off".to_owned() },
         };
         if self.keeps_data() {
-            let place = self.parts.state.allocation.place();
-            let prefix = self.parts.prefix.display().to_string();
+            let place = self.context.state.allocation.place();
+            let prefix = self.context.prefix.display().to_string();
             self.remark(format!(
                 "what could not be drained is kept in {place}; `holdfast drain --prefix {prefix}` tries again"
             ));
         } else {
-            let allocation = Arc::clone(&self.parts.allocation);
+            let allocation = Arc::clone(&self.context.allocation);
             match tokio::task::spawn_blocking(move || allocation.release()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => self.remark(error.to_string()),

@@ -9,7 +9,7 @@ use holdfast_core::ids::{Generation, NodeName, Rank};
 use holdfast_wire::agent::{HaltState, KillRequest, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
-use super::news::Effect;
+use super::inputs::TaskResult;
 use super::running_step::RunningStep;
 use super::{Driver, settings, site, state};
 use crate::drain::{self, DrainOrder, DrainReport};
@@ -53,30 +53,30 @@ impl Driver {
             self.roster.down(node);
             self.agents.remove(node);
             self.fence(node);
-            self.parts.state.running.remove(node);
-            self.parts.screen.progress(node, &[]);
+            self.context.state.running.remove(node);
+            self.context.screen.progress(node, &[]);
             // Its agent may live, but nobody listens to it any more: its ranks are to die now.
-            let (allocation, node) = (Arc::clone(&self.parts.allocation), node.clone());
+            let (allocation, node) = (Arc::clone(&self.context.allocation), node.clone());
             tokio::task::spawn_blocking(move || allocation.kill_agent(&node));
         }
         if let LogEvent::GenerationEnding { generation, .. } | LogEvent::GenerationEnded { generation, .. } = &event {
             self.ending = Some(*generation);
         }
-        self.tell(Entry::Machine(event));
+        self.emit(Entry::Machine(event));
     }
 
     /// Health tests run at the same time: both are asked before every launch.
     fn ask_halt(&mut self) {
         let agents = self.reachable(self.agents.keys());
-        let client = self.parts.client.clone();
-        let set = settings::halt_conditions(&self.parts.spec).filter(|_| !self.parts.state.halt_set);
-        let test = self.parts.spec.health.command.clone();
-        let (nodes, surroundings) = (agents.iter().map(|agent| agent.0.clone()).collect(), self.surroundings());
-        let effects = self.effects.clone();
+        let client = self.context.client.clone();
+        let set = settings::halt_conditions(&self.context.spec).filter(|_| !self.context.state.halt_set);
+        let test = self.context.spec.health.command.clone();
+        let (nodes, context) = (agents.iter().map(|agent| agent.0.clone()).collect(), self.command_context());
+        let results = self.results.clone();
         tokio::spawn(async move {
             let tests = async {
                 match &test {
-                    Some(command) => site::health(command, nodes, &surroundings).await,
+                    Some(command) => site::health(command, nodes, &context).await,
                     None => Vec::new(),
                 }
             };
@@ -93,45 +93,45 @@ impl Driver {
             });
             let (faults, answers) = tokio::join!(tests, asked);
             if is_first {
-                let _ = effects.send(Effect::HaltSet);
+                let _ = results.send(TaskResult::HaltSet);
             }
             for (node, reason) in faults {
                 let fault = format!("the site's test failed: {reason}");
-                let _ = effects.send(Effect::Event(Event::HealthFault { node, fault }));
+                let _ = results.send(TaskResult::Event(Event::HealthFault { node, fault }));
             }
             let met = answers.into_iter().flatten().flatten().find_map(|state: HaltState| state.met);
-            let _ = effects.send(Effect::Event(Event::HaltAnswered { met }));
+            let _ = results.send(TaskResult::Event(Event::HaltAnswered { met }));
         });
     }
 
     fn prepare(&mut self, generation: Generation, placement: &Placement, to: &[NodeName]) {
-        if self.parts.state.generation != generation {
-            self.parts.state.generation = generation;
-            self.parts.state.sockets.clear();
+        if self.context.state.generation != generation {
+            self.context.state.generation = generation;
+            self.context.state.sockets.clear();
         }
         let agents = self.reachable(to);
-        let (client, effects) = (self.parts.client.clone(), self.effects.clone());
+        let (client, results) = (self.context.client.clone(), self.results.clone());
         let plan = RunPlan {
             generation,
             nodes: placement.nodes.clone(),
             leader: placement.leader.clone(),
-            settings: self.parts.settings.clone(),
+            settings: self.context.settings.clone(),
         };
         let plan = Arc::new(plan);
         tokio::spawn(fan_out(agents, move |(node, start, address)| {
-            let (client, effects, plan) = (client.clone(), effects.clone(), Arc::clone(&plan));
+            let (client, results, plan) = (client.clone(), results.clone(), Arc::clone(&plan));
             async move {
                 let settings = settings::for_node(&plan.settings, &node);
                 let plan =
                     if settings == plan.settings { plan } else { Arc::new(RunPlan { settings, ..(*plan).clone() }) };
-                let effect = match client.run(address, plan).await {
-                    Ok(accepted) => Effect::Prepared { node, generation, socket: accepted.socket },
+                let result = match client.run(address, plan).await {
+                    Ok(accepted) => TaskResult::Prepared { node, generation, socket: accepted.socket },
                     Err(error) if error.is_refusal() => {
-                        Effect::Event(Event::RunRefused { node, generation, reason: error.to_string() })
+                        TaskResult::Event(Event::RunRefused { node, generation, reason: error.to_string() })
                     }
-                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
+                    Err(error) => TaskResult::Unanswered { node, start, reason: error.seen() },
                 };
-                let _ = effects.send(effect);
+                let _ = results.send(result);
             }
         }));
     }
@@ -142,34 +142,34 @@ impl Driver {
             Ok(running) => {
                 self.running = Some(running);
                 if self.first_launch.is_none() {
-                    let now = self.parts.clock.now();
+                    let now = self.context.clock.now();
                     self.first_launch = Some(now);
-                    self.parts.state.first_launch_ms = u64::try_from(now.as_millis()).ok();
+                    self.context.state.first_launch_ms = u64::try_from(now.as_millis()).ok();
                 }
             }
             Err(error) => {
                 let event = Event::LaunchFailed { generation, reason: error.to_string() };
-                let _ = self.effects.send(Effect::Event(event));
+                let _ = self.results.send(TaskResult::Event(event));
             }
         }
     }
 
     fn launch_now(&self, generation: Generation, placement: &Placement) -> Result<RunningStep, LaunchError> {
-        let parts = &self.parts;
-        let directory = state::generation_directory(&parts.prefix, generation);
+        let context = &self.context;
+        let directory = state::generation_directory(&context.prefix, generation);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
-        let way = |node: &NodeName| Some((node.clone(), parts.allocation.remote_shell(node)?));
+        let way = |node: &NodeName| Some((node.clone(), context.allocation.remote_shell(node)?));
         let reach = placement.used().filter_map(|node| way(&node.name)).collect();
-        let plan = parts.launcher.plan(LaunchRequest {
-            job_id: parts.allocation.job_id(),
+        let plan = context.launcher.plan(LaunchRequest {
+            job_id: context.allocation.job_id(),
             generation,
             placement,
-            sockets: &parts.state.sockets,
+            sockets: &context.state.sockets,
             reach: &reach,
-            run: &parts.step.run,
-            program: &parts.program,
-            working_directory: &parts.working_directory,
+            run: &context.step.run,
+            program: &context.program,
+            working_directory: &context.working_directory,
             directory: &directory,
         })?;
         plan.write(&directory)?;
@@ -186,13 +186,13 @@ impl Driver {
         child: Option<std::process::Child>,
     ) -> Result<RunningStep, LaunchError> {
         let ranks: Vec<Rank> = placement.used().flat_map(|node| node.ranks.iter().copied()).collect();
-        let job_id = self.parts.allocation.job_id();
+        let job_id = self.context.allocation.job_id();
         RunningStep::follow(generation, job_id, directory, ranks, child, self.steps.clone())
             .map_err(LaunchError::Supervisor)
     }
 
     fn follow_step(&mut self, generation: Generation, placement: &Placement) {
-        let directory = state::generation_directory(&self.parts.prefix, generation);
+        let directory = state::generation_directory(&self.context.prefix, generation);
         let begun = crate::launch::StepPlan::events_in(&directory).is_file();
         let followed = if begun {
             self.follow(generation, placement, &directory, None).map_err(|error| error.to_string())
@@ -201,22 +201,22 @@ impl Driver {
         };
         match followed {
             Ok(running) => self.running = Some(running),
-            Err(reason) => drop(self.effects.send(Effect::Event(Event::StepLost { generation, reason }))),
+            Err(reason) => drop(self.results.send(TaskResult::Event(Event::StepLost { generation, reason }))),
         }
     }
 
     fn kill_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
         let agents = self.reachable(to);
-        let (client, effects) = (self.parts.client.clone(), self.effects.clone());
+        let (client, results) = (self.context.client.clone(), self.results.clone());
         let request = Arc::new(KillRequest { generation, reason });
         tokio::spawn(fan_out(agents, move |(node, start, address)| {
-            let (client, effects, request) = (client.clone(), effects.clone(), Arc::clone(&request));
+            let (client, results, request) = (client.clone(), results.clone(), Arc::clone(&request));
             async move {
-                let effect = match client.kill(address, &request).await {
-                    Ok(_) => Effect::Event(Event::RanksKilled { node, generation }),
-                    Err(error) => Effect::Unanswered { node, start, reason: error.seen() },
+                let result = match client.kill(address, &request).await {
+                    Ok(_) => TaskResult::Event(Event::RanksKilled { node, generation }),
+                    Err(error) => TaskResult::Unanswered { node, start, reason: error.seen() },
                 };
-                let _ = effects.send(effect);
+                let _ = results.send(result);
             }
         }));
     }
@@ -230,16 +230,16 @@ impl Driver {
     /// An agent that does not learn it finds out by itself: its connection is refused, and the machine tells it again.
     fn update_peers(&mut self, update: PeersUpdate, to: &[NodeName]) {
         let agents = self.reachable(to);
-        let (client, effects) = (self.parts.client.clone(), self.effects.clone());
+        let (client, results) = (self.context.client.clone(), self.results.clone());
         let update = Arc::new(update);
         tokio::spawn(fan_out(agents, move |(node, start, address)| {
-            let (client, effects, update) = (client.clone(), effects.clone(), Arc::clone(&update));
+            let (client, results, update) = (client.clone(), results.clone(), Arc::clone(&update));
             async move {
                 if let Err(error) = client.peers(address, &update).await {
                     if error.is_refusal() {
                         tracing::info!(%node, %error, "an agent does not take new addresses");
                     } else {
-                        let _ = effects.send(Effect::Unanswered { node, start, reason: error.seen() });
+                        let _ = results.send(TaskResult::Unanswered { node, start, reason: error.seen() });
                     }
                 }
             }
@@ -248,33 +248,33 @@ impl Driver {
 
     fn drain(&mut self, down: Vec<NodeName>) {
         let order = DrainOrder {
-            client: self.parts.client.clone(),
+            client: self.context.client.clone(),
             roster: self.roster.clone(),
             down,
-            prefix: self.parts.prefix.clone(),
-            job_id: self.parts.allocation.job_id().to_owned(),
-            crc: self.parts.step.checkpoint.crc.on_flush,
+            prefix: self.context.prefix.clone(),
+            job_id: self.context.allocation.job_id().to_owned(),
+            crc: self.context.step.checkpoint.crc.on_flush,
             buffer_bytes: settings::COPY_BYTES,
             wanted: None,
             events: self.entries.clone(),
         };
-        let (after, surroundings) = (self.parts.spec.after.clone(), self.surroundings());
-        let (nodes, effects): (Vec<_>, _) = (self.agents.keys().cloned().collect(), self.effects.clone());
+        let (after, context) = (self.context.spec.after.clone(), self.command_context());
+        let (nodes, results): (Vec<_>, _) = (self.agents.keys().cloned().collect(), self.results.clone());
         self.drain = Some(tokio::spawn(async move {
             let events = order.events.clone();
             // A command that fails must not cost the checkpoint; it is told as an event.
-            let _ = site::run_all(&after, &nodes, &surroundings, |entry| drop(events.send(entry))).await;
+            let _ = site::run_all(&after, &nodes, &context, |entry| drop(events.send(entry))).await;
             let report = drain::drain(&order).await.unwrap_or_else(|error| DrainReport::failed(&error));
-            let _ = effects.send(Effect::Drained(Box::new(report)));
+            let _ = results.send(TaskResult::Drained(Box::new(report)));
         }));
     }
 
-    pub(super) fn surroundings(&self) -> site::Surroundings {
-        site::Surroundings {
-            job_id: self.parts.allocation.job_id().to_owned(),
-            prefix: self.parts.prefix.clone(),
-            directory: self.parts.working_directory.clone(),
-            allocation: Arc::clone(&self.parts.allocation),
+    pub(super) fn command_context(&self) -> site::CommandContext {
+        site::CommandContext {
+            job_id: self.context.allocation.job_id().to_owned(),
+            prefix: self.context.prefix.clone(),
+            directory: self.context.working_directory.clone(),
+            allocation: Arc::clone(&self.context.allocation),
         }
     }
 }

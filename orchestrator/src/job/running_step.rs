@@ -27,7 +27,7 @@ const CANCEL_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the following thread tells.
 #[derive(Debug)]
-pub enum StepNews {
+pub enum StepUpdate {
     /// The supervisor wrote this.
     Event(Generation, StepEvent),
     /// The supervisor is gone without a word.
@@ -61,7 +61,7 @@ impl RunningStep {
         directory: &Path,
         ranks: Vec<Rank>,
         child: Option<Child>,
-        news: mpsc::Sender<StepNews>,
+        news: mpsc::Sender<StepUpdate>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
@@ -175,7 +175,7 @@ fn watch(
     directory: &Path,
     ranks: Vec<Rank>,
     mut child: Option<Child>,
-    news: &mpsc::Sender<StepNews>,
+    news: &mpsc::Sender<StepUpdate>,
     stop: &AtomicBool,
 ) {
     let mut follower = Follower::new(directory, child.is_none());
@@ -196,13 +196,13 @@ fn watch(
                     if done {
                         pass_on(&mut tail, news, true);
                     }
-                    if news.blocking_send(StepNews::Event(generation, event)).is_err() || done {
+                    if news.blocking_send(StepUpdate::Event(generation, event)).is_err() || done {
                         break;
                     }
                 }
             }
-            Ok(Look::Orphaned) => break Some(StepNews::Orphaned(generation)),
-            Err(error) => break Some(StepNews::Unreadable(generation, error.to_string())),
+            Ok(Look::Orphaned) => break Some(StepUpdate::Orphaned(generation)),
+            Err(error) => break Some(StepUpdate::Unreadable(generation, error.to_string())),
         }
         if follower.is_done() || stop.load(Ordering::Relaxed) {
             break None;
@@ -224,7 +224,7 @@ fn watch(
     }
 }
 
-fn pass_on(tail: &mut OutputTail, news: &mpsc::Sender<StepNews>, all: bool) {
+fn pass_on(tail: &mut OutputTail, news: &mpsc::Sender<StepUpdate>, all: bool) {
     let mut lines = Vec::new();
     let mut keep = |rank, stream, line: &[u8]| lines.push((rank, stream, line.to_vec()));
     if all {
@@ -234,6 +234,6 @@ fn pass_on(tail: &mut OutputTail, news: &mpsc::Sender<StepNews>, all: bool) {
     }
     if !lines.is_empty() {
         // The channel is bounded: an application that prints without end waits in its files.
-        let _ = news.blocking_send(StepNews::Output(lines));
+        let _ = news.blocking_send(StepUpdate::Output(lines));
     }
 }

@@ -15,7 +15,7 @@ use holdfast_wire::trust::{self, TrustError};
 
 use super::preflight::{PreflightError, Prepared, preflight};
 use super::state::{JobLock, JobState, Stage, StateError};
-use super::{Driver, Parts, settings, site, state};
+use super::{Driver, StepContext, settings, site, state};
 use crate::allocation::local::Local;
 use crate::allocation::slurm::Slurm;
 use crate::allocation::ssh::{self, Ssh};
@@ -285,7 +285,7 @@ async fn run_step(
         Some(snapshot) => Machine::restore(config, snapshot.clone())?,
         None => Machine::new(config),
     };
-    let parts = Parts {
+    let context = StepContext {
         client: AgentClient::new(&state.agents.trust)?,
         template: state.agents.clone(),
         settings: settings::settings(spec, step, &prefix, end),
@@ -302,10 +302,10 @@ async fn run_step(
         screen,
         prefix,
     };
-    let (mut driver, mut ears) = Driver::new(parts).map_err(RunError::io("listen for signals"))?;
-    let outcome = driver.drive(&mut ears).await;
+    let (mut driver, mut sources) = Driver::new(context).map_err(RunError::io("listen for signals"))?;
+    let outcome = driver.drive(&mut sources).await;
     driver.clean_up(outcome.as_ref()).await;
-    driver.parts.screen.close();
+    driver.context.screen.close();
     let report = driver.report(outcome.as_ref(), began);
     drop(lock);
     Ok(report)
@@ -382,13 +382,13 @@ async fn begin(
         prefix: prefix.to_owned(),
     }));
     let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
-    let surroundings = site::Surroundings {
+    let context = site::CommandContext {
         job_id: allocation.job_id().to_owned(),
         prefix: prefix.to_owned(),
         directory,
         allocation: Arc::clone(allocation),
     };
-    if let Err(failure) = site::run_all(&spec.before, allocation.nodes(), &surroundings, tell).await {
+    if let Err(failure) = site::run_all(&spec.before, allocation.nodes(), &context, tell).await {
         let _ = allocation.release();
         return Err(RunError::Before(failure));
     }
@@ -442,11 +442,11 @@ fn name_in_database() -> Option<String> {
 
 impl Driver {
     fn report(&self, outcome: Option<&Outcome>, began: Instant) -> RunReport {
-        let parts = &self.parts;
-        let explanation = parts.machine.explain();
+        let context = &self.context;
+        let explanation = context.machine.explain();
         let generations = explanation.generations.iter().map(|past| GenerationReport {
             generation: past.generation,
-            from: parts.state.restarted_from.get(&past.generation).copied().flatten(),
+            from: context.state.restarted_from.get(&past.generation).copied().flatten(),
             launched: !past.ended.as_ref().is_some_and(|ended| matches!(ended.reason, EndCause::LaunchFailed { .. })),
             ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
             newest: past.newest,
@@ -460,15 +460,15 @@ impl Driver {
             Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),
             Some(DrainResult::Nothing) | None => (None, None),
         };
-        let current = Prefix::open(&parts.prefix).ok().and_then(|prefix| {
+        let current = Prefix::open(&context.prefix).ok().and_then(|prefix| {
             let directory = prefix.current().ok().flatten()?;
             Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
         });
         let last =
-            explanation.generations.last().map(|past| state::generation_directory(&parts.prefix, past.generation));
+            explanation.generations.last().map(|past| state::generation_directory(&context.prefix, past.generation));
         RunReport {
-            job: parts.spec.job.clone(),
-            job_id: parts.allocation.job_id().to_owned(),
+            job: context.spec.job.clone(),
+            job_id: context.allocation.job_id().to_owned(),
             outcome: outcome.map_or_else(|| "the loop broke off".to_owned(), ToString::to_string),
             exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
             generations: generations.collect(),
@@ -476,9 +476,9 @@ impl Driver {
             checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
             checkpoint_directory: current.map(|current| current.1),
             complete,
-            prefix: parts.prefix.clone(),
+            prefix: context.prefix.clone(),
             output: last,
-            events: parts.journal.path().to_owned(),
+            events: context.journal.path().to_owned(),
             took: began.elapsed(),
         }
     }

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Where and for which job a command runs.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct CommandContext {
     /// The job id.
     pub job_id: String,
     /// The prefix directory.
@@ -37,11 +37,11 @@ pub struct Surroundings {
     pub allocation: Arc<dyn Allocation>,
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for CommandContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Surroundings { job_id, prefix, directory, allocation } = self;
+        let CommandContext { job_id, prefix, directory, allocation } = self;
         let manager = allocation.manager();
-        f.debug_struct("Surroundings")
+        f.debug_struct("CommandContext")
             .field("job_id", job_id)
             .field("prefix", prefix)
             .field("directory", directory)
@@ -54,13 +54,13 @@ impl fmt::Debug for Surroundings {
 async fn run_on(
     node: NodeName,
     command: Vec<String>,
-    surroundings: Surroundings,
+    context: CommandContext,
     within: Option<Duration>,
 ) -> Result<(), String> {
     let ended = Ended::default();
     // Dropped with this future: whoever gives up waiting ends the command too.
     let _guard = ended.clone().on_drop();
-    let running = tokio::task::spawn_blocking(move || run_here(&node, &command, &surroundings, within, &ended));
+    let running = tokio::task::spawn_blocking(move || run_here(&node, &command, &context, within, &ended));
     running.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
@@ -68,7 +68,7 @@ async fn run_on(
 fn run_here(
     node: &NodeName,
     command: &[String],
-    surroundings: &Surroundings,
+    context: &CommandContext,
     within: Option<Duration>,
     ended: &Ended,
 ) -> Result<(), String> {
@@ -76,17 +76,17 @@ fn run_here(
     if command.is_empty() {
         return Ok(());
     }
-    let words: Vec<String> = surroundings.allocation.reach(node).into_iter().chain(command.to_vec()).collect();
+    let words: Vec<String> = context.allocation.reach(node).into_iter().chain(command.to_vec()).collect();
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-    let program = program::find(program, &surroundings.directory, std::env::var_os("PATH").as_deref())
+    let program = program::find(program, &context.directory, std::env::var_os("PATH").as_deref())
         .map_err(|error| error.to_string())?;
     // A file, not a pipe: a command that prints without end costs disk, not memory, and its children keep nobody waiting.
     let mut errors = tempfile::tempfile().map_err(text)?;
     let handle = duct::cmd(program, arguments)
-        .dir(&surroundings.directory)
-        .env(environment::JOB, &surroundings.job_id)
+        .dir(&context.directory)
+        .env(environment::JOB, &context.job_id)
         .env(environment::NODE, node.as_str())
-        .env("HOLDFAST_PREFIX", &surroundings.prefix)
+        .env("HOLDFAST_PREFIX", &context.prefix)
         .stdin_null()
         .stdout_null()
         .stderr_file(errors.try_clone().map_err(text)?)
@@ -142,7 +142,7 @@ impl Drop for EndedOnDrop {
 pub async fn run_all(
     commands: &[SiteCommand],
     nodes: &[NodeName],
-    surroundings: &Surroundings,
+    context: &CommandContext,
     mut tell: impl FnMut(Entry),
 ) -> Result<(), String> {
     for command in commands {
@@ -150,7 +150,7 @@ pub async fn run_all(
             CommandNodes::First => nodes.iter().take(1).cloned().collect(),
             CommandNodes::All => nodes.to_vec(),
         };
-        let failures = test(&command.command, on.clone(), surroundings, None).await;
+        let failures = test(&command.command, on.clone(), context, None).await;
         let failure = failures.into_iter().next().map(|(node, reason)| format!("{node}: {reason}"));
         let program = command.command.first().cloned().unwrap_or_default();
         tell(Entry::Own(OwnEvent::SiteCommand { program: program.clone(), nodes: on, failure: failure.clone() }));
@@ -165,14 +165,14 @@ pub async fn run_all(
 async fn test(
     command: &[String],
     nodes: Vec<NodeName>,
-    surroundings: &Surroundings,
+    context: &CommandContext,
     within: Option<Duration>,
 ) -> Vec<(NodeName, String)> {
-    let (command, surroundings) = (command.to_vec(), surroundings.clone());
+    let (command, context) = (command.to_vec(), context.clone());
     let results = fan_out(nodes, move |node| {
-        let (command, surroundings) = (command.clone(), surroundings.clone());
+        let (command, context) = (command.clone(), context.clone());
         async move {
-            let outcome = run_on(node.clone(), command, surroundings, within).await;
+            let outcome = run_on(node.clone(), command, context, within).await;
             outcome.err().map(|reason| (node, reason))
         }
     });
@@ -180,8 +180,8 @@ async fn test(
 }
 
 /// Runs the site's health test: nodes that fail it, with the reason.
-pub async fn health(command: &[String], nodes: Vec<NodeName>, surroundings: &Surroundings) -> Vec<(NodeName, String)> {
-    test(command, nodes, surroundings, Some(TEST_WITHIN)).await
+pub async fn health(command: &[String], nodes: Vec<NodeName>, context: &CommandContext) -> Vec<(NodeName, String)> {
+    test(command, nodes, context, Some(TEST_WITHIN)).await
 }
 
 /// The directory that relative paths of a spec are seen from.
@@ -195,18 +195,18 @@ mod tests {
     use super::*;
     use crate::allocation::local::Local;
 
-    fn surroundings() -> Surroundings {
+    fn context() -> CommandContext {
         let roots = std::env::temp_dir();
         let allocation = Local::over_roots("17".into(), "user1".into(), Vec::new(), roots.clone(), roots).unwrap();
         let allocation = Arc::new(allocation);
-        Surroundings { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into(), allocation }
+        CommandContext { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into(), allocation }
     }
 
     #[tokio::test]
     async fn a_health_test_fails_the_nodes_on_which_it_fails() {
         let command = ["/bin/sh", "-c", "test $HOLDFAST_NODE = node0 || { echo broken >&2; exit 3; }"];
         let command: Vec<String> = command.map(str::to_owned).to_vec();
-        let failed = health(&command, vec!["node0".into(), "node1".into()], &surroundings()).await;
+        let failed = health(&command, vec!["node0".into(), "node1".into()], &context()).await;
         assert_eq!(failed.len(), 1);
         assert_eq!(failed[0].0, "node1".into());
         assert!(failed[0].1.contains("broken"), "{}", failed[0].1);
@@ -217,7 +217,7 @@ mod tests {
         let command = |program: &str| SiteCommand { command: vec![program.to_owned()], on: CommandNodes::First };
         let commands = [command("true"), command("false"), command("true")];
         let mut told = Vec::new();
-        let outcome = run_all(&commands, &["node0".into()], &surroundings(), |entry| told.push(entry)).await;
+        let outcome = run_all(&commands, &["node0".into()], &context(), |entry| told.push(entry)).await;
         assert!(outcome.unwrap_err().starts_with("false failed on node0"));
         assert_eq!(told.len(), 2);
     }

@@ -1,4 +1,4 @@
-//! What agents, ranks and the drain tell, as events for the machine.
+//! Turns what agents, ranks and the drain report into events of the machine.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
 use super::Driver;
 use super::agents::Started;
-use super::running_step::StepNews;
+use super::running_step::StepUpdate;
 use crate::allocation::Observation;
 use crate::drain::DrainReport;
 use crate::events::{Entry, OwnEvent};
@@ -17,7 +17,7 @@ use crate::relaunch::{Event, RankEnd};
 
 /// The end of something that a task did.
 #[derive(Debug)]
-pub(super) enum Effect {
+pub(super) enum TaskResult {
     /// An agent was started, or not.
     Started { node: NodeName, started: Started },
     /// An event that needs nothing else.
@@ -33,20 +33,20 @@ pub(super) enum Effect {
 }
 
 impl Driver {
-    pub(super) async fn effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::Started { node, started } => self.agent_started(node, started).await,
-            Effect::Event(event) => self.feed(event).await,
-            Effect::Prepared { node, generation, socket } => {
-                self.parts.state.sockets.insert(node.clone(), socket);
+    pub(super) async fn task_result(&mut self, result: TaskResult) {
+        match result {
+            TaskResult::Started { node, started } => self.agent_started(node, started).await,
+            TaskResult::Event(event) => self.feed(event).await,
+            TaskResult::Prepared { node, generation, socket } => {
+                self.context.state.sockets.insert(node.clone(), socket);
                 self.feed(Event::RunPrepared { node, generation }).await;
             }
-            Effect::Unanswered { node, start, reason } => self.agent_lost(node, start, reason).await,
-            Effect::HaltSet => self.parts.state.halt_set = true,
-            Effect::Drained(report) => {
+            TaskResult::Unanswered { node, start, reason } => self.agent_lost(node, start, reason).await,
+            TaskResult::HaltSet => self.context.state.halt_set = true,
+            TaskResult::Drained(report) => {
                 let result = report.result.clone();
                 // On disk with the machine's state, before the agents are told to remove anything.
-                self.parts.state.keeps_data = report.retry_may_help;
+                self.context.state.keeps_data = report.retry_may_help;
                 self.drained = Some(*report);
                 self.drain = None;
                 self.feed(Event::Drained { result }).await;
@@ -54,7 +54,7 @@ impl Driver {
         }
     }
 
-    pub(super) async fn poll_news(&mut self, news: PollNews) {
+    pub(super) async fn poll_result(&mut self, news: PollNews) {
         match news {
             PollNews::Lost { node, start, reason } => self.agent_lost(node, start, reason).await,
             PollNews::Answered { node, start, sent, reply } => {
@@ -62,16 +62,16 @@ impl Driver {
                     return;
                 }
                 let PollReply { instance, health, events, progress } = *reply;
-                if let Some(record) = self.parts.state.running.get_mut(&node) {
+                if let Some(record) = self.context.state.running.get_mut(&node) {
                     let before = if record.seen.0 == instance { record.seen.1 } else { 0 };
                     let number = events.iter().map(|event| event.number).max().unwrap_or(before);
                     record.seen = (instance, number);
                 }
-                self.parts.screen.progress(&node, &progress);
+                self.context.screen.progress(&node, &progress);
                 for event in events {
                     self.agent_event(&node, event.event).await;
                 }
-                if self.parts.spec.health.hang_after.is_some() {
+                if self.context.spec.health.hang_after.is_some() {
                     let (node, generation, ranks) = (node.clone(), health.generation, health.quiet.clone());
                     self.feed(Event::RanksQuiet { node, generation, ranks }).await;
                 }
@@ -88,7 +88,7 @@ impl Driver {
             .iter()
             .find_map(|directory| directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path)));
         let memory = || {
-            let needed = self.parts.spec.health.min_memory?;
+            let needed = self.context.spec.health.min_memory?;
             let available = health.memory_available;
             (available < needed)
                 .then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
@@ -97,10 +97,10 @@ impl Driver {
     }
 
     async fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
-        self.tell(Entry::Agent { node: node.clone(), event: event.clone() });
+        self.emit(Entry::Agent { node: node.clone(), event: event.clone() });
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.parts.state.restarted_from.insert(generation, checkpoint);
+                self.context.state.restarted_from.insert(generation, checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
@@ -116,9 +116,9 @@ impl Driver {
 
     /// Carries out the rehearsed failures that are due.
     pub(super) fn observe(&mut self, observation: Observation) {
-        for strike in self.parts.allocation.observe(observation) {
-            self.tell(Entry::Own(OwnEvent::ChaosStruck { node: strike.node.clone(), agent_only: strike.agent_only }));
-            let allocation = &self.parts.allocation;
+        for strike in self.context.allocation.observe(observation) {
+            self.emit(Entry::Own(OwnEvent::ChaosStruck { node: strike.node.clone(), agent_only: strike.agent_only }));
+            let allocation = &self.context.allocation;
             let running = self.running.as_ref().filter(|_| !strike.agent_only);
             tokio::task::block_in_place(|| {
                 // The agent first: a node that dies reports nothing.
@@ -131,30 +131,30 @@ impl Driver {
         }
     }
 
-    pub(super) async fn step_news(&mut self, news: StepNews) {
+    pub(super) async fn step_update(&mut self, news: StepUpdate) {
         let current = self.running.as_ref().map(|step| step.generation);
         match news {
-            StepNews::Output(lines) => {
-                if let Some(generation) = current.filter(|_| self.parts.spec.health.hang_after.is_some()) {
+            StepUpdate::Output(lines) => {
+                if let Some(generation) = current.filter(|_| self.context.spec.health.hang_after.is_some()) {
                     self.feed(Event::Printed { generation }).await;
                 }
                 for (rank, stream, line) in lines {
-                    self.parts.screen.rank_line(rank, stream, &line);
+                    self.context.screen.rank_line(rank, stream, &line);
                 }
             }
-            StepNews::Event(generation, event) if current == Some(generation) => {
+            StepUpdate::Event(generation, event) if current == Some(generation) => {
                 if let Some(step) = &mut self.running {
                     step.take_in(&event);
                 }
                 self.step_event(generation, event).await;
             }
-            StepNews::Orphaned(generation) if current == Some(generation) => {
+            StepUpdate::Orphaned(generation) if current == Some(generation) => {
                 self.step_lost(generation, "its supervisor is gone").await;
             }
-            StepNews::Unreadable(generation, reason) if current == Some(generation) => {
+            StepUpdate::Unreadable(generation, reason) if current == Some(generation) => {
                 self.step_lost(generation, &format!("what it does cannot be read: {reason}")).await;
             }
-            StepNews::Event(..) | StepNews::Orphaned(_) | StepNews::Unreadable(..) => {}
+            StepUpdate::Event(..) | StepUpdate::Orphaned(_) | StepUpdate::Unreadable(..) => {}
         }
     }
 
@@ -162,13 +162,13 @@ impl Driver {
         match event {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }).await,
             StepEvent::Started { .. } => {}
-            StepEvent::Waiting { reason } => self.tell(Entry::Own(OwnEvent::LaunchDelayed { generation, reason })),
+            StepEvent::Waiting { reason } => self.emit(Entry::Own(OwnEvent::LaunchDelayed { generation, reason })),
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
                     // That ranks die of being killed is no news for people.
-                    if self.ending == Some(generation) { self.parts.journal.write(&entry) } else { self.tell(entry) }
+                    if self.ending == Some(generation) { self.context.journal.write(&entry) } else { self.emit(entry) }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }

@@ -8,7 +8,7 @@ use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
 
 use super::Driver;
-use super::news::Effect;
+use super::inputs::TaskResult;
 use super::state::AgentRecord;
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::clock::unix_millis;
@@ -79,12 +79,12 @@ impl Driver {
     pub(super) fn start_agent(&mut self, node: NodeName) {
         self.forget_agent(&node);
         if let Some(Adopted::Up(started)) = self.adopted.remove(&node) {
-            let _ = self.effects.send(Effect::Started { node, started });
+            let _ = self.results.send(TaskResult::Started { node, started });
             return;
         }
-        let (allocation, client) = (Arc::clone(&self.parts.allocation), self.parts.client.clone());
-        let template = self.parts.template.clone();
-        let (permits, effects) = (Arc::clone(&self.start_permits), self.effects.clone());
+        let (allocation, client) = (Arc::clone(&self.context.allocation), self.context.client.clone());
+        let template = self.context.template.clone();
+        let (permits, results) = (Arc::clone(&self.start_permits), self.results.clone());
         let entries = self.entries.clone();
         while self.starting.try_join_next().is_some() {}
         self.starting.spawn(async move {
@@ -103,15 +103,15 @@ impl Driver {
                 }
                 Err(error) => Started::Failed { node_gone: error.is_node_gone(), reason: error.to_string() },
             };
-            let _ = effects.send(Effect::Started { node, started });
+            let _ = results.send(TaskResult::Started { node, started });
         });
     }
 
     /// After a take-over: asks the agents of the earlier orchestrator, all at once, before the machine wants anything of
     /// them: what is asked of an agent that is not known here would be lost.
     pub(super) async fn adopt_agents(&mut self) {
-        let known: Vec<_> = self.parts.state.running.iter().map(|(node, record)| (node.clone(), *record)).collect();
-        let client = self.parts.client.clone();
+        let known: Vec<_> = self.context.state.running.iter().map(|(node, record)| (node.clone(), *record)).collect();
+        let client = self.context.client.clone();
         let answers = fan_out(known, move |(node, record)| {
             let client = client.clone();
             async move {
@@ -130,14 +130,14 @@ impl Driver {
         });
         for (node, address, pid, answer) in answers.await {
             if matches!(answer, Adopted::Up(_)) {
-                self.listen_to(&node, address, pid);
+                self.start_polling(&node, address, pid);
             }
             self.adopted.insert(node, answer);
         }
     }
 
     /// Tells the machine of the agents that were taken over, but for those that it wanted started anyway.
-    pub(super) async fn tell_adopted(&mut self) {
+    pub(super) async fn report_adopted(&mut self) {
         for (node, answer) in std::mem::take(&mut self.adopted) {
             match answer {
                 Adopted::Up(Started::Up { address, adopted, health, .. }) => {
@@ -154,7 +154,7 @@ impl Driver {
     pub(super) async fn agent_started(&mut self, node: NodeName, started: Started) {
         match started {
             Started::Up { address, pid, adopted, health } => {
-                self.listen_to(&node, address, pid);
+                self.start_polling(&node, address, pid);
                 self.agent_is_up(node, address, adopted, health).await;
             }
             Started::Failed { reason, node_gone } => {
@@ -164,24 +164,24 @@ impl Driver {
     }
 
     /// Polls an agent from now on.
-    fn listen_to(&mut self, node: &NodeName, address: SocketAddr, pid: u32) {
+    fn start_polling(&mut self, node: &NodeName, address: SocketAddr, pid: u32) {
         self.starts += 1;
         // An agent that was taken over goes on where the other orchestrator stopped listening.
-        let known = self.parts.state.running.get(node).filter(|record| record.pid == pid).copied();
+        let known = self.context.state.running.get(node).filter(|record| record.pid == pid).copied();
         let target = PollTarget {
             node: node.clone(),
             start: self.starts,
             address,
-            interval: self.parts.spec.health.poll,
-            patience: self.parts.spec.health.down_after,
+            interval: self.context.spec.health.poll,
+            patience: self.context.spec.health.down_after,
             seen: known.map(|record| record.seen),
             end: self.end.subscribe(),
         };
-        let poller = Poller::spawn(self.parts.client.clone(), target, self.parts.clock, self.polls.clone());
+        let poller = Poller::spawn(self.context.client.clone(), target, self.context.clock, self.polls.clone());
         self.agents.insert(node.clone(), AgentHandle { address, start: self.starts, poller });
         self.roster.arrived(node, address);
         let seen = known.map_or((0, 0), |record| record.seen);
-        self.parts.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
+        self.context.state.running.insert(node.clone(), AgentRecord { address, pid, seen });
     }
 
     async fn agent_is_up(
@@ -209,15 +209,15 @@ impl Driver {
     fn forget_agent(&mut self, node: &NodeName) {
         if self.agents.remove(node).is_some() {
             self.roster.lost(node);
-            self.parts.screen.progress(node, &[]);
+            self.context.screen.progress(node, &[]);
         }
     }
 
     /// A node that is down may come back (it was frozen, or cut off) with ranks of an old generation and an agent that
     /// knows nothing: both are ended as soon as they can be reached.
     pub(super) fn fence(&mut self, node: &NodeName) {
-        let Some(AgentRecord { address, .. }) = self.parts.state.running.get(node).copied() else { return };
-        let (client, node) = (self.parts.client.clone(), node.clone());
+        let Some(AgentRecord { address, .. }) = self.context.state.running.get(node).copied() else { return };
+        let (client, node) = (self.context.client.clone(), node.clone());
         self.fences.spawn(async move {
             let request = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
             let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };

@@ -1,4 +1,4 @@
-//! The driver: feeds the relaunch machine with what happens, and does what it says.
+//! The driver of a job: feeds the relaunch machine with events and performs its actions.
 //!
 //! | file | subject |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`settings`] | the spec in the terms of the loop and the agents |
 //! | `agents` | starting, adopting, polling and losing agents |
 //! | `actions` | what the machine wants done |
-//! | `news` | what agents, ranks and the drain tell, as events for the machine |
+//! | `inputs` | what agents, ranks and the drain tell, as events for the machine |
 //! | `stacks` | where ranks that hang are in their code |
 //! | [`running_step`] | the step that runs |
 //! | [`site`] | commands of the user and the site |
@@ -19,7 +19,7 @@
 mod actions;
 mod agents;
 mod ending;
-mod news;
+mod inputs;
 mod preflight;
 pub mod running_step;
 pub mod settings;
@@ -49,20 +49,20 @@ use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 use agents::{Adopted, AgentHandle};
-use news::Effect;
-use running_step::{RunningStep, StepNews};
+use inputs::TaskResult;
+use running_step::{RunningStep, StepUpdate};
 use state::JobState;
 
 pub use preflight::PreflightError;
 pub use start::{RunError, RunOptions, plan_text, run};
 
 /// How often the resource manager and the rehearsed failures are asked.
-const LOOK_AROUND_EVERY: Duration = Duration::from_millis(100);
+const RESOURCE_MANAGER_POLL: Duration = Duration::from_millis(100);
 /// Batches of lines that wait to be shown; an application that prints faster waits in its files.
 const WAITING_OUTPUT: usize = 64;
 
 /// What the driver of one step needs to begin.
-struct Parts {
+struct StepContext {
     spec: JobSpec,
     step: Step,
     prefix: PathBuf,
@@ -82,7 +82,7 @@ struct Parts {
 
 /// The driver of one step of a job.
 struct Driver {
-    parts: Parts,
+    context: StepContext,
     roster: Roster,
     agents: BTreeMap<NodeName, AgentHandle>,
     /// Agents of an earlier orchestrator that the machine has not been told of.
@@ -94,7 +94,7 @@ struct Driver {
     running: Option<RunningStep>,
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
-    told_down: BTreeSet<NodeName>,
+    reported_down: BTreeSet<NodeName>,
     newest: Option<(CheckpointId, bool)>,
     first_launch: Option<Duration>,
     /// The generation whose ranks are being killed.
@@ -105,20 +105,20 @@ struct Driver {
     end: watch::Sender<Option<i64>>,
     /// Tasks that end what may still run on nodes that are down; they end with the driver.
     fences: JoinSet<()>,
-    effects: Sender<Effect>,
+    results: Sender<TaskResult>,
     polls: Sender<PollNews>,
     entries: Sender<Entry>,
-    steps: mpsc::Sender<StepNews>,
+    steps: mpsc::Sender<StepUpdate>,
 }
 
 type Sender<T> = mpsc::UnboundedSender<T>;
 
-/// The ends of the channels at which the loop listens.
-struct Ears {
-    effects: mpsc::UnboundedReceiver<Effect>,
+/// The receivers of everything that becomes an event of the machine.
+struct EventSources {
+    results: mpsc::UnboundedReceiver<TaskResult>,
     polls: mpsc::UnboundedReceiver<PollNews>,
     entries: mpsc::UnboundedReceiver<Entry>,
-    steps: mpsc::Receiver<StepNews>,
+    steps: mpsc::Receiver<StepUpdate>,
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -127,13 +127,13 @@ struct Ears {
 }
 
 impl Driver {
-    fn new(parts: Parts) -> std::io::Result<(Self, Ears)> {
-        let (effects, effects_ear) = mpsc::unbounded_channel();
+    fn new(context: StepContext) -> std::io::Result<(Self, EventSources)> {
+        let (results, effects_ear) = mpsc::unbounded_channel();
         let (polls, polls_ear) = mpsc::unbounded_channel();
         let (entries, entries_ear) = mpsc::unbounded_channel();
         let (steps, steps_ear) = mpsc::channel(WAITING_OUTPUT);
-        let ears = Ears {
-            effects: effects_ear,
+        let sources = EventSources {
+            results: effects_ear,
             polls: polls_ear,
             entries: entries_ear,
             steps: steps_ear,
@@ -147,61 +147,61 @@ impl Driver {
             agents: BTreeMap::new(),
             adopted: BTreeMap::new(),
             starts: 0,
-            start_permits: Arc::new(Semaphore::new(parts.allocation.starts_at_once())),
+            start_permits: Arc::new(Semaphore::new(context.allocation.starts_at_once())),
             starting: JoinSet::new(),
             running: None,
             drain: None,
             drained: None,
-            told_down: BTreeSet::new(),
+            reported_down: BTreeSet::new(),
             newest: None,
-            first_launch: parts.state.first_launch_ms.map(Duration::from_millis),
+            first_launch: context.state.first_launch_ms.map(Duration::from_millis),
             ending: None,
             outcome: None,
             written_revision: None,
-            end: watch::Sender::new(parts.settings.allocation_end),
+            end: watch::Sender::new(context.settings.allocation_end),
             fences: JoinSet::new(),
-            effects,
+            results,
             polls,
             entries,
             steps,
-            parts,
+            context,
         };
-        Ok((driver, ears))
+        Ok((driver, sources))
     }
 
     /// The loop, to its end.
-    async fn drive(&mut self, ears: &mut Ears) -> Option<Outcome> {
-        for (node, record) in &self.parts.state.running {
-            self.parts.allocation.adopt_agent(node, record.pid);
+    async fn drive(&mut self, sources: &mut EventSources) -> Option<Outcome> {
+        for (node, record) in &self.context.state.running {
+            self.context.allocation.adopt_agent(node, record.pid);
         }
-        let mut around = tokio::time::interval(LOOK_AROUND_EVERY);
+        let mut around = tokio::time::interval(RESOURCE_MANAGER_POLL);
         around.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let [warning1, warning2] = &mut ears.warning;
+        let [warning1, warning2] = &mut sources.warning;
         self.adopt_agents().await;
-        let actions = self.parts.machine.begin(self.parts.clock.now());
-        self.carry_out(actions).await;
-        self.tell_adopted().await;
+        let actions = self.context.machine.begin(self.context.clock.now());
+        self.perform_all(actions).await;
+        self.report_adopted().await;
         while self.outcome.is_none() {
             self.show();
-            let deadline = self.parts.machine.deadline().map(|at| self.parts.clock.until(at));
+            let deadline = self.context.machine.deadline().map(|at| self.context.clock.until(at));
             tokio::select! {
                 // Signals before anything else, then what is known before what time alone tells.
                 biased;
-                Some(()) = ears.interrupt.recv() => self.signal("SIGINT").await,
-                Some(()) = ears.terminate.recv() => self.signal("SIGTERM").await,
-                Some(()) = ears.hangup.recv() => self.signal("SIGHUP").await,
+                Some(()) = sources.interrupt.recv() => self.signal("SIGINT").await,
+                Some(()) = sources.terminate.recv() => self.signal("SIGTERM").await,
+                Some(()) = sources.hangup.recv() => self.signal("SIGHUP").await,
                 Some(()) = warning1.recv() => self.signal("SIGUSR1").await,
                 Some(()) = warning2.recv() => self.signal("SIGUSR2").await,
-                Some(effect) = ears.effects.recv() => self.effect(effect).await,
-                Some(news) = ears.polls.recv() => self.poll_news(news).await,
-                Some(news) = ears.steps.recv() => self.step_news(news).await,
-                Some(entry) = ears.entries.recv() => self.tell(entry),
+                Some(result) = sources.results.recv() => self.task_result(result).await,
+                Some(news) = sources.polls.recv() => self.poll_result(news).await,
+                Some(news) = sources.steps.recv() => self.step_update(news).await,
+                Some(entry) = sources.entries.recv() => self.emit(entry),
                 () = sleep(deadline) => self.feed(Event::Tick).await,
-                _ = around.tick() => self.look_around().await,
+                _ = around.tick() => self.poll_resource_manager().await,
             }
         }
-        while let Ok(entry) = ears.entries.try_recv() {
-            self.tell(entry);
+        while let Ok(entry) = sources.entries.try_recv() {
+            self.emit(entry);
         }
         self.outcome.clone()
     }
@@ -209,13 +209,13 @@ impl Driver {
     /// Gives the machine an event, and does what it says.
     async fn feed(&mut self, event: Event) {
         tracing::debug!(?event, "event");
-        let actions = self.parts.machine.handle(self.parts.clock.now(), event);
-        self.carry_out(actions).await;
+        let actions = self.context.machine.handle(self.context.clock.now(), event);
+        self.perform_all(actions).await;
     }
 
-    async fn carry_out(&mut self, actions: Vec<Action>) {
+    async fn perform_all(&mut self, actions: Vec<Action>) {
         // What is going to be done is on disk before it is done: whoever takes over asks for it again.
-        if self.written_revision != Some(self.parts.machine.revision()) {
+        if self.written_revision != Some(self.context.machine.revision()) {
             self.write_state();
         }
         for action in actions {
@@ -226,13 +226,13 @@ impl Driver {
 
     /// A state that cannot be written (prefix full) must not stop the job: only a take-over would miss it.
     fn write_state(&mut self) {
-        let parts = &mut self.parts;
-        self.written_revision = Some(parts.machine.revision());
-        parts.state.snapshot = Some(parts.machine.snapshot());
-        parts.state.explanation = serde_json::to_value(parts.machine.explain()).unwrap_or_default();
-        parts.state.protected = self.newest.is_some_and(|newest| newest.1);
-        parts.state.orchestrator = std::process::id();
-        let written = tokio::task::block_in_place(|| parts.state.write(&parts.prefix));
+        let context = &mut self.context;
+        self.written_revision = Some(context.machine.revision());
+        context.state.snapshot = Some(context.machine.snapshot());
+        context.state.explanation = serde_json::to_value(context.machine.explain()).unwrap_or_default();
+        context.state.protected = self.newest.is_some_and(|newest| newest.1);
+        context.state.orchestrator = std::process::id();
+        let written = tokio::task::block_in_place(|| context.state.write(&context.prefix));
         if let Err(error) = written {
             tracing::warn!(%error, "the job's state could not be written; it could not be taken over now");
         }
@@ -242,16 +242,16 @@ impl Driver {
         self.feed(Event::Signal { name: name.to_owned() }).await;
     }
 
-    /// What nobody tells by itself: the resource manager's word, and rehearsed failures whose time has come.
-    async fn look_around(&mut self) {
-        for (node, state) in self.parts.allocation.down_nodes() {
-            if self.told_down.insert(node.clone()) {
+    /// Polls the resource manager and fires due fault injections.
+    async fn poll_resource_manager(&mut self) {
+        for (node, state) in self.context.allocation.down_nodes() {
+            if self.reported_down.insert(node.clone()) {
                 self.feed(Event::NodeDown { node, reason: DownReason::ResourceManager { state } }).await;
             }
         }
-        let end = self.parts.allocation.end().map(settings::epoch);
+        let end = self.context.allocation.end().map(settings::epoch);
         if self.end.send_if_modified(|known| std::mem::replace(known, end) != end) {
-            self.parts.settings.allocation_end = end;
+            self.context.settings.allocation_end = end;
             let local = |end: i64| DateTime::from_timestamp(end, 0).map(|at| at.with_timezone(&chrono::Local));
             self.remark(match end.and_then(local) {
                 Some(at) => format!("the allocation now ends at {}", at.format("%Y-%m-%d %H:%M:%S")),
@@ -260,26 +260,26 @@ impl Driver {
             self.feed(Event::AllocationEnd { end }).await;
         }
         if let Some(first) = self.first_launch {
-            let since = self.parts.clock.now().saturating_sub(first);
+            let since = self.context.clock.now().saturating_sub(first);
             self.observe(crate::allocation::Observation::SinceLaunch(since));
         }
     }
 
     /// Shows and logs an event.
-    fn tell(&mut self, entry: Entry) {
-        self.parts.journal.write(&entry);
-        self.parts.screen.event(&entry);
+    fn emit(&mut self, entry: Entry) {
+        self.context.journal.write(&entry);
+        self.context.screen.event(&entry);
     }
 
     fn remark(&mut self, message: impl Into<String>) {
-        self.tell(Entry::Own(OwnEvent::Remark { message: message.into() }));
+        self.emit(Entry::Own(OwnEvent::Remark { message: message.into() }));
     }
 
     fn show(&mut self) {
-        if !self.parts.screen.is_live() {
+        if !self.context.screen.is_live() {
             return;
         }
-        let explanation = self.parts.machine.explain();
+        let explanation = self.context.machine.explain();
         let mut view = View {
             phase: explanation.phase.to_owned(),
             generation: (explanation.generation > Generation::NONE).then_some(explanation.generation),
@@ -288,12 +288,12 @@ impl Driver {
         };
         for node in &explanation.nodes {
             match &node.condition {
-                super::explain::Condition::Down(_) => view.down += 1,
+                crate::relaunch::explain::Condition::Down(_) => view.down += 1,
                 _ if node.used => view.used += 1,
                 _ => view.spare += 1,
             }
         }
-        self.parts.screen.show(&view);
+        self.context.screen.show(&view);
     }
 }
 
