@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use holdfast_core::formats::fti_ff::writer::Stamp;
-use holdfast_core::formats::fti_ff::{FtiFf, containers, writer};
-use holdfast_core::formats::jubatus::{Engine, Jubatus, ModelId, NewModel, Release, write_model};
-use holdfast_core::formats::sion::{
+use holdfast_formats::fti_ff::writer::Stamp;
+use holdfast_formats::fti_ff::{FtiFf, containers, writer};
+use holdfast_formats::jubatus::{Engine, Jubatus, ModelId, NewModel, Release, write_model};
+use holdfast_formats::sion::{
     Creation, JoinInput, JoinOptions, Plan, PlanOptions, Shape, SplitOptions, TaskPlan, join, split,
 };
-use holdfast_core::formats::{Destination, Format, Options};
+use holdfast_formats::{Destination, Format, Options};
 use md5::{Digest as _, Md5};
 
 use crate::figures::{Samples, at_least, ratio, title};

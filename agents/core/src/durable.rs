@@ -53,7 +53,7 @@ impl DurableError {
 }
 
 /// What a user can do about an I/O error on a file of ours; one place, so that the same trouble gets the same advice.
-pub(crate) fn remedy(error: &io::Error) -> &'static str {
+pub fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "check that the directory exists on this node",
         io::ErrorKind::PermissionDenied => "check owner and mode of the directory",

@@ -9,7 +9,7 @@
 //! * [`redundancy`]: descriptors, groups, and what rebuilds a lost member;
 //! * [`prefix`]: the job's directory on the parallel file system: index, summary, scan, rebuild at drain;
 //! * [`params`]: SCR_* parameters and their order of precedence;
-//! * [`formats`]: checkpoint file formats: recognise, describe, verify, extract;
+//! * [`workers`]: a map over many small files with a few threads;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
 //! * [`durable`]: the one way to replace a file.
 
@@ -17,10 +17,10 @@
 
 pub mod control;
 pub mod durable;
-pub mod formats;
 pub mod hostlist;
 pub mod ids;
 pub mod kvtree;
 pub mod params;
 pub mod prefix;
 pub mod redundancy;
+pub mod workers;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::formats::{Destination, Extracted, Format, FormatsError, Options};
+use holdfast_formats::{Destination, Extracted, Format, FormatsError, Options};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;

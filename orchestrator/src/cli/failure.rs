@@ -4,10 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use holdfast_core::formats::FormatsError;
-use holdfast_core::formats::sion::SionError;
 use holdfast_core::kvtree::file::FileError;
 use holdfast_core::prefix::PrefixError;
+use holdfast_formats::FormatsError;
+use holdfast_formats::sion::SionError;
 
 use crate::exit;
 use crate::spec::Diagnostics;

@@ -1,6 +1,6 @@
 //! What a command found in each of the files that it visited: `verify` a verdict, `extract` the parts.
 
-use holdfast_core::formats::Format;
+use holdfast_formats::Format;
 use serde_json::{Map, Value};
 
 use super::walk::{Content, Trouble, Visited};

@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::formats::fti_ff::restore::{Source, restore};
-use holdfast_core::formats::fti_ff::survivors::Survivors;
-use holdfast_core::formats::fti_ff::topology::Topology;
-use holdfast_core::formats::fti_ff::{group_check, name};
-use holdfast_core::formats::{FormatsError, Verdict};
+use holdfast_formats::fti_ff::restore::{Source, restore};
+use holdfast_formats::fti_ff::survivors::Survivors;
+use holdfast_formats::fti_ff::topology::Topology;
+use holdfast_formats::fti_ff::{group_check, name};
+use holdfast_formats::{FormatsError, Verdict};
 use serde_json::{Value, json};
 
 use super::extract::place;

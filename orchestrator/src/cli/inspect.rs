@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use holdfast_core::formats::{Damage, Description, Format, Options};
 use holdfast_core::kvtree::file::{self, FileError};
 use holdfast_core::kvtree::{Tree, json as tree_json, print};
+use holdfast_formats::{Damage, Description, Format, Options};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::formats::sion::{
+use holdfast_formats::sion::{
     self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, Split,
     SplitOptions, VerifyOptions, Warning,
 };
-use holdfast_core::formats::{Confidence, Format as _, FormatsError};
+use holdfast_formats::{Confidence, Format as _, FormatsError};
 use serde_json::{Value, json};
 
 use super::extract::place;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
-use holdfast_core::formats::{Damage, FormatsError, Options, Verdict};
+use holdfast_formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
+use holdfast_formats::{Damage, FormatsError, Options, Verdict};
 use serde_json::{Map, Value};
 
 use super::failure::Failure;

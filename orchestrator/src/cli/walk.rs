@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::formats::{self, Confidence, Format, FormatsError, Recognised};
+use holdfast_formats::{Confidence, Format, FormatsError, Recognised};
 
 use super::failure::Failure;
 use crate::exit;
@@ -78,7 +78,7 @@ pub(super) fn visit(paths: &[PathBuf]) -> Vec<Visited> {
 }
 
 fn look(path: PathBuf, below: PathBuf, named: bool) -> Visited {
-    let content = match formats::recognise(&path) {
+    let content = match holdfast_formats::recognise(&path) {
         Ok(Recognised { format: Some(format), confidence }) => Content::Known(format, confidence),
         Ok(_) => Content::Unknown,
         Err(error) => Content::Unreadable(Trouble::of(error)),

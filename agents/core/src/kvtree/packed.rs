@@ -130,7 +130,6 @@ pub enum FormatError {
 
 /// Why the hash file in front of a stream could not be had.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum PrefixError {
     /// The stream could not be read.
     #[error(transparent)]

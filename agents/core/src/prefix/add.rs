@@ -12,8 +12,9 @@ use super::error::PrefixError;
 use super::inspect::{Inspection, Reason, SetRebuild, Verdict, inspect};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
-use super::{index, rebuild, workers};
+use super::{index, rebuild};
 use crate::ids::CheckpointId;
+use crate::workers;
 
 /// How an add works.
 #[derive(Clone, Copy, Debug)]

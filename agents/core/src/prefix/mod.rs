@@ -29,7 +29,6 @@ pub mod rebuild;
 pub mod scan;
 pub mod summary;
 pub mod verify;
-pub(crate) mod workers;
 
 #[cfg(test)]
 mod tests;

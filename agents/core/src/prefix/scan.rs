@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use super::error::PrefixError;
 use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
-use super::workers;
 use crate::control::meta::{self, FileKind, Meta};
 use crate::durable;
 use crate::ids::{CheckpointId, Rank};
 use crate::redundancy::xor::name::XorName;
+use crate::workers;
 
 /// Which checkpoint a directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

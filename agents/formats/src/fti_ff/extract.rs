@@ -1,0 +1,135 @@
+//! Writes each variable as `var_<id>.bin`, its chunks joined over containers.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use md5::{Digest, Md5};
+
+use super::checkpoint::{Checkpoint, Found, Variable, inspect, parity_has_none};
+use crate::{Damage, Destination, Extracted, FormatsError, Input, Options, Progress};
+
+/// Extracts all variables whose chunks are there and match their hashes; with `options.recover` also the others, as
+/// far as their bytes are in the file.
+///
+/// # Errors
+/// When the file cannot be read, holds no variables, or writing fails.
+pub fn extract(
+    path: &Path,
+    to: &Destination,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Extracted, FormatsError> {
+    let checkpoint = match inspect(Input::open(path)?)? {
+        Found::Checkpoint(checkpoint) => checkpoint,
+        Found::Parity(_) => return Err(parity_has_none("extract from", path)),
+        Found::Unreadable(damage) => return Err(FormatsError::damaged("extract from", path, damage.to_string())),
+    };
+    let variables = checkpoint.variables();
+    let total = variables.iter().fold(0_u64, |sum, variable| sum.saturating_add(variable.size()));
+    if total > checkpoint.input.size() {
+        let what = format!("its chunks lie over each other: {total} bytes of variables");
+        return Err(FormatsError::damaged("extract from", path, what));
+    }
+    // Of a file whose metadata contradicts itself every variable is in doubt; they are not told from each other.
+    let mut extracted = Extracted { damages: checkpoint.walk.damages.clone(), ..Extracted::default() };
+    let mut done = 0_u64;
+    for variable in &variables {
+        let mut one = OneVariable { checkpoint: &checkpoint, variable, recover: options.recover, trouble: None };
+        let name = format!("var_{}.bin", variable.id);
+        let written = to.write(&name, |out| {
+            one.write(out, &mut |bytes| {
+                done = done.saturating_add(bytes);
+                progress(done, total);
+            })
+        });
+        match (written, one.trouble) {
+            (Ok(bytes), trouble) => {
+                extracted.files.push(name);
+                extracted.bytes = extracted.bytes.saturating_add(bytes);
+                extracted.damages.extend(trouble.and_then(Trouble::damage));
+            }
+            (Err(_), Some(Trouble::Damage(damage))) => extracted.damages.push(damage),
+            (Err(_), Some(Trouble::Read(error))) => return Err(error),
+            (Err(error), None) => return Err(error),
+        }
+    }
+    Ok(extracted)
+}
+
+/// What kept a variable from being written, beside the disk that it goes to.
+enum Trouble {
+    Damage(Damage),
+    Read(FormatsError),
+}
+
+impl Trouble {
+    fn damage(self) -> Option<Damage> {
+        match self {
+            Trouble::Damage(damage) => Some(damage),
+            Trouble::Read(_) => None,
+        }
+    }
+}
+
+struct OneVariable<'a> {
+    checkpoint: &'a Checkpoint,
+    variable: &'a Variable,
+    recover: bool,
+    trouble: Option<Trouble>,
+}
+
+impl OneVariable<'_> {
+    fn write(&mut self, out: &mut impl Write, step: &mut dyn FnMut(u64)) -> io::Result<u64> {
+        let mut bytes = 0_u64;
+        for part in &self.variable.parts {
+            let Some(range) = part.range else {
+                self.damaged(Damage::new(
+                    "missing-chunk",
+                    self.checkpoint.place(part),
+                    "not in the file; variable left out",
+                ))?;
+                continue;
+            };
+            let hash = self.copy(range, out, step)?;
+            bytes = bytes.saturating_add(range.1);
+            if hash != part.hash {
+                let what = "the chunk does not match its hash";
+                self.damaged(Damage::new("chunk-hash", self.checkpoint.place(part), what).at(range.0))?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn copy(&mut self, range: (u64, u64), out: &mut impl Write, step: &mut dyn FnMut(u64)) -> io::Result<[u8; 16]> {
+        /// Keeps the two sides of a copy apart.
+        enum Side {
+            Reading(FormatsError),
+            Writing(io::Error),
+        }
+        impl From<FormatsError> for Side {
+            fn from(error: FormatsError) -> Side {
+                Side::Reading(error)
+            }
+        }
+        let mut hasher = Md5::new();
+        let copied = self.checkpoint.input.each_piece(range.0, range.1, |piece| {
+            hasher.update(piece);
+            step(piece.len() as u64);
+            out.write_all(piece).map_err(Side::Writing)
+        });
+        match copied {
+            Ok(()) => Ok(hasher.finalize().into()),
+            Err(Side::Writing(error)) => Err(error),
+            Err(Side::Reading(error)) => {
+                self.trouble = Some(Trouble::Read(error));
+                Err(io::Error::other("reading failed"))
+            }
+        }
+    }
+
+    /// Notes a damage; an error, that ends the file's writing, unless the rest is wanted all the same.
+    fn damaged(&mut self, damage: Damage) -> io::Result<()> {
+        self.trouble.get_or_insert(Trouble::Damage(damage));
+        if self.recover { Ok(()) } else { Err(io::Error::other("damaged")) }
+    }
+}

@@ -1,0 +1,99 @@
+//! Verifies what the files of a group are to each other: partner copies equal to what they copy, parity equal to the
+//! sum of the data. Each file by itself is [`super::verify`]'s.
+
+use std::path::Path;
+
+use super::checkpoint::{Found, inspect};
+use super::name::Kind;
+use super::parity::{self, Combination, Row, RowFile};
+use super::survivors::Survivors;
+use crate::input::PIECE_BYTES;
+use crate::{Damage, FormatsError, Input, Verdict};
+
+/// Checks the copies and parities of a group's checkpoint, as far as its files are there.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Verdict, FormatsError> {
+    let mut verdict = Verdict::default();
+    let path = |kind, rank| survivors.of(checkpoint, kind, rank).map(|file| file.path.as_path()).next();
+    for (index, rank) in group.iter().enumerate() {
+        let right = group.get(index + 1).or_else(|| group.first()).copied().unwrap_or(*rank);
+        if let (Some(own), Some(copy)) = (path(Kind::Rank, *rank), path(Kind::Partner, right)) {
+            compare_copy(own, copy, &mut verdict)?;
+        }
+    }
+    let data: Option<Vec<&Path>> = group.iter().map(|rank| path(Kind::Rank, *rank)).collect();
+    let Some(data) = data else {
+        verdict.remark(Damage::new("incomplete", "group", "not all ranks' files are there to compare parity with"));
+        return Ok(verdict);
+    };
+    for (index, rank) in group.iter().enumerate() {
+        if let Some(parity) = path(Kind::Parity, *rank) {
+            compare_parity(&data, index, parity, &mut verdict)?;
+        }
+    }
+    Ok(verdict)
+}
+
+fn compare_copy(own: &Path, copy: &Path, verdict: &mut Verdict) -> Result<(), FormatsError> {
+    let (own, other) = (Input::open(own)?, Input::open(copy)?);
+    let place = copy.display().to_string();
+    if own.size() != other.size() {
+        let what = format!("{} bytes, the file it copies has {}", other.size(), own.size());
+        verdict.damage(Damage::new("copy-differs", place, what));
+        return Ok(());
+    }
+    let (mut at, mut mine) = (0_u64, vec![0; PIECE_BYTES]);
+    let mut different = None;
+    own.each_piece(0, own.size(), |piece| {
+        let buffer = mine.get_mut(..piece.len()).unwrap_or_default();
+        other.read_at(at, buffer)?;
+        let found = piece.iter().zip(buffer.iter()).position(|(a, b)| a != b);
+        different = different.or(found.map(|found| at.saturating_add(found as u64)));
+        at = at.saturating_add(piece.len() as u64);
+        Ok::<_, FormatsError>(())
+    })?;
+    verdict.checked_bytes = verdict.checked_bytes.saturating_add(other.size());
+    if let Some(offset) = different {
+        verdict.damage(Damage::new("copy-differs", place, "differs from the file it copies").at(offset));
+    }
+    Ok(())
+}
+
+fn compare_parity(data: &[&Path], index: usize, path: &Path, verdict: &mut Verdict) -> Result<(), FormatsError> {
+    let place = path.display().to_string();
+    let Found::Parity(file) = inspect(Input::open(path)?)? else {
+        verdict.damage(Damage::new("parity-differs", place, "it is no parity"));
+        return Ok(());
+    };
+    let length = file.data_bytes();
+    let layout = file.meta.layout;
+    let factors = parity::factors(Row::Parity(index), data.len());
+    let mut terms = Vec::with_capacity(data.len());
+    for (path, factor) in data.iter().zip(factors) {
+        let input = Input::open(path)?;
+        let bytes = match inspect(Input::open(path)?)? {
+            Found::Checkpoint(checkpoint) => u64::try_from(checkpoint.meta.file_size).unwrap_or(0),
+            _ => input.size(),
+        };
+        terms.push((RowFile::data(input, layout, bytes, length), factor));
+    }
+    let mut sum = Combination::new(terms);
+    // Of an odd last byte the original's older versions computed the other half of the word with what was in memory.
+    let compared = if layout.is_data_first() { length } else { length & !1 };
+    let (mut at, mut buffer, mut different) = (0_u64, vec![0; PIECE_BYTES], None);
+    file.input.each_piece(0, compared, |piece| {
+        let mine = buffer.get_mut(..piece.len()).unwrap_or_default();
+        sum.read(at, mine)?;
+        let found = piece.iter().zip(mine.iter()).position(|(a, b)| a != b);
+        different = different.or(found.map(|found| at.saturating_add(found as u64)));
+        at = at.saturating_add(piece.len() as u64);
+        Ok::<_, FormatsError>(())
+    })?;
+    verdict.checked_bytes = verdict.checked_bytes.saturating_add(compared);
+    if let Some(offset) = different {
+        verdict.damage(Damage::new("parity-differs", place, "it is not the sum of the group's files").at(offset));
+    }
+    Ok(())
+}

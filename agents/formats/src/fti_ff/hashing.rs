@@ -1,0 +1,105 @@
+//! MD5 over ranges of a file, the ranges spread over threads.
+//!
+//! MD5 itself cannot be spread. So the checksum of a whole file runs on the calling thread while others hash the
+//! chunks, and a verification takes the time of one MD5 over the file.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use md5::{Digest, Md5};
+
+use crate::{FormatsError, Input, Progress};
+
+/// Below this, starting threads takes longer than they save.
+const WORTH_THREADS: u64 = 4 << 20;
+/// More readers than this do not make a disk faster.
+const MAX_THREADS: usize = 8;
+
+/// A part of a file: offset and length.
+pub type Range = (u64, u64);
+
+/// What to hash.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Each of these by itself.
+    pub chunks: Vec<Range>,
+    /// These together, in this order; nothing if empty.
+    pub whole: Vec<Range>,
+}
+
+/// The hashes of a [`Work`].
+#[derive(Debug)]
+pub struct Hashes {
+    /// One for each chunk.
+    pub chunks: Vec<[u8; 16]>,
+    /// The one of `whole`; of nothing if that is empty.
+    pub whole: [u8; 16],
+}
+
+/// Hashes all of it. The ranges must lie in the file.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn hash(input: &Input, work: &Work, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
+    let bytes = |ranges: &[Range]| ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.1));
+    let total = bytes(&work.chunks).saturating_add(bytes(&work.whole));
+    let shared = Shared { input, chunks: &work.chunks, next: AtomicUsize::new(0), done: AtomicU64::new(0) };
+    let helpers = match total {
+        0..WORTH_THREADS => 0,
+        _ => thread::available_parallelism().map_or(1, usize::from).clamp(2, MAX_THREADS) - 1,
+    };
+    let mut hashes = vec![[0; 16]; work.chunks.len()];
+    let whole = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
+        let helpers: Vec<_> =
+            (0..helpers.min(work.chunks.len())).map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {}))).collect();
+        let mut report = |done: u64| progress(done, total);
+        let whole = shared.stream(&work.whole, &mut report)?;
+        let mut found = shared.take_chunks(&mut report)?;
+        for helper in helpers {
+            match helper.join() {
+                Ok(more) => found.extend(more?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        for (index, hash) in found {
+            if let Some(place) = hashes.get_mut(index) {
+                *place = hash;
+            }
+        }
+        Ok(whole)
+    })?;
+    progress(total, total);
+    Ok(Hashes { chunks: hashes, whole })
+}
+
+struct Shared<'a> {
+    input: &'a Input,
+    chunks: &'a [Range],
+    next: AtomicUsize,
+    done: AtomicU64,
+}
+
+impl Shared<'_> {
+    /// Hashes chunks until none is left.
+    fn take_chunks(&self, report: &mut dyn FnMut(u64)) -> Result<Vec<(usize, [u8; 16])>, FormatsError> {
+        let mut found = Vec::new();
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(range) = self.chunks.get(index) else { return Ok(found) };
+            found.push((index, self.stream(std::slice::from_ref(range), report)?));
+        }
+    }
+
+    fn stream(&self, ranges: &[Range], report: &mut dyn FnMut(u64)) -> Result<[u8; 16], FormatsError> {
+        let mut hasher = Md5::new();
+        for &(offset, bytes) in ranges {
+            self.input.each_piece(offset, bytes, |piece| {
+                hasher.update(piece);
+                let bytes = piece.len() as u64;
+                report(self.done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes));
+                Ok::<_, FormatsError>(())
+            })?;
+        }
+        Ok(hasher.finalize().into())
+    }
+}

@@ -1,0 +1,391 @@
+//! A lost rank's file from what the other nodes have: a copy of it, the right neighbour's partner copy, or the
+//! Reed-Solomon rows of its group.
+//!
+//! Nothing is used that was not verified first, and nothing is left that does not verify at the end. The original takes level
+//! 3 for lost when all ranks' own files are damaged, although the parity alone is enough; and in v1.1 it rebuilds a
+//! longest file of odd length with a wrong last byte. Here both give the right file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use md5::{Digest, Md5};
+
+use super::checkpoint::{Checkpoint, Found, Parity, inspect};
+use super::layout::{FileMeta, Layout, checksum_field};
+use super::name::{FileName, Kind};
+use super::parity::{self, Combination, Row, RowFile, SIZE_BYTES};
+use super::survivors::Survivors;
+use super::verify;
+use crate::input::PIECE_BYTES;
+use crate::{Destination, FormatsError, Input, Progress};
+
+/// Where a restored file came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The file itself was found on another node, or on the parallel file system.
+    Copy,
+    /// The partner copy (level 2).
+    Partner,
+    /// The Reed-Solomon rows of the group (level 3).
+    ReedSolomon,
+}
+
+/// Restores `Ckpt<checkpoint>-Rank<rank>.fti` into a directory. `group` is the rank's group in its order (see
+/// [`super::topology::Topology::group_of`]).
+///
+/// # Errors
+/// When too little is left that is intact, saying what; or files cannot be read or written.
+pub fn restore(
+    survivors: &Survivors,
+    group: &[u32],
+    checkpoint: u32,
+    rank: u32,
+    to: &Destination,
+    progress: Progress<'_>,
+) -> Result<Source, FormatsError> {
+    let name = FileName { checkpoint: Some(checkpoint), kind: Kind::Rank, rank };
+    let mut lost = Lost { name, to, progress, refused: Vec::new() };
+    let place = group.iter().position(|member| *member == rank);
+    let right = place.and_then(|place| group.iter().cycle().nth(place + 1)).filter(|right| **right != rank);
+    for file in survivors.of(checkpoint, Kind::Rank, rank) {
+        if lost.copy(&file.path)? {
+            return Ok(Source::Copy);
+        }
+    }
+    for file in right.into_iter().flat_map(|right| survivors.of(checkpoint, Kind::Partner, *right)) {
+        if lost.copy(&file.path)? {
+            return Ok(Source::Partner);
+        }
+    }
+    match place {
+        Some(place) => lost.decode(survivors, group, place, checkpoint)?,
+        None => lost.refused.push(format!("rank {rank} is not in the group {group:?}")),
+    }
+    if lost.refused.is_empty() {
+        return Ok(Source::ReedSolomon);
+    }
+    Err(FormatsError::NotRestorable { what: name.to_string(), why: lost.refused.join("; ") })
+}
+
+struct Lost<'a> {
+    name: FileName,
+    to: &'a Destination,
+    progress: Progress<'a>,
+    /// Why each way failed that was tried.
+    refused: Vec<String>,
+}
+
+/// Why a file was not written, beside the disk that it goes to.
+enum Refusal {
+    Damaged(String),
+    Read(FormatsError),
+}
+
+impl From<FormatsError> for Refusal {
+    fn from(error: FormatsError) -> Refusal {
+        Refusal::Read(error)
+    }
+}
+
+/// What a filling of the file ends with: the system's errors apart from refusals.
+type Filled = io::Result<Result<(), Refusal>>;
+
+impl Lost<'_> {
+    /// Writes the file by `fill`, verifies it where it stands, and only then gives it its name. True if it is there.
+    fn write(&mut self, fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Filled) -> Result<bool, FormatsError> {
+        let mut refusal = None;
+        let (name, progress) = (self.name.to_string(), &mut *self.progress);
+        let path = self.to.path(&name)?;
+        let written = self.to.write(&name, |out| {
+            let filled = fill(out, progress)?;
+            out.flush()?;
+            let result = filled.and_then(|()| {
+                let file = out.get_ref();
+                let input = match file.try_clone().and_then(|file| Ok((file.metadata()?.len(), file))) {
+                    Ok((size, file)) => Input::over(&path, file, size),
+                    Err(error) => return Err(FormatsError::reading("read back", &path)(error).into()),
+                };
+                let verdict = verify::verify_input(input, &path, &mut |_, _| {})?;
+                match verdict.damages.first() {
+                    None => Ok(()),
+                    Some(damage) => Err(Refusal::Damaged(damage.to_string())),
+                }
+            });
+            result.map_err(|error| {
+                refusal = Some(error);
+                io::Error::other("refused")
+            })
+        });
+        match (written, refusal) {
+            (Ok(()), _) => Ok(true),
+            (Err(_), Some(Refusal::Damaged(why))) => {
+                self.refused.push(why);
+                Ok(false)
+            }
+            (Err(_), Some(Refusal::Read(error))) | (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Copies a file that should be the lost one.
+    fn copy(&mut self, path: &Path) -> Result<bool, FormatsError> {
+        let input = match Input::open(path) {
+            Ok(input) => input,
+            Err(error) => {
+                self.refused.push(error.to_string());
+                return Ok(false);
+            }
+        };
+        let before = self.refused.len();
+        let written = self.write(|out, progress| {
+            /// Keeps the two sides of a copy apart.
+            enum Side {
+                Read(FormatsError),
+                Write(io::Error),
+            }
+            impl From<FormatsError> for Side {
+                fn from(error: FormatsError) -> Side {
+                    Side::Read(error)
+                }
+            }
+            let mut done = 0_u64;
+            let copied = input.each_piece(0, input.size(), |piece| {
+                done = done.saturating_add(piece.len() as u64);
+                progress(done, input.size());
+                out.write_all(piece).map_err(Side::Write)
+            });
+            match copied {
+                Ok(()) => Ok(Ok(())),
+                // The disk of a failing node is no reason not to try the next copy.
+                Err(Side::Read(error)) => Ok(Err(Refusal::Damaged(error.to_string()))),
+                Err(Side::Write(error)) => Err(error),
+            }
+        })?;
+        if let Some(why) = self.refused.get_mut(before) {
+            *why = format!("{}: {why}", path.display());
+        }
+        Ok(written)
+    }
+
+    /// Solves for the lost data. Leaves `refused` empty if the file is there.
+    fn decode(
+        &mut self,
+        survivors: &Survivors,
+        group: &[u32],
+        place: usize,
+        checkpoint: u32,
+    ) -> Result<(), FormatsError> {
+        let mut rows = Rows { members: group.len(), code: None, rows: Vec::new(), refused: Vec::new() };
+        for (index, member) in group.iter().enumerate() {
+            for file in survivors.of(checkpoint, Kind::Parity, *member) {
+                rows.add(Row::Parity(index), &file.path);
+            }
+        }
+        // The parity says what the code is; with it a file of another checkpoint of the same name is told apart.
+        for (index, member) in group.iter().enumerate().filter(|(index, _)| *index != place) {
+            for file in survivors.of(checkpoint, Kind::Rank, *member) {
+                rows.add(Row::Data(index), &file.path);
+            }
+        }
+        let Some((layout, length)) = rows.code else {
+            self.refused.push("no intact parity of its group is left".to_owned());
+            self.refused.append(&mut rows.refused);
+            return Ok(());
+        };
+        // Data rows cost nothing to solve for; parity fills up.
+        rows.rows.sort_by_key(|(row, _)| *row);
+        rows.rows.truncate(group.len());
+        if rows.rows.len() < group.len() {
+            let have = rows.rows.len();
+            self.refused
+                .push(format!("{have} intact files and parities of its group are left of {} needed", group.len()));
+            self.refused.append(&mut rows.refused);
+            return Ok(());
+        }
+        let (which, files): (Vec<Row>, Vec<RowFile>) = rows.rows.into_iter().unzip();
+        let Some(factors) = parity::solve(place, &which, group.len()) else {
+            self.refused.push("the rows that are left do not determine it".to_owned());
+            return Ok(());
+        };
+        let mut data = Combination::new(files.into_iter().zip(factors).collect());
+        let size = match own_size(&mut data, layout, length)? {
+            Ok(size) => size,
+            Err(why) => {
+                self.refused.push(why);
+                return Ok(());
+            }
+        };
+        let odd = length % 2 == 1 && size == length;
+        let before = std::mem::take(&mut self.refused);
+        let written = self.write(|out, progress| {
+            let mut buffer = vec![0; PIECE_BYTES];
+            let mut at = 0;
+            while at < size {
+                let now = usize::try_from(size - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                // A word is whole or cannot be solved for; the byte behind an odd end is read with it and left out.
+                let words = now + usize::from(now % 2 == 1 && at.saturating_add(now as u64) < length);
+                let Some(piece) = buffer.get_mut(..words) else { break };
+                if let Err(error) = data.read(at, piece) {
+                    return Ok(Err(error.into()));
+                }
+                out.write_all(piece.get(..now).unwrap_or_default())?;
+                at = at.saturating_add(now as u64);
+                progress(at, size);
+            }
+            out.flush()?;
+            if odd {
+                return last_byte(out.get_ref(), size);
+            }
+            Ok(Ok(()))
+        })?;
+        if !written {
+            self.refused.splice(0..0, before);
+        }
+        Ok(())
+    }
+}
+
+/// Intact rows of one code.
+struct Rows {
+    members: usize,
+    /// Layout and length, as the first intact parity says.
+    code: Option<(Layout, u64)>,
+    rows: Vec<(Row, RowFile)>,
+    refused: Vec<String>,
+}
+
+impl Rows {
+    fn add(&mut self, row: Row, path: &Path) {
+        if self.rows.iter().any(|(there, _)| *there == row) || self.rows.len() >= 2 * self.members {
+            return;
+        }
+        if let Err(why) = self.try_add(row, path) {
+            self.refused.push(format!("{}: {why}", path.display()));
+        }
+    }
+
+    /// A file that cannot be read is as good as one that is damaged.
+    fn try_add(&mut self, row: Row, path: &Path) -> Result<(), String> {
+        let verdict = verify::verify(path, &mut |_, _| {}).map_err(|error| error.to_string())?;
+        if let Some(damage) = verdict.damages.first() {
+            return Err(damage.to_string());
+        }
+        let found = Input::open(path).and_then(inspect).map_err(|error| error.to_string())?;
+        let (meta, file) = match (row, found) {
+            (Row::Parity(_), Found::Parity(Parity { input, meta, .. })) => {
+                let length = u64::try_from(meta.file_size).map_err(|_| "fs is negative")?;
+                (meta, RowFile::parity(input, length))
+            }
+            (Row::Data(_), Found::Checkpoint(Checkpoint { input, meta, .. })) => {
+                let length = u64::try_from(meta.largest_size).map_err(|_| "it is not of level 3")?;
+                let room = length.saturating_sub(if meta.layout.is_data_first() { SIZE_BYTES } else { 0 });
+                let used = u64::try_from(meta.file_size).map_err(|_| "fs is negative")?;
+                if used > room {
+                    return Err(format!("fs {used} is larger than maxFs {length} allows"));
+                }
+                let layout = meta.layout;
+                (meta, RowFile::data(input, layout, used, length))
+            }
+            _ => return Err("it is another kind of file".to_owned()),
+        };
+        let code = (meta.layout, u64::try_from(meta.largest_size).unwrap_or(0));
+        // C and D have the same trailer, so that a parity cannot tell them apart.
+        let alike = |a: Layout, b: Layout| a == b || (a.is_data_first() && a.meta_bytes() == b.meta_bytes());
+        match self.code {
+            None if matches!(row, Row::Data(_)) => return Err("no parity to compare it with".to_owned()),
+            None => self.code = Some(code),
+            Some((layout, length)) if alike(layout, code.0) && length == code.1 => {}
+            Some((_, length)) => {
+                return Err(format!("it is of another group or version: maxFs {}, not {length}", code.1));
+            }
+        }
+        self.rows.push((row, file));
+        Ok(())
+    }
+}
+
+/// The size of the lost file: in its own metadata at its start, or in the last eight bytes of the filled-up data.
+fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Result<u64, String>, FormatsError> {
+    if !layout.is_data_first() {
+        if length < layout.meta_bytes() as u64 {
+            return Ok(Err(format!("the parity of {length} bytes is shorter than the metadata of a file")));
+        }
+        let mut front = vec![0; layout.meta_bytes()];
+        data.read(0, &mut front)?;
+        let meta = FileMeta::parse(layout, &front).filter(FileMeta::is_sound);
+        let size = meta.and_then(|meta| u64::try_from(meta.file_size).ok()).filter(|size| *size <= length);
+        return Ok(size.ok_or_else(|| "its rebuilt metadata does not match its hash".to_owned()));
+    }
+    let Some(start) = length.checked_sub(SIZE_BYTES) else {
+        return Ok(Err(format!("the parity of {length} bytes is shorter than the size at its end")));
+    };
+    // Words start at even offsets.
+    let skip = usize::from(start % 2 == 1);
+    let mut end = vec![0; 8 + skip];
+    data.read(start - skip as u64, &mut end)?;
+    let mut bytes = [0; 8];
+    bytes.iter_mut().zip(end.get(skip..).unwrap_or_default()).for_each(|(to, from)| *to = *from);
+    if skip == 1 {
+        // The last byte has lost its word's other half, and is zero in the size of any file.
+        bytes[7] = 0;
+    }
+    let size = u64::from_le_bytes(bytes);
+    match size <= start {
+        true => Ok(Ok(size)),
+        false => Ok(Err(format!("its rebuilt size {size} is larger than the group's files"))),
+    }
+}
+
+/// Finds the last byte of a file of odd length, of whose word the parity holds only a half: the one of 256 that the
+/// file's hashes know.
+fn last_byte(file: &File, size: u64) -> Filled {
+    let find = || -> Result<Option<u8>, Refusal> {
+        let path = Path::new("rebuilt file");
+        let copy = file.try_clone().map_err(FormatsError::reading("read back", path))?;
+        let checkpoint = match inspect(Input::over(path, copy, size))? {
+            Found::Checkpoint(checkpoint) => checkpoint,
+            _ => return Err(Refusal::Damaged("the rebuilt file is no checkpoint".to_owned())),
+        };
+        let meta = &checkpoint.meta;
+        let front = meta.layout.meta_bytes() as u64;
+        if meta.layout == Layout::A {
+            let fits = |hash: &[u8; 16]| checksum_field(hash) == meta.checksum;
+            return search(&checkpoint.input, (front, size.saturating_sub(front)), fits);
+        }
+        let entries = checkpoint.blocks().iter().flat_map(|block| &block.entries).filter(|entry| entry.is_filled());
+        for entry in entries {
+            match entry.range(size) {
+                Some((offset, bytes)) if bytes > 0 && offset.checked_add(bytes) == Some(size) => {
+                    return search(&checkpoint.input, (offset, bytes), |hash| *hash == entry.hash);
+                }
+                _ => {}
+            }
+        }
+        // In no chunk: unused space, which is zero.
+        Ok(Some(0))
+    };
+    match find() {
+        Ok(Some(byte)) => {
+            file.write_all_at(&[byte], size.saturating_sub(1))?;
+            Ok(Ok(()))
+        }
+        Ok(None) => Ok(Err(Refusal::Damaged("no last byte makes the rebuilt file match its hash".to_owned()))),
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+/// The last byte of a range with which its hash fits.
+fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, Refusal> {
+    let mut hasher = Md5::new();
+    input.each_piece(range.0, range.1.saturating_sub(1), |piece| {
+        hasher.update(piece);
+        Ok::<_, FormatsError>(())
+    })?;
+    let fits = |byte: &u8| {
+        let mut hasher = hasher.clone();
+        hasher.update([*byte]);
+        fits(&hasher.finalize().into())
+    };
+    Ok((0..=u8::MAX).find(fits))
+}

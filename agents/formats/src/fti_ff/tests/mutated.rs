@@ -1,0 +1,134 @@
+//! No input makes us panic, hang or allocate without bound: the files of the fixtures, changed at random.
+//!
+//! Seeded, so that a failure comes again. A few seconds in the normal run; `mutation_rounds` of the test kit says
+//! how it takes longer.
+
+use super::*;
+use crate::fti_ff::FtiFf;
+use crate::fti_ff::layout::{FileMeta, Layout, checksum_field};
+use crate::{Destination, Format, Options, recognise};
+use md5::{Digest, Md5};
+
+/// A small generator (SplitMix64): the same changes on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound.max(1) as u64).unwrap()
+    }
+}
+
+/// Numbers at which arithmetic on sizes goes wrong.
+const NUMBERS: [u64; 12] = [
+    0,
+    1,
+    u64::MAX,
+    i64::MAX as u64,
+    i64::MIN as u64,
+    u32::MAX as u64,
+    i32::MAX as u64,
+    1 << 31,
+    1 << 40,
+    u64::MAX - 11,
+    96,
+    108,
+];
+
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..=random.below(4) {
+        let size = bytes.len();
+        // Metadata is at the start or at the end; most changes belong there.
+        let at = match random.below(4) {
+            0 => random.below(size),
+            1 => size.saturating_sub(1 + random.below(400)),
+            _ => random.below(size.min(400)),
+        };
+        match random.below(7) {
+            0 if size > 0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes.truncate(at),
+            2 => bytes.extend((0..random.below(200)).map(|n| n as u8)),
+            3 if size > 0 => {
+                let end = (at + random.below(300)).min(size);
+                bytes.drain(at..end);
+            }
+            4 if size > 0 => {
+                let copy = bytes[at..(at + random.below(300)).min(size)].to_vec();
+                let to = random.below(size);
+                bytes.splice(to..to, copy);
+            }
+            _ => {
+                let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
+                let width = if random.below(2) == 0 { 4 } else { 8 };
+                for (to, from) in bytes.iter_mut().skip(at).zip(number.iter().take(width)) {
+                    *to = *from;
+                }
+            }
+        }
+    }
+}
+
+/// Makes the hashes right again, so that the changes get past them.
+fn rehash(bytes: &mut [u8], layout: Layout) {
+    let (size, length) = (bytes.len(), layout.meta_bytes());
+    let Some(last) = size.checked_sub(length) else { return };
+    let start = if layout.is_data_first() { last } else { 0 };
+    if layout == Layout::A {
+        let checksum = checksum_field(&Md5::digest(&bytes[length..]).into());
+        bytes[..33].copy_from_slice(&checksum);
+    }
+    let hash = FileMeta::parse(layout, &bytes[start..start + length]).unwrap().computed_hash();
+    bytes[start + 33..start + 49].copy_from_slice(&hash);
+}
+
+#[test]
+fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
+    let corpus: Vec<Vec<u8>> = files_below(&fixtures("fti"))
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "fti"))
+        .map(|path| fs::read(path).unwrap())
+        .filter(|bytes| bytes.len() < 20_000)
+        .step_by(5)
+        .collect();
+    assert!(corpus.len() > 100);
+    let directory = fast_directory();
+    let path = directory.path().join("Ckpt7-Rank2.fti");
+    let to = Destination::new(&directory.path().join("out"), true).unwrap();
+    let layouts = [Layout::A, Layout::B, Layout::C, Layout::D, Layout::E, Layout::F];
+    let mut random = Random(holdfast_testkit::mutation_seed());
+    let (mut rounds, mut intact, mut longest) = (0_u64, 0_u64, 0);
+    for round in holdfast_testkit::mutation_rounds(4000) {
+        rounds = round + 1;
+        let mut bytes = corpus[random.below(corpus.len())].clone();
+        let original = bytes.clone();
+        mutate(&mut bytes, &mut random);
+        if random.below(2) == 0 {
+            rehash(&mut bytes, layouts[random.below(layouts.len())]);
+        }
+        fs::write(&path, &bytes).unwrap();
+        let recognised = recognise(&path).unwrap();
+        assert!(recognised.format.is_some(), "round {round}");
+        let verdict = FtiFf.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
+        assert!(verdict.checked_bytes <= bytes.len() as u64, "round {round}");
+        intact += u64::from(verdict.is_intact() && bytes != original);
+        if let Ok(described) = FtiFf.describe(&path) {
+            longest = longest.max(described.text.len());
+        }
+        if round % 8 == 0 {
+            let options = Options { recover: round % 16 == 0, ..Options::default() };
+            if let Ok(extracted) = FtiFf.extract(&path, &to, &options, &mut |_, _| {}) {
+                assert!(extracted.bytes <= bytes.len() as u64, "round {round}");
+            }
+        }
+    }
+    // What no hash covers (unused space, padding, the id inside) may change and stay intact; most changes are found.
+    assert!(intact * 4 < rounds, "{intact} of {rounds}");
+    assert!(longest < 1 << 20, "{longest}");
+}

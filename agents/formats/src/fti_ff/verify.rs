@@ -1,0 +1,215 @@
+//! Checks everything that a file of FTI-FF lets one check.
+//!
+//! The original hangs on a file that is shorter than it says, on a block of size 0, and crashes on a container outside
+//! of the file; here each is a damage with its place. The original's later versions also refuse their own intact files
+//! as soon as one container is empty, because writer and reader sum different hashes; either sum is accepted here.
+
+use std::path::Path;
+
+use md5::{Digest, Md5};
+
+use super::blocks::{self, Entry};
+use super::checkpoint::{Checkpoint, Found, Parity, inspect};
+use super::hashing::{self, Range, Work};
+use super::layout::{FileMeta, Layout, checksum_field, hex};
+use super::name::{FileName, Kind};
+use crate::{Damage, FormatsError, Input, Progress, Verdict};
+
+/// Verifies a file of any kind and layout.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn verify(path: &Path, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    verify_input(Input::open(path)?, path, progress)
+}
+
+pub(super) fn verify_input(input: Input, path: &Path, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
+    let mut verdict = Verdict::default();
+    match inspect(input)? {
+        Found::Unreadable(damage) => verdict.damage(damage),
+        Found::Checkpoint(checkpoint) => {
+            if name.is_some_and(|name| name.kind == Kind::Parity) {
+                verdict.damage(Damage::new("name", "file", "named as parity, and is a rank's checkpoint"));
+            }
+            metadata(&checkpoint.meta, checkpoint.meta_sound, name, &mut verdict);
+            verify_checkpoint(&checkpoint, &mut verdict, progress)?;
+        }
+        Found::Parity(parity) => {
+            if name.is_some_and(|name| name.kind != Kind::Parity) {
+                verdict.damage(Damage::new("name", "file", "named as a checkpoint, and is Reed-Solomon parity"));
+            }
+            metadata(&parity.meta, parity.meta_sound, name, &mut verdict);
+            verify_parity(&parity, &mut verdict, progress)?;
+        }
+    }
+    Ok(verdict)
+}
+
+fn metadata(meta: &FileMeta, sound: bool, name: Option<FileName>, verdict: &mut Verdict) {
+    if !sound {
+        let what = format!("its hash is {}, stored is {}", hex(&meta.computed_hash()), hex(&meta.own_hash));
+        verdict.damage(Damage::new("file-hash", "file metadata", what));
+    }
+    // No hash covers the id inside, and FTI goes by it and not by the name.
+    if let (Some(inside), Some(outside)) = (meta.checkpoint, name.and_then(|name| name.checkpoint))
+        && i64::from(inside) != i64::from(outside)
+    {
+        let what = format!("it says checkpoint {inside}, the file's name says {outside}");
+        verdict.damage(Damage::new("name", "file metadata", what));
+    }
+}
+
+/// Sizes that the metadata claims, against the file's.
+fn sizes(checkpoint: &Checkpoint, verdict: &mut Verdict) {
+    let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
+    let damage = |verdict: &mut Verdict, kind, what: String| verdict.damage(Damage::new(kind, "file metadata", what));
+    if meta.checkpoint_size != meta.file_size {
+        damage(verdict, "size", format!("ckptSize {} and fs {} differ", meta.checkpoint_size, meta.file_size));
+    }
+    let claimed = match u64::try_from(meta.file_size) {
+        Ok(claimed) if claimed > meta.layout.meta_bytes() as u64 => claimed,
+        _ => return damage(verdict, "size", format!("fs {} is impossible", meta.file_size)),
+    };
+    match meta.layout {
+        // Trailing containers without content are not written in this layout; a chunk that is missing is told with it.
+        Layout::B if claimed > size => {
+            let what = format!("{size} of {claimed} bytes: empty containers at the end are not written in this layout");
+            verdict.remark(Damage::new("short", "file", what));
+        }
+        _ if claimed > size => damage(verdict, "truncated", format!("the file has {size} bytes, fs says {claimed}")),
+        Layout::A | Layout::B if claimed < size => {
+            let what = format!("{} bytes behind the checkpoint's end are not part of it", size - claimed);
+            verdict.remark(Damage::new("trailing", "file", what).at(claimed));
+        }
+        _ if claimed != size => damage(verdict, "size", format!("the file has {size} bytes, fs says {claimed}")),
+        _ => {}
+    }
+    if let (Some(metadata), Some(data)) = (meta.meta_size, meta.data_size)
+        && metadata.checked_add(data) != Some(meta.file_size)
+    {
+        damage(verdict, "size", format!("metaSize {metadata} and dataSize {data} do not make fs {}", meta.file_size));
+    }
+}
+
+fn verify_checkpoint(
+    checkpoint: &Checkpoint,
+    verdict: &mut Verdict,
+    progress: Progress<'_>,
+) -> Result<(), FormatsError> {
+    sizes(checkpoint, verdict);
+    checkpoint.walk.damages.iter().for_each(|damage| verdict.damage(damage.clone()));
+    checkpoint.walk.remarks.iter().for_each(|remark| verdict.remark(remark.clone()));
+    let Chunks { ranges, all, complete } = chunks(checkpoint, verdict);
+    let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
+    let mut work = Work { whole: Vec::new(), chunks: ranges };
+    match meta.layout {
+        // A file that is too short has no checksum to compare; what is there of it counts by its chunks.
+        Layout::A => {
+            let front = meta.layout.meta_bytes() as u64;
+            let end = u64::try_from(meta.file_size).ok().filter(|end| (front..=size).contains(end));
+            work.whole.extend(end.map(|end| (front, end - front)));
+        }
+        Layout::B => work.whole.clone_from(&work.chunks),
+        _ => {}
+    }
+    let found = hashing::hash(&checkpoint.input, &work, progress)?;
+    verdict.checked_bytes =
+        work.chunks.iter().chain(&work.whole).fold(0, |sum, range| sum.max(range.0.saturating_add(range.1)));
+    let mut computed = found.chunks.iter();
+    let mut both = (Md5::new(), Md5::new());
+    for Chunk { block, index, entry, offset } in all {
+        // The writer sums the hashes of all containers, the reader of those with content.
+        if !entry.is_filled() {
+            both.0.update(entry.hash);
+        }
+        let Some((offset, hash)) = offset.and_then(|offset| Some((offset, computed.next()?))) else { continue };
+        if *hash != entry.hash {
+            let what = format!("hash of the chunk is {}, stored is {}", hex(hash), hex(&entry.hash));
+            verdict.damage(Damage::new("chunk-hash", blocks::place(block, index, entry), what).at(offset));
+        }
+        both.0.update(hash);
+        both.1.update(hash);
+    }
+    let sums: Vec<[u8; 16]> = match meta.layout {
+        Layout::A if work.whole.is_empty() => return Ok(()),
+        Layout::A | Layout::B => vec![found.whole],
+        _ => vec![both.0.finalize().into(), both.1.finalize().into()],
+    };
+    if !complete && meta.layout != Layout::A {
+        verdict.damage(Damage::new("checksum", "file", "cannot be computed: not all chunks are there"));
+    } else if !sums.iter().any(|sum| checksum_field(sum) == meta.checksum) {
+        let what = format!("checksum is {}, stored is {}", hex(&sums[0]), meta.checksum_text());
+        verdict.damage(Damage::new("checksum", "file", what));
+    }
+    Ok(())
+}
+
+struct Chunk<'a> {
+    block: usize,
+    index: usize,
+    entry: &'a Entry,
+    /// Where it is, if it was hashed.
+    offset: Option<u64>,
+}
+
+struct Chunks<'a> {
+    ranges: Vec<Range>,
+    all: Vec<Chunk<'a>>,
+    complete: bool,
+}
+
+/// The chunks to be hashed. One outside of the file is a damage; and all together are no longer than the file,
+/// so that containers laid over each other cannot make the work longer than that.
+fn chunks<'a>(checkpoint: &'a Checkpoint, verdict: &mut Verdict) -> Chunks<'a> {
+    let size = checkpoint.input.size();
+    let mut chunks = Chunks { ranges: Vec::new(), all: Vec::new(), complete: true };
+    let mut left = size;
+    for (block, content) in checkpoint.walk.blocks.iter().enumerate() {
+        for (index, entry) in content.entries.iter().enumerate() {
+            let mut offset = None;
+            let missing = match entry.range(size) {
+                _ if !entry.is_filled() => None,
+                Some((start, bytes)) if bytes <= left => {
+                    left -= bytes;
+                    chunks.ranges.push((start, bytes));
+                    offset = Some(start);
+                    None
+                }
+                Some(_) => Some(("structure", "it lies over others: all chunks are longer than the file".to_owned())),
+                None => {
+                    let what = format!("its chunk of {} bytes at {} is not in the file", entry.chunksize, entry.fptr);
+                    Some(("missing-chunk", what))
+                }
+            };
+            if let Some((kind, what)) = missing {
+                chunks.complete = false;
+                verdict.damage(Damage::new(kind, blocks::place(block, index, entry), what));
+            }
+            chunks.all.push(Chunk { block, index, entry, offset });
+        }
+    }
+    chunks
+}
+
+fn verify_parity(parity: &Parity, verdict: &mut Verdict, progress: Progress<'_>) -> Result<(), FormatsError> {
+    let meta = &parity.meta;
+    let bytes = parity.data_bytes();
+    if u64::try_from(meta.file_size).ok() != Some(bytes) || meta.largest_size != meta.file_size {
+        let what = format!("{bytes} bytes of parity, fs says {}, maxFs {}", meta.file_size, meta.largest_size);
+        verdict.damage(Damage::new("truncated", "trailer", what));
+    }
+    let own = u64::try_from(meta.checkpoint_size).ok();
+    if own.is_none_or(|own| own > bytes) {
+        let what = format!("the rank's own file of {} bytes is longer than the parity", meta.checkpoint_size);
+        verdict.damage(Damage::new("size", "trailer", what));
+    }
+    let work = Work { chunks: Vec::new(), whole: vec![(0, bytes)] };
+    let found = hashing::hash(&parity.input, &work, progress)?;
+    verdict.checked_bytes = bytes;
+    if checksum_field(&found.whole) != meta.checksum {
+        let what = format!("checksum is {}, stored is {}", hex(&found.whole), meta.checksum_text());
+        verdict.damage(Damage::new("checksum", "parity", what));
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Writes checkpoints in the document's layout (A).
+//!
+//! The data may come from any thread, in any order, in pieces of any size: each goes straight to its place in the file. When
+//! all of it is there the hashes are computed from the file, containers first, then the checksum over everything, then
+//! the metadata's own. The file appears under its name when it is complete and on disk.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::blocks::Block;
+use super::containers;
+use super::hashing::{self, Work};
+use super::layout::{FileMeta, Layout, checksum_field};
+use crate::{FormatsError, Input};
+use holdfast_core::durable;
+
+/// What the file metadata says beside the sizes that follow from the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Nanoseconds since 1970.
+    pub timestamp: i64,
+    /// Level 3: bytes of the longest file of the group.
+    pub largest_size: Option<u64>,
+    /// Level 2: bytes of the left neighbour's file.
+    pub partner_size: Option<u64>,
+}
+
+impl Stamp {
+    /// A checkpoint of level 1 or 4.
+    pub fn at(timestamp: i64) -> Stamp {
+        Stamp { timestamp, largest_size: None, partner_size: None }
+    }
+}
+
+/// Takes the data of the variables while a file is written.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    file: &'a File,
+    blocks: &'a [Block],
+}
+
+impl Writer<'_> {
+    /// Writes bytes of a variable from this offset on. Threads may do this at the same time.
+    ///
+    /// # Errors
+    /// When the variable has no such bytes, or writing fails.
+    pub fn write(&self, id: i32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (mut at, mut rest) = (offset, bytes);
+        for entry in self.blocks.iter().flat_map(|block| &block.entries).filter(|entry| entry.id == id) {
+            if rest.is_empty() {
+                break;
+            }
+            let number = |number: i64| u64::try_from(number).unwrap_or(0);
+            let (start, size) = (number(entry.dptr), number(entry.chunksize));
+            let Some(skip) = at.checked_sub(start).filter(|skip| *skip < size) else { continue };
+            let now = usize::try_from(size - skip).unwrap_or(usize::MAX).min(rest.len());
+            let (here, later) = rest.split_at(now);
+            self.file.write_all_at(here, number(entry.fptr).saturating_add(skip))?;
+            (at, rest) = (at.saturating_add(now as u64), later);
+        }
+        match rest.len() {
+            0 => Ok(()),
+            left => Err(io::Error::other(format!("{left} bytes are behind the end of variable {id}"))),
+        }
+    }
+}
+
+/// Writes a checkpoint with these blocks (see [`containers::next`]) and returns them with their hashes: what the
+/// next checkpoint goes on from. Bytes that `fill` does not write are zeros. A file of that name is replaced.
+///
+/// # Errors
+/// When the blocks are too large for a file, `fill` fails, or writing fails; what was there before is then untouched.
+pub fn write(
+    path: &Path,
+    blocks: Vec<Block>,
+    stamp: Stamp,
+    fill: impl FnOnce(&Writer<'_>) -> io::Result<()>,
+) -> Result<Vec<Block>, FormatsError> {
+    let size = containers::end(&blocks).filter(|size| i64::try_from(*size).is_ok());
+    let size = size.ok_or_else(|| FormatsError::Unwritable {
+        path: path.to_owned(),
+        why: "the blocks are larger than a file can be; drop variables or split them".to_owned(),
+    })?;
+    let mut reading = None;
+    let written = durable::replace_with(path, |out| {
+        out.flush()?;
+        let file = out.get_ref();
+        file.set_len(size)?;
+        fill(&Writer { file, blocks: &blocks })?;
+        finish(path, file, size, blocks, stamp).map_err(|error| match error {
+            Trouble::Write(error) => error,
+            Trouble::Read(error) => {
+                reading = Some(error);
+                io::Error::other("reading back failed")
+            }
+        })
+    });
+    match (written, reading) {
+        (_, Some(error)) => Err(error),
+        (written, None) => Ok(written?),
+    }
+}
+
+enum Trouble {
+    Write(io::Error),
+    Read(FormatsError),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Write(error)
+    }
+}
+
+impl From<FormatsError> for Trouble {
+    fn from(error: FormatsError) -> Trouble {
+        Trouble::Read(error)
+    }
+}
+
+/// Hashes what is in the file and writes all metadata.
+fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: Stamp) -> Result<Vec<Block>, Trouble> {
+    let input = Input::over(path, file.try_clone()?, size);
+    let mut work = Work::default();
+    for entry in blocks.iter().flat_map(|block| &block.entries) {
+        work.chunks.push(entry.range(size).unwrap_or((0, 0)));
+    }
+    let hashes = hashing::hash(&input, &work, &mut |_, _| {})?;
+    let entries = blocks.iter_mut().flat_map(|block| &mut block.entries);
+    for (entry, hash) in entries.zip(hashes.chunks) {
+        // An empty container gets the hash of nothing, as the original writes it.
+        entry.hash = hash;
+    }
+    for block in &blocks {
+        let mut bytes = Vec::with_capacity(12 + 64 * block.entries.len());
+        bytes.extend(block.numvars.to_le_bytes());
+        bytes.extend(block.dbsize.to_le_bytes());
+        block.entries.iter().for_each(|entry| bytes.extend(entry.document_bytes()));
+        file.write_all_at(&bytes, block.offset)?;
+    }
+    let front = Layout::A.meta_bytes() as u64;
+    let work = Work { chunks: Vec::new(), whole: vec![(front, size.saturating_sub(front))] };
+    let checksum = hashing::hash(&input, &work, &mut |_, _| {})?.whole;
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut meta = FileMeta {
+        layout: Layout::A,
+        checksum: checksum_field(&checksum),
+        own_hash: [0; 16],
+        checkpoint: None,
+        checkpoint_size: number(size),
+        meta_size: None,
+        data_size: None,
+        file_size: number(size),
+        largest_size: stamp.largest_size.map_or(-1, number),
+        partner_size: stamp.partner_size.map_or(-1, number),
+        timestamp: stamp.timestamp,
+    };
+    meta.own_hash = meta.computed_hash();
+    file.write_all_at(&meta.document_bytes(), 0)?;
+    Ok(blocks)
+}

@@ -1,0 +1,153 @@
+//! Writing a model file: beside its place and moved there when it is whole.
+//!
+//! The servers truncate the file and write in place: after a crash, on a full disk or when somebody else holds its
+//! lock, the last good model is gone. Here the old file stands until the new one is complete and on the disk. What is
+//! written is checked on the way: user data that no server would take never gets a file.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use super::engine::Engine;
+use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC, Release};
+use super::msgpack::{Source, put_array, put_unsigned};
+use super::name::ModelId;
+use super::scan::user_data;
+use super::system_data::{MAX_SYSTEM_DATA, SYSTEM_DATA_VERSION, SystemData};
+use super::verify::USER_DATA_VERSION;
+use crate::FormatsError;
+use holdfast_core::durable;
+
+/// What is said of a new model besides its user data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewModel {
+    /// The release whose servers are to load it.
+    pub release: Release,
+    /// When it was saved, in seconds since 1970.
+    pub timestamp: i64,
+    /// The engine.
+    pub engine: Engine,
+    /// The id.
+    pub id: ModelId,
+    /// The text of the configuration that the model belongs to.
+    pub config: Vec<u8>,
+}
+
+/// Replaces `path` by a model file whose user data block is what `block` gives up to its end. Returns its header.
+///
+/// # Errors
+/// When the block is not `[1, model]` with a model that the engine can take, has strings in a form that not all
+/// servers read, or reading or writing fails; what stood at `path` is then untouched.
+pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<Header, FormatsError> {
+    let unwritable = |why: String| FormatsError::Unwritable { path: path.to_owned(), why };
+    let system = system_block(model).map_err(|why| unwritable(why.to_owned()))?;
+    // The closure can only fail with an I/O error; what was wrong with the block is carried past it.
+    let mut refused = None;
+    let written = durable::replace_with(path, |out| {
+        out.write_all(&[0; HEADER_LENGTH as usize])?;
+        out.write_all(&system)?;
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&system);
+        let user_data_size = match copy_block(model, block, out, &mut crc)? {
+            Ok(size) => size,
+            Err(why) => {
+                refused = Some(why);
+                return Err(io::Error::from(io::ErrorKind::InvalidData));
+            }
+        };
+        let mut header = Header {
+            magic: MAGIC,
+            format_version: FORMAT_VERSION,
+            release: model.release,
+            crc32: 0,
+            system_data_size: system.len() as u64,
+            user_data_size,
+        };
+        // The header's part comes first in the checksum, and is known last.
+        let mut whole = Header::start_checksum(&header.encode());
+        whole.combine(&crc);
+        header.crc32 = whole.finalize();
+        out.seek(SeekFrom::Start(0))?;
+        out.write_all(&header.encode())?;
+        Ok(header)
+    });
+    match refused {
+        Some(why) => Err(unwritable(why)),
+        None => Ok(written?),
+    }
+}
+
+/// As [`write_block`], from the model alone: the part that the engine defines.
+///
+/// # Errors
+/// As [`write_block`].
+pub fn write_model(path: &Path, model: &NewModel, value: impl Read) -> Result<Header, FormatsError> {
+    let mut head = Vec::new();
+    put_array(&mut head, 2);
+    put_unsigned(&mut head, USER_DATA_VERSION);
+    write_block(path, model, head.as_slice().chain(value))
+}
+
+fn system_block(model: &NewModel) -> Result<Vec<u8>, &'static str> {
+    if !super::config::is_json(&model.config) {
+        return Err("the configuration is not JSON, and no server could load the model; give the server's own");
+    }
+    let system = SystemData {
+        version: SYSTEM_DATA_VERSION,
+        timestamp: model.timestamp,
+        engine: model.engine.name().as_bytes().to_vec(),
+        id: model.id.as_str().as_bytes().to_vec(),
+        config: model.config.clone(),
+    };
+    let block = system.encode().filter(|block| block.len() as u64 <= MAX_SYSTEM_DATA);
+    block.ok_or("the configuration is larger than a model file takes; give the server's own")
+}
+
+/// Copies the block while it goes through it; the inner error is what is wrong with the block.
+fn copy_block(
+    model: &NewModel,
+    block: impl Read,
+    out: &mut impl Write,
+    crc: &mut crc32fast::Hasher,
+) -> io::Result<Result<u64, String>> {
+    let mut source = Source::to_end(Copied { reader: block, out, crc });
+    let user = match user_data(&mut source, model.engine.model_shape(model.release)) {
+        Ok(user) => user,
+        Err(super::msgpack::Fault::Io(error)) => return Err(error),
+        Err(fault) => return Ok(Err(format!("the user data is no MessagePack: {fault}"))),
+    };
+    let trailing = match source.drain() {
+        Ok(trailing) => trailing,
+        Err(super::msgpack::Fault::Io(error)) => return Err(error),
+        Err(fault) => return Ok(Err(fault.to_string())),
+    };
+    let wrong = if user.members != Some(2) {
+        "the user data is not an array of two"
+    } else if user.version != Some(USER_DATA_VERSION) {
+        "the version of the user data is not 1"
+    } else if let Some(at) = user.mismatch {
+        return Ok(Err(format!("the model is not one of {}: see offset {at} of the user data", model.engine)));
+    } else if user.new_forms {
+        "the model has strings as str8 or bin, which not all servers read; write them as fixraw, raw16 or raw32"
+    } else if trailing > 0 {
+        "there are bytes behind the user data's array"
+    } else {
+        return Ok(Ok(source.offset()));
+    };
+    Ok(Err(wrong.to_owned()))
+}
+
+/// Writes what it reads.
+struct Copied<'a, R, W> {
+    reader: R,
+    out: &'a mut W,
+    crc: &'a mut crc32fast::Hasher,
+}
+
+impl<R: Read, W: Write> Read for Copied<'_, R, W> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.crc.update(&buffer[..read]);
+        self.out.write_all(&buffer[..read])?;
+        Ok(read)
+    }
+}

@@ -1,0 +1,86 @@
+//! SCR's hash files (filemaps, meta files, index, summary, halt file): the tree of [`holdfast_core::kvtree`].
+
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use super::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
+use super::{Input, Verdict};
+use holdfast_core::kvtree::{Tree, file, json, print};
+
+/// The first bytes of every hash file, and so of an XOR file.
+const MAGIC: [u8; 4] = [0x95, 0x1f, 0xc3, 0xf5];
+/// How SCR names them.
+const NAMES: [&str; 3] = [".scrinfo", ".scr", ".scrfilemap"];
+/// Magic, type, version, size.
+const SIZE_FIELD: std::ops::Range<usize> = 8..16;
+
+/// The format of SCR's hash files.
+#[derive(Debug, Clone, Copy)]
+pub struct ScrHash;
+
+impl Format for ScrHash {
+    fn name(&self) -> &'static str {
+        "scr-hash"
+    }
+
+    fn title(&self) -> &'static str {
+        "SCR hash file"
+    }
+
+    fn recognise(&self, probe: &Probe<'_>) -> Confidence {
+        match starts_with_hash(probe) {
+            // The header of an XOR file is a hash file with data behind it.
+            Some(bytes) if bytes >= probe.size => Confidence::Certain,
+            Some(_) => Confidence::Likely,
+            None if NAMES.iter().any(|end| probe.name.ends_with(end)) => Confidence::ByName,
+            None => Confidence::No,
+        }
+    }
+
+    fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
+        let (found, _) = read(path)?;
+        let (tree, _) = found.map_err(|why| FormatsError::damaged("describe", path, why))?;
+        Ok(Description { text: print::text(&tree), json: json::value(&tree), damages: Vec::new() })
+    }
+
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+        let (found, size) = read(path)?;
+        let mut verdict = Verdict { checked_bytes: size, ..Verdict::default() };
+        match found {
+            Ok((_, bytes)) if bytes < size => {
+                let extra = size - bytes;
+                let place = "behind the hash";
+                verdict
+                    .remark(Damage::new("trailing", place, format!("{extra} bytes that no reader looks at")).at(bytes));
+            }
+            Ok(_) => {}
+            Err(why) => verdict.damage(Damage::new("hash-file", "hash file", why)),
+        }
+        progress(size, size);
+        Ok(verdict)
+    }
+
+    fn extract(&self, path: &Path, _: &Destination, _: &Options, _: Progress<'_>) -> Result<Extracted, FormatsError> {
+        let why = "a hash file holds no files; `holdfast inspect --json` prints its content".to_owned();
+        Err(FormatsError::NotPossible { action: "extract from", path: path.to_owned(), why })
+    }
+}
+
+/// The bytes that the hash file at the start of a file claims to have; `None` if there is none.
+pub(super) fn starts_with_hash(probe: &Probe<'_>) -> Option<u64> {
+    let size: [u8; 8] = probe.head.get(SIZE_FIELD)?.try_into().ok()?;
+    probe.head.starts_with(&MAGIC).then(|| u64::from_be_bytes(size))
+}
+
+type Decoded = Result<(Tree, u64), String>;
+
+/// The tree at the start of a file and its bytes, or what is wrong with it; and the file's size.
+pub(super) fn read(path: &Path) -> Result<(Decoded, u64), FormatsError> {
+    let input = Input::open(path)?;
+    let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size()))) {
+        Ok(decoded) => Ok(decoded),
+        Err(file::PrefixError::Format(error)) => Err(error.to_string()),
+        Err(file::PrefixError::Io(error)) => return Err(FormatsError::reading("read", path)(error)),
+    };
+    Ok((decoded, input.size()))
+}

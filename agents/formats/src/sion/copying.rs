@@ -1,0 +1,78 @@
+//! Copying streams: in pieces, by a few threads, telling how far it is.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use super::error::SionError;
+use crate::Progress;
+use crate::input::PIECE_BYTES;
+use holdfast_core::workers;
+
+/// Jobs done between two reports of progress.
+const ROUND: usize = 64;
+
+/// Copies exactly so many bytes.
+pub(super) fn copy_exactly(from: &mut impl Read, to: &mut impl Write, bytes: u64) -> io::Result<()> {
+    let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
+    let mut left = bytes;
+    while left > 0 {
+        let want = usize::try_from(left).unwrap_or(PIECE_BYTES).min(buffer.len());
+        let piece = buffer.get_mut(..want).unwrap_or(&mut []);
+        from.read_exact(piece)?;
+        to.write_all(piece)?;
+        left -= piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// [`copy_exactly`] between two files, of which an error names the one that failed.
+pub(super) fn copy_between(
+    (from, from_path): (&mut impl Read, &Path),
+    (to, to_path): (&mut impl Write, &Path),
+    bytes: u64,
+) -> Result<(), SionError> {
+    let mut failed = None;
+    let mut reading = Reading { from, failed: &mut failed };
+    match copy_exactly(&mut reading, to, bytes) {
+        Ok(()) => Ok(()),
+        Err(_) if failed.is_some() => {
+            let error = failed.unwrap_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof));
+            Err(SionError::io("read", from_path)(error))
+        }
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(SionError::io("read", from_path)(error)),
+        Err(error) => Err(SionError::io("write", to_path)(error)),
+    }
+}
+
+/// Remembers that it was the reader that failed.
+struct Reading<'a, R> {
+    from: &'a mut R,
+    failed: &'a mut Option<io::Error>,
+}
+
+impl<R: Read> Read for Reading<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.from.read(buffer).inspect_err(|error| *self.failed = Some(io::Error::from(error.kind())))
+    }
+}
+
+/// Does jobs with a few threads, in rounds; ends with the first round that has a failure.
+pub(super) fn each<T: Sync, R: Send>(
+    jobs: &[T],
+    threads: Option<usize>,
+    total_bytes: u64,
+    progress: Progress<'_>,
+    work: impl Fn(&T) -> Result<(R, u64), SionError> + Sync,
+) -> Result<Vec<R>, SionError> {
+    let threads = threads.unwrap_or_else(workers::default_threads);
+    let (mut results, mut done) = (Vec::with_capacity(jobs.len()), 0_u64);
+    for round in jobs.chunks(ROUND) {
+        for result in workers::map(round, threads, 1, &work) {
+            let (result, bytes) = result?;
+            done = done.saturating_add(bytes);
+            results.push(result);
+        }
+        progress(done, total_bytes);
+    }
+    Ok(results)
+}

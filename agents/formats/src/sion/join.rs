@@ -1,0 +1,221 @@
+//! Files put together into a container: the way back from `split`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::copying::{copy_between, each};
+use super::error::SionError;
+use super::header::KeyValue;
+use super::part::open_regular;
+use super::plan::{LARGEST_BLOCK, Plan, PlanOptions, Shape, TaskPlan};
+use super::task_writer::Usage;
+use super::writer::Creation;
+use crate::Progress;
+
+/// Block size when that of the file system is none the original takes.
+const DEFAULT_BLOCK: u32 = 2 << 20;
+const RECORD_HEADER_BYTES: u64 = 16;
+
+/// What goes into a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JoinInput {
+    /// One file for each task, in the order of the tasks.
+    Plain(Vec<PathBuf>),
+    /// For each task its keys and their files, in the order of the records.
+    KeyValue(Vec<Vec<(u64, PathBuf)>>),
+}
+
+impl JoinInput {
+    /// The files of a directory that are named as `split` names them; others are left alone.
+    ///
+    /// # Errors
+    /// When the directory cannot be read, has no such file or both kinds, or a task's plain file is missing.
+    pub fn from_directory(directory: &Path) -> Result<JoinInput, SionError> {
+        let reading = || SionError::io("read the directory", directory);
+        let (mut plain, mut keyed) = (BTreeMap::new(), BTreeMap::<u64, BTreeMap<u64, PathBuf>>::new());
+        for entry in fs::read_dir(directory).map_err(reading())? {
+            let entry = entry.map_err(reading())?;
+            match entry.file_name().to_str().and_then(parse_name) {
+                Some((task, None)) => drop(plain.insert(task, entry.path())),
+                Some((task, Some(key))) => drop(keyed.entry(task).or_default().insert(key, entry.path())),
+                None => {}
+            }
+        }
+        let wrong = |reason: &str| Err(SionError::Input { path: directory.to_owned(), reason: reason.to_owned() });
+        match (plain.last_key_value(), keyed.last_key_value()) {
+            (None, None) => wrong("there are no files named t_<task> or t_<task>_<key>; give the directory of a split"),
+            (Some(_), Some(_)) => wrong("there are plain files and files of keys; join them apart"),
+            (Some((last, _)), None) if *last != plain.len() as u64 - 1 => {
+                wrong("the files t_<task> have gaps; give every task's, from t_00000 on")
+            }
+            (Some(_), None) => Ok(JoinInput::Plain(plain.into_values().collect())),
+            (None, Some((last, _))) if *last >= super::MOST_TASKS => wrong("a file's task number is too large"),
+            (None, Some((last, _))) => {
+                // A task without records has no file.
+                let tasks = (0..=*last).map(|task| keyed.get(&task).cloned().unwrap_or_default().into_iter().collect());
+                Ok(JoinInput::KeyValue(tasks.collect()))
+            }
+        }
+    }
+}
+
+/// Task and key out of a name as `split` makes it.
+fn parse_name(name: &str) -> Option<(u64, Option<u64>)> {
+    let number = |digits: &str, least: usize| {
+        let plain = digits.len() >= least && digits.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| digits.parse().ok()).flatten()
+    };
+    let rest = name.strip_prefix("t_")?;
+    match rest.split_once('_') {
+        None => Some((number(rest, 5)?, None)),
+        Some((task, key)) => Some((number(task, 5)?, Some(number(key, 12)?))),
+    }
+}
+
+/// How files are put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinOptions {
+    /// Physical files of the container.
+    pub files: u32,
+    /// Alignment of chunks; by default the block size of the file system.
+    pub block_size: Option<u32>,
+    /// Bytes of a chunk; by default as many as the task has, so that there is one block.
+    pub chunk_bytes: Option<u64>,
+    /// Only say what would be written.
+    pub dry_run: bool,
+    /// Threads that copy; by default what the machine has, at most eight.
+    pub threads: Option<usize>,
+}
+
+impl Default for JoinOptions {
+    fn default() -> Self {
+        JoinOptions { files: 1, block_size: None, chunk_bytes: None, dry_run: false, threads: None }
+    }
+}
+
+/// What was put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joined {
+    /// Number of tasks.
+    pub tasks: usize,
+    /// Bytes of all streams.
+    pub bytes: u64,
+}
+
+impl std::fmt::Display for Joined {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(out, "{} tasks, {} bytes", self.tasks, self.bytes)
+    }
+}
+
+/// One file, and the record it becomes in a key-value container.
+struct Source<'a> {
+    path: &'a Path,
+    bytes: u64,
+    key: Option<u64>,
+}
+
+/// Writes a container of these files. Its name appears when it is complete.
+///
+/// # Errors
+/// When an input cannot be read or changes meanwhile, or the container cannot be written.
+pub fn join(
+    input: &JoinInput,
+    output: &Path,
+    options: &JoinOptions,
+    progress: Progress<'_>,
+) -> Result<Joined, SionError> {
+    let (tasks, key_value) = sources(input)?;
+    let stream_bytes = |sources: &Vec<Source<'_>>| {
+        let each = sources
+            .iter()
+            .map(|source| source.bytes.saturating_add(if source.key.is_some() { RECORD_HEADER_BYTES } else { 0 }));
+        each.fold(0, u64::saturating_add)
+    };
+    let sizes: Vec<u64> = tasks.iter().map(stream_bytes).collect();
+    let total = sizes.iter().copied().fold(0, u64::saturating_add);
+    let block_size = match options.block_size {
+        Some(block_size) => block_size,
+        None => file_system_block(output)?,
+    };
+    let shape = if options.files == 1 { Shape::Serial } else { Shape::Parallel { files: options.files } };
+    let plan_options = PlanOptions { key_value, ..PlanOptions::new(shape, block_size, &prefix_of(output)) };
+    let planned = sizes.iter().zip(0..).map(|(bytes, global_rank)| {
+        let chunk_bytes = options.chunk_bytes.filter(|_| *bytes > 0).unwrap_or(*bytes);
+        TaskPlan { global_rank, chunk_bytes }
+    });
+    let planned: Vec<TaskPlan> = planned.collect();
+    let plan =
+        Plan::new(&planned, &plan_options).map_err(|source| SionError::Plan { path: output.to_owned(), source })?;
+    let joined = Joined { tasks: tasks.len(), bytes: total };
+    if options.dry_run {
+        return Ok(joined);
+    }
+    let creation = Creation::new(output, plan)?;
+    let jobs: Vec<_> = tasks.iter().enumerate().collect();
+    let usages = each(&jobs, options.threads, total, progress, |(task, sources)| {
+        let usage = copy_in(&creation, *task, sources, output)?;
+        let bytes = usage.bytes();
+        Ok((usage, bytes))
+    })?;
+    creation.commit(&usages)?;
+    Ok(joined)
+}
+
+fn copy_in(creation: &Creation, task: usize, sources: &[Source<'_>], output: &Path) -> Result<Usage, SionError> {
+    let mut writer = creation.task(task)?;
+    for source in sources {
+        let mut file = open_regular(source.path)?;
+        let length = file.metadata().map_err(SionError::io("look at", source.path))?.len();
+        if length != source.bytes {
+            let reason =
+                format!("it changed from {} to {length} bytes meanwhile; join it when it is complete", source.bytes);
+            return Err(SionError::Input { path: source.path.to_owned(), reason });
+        }
+        if let Some(key) = source.key {
+            writer.record_header(key, source.bytes)?;
+        }
+        copy_between((&mut file, source.path), (&mut writer, output), source.bytes)?;
+    }
+    Ok(writer.finish())
+}
+
+fn sources(input: &JoinInput) -> Result<(Vec<Vec<Source<'_>>>, KeyValue), SionError> {
+    match input {
+        JoinInput::Plain(paths) => {
+            let tasks = paths.iter().map(|path| Ok(vec![Source { path, bytes: bytes_of(path)?, key: None }]));
+            Ok((tasks.collect::<Result<_, SionError>>()?, KeyValue::None))
+        }
+        JoinInput::KeyValue(tasks) => {
+            let source = |(key, path): &'_ (u64, PathBuf)| Ok((*key, bytes_of(path)?));
+            let mut all = Vec::with_capacity(tasks.len());
+            for records in tasks {
+                let lengths = records.iter().map(source).collect::<Result<Vec<_>, SionError>>()?;
+                let with = records.iter().zip(lengths);
+                all.push(with.map(|((_, path), (key, bytes))| Source { path, bytes, key: Some(key) }).collect());
+            }
+            Ok((all, KeyValue::Inline))
+        }
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<u64, SionError> {
+    Ok(open_regular(path)?.metadata().map_err(SionError::io("look at", path))?.len())
+}
+
+/// The name to be stored: that of the file, without its directory.
+pub(super) fn prefix_of(output: &Path) -> String {
+    output.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What the original takes when asked for no block size.
+pub(super) fn file_system_block(output: &Path) -> Result<u32, SionError> {
+    use std::os::unix::fs::MetadataExt;
+    let directory = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let block = fs::metadata(directory).map_err(SionError::io("look at the directory", directory))?.blksize();
+    Ok(u32::try_from(block).ok().filter(|block| (1..=LARGEST_BLOCK).contains(block)).unwrap_or(DEFAULT_BLOCK))
+}

@@ -1,0 +1,150 @@
+//! One file for each stream of a container, or for each key of each task: what sionsplit writes.
+//!
+//! Where the original stops at a record of length zero and loses what follows it, or writes a value twice (`FORMAT.md`
+//! §10), every value is written as it was stored.
+
+use std::path::Path;
+
+use super::container::Container;
+use super::copying::{copy_exactly, each};
+use super::error::{Fault, SionError, Warning};
+use super::header::KeyValue;
+use super::key_value::KeyedValue;
+use super::recover::recover;
+use crate::{Destination, FormatsError, Progress};
+
+/// How a container is split.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SplitOptions {
+    /// Take what a container that was never closed, or lost its tail, still holds.
+    pub recover: bool,
+    /// Number files by stored global rank instead of by the order in the set.
+    pub by_global_rank: bool,
+    /// Only say what would be written.
+    pub dry_run: bool,
+    /// Threads that copy; by default what the machine has, at most eight.
+    pub threads: Option<usize>,
+}
+
+/// One file that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitFile {
+    /// Its name in the destination.
+    pub name: String,
+    /// The task's index in the container.
+    pub task: usize,
+    /// The key, of a key-value container.
+    pub key: Option<u64>,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// What a split wrote, and what it could not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Split {
+    /// The files, by task and order of the keys in it.
+    pub files: Vec<SplitFile>,
+    /// What is odd about the container, and what recovery had to assume.
+    pub warnings: Vec<Warning>,
+    /// Tasks whose records are damaged: left out, or cut at the damage when recovering.
+    pub damaged: Vec<(usize, Fault)>,
+}
+
+impl std::fmt::Display for Split {
+    /// A line for each file, then what is odd or damaged.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for file in &self.files {
+            writeln!(out, "{} {} bytes", file.name, file.bytes)?;
+        }
+        for warning in &self.warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        for (task, fault) in &self.damaged {
+            writeln!(out, "damaged: task {task}: {fault}")?;
+        }
+        let bytes = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        writeln!(out, "{} files, {bytes} bytes", self.files.len())
+    }
+}
+
+/// Writes the streams of the container at `path` to files named `t_<task>`, or `t_<task>_<key>`.
+///
+/// # Errors
+/// When the container cannot be read, or a file cannot be written.
+pub fn split(
+    path: &Path,
+    to: &Destination,
+    options: &SplitOptions,
+    progress: Progress<'_>,
+) -> Result<Split, FormatsError> {
+    let container = if options.recover { recover(path)? } else { Container::open(path)? };
+    let mut result = Split { warnings: container.warnings().to_vec(), ..Split::default() };
+    let numbers = numbers(&container, options)?;
+    let mut total = 0_u64;
+    for task in 0..container.tasks() {
+        total = total.saturating_add(container.stream_bytes(task)?);
+    }
+    let jobs: Vec<(usize, i64)> = (0..).zip(numbers).collect();
+    // The error of one file must not be lost in the other's type.
+    let done = each(&jobs, options.threads, total, progress, |(task, number)| {
+        let bytes = container.stream_bytes(*task)?;
+        Ok((split_task(&container, *task, *number, to, options), bytes))
+    })?;
+    for task in done {
+        let (files, fault) = task?;
+        result.files.extend(files);
+        result.damaged.extend(fault);
+    }
+    Ok(result)
+}
+
+/// The number in the name of each task's file.
+fn numbers(container: &Container, options: &SplitOptions) -> Result<Vec<i64>, SionError> {
+    if !options.by_global_rank && !container.is_numbered_by_rank() {
+        return Ok((0..container.tasks()).map(|task| i64::try_from(task).unwrap_or(i64::MAX)).collect());
+    }
+    let ranks = (0..container.tasks()).map(|task| container.global_rank(task)).collect::<Result<Vec<_>, _>>()?;
+    let mut sorted = ranks.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() != ranks.len() || sorted.first().is_some_and(|rank| *rank < 0) {
+        let reason = "its global ranks are negative or not unique; split by the order of its tasks".to_owned();
+        return Err(SionError::Input { path: container.path().to_owned(), reason });
+    }
+    Ok(ranks)
+}
+
+type TaskFiles = (Vec<SplitFile>, Option<(usize, Fault)>);
+
+fn split_task(
+    container: &Container,
+    task: usize,
+    number: i64,
+    to: &Destination,
+    options: &SplitOptions,
+) -> Result<TaskFiles, FormatsError> {
+    let name = format!("t_{number:05}");
+    if container.key_value() == KeyValue::None {
+        let bytes = container.stream_bytes(task)?;
+        if !options.dry_run {
+            let mut stream = container.stream(task)?;
+            to.write(&name, |out| copy_exactly(&mut stream, out, bytes))?;
+        }
+        return Ok((vec![SplitFile { name, task, key: None, bytes }], None));
+    }
+    let (values, fault) = match container.keys_until_damage(task)? {
+        (_, Some(fault)) if !options.recover => (Vec::new(), Some((task, fault))),
+        (values, fault) => (values, fault.map(|fault| (task, fault))),
+    };
+    let mut files = Vec::with_capacity(values.len());
+    for value in values {
+        let KeyedValue { key, bytes, .. } = value;
+        let name = format!("{name}_{key:012}");
+        if !options.dry_run {
+            let mut reader = value.reader(container.stream(task)?);
+            to.write(&name, |out| copy_exactly(&mut reader, out, bytes))?;
+        }
+        files.push(SplitFile { name, task, key: Some(key), bytes });
+    }
+    Ok((files, fault))
+}

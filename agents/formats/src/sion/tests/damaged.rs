@@ -1,0 +1,81 @@
+//! Every damaged container gets a verdict at least as strict as the listed one.
+
+use super::super::*;
+use super::world::*;
+use crate::{Destination, Format};
+
+#[test]
+fn every_damaged_container_is_judged_at_least_as_strictly_as_listed() {
+    let listed = manifest()["damaged"].as_array().unwrap().clone();
+    assert_eq!(listed.len(), 61);
+    for set in listed {
+        let name = set["name"].as_str().unwrap();
+        let path = root().join(set["files"][0]["path"].as_str().unwrap());
+        let verdict = verify(&path, &VerifyOptions { read_data: true }, &mut nothing()).unwrap();
+        match set["suggested_verdict"].as_str().unwrap() {
+            "reject" => assert!(!verdict.is_intact(), "{name} was accepted"),
+            "warn" | "accept+warn" | "warn or reject" => {
+                assert!(!verdict.is_intact() || !verdict.remarks.is_empty(), "{name} was accepted without a word");
+            }
+            "accept" => assert!(verdict.is_intact(), "{name}: {verdict:?}"),
+            other => panic!("{name}: unknown verdict {other}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_careful_reader_may_accept_keeps_its_data() {
+    let intact = Container::open(&first_file(&named("ser4_fs512"))).unwrap();
+    for name in
+        ["trunc_mapping", "endian_garbage", "garbage_appended", "prefix_unterminated", "duplicate_globalranks", "ffv_6"]
+    {
+        let damaged = Container::open(&root().join(format!("damaged/{name}/{name}.sion"))).unwrap();
+        assert_eq!(damaged.tasks(), intact.tasks(), "{name}");
+        for task in 0..intact.tasks() {
+            assert!(stream(&damaged, task) == stream(&intact, task), "{name} task {task}");
+        }
+    }
+}
+
+#[test]
+fn verdicts_name_the_file_the_place_and_what_to_do() {
+    let error =
+        |name: &str| Container::open(&root().join(format!("damaged/{name}/{name}.sion"))).unwrap_err().to_string();
+    let said = error("multi_missing_part");
+    assert!(said.contains("file 1 of its 2 is missing") && said.contains("multi_missing_part.sion.000001"), "{said}");
+    let said = error("real_unclosed_mpi");
+    assert!(said.contains("was never closed") && said.contains("recovery"), "{said}");
+    let said = error("bytes_gt_chunk");
+    assert!(said.contains("chunk 0 of task 0") && said.contains("1025 bytes of 1024"), "{said}");
+    let said = error("zero_length");
+    assert!(said.contains("does not begin with \"sion\""), "{said}");
+    let said = error("multi_mapping_duplicate");
+    assert!(said.contains("rank 1") && said.contains("file 0, task 0"), "{said}");
+}
+
+#[test]
+fn no_damaged_container_stops_a_command() {
+    for set in manifest()["damaged"].as_array().unwrap() {
+        let path = root().join(set["files"][0]["path"].as_str().unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        for recover in [false, true] {
+            let to = Destination::new(&directory.path().join(format!("{recover}")), false).unwrap();
+            let options = SplitOptions { recover, ..SplitOptions::default() };
+            drop(split(&path, &to, &options, &mut nothing()));
+            let options = DefragOptions { recover, ..DefragOptions::default() };
+            drop(defrag(&path, &directory.path().join("out.sion"), &options, &mut nothing()));
+        }
+        drop(Sion.describe(&path));
+    }
+}
+
+#[test]
+fn records_that_are_damaged_leave_their_task_out_unless_recovered() {
+    let path = root().join("damaged/kv_len_huge/kv_len_huge.sion");
+    let directory = tempfile::tempdir().unwrap();
+    let to = Destination::new(directory.path(), true).unwrap();
+    let plain = split(&path, &to, &SplitOptions::default(), &mut nothing()).unwrap();
+    assert_eq!(plain.damaged.len(), 1);
+    let damaged = plain.damaged[0].0;
+    assert!(plain.files.iter().all(|file| file.task != damaged) && !plain.files.is_empty());
+}

@@ -1,0 +1,137 @@
+//! Everything that the format lets one check.
+//!
+//! There is no checksum in a container, so payload that was changed is not noticed (`FORMAT.md` §9); what can be checked
+//! is that every number agrees with every other, that all files of a set are there and of one set, and that key-value
+//! records fill their streams. Reading all data besides finds what the storage lost.
+
+use std::path::Path;
+
+use super::container::{Container, part_path};
+use super::error::{Fault, SionError};
+use super::header::KeyValue;
+use super::part::Part;
+use crate::{Damage, Progress, Verdict};
+
+/// How thorough a verification is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VerifyOptions {
+    /// Read every byte of every stream, to find what the storage cannot give back.
+    pub read_data: bool,
+}
+
+/// Checks a container; damage is part of the verdict.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> Result<Verdict, SionError> {
+    let mut verdict = Verdict::default();
+    let container = match Container::open(path) {
+        Ok(container) => container,
+        Err(error) => {
+            note(&mut verdict, error)?;
+            other_parts(path, &mut verdict)?;
+            return Ok(verdict);
+        }
+    };
+    for warning in container.warnings() {
+        verdict.remark(Damage::new(warning.oddity.kind(), place(&warning.path), warning.oddity.to_string()));
+    }
+    verdict.checked_bytes = container.parts().iter().map(metadata_bytes).fold(0, u64::saturating_add);
+    if container.key_value() == KeyValue::Inline {
+        check_records(&container, &mut verdict)?;
+    }
+    if options.read_data {
+        let read = read_all(&container, progress)?;
+        verdict.checked_bytes = verdict.checked_bytes.saturating_add(read);
+    }
+    Ok(verdict)
+}
+
+fn check_records(container: &Container, verdict: &mut Verdict) -> Result<(), SionError> {
+    for task in 0..container.tasks() {
+        for record in container.records(task)? {
+            let Err(error) = record else { continue };
+            let enough = matches!(&error, SionError::Damaged { fault, .. } if fault.is_limit());
+            note(verdict, error)?;
+            if enough {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What else is wrong in a set whose opening ended at its first damage.
+fn other_parts(path: &Path, verdict: &mut Verdict) -> Result<(), SionError> {
+    let Ok(first) = Part::open(path) else { return Ok(()) };
+    let listed: Vec<Damage> = verdict.damages.clone();
+    for number in 1..first.header().files {
+        let name = part_path(path, number);
+        // What is missing was said already, and a number from a file must not make a long loop.
+        if !name.exists() {
+            break;
+        }
+        if let Err(error) = Part::open(&name) {
+            let mut found = Verdict::default();
+            note(&mut found, error)?;
+            for damage in found.damages {
+                if !listed.contains(&damage) {
+                    verdict.damage(damage);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn note(verdict: &mut Verdict, error: SionError) -> Result<(), SionError> {
+    match error {
+        SionError::Damaged { path, fault } => verdict.damage(damage(&path, &fault)),
+        SionError::NotSion { path } => {
+            verdict.damage(Damage::new("magic", place(&path), "it does not begin with \"sion\"").at(0));
+        }
+        SionError::NeverClosed { path } => {
+            let what = "it was never closed: the byte counts of its chunks were not written";
+            verdict.damage(Damage::new("never-closed", place(&path), what));
+        }
+        other => return Err(other),
+    }
+    Ok(())
+}
+
+pub(super) fn damage(path: &Path, fault: &Fault) -> Damage {
+    Damage::new(fault.kind(), place(path), fault.to_string())
+}
+
+/// The physical file, by its name: a set lies in one directory.
+pub(super) fn place(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Bytes of head and tail, which the rules cover.
+fn metadata_bytes(part: &Part) -> u64 {
+    let behind = part.layout().tail(part.table().blocks()).and_then(|tail| part.length().checked_sub(tail));
+    part.layout().start_of_data().saturating_add(behind.unwrap_or(0))
+}
+
+fn read_all(container: &Container, progress: Progress<'_>) -> Result<u64, SionError> {
+    let mut all = 0_u64;
+    for task in 0..container.tasks() {
+        all = all.saturating_add(container.stream_bytes(task)?);
+    }
+    let mut buffer = vec![0; crate::input::PIECE_BYTES];
+    let mut done = 0_u64;
+    for task in 0..container.tasks() {
+        let mut offset = 0_u64;
+        loop {
+            let read = container.read_at(task, offset, &mut buffer)? as u64;
+            if read == 0 {
+                break;
+            }
+            offset = offset.saturating_add(read);
+            done = done.saturating_add(read);
+            progress(done, all);
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,316 @@
+//! Creating a container, by one process or by many.
+//!
+//! Three steps, as a drain needs them: one process **creates** the files under temporary names, with their heads; any
+//! number of processes **attach** to them and write streams at the places the plan gives, in parallel and without
+//! talking to each other; the creator **commits** with everyone's byte counts: it writes the tails, synchronises and
+//! renames. The file that is opened to read a set, the first, gets its name last, so that a set with this name is whole.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::container::part_path;
+use super::error::SionError;
+use super::layout::Layout;
+use super::plan::{Plan, PlannedPart};
+use super::tables::table_bytes;
+use super::task_writer::{TaskWriter, Usage};
+use super::{ByteOrder, KeyValue};
+use holdfast_core::durable::Pending;
+
+/// A container that is being written. Dropped without [`Creation::commit`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct Creation {
+    path: PathBuf,
+    plan: Plan,
+    pending: Vec<Pending>,
+    attachments: Vec<Attachment>,
+}
+
+/// A physical file under its temporary name, open for writing streams into it. Clones share the file.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    file: Arc<File>,
+    path: Arc<Path>,
+    layout: Arc<Layout>,
+    byte_order: ByteOrder,
+    key_value: KeyValue,
+}
+
+impl Creation {
+    /// Makes the files of a container under temporary names beside their final ones, and writes their heads.
+    ///
+    /// # Errors
+    /// When a file cannot be made, or a set of several files would have to be replaced.
+    pub fn new(path: &Path, plan: Plan) -> Result<Creation, SionError> {
+        let (mut pending, mut attachments) = (Vec::new(), Vec::new());
+        let several = plan.parts.len() > 1;
+        for (number, part) in plan.parts.iter().enumerate() {
+            let name = part_path(path, u32::try_from(number).unwrap_or(u32::MAX));
+            // Renaming several files is several steps: an old set half replaced would be a mixture that looks whole.
+            if several && name.symlink_metadata().is_ok() {
+                return Err(SionError::Exists { path: name });
+            }
+            let (temporary, file) = Pending::create(&name)?;
+            let written = file.write_all_at(&part.header.encode(), 0);
+            written.map_err(SionError::io("write", temporary.temporary_path()))?;
+            attachments.push(Attachment::to_file(file, temporary.temporary_path(), part));
+            pending.push(temporary);
+        }
+        Ok(Creation { path: path.to_owned(), plan, pending, attachments })
+    }
+
+    /// The plan it was created from.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The names under which other processes attach until the container is committed, by file number.
+    pub fn temporary_paths(&self) -> Vec<&Path> {
+        self.pending.iter().map(Pending::temporary_path).collect()
+    }
+
+    /// A writer for a task's stream, from its begin.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn task(&self, task: usize) -> Result<TaskWriter, SionError> {
+        let missing = || SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.plan.tasks() };
+        let slot = self.plan.slot(task).ok_or_else(missing)?;
+        self.attachments.get(slot.part).ok_or_else(missing)?.task(slot.local)
+    }
+
+    /// Writes the whole streams of neighbouring tasks, from `first` on, each into the first chunk of its task. What lies
+    /// one behind the other in the file goes out in few large writes: the calls of a file system that serves many nodes
+    /// are dearer than a copy in memory.
+    ///
+    /// # Errors
+    /// When there is no such task, a stream does not fit into a chunk, or writing fails.
+    pub fn gather(&self, first: usize, streams: &[&[u8]]) -> Result<Vec<Usage>, SionError> {
+        let missing = |task| SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.plan.tasks() };
+        let mut run = Run { to: None, position: 0, bytes: Vec::new() };
+        let mut usages = Vec::with_capacity(streams.len());
+        for (task, stream) in (first..).zip(streams) {
+            let slot = self.plan.slot(task).ok_or_else(|| missing(task))?;
+            let to = self.attachments.get(slot.part).ok_or_else(|| missing(task))?;
+            let (length, size) = (stream.len() as u64, to.layout.chunk_size(slot.local));
+            if length > size {
+                let reason =
+                    format!("{length} bytes of task {task} do not fit into a chunk of {size}; plan larger chunks");
+                return Err(SionError::Input { path: self.path.clone(), reason });
+            }
+            let position = to.layout.chunk_position(slot.local, 0).ok_or_else(|| missing(task))?;
+            run.add(to, position, stream)?;
+            usages.push(Usage::filled(length, size));
+        }
+        run.flush()?;
+        Ok(usages)
+    }
+
+    /// Writes the byte counts, synchronises, and gives the files their names. `usages` has one entry a task of the plan,
+    /// in its order.
+    ///
+    /// # Errors
+    /// When a usage does not fit the plan, or a file cannot be written; the names are then as they were.
+    pub fn commit(self, usages: &[Usage]) -> Result<(), SionError> {
+        if usages.len() != self.plan.tasks() {
+            let reason = format!("{} of {} tasks reported what they wrote", usages.len(), self.plan.tasks());
+            return Err(SionError::Input { path: self.path, reason });
+        }
+        let parts = self.plan.parts.iter().zip(&self.attachments);
+        for (part, attachment) in parts {
+            let here: Vec<&Usage> = part.tasks.iter().filter_map(|task| usages.get(*task)).collect();
+            close(part, attachment, &here)?;
+        }
+        for pending in self.pending.into_iter().rev() {
+            pending.commit()?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are gathered before they are written.
+const GATHERED_BYTES: usize = 1 << 20;
+
+/// Bytes that follow each other in one file.
+struct Run<'a> {
+    to: Option<&'a Attachment>,
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Run<'a> {
+    fn add(&mut self, to: &'a Attachment, position: u64, bytes: &[u8]) -> Result<(), SionError> {
+        let end = self.position.checked_add(self.bytes.len() as u64);
+        let follows = self.to.is_some_and(|before| Arc::ptr_eq(&before.file, &to.file)) && end == Some(position);
+        if !follows || self.bytes.len().saturating_add(bytes.len()) > GATHERED_BYTES {
+            self.flush()?;
+            (self.to, self.position) = (Some(to), position);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SionError> {
+        if let Some(to) = self.to.filter(|_| !self.bytes.is_empty()) {
+            to.file.write_all_at(&self.bytes, self.position).map_err(SionError::io("write", &to.path))?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Writes the tail and the last fields of the head, and synchronises.
+fn close(part: &PlannedPart, attachment: &Attachment, usages: &[&Usage]) -> Result<(), SionError> {
+    let path = &*attachment.path;
+    let input = |reason: String| SionError::Input { path: path.to_owned(), reason };
+    let blocks = usages.iter().map(|usage| usage.chunks()).max().unwrap_or(1).max(1);
+    let count = u32::try_from(blocks).ok().filter(|count| i32::try_from(*count).is_ok());
+    let count = count.ok_or_else(|| input(format!("{blocks} chunks in one stream; use larger chunks")))?;
+    let bytes =
+        table_bytes(usages.len() as u64, blocks).map_err(|fault| input(format!("{fault}; use larger chunks")))?;
+    let tail = part.layout.tail(blocks).ok_or_else(|| input("it would be too large a file".to_owned()))?;
+    for (local, usage) in usages.iter().enumerate() {
+        let size = part.layout.chunk_size(local);
+        if let Some(bytes) = usage.iter().find(|bytes| *bytes > size) {
+            return Err(input(format!(
+                "task {local} reports {bytes} bytes in a chunk of {size}; report what its writer returned"
+            )));
+        }
+    }
+    let order = part.header.byte_order;
+    let mut out = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+    for usage in usages {
+        order.put_i64(&mut out, usage.chunks().cast_signed());
+    }
+    let mut rows: Vec<_> = usages.iter().map(|usage| usage.iter()).collect();
+    for _ in 0..blocks {
+        for row in &mut rows {
+            order.put_i64(&mut out, row.next().map_or(part.unused_mark, u64::cast_signed));
+        }
+    }
+    if let Some(mapping) = &part.mapping {
+        order.put_i32(&mut out, i32::try_from(mapping.len()).unwrap_or(i32::MAX));
+        for (file, local) in mapping {
+            order.put_i32(&mut out, file.cast_signed());
+            order.put_i32(&mut out, local.cast_signed());
+        }
+    }
+    let write =
+        |bytes: &[u8], position| attachment.file.write_all_at(bytes, position).map_err(SionError::io("write", path));
+    write(&out, tail)?;
+    let closing = part.header.encode_closing(count, tail);
+    let head_end = super::layout::head_end(usages.len() as u64).unwrap_or(0);
+    write(&closing, head_end.saturating_sub(closing.len() as u64))?;
+    attachment.synchronise()
+}
+
+impl Attachment {
+    /// Opens a file that another process created under this temporary name, for writing streams of the same plan.
+    ///
+    /// # Errors
+    /// When it is not there, or is not the file the plan describes.
+    pub fn open(temporary: &Path, part: &PlannedPart) -> Result<Attachment, SionError> {
+        let file =
+            OpenOptions::new().read(true).write(true).open(temporary).map_err(SionError::io("open", temporary))?;
+        let expected = part.header.encode();
+        let mut head = vec![0; expected.len()];
+        file.read_exact_at(&mut head, 0).map_err(SionError::io("read the head of", temporary))?;
+        if head != expected {
+            let reason = "its head is not the plan's; attach with the plan that it was created from".to_owned();
+            return Err(SionError::Input { path: temporary.to_owned(), reason });
+        }
+        Ok(Attachment::to_file(file, temporary, part))
+    }
+
+    fn to_file(file: File, path: &Path, part: &PlannedPart) -> Attachment {
+        Attachment {
+            file: Arc::new(file),
+            path: Arc::from(path),
+            layout: Arc::new(part.layout.clone()),
+            byte_order: part.header.byte_order,
+            key_value: part.header.key_value,
+        }
+    }
+
+    /// A writer for a task's stream, from its begin.
+    ///
+    /// # Errors
+    /// When the file has no such task.
+    pub fn task(&self, local: usize) -> Result<TaskWriter, SionError> {
+        self.resume(local, Usage::default())
+    }
+
+    /// A writer that goes on behind what was written before.
+    ///
+    /// # Errors
+    /// When the file has no such task.
+    pub fn resume(&self, local: usize, usage: Usage) -> Result<TaskWriter, SionError> {
+        if local >= self.layout.tasks() {
+            return Err(SionError::NoSuchTask {
+                path: self.path.to_path_buf(),
+                task: local,
+                tasks: self.layout.tasks(),
+            });
+        }
+        Ok(TaskWriter::new(self.clone(), local, usage))
+    }
+
+    /// Writes at an offset of a task's stream whose chunks are all filled to the end: many threads can write one
+    /// stream. Its usage is then [`Usage::filled`].
+    ///
+    /// # Errors
+    /// When the file has no such task, its chunks have no room, or writing fails.
+    pub fn write_at(&self, local: usize, offset: u64, bytes: &[u8]) -> Result<(), SionError> {
+        let mut rest = bytes;
+        let mut at = offset;
+        let size = self.layout.chunk_size(local);
+        while !rest.is_empty() {
+            let (Some(chunk), Some(inside)) = (at.checked_div(size), at.checked_rem(size)) else {
+                return Err(self.no_room(local));
+            };
+            let room = usize::try_from(size - inside).unwrap_or(usize::MAX).min(rest.len());
+            let (now, later) = rest.split_at(room);
+            self.put(local, chunk, inside, now).map_err(SionError::io("write", &self.path))?;
+            at = at.checked_add(now.len() as u64).ok_or_else(|| self.no_room(local))?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written so far; a process that is not the creator does this before it reports.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn synchronise(&self) -> Result<(), SionError> {
+        self.file.sync_all().map_err(SionError::io("synchronise", &self.path))
+    }
+
+    fn no_room(&self, local: usize) -> SionError {
+        let reason = format!("task {local} has chunks of no bytes; plan room for it");
+        SionError::Input { path: self.path.to_path_buf(), reason }
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(super) fn byte_order(&self) -> ByteOrder {
+        self.byte_order
+    }
+
+    pub(super) fn key_value(&self) -> KeyValue {
+        self.key_value
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn put(&self, local: usize, chunk: u64, inside: u64, bytes: &[u8]) -> io::Result<()> {
+        let position = self.layout.chunk_position(local, chunk).and_then(|at| at.checked_add(inside));
+        self.file.write_all_at(bytes, position.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?)
+    }
+}

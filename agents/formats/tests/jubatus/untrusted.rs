@@ -1,0 +1,241 @@
+//! Whatever bytes stand in a model file: an answer in bounded memory, and no panic.
+//!
+//! The fixtures are the corpus. Each round changes one of them in a few places, from a seed, and half the time makes
+//! the checksum true again, so that what is behind it is reached. `mutation_rounds` of the test kit says how it takes
+//! longer and starts elsewhere.
+
+use std::fs;
+
+use holdfast_formats::jubatus::config::same_config;
+use holdfast_formats::jubatus::describe::{MAX_MODEL_SHOWN, to_json, to_text};
+use holdfast_formats::jubatus::{
+    Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, Server, Want, judge, scan, write_block,
+};
+use holdfast_testkit::{files_below, fixtures, mutation_rounds, mutation_seed};
+
+const ROUNDS: u64 = 10_000;
+
+/// A corpus file larger than this would be most of the time.
+const LARGEST: usize = 4096;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.roll() % limit.max(1) as u64) as usize
+    }
+}
+
+fn corpus() -> Vec<Vec<u8>> {
+    let home = fixtures("jubatus");
+    let mut files = files_below(&home.join("models"));
+    files.extend(files_below(&home.join("damaged")));
+    let files = files.into_iter().filter(|path| path.extension().is_some_and(|name| name == "jubatus"));
+    files.map(|path| fs::read(path).unwrap()).filter(|bytes| bytes.len() <= LARGEST).collect()
+}
+
+/// Heads of values, and numbers at the edges of their types.
+const TELLING: [&[u8]; 16] = [
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdb\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\x91\x91\x91\x91\x91\x91\x91\x91",
+    b"\xc1",
+    b"\xc0",
+    b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\xd3\x80\0\0\0\0\0\0\0",
+    b"\xcb\x7f\xf8\0\0\0\0\0\0",
+    b"\xca\xff\x80\0\0",
+    b"\xa3\xff\xfe\xfd",
+    b"\x80",
+    b"\x90",
+    b"\xde\x00\x02",
+    b"\xd9\x05",
+];
+
+fn mutate(dice: &mut Dice, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = corpus[dice.below(corpus.len())].clone();
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(bytes.len() + 1);
+        match dice.below(8) {
+            0 => bytes.truncate(at),
+            1 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+            2 if at < bytes.len() => bytes[at] = dice.roll() as u8,
+            3 => {
+                let telling = TELLING[dice.below(TELLING.len())];
+                let end = (at + telling.len()).min(bytes.len());
+                bytes.splice(at..end, telling.iter().copied());
+            }
+            4 => {
+                let telling = TELLING[dice.below(TELLING.len())];
+                bytes.splice(at..at, telling.iter().copied());
+            }
+            5 => {
+                let other = &corpus[dice.below(corpus.len())];
+                let from = dice.below(other.len() + 1);
+                bytes.splice(at.., other[from..].iter().copied());
+            }
+            6 if bytes.len() >= 48 => {
+                let sizes =
+                    [0, 1, 2, bytes.len() as u64, bytes.len() as u64 - 48, u64::MAX, u64::MAX - 47, 1 << 40, 1 << 63];
+                let field = 32 + 8 * dice.below(2);
+                bytes[field..field + 8].copy_from_slice(&sizes[dice.below(sizes.len())].to_be_bytes());
+            }
+            _ => {
+                let end = at + dice.below(bytes.len() + 1 - at);
+                bytes.drain(at..end);
+            }
+        }
+    }
+    if bytes.len() >= 48 && dice.below(2) == 0 {
+        make_true(dice, &mut bytes);
+    }
+    bytes
+}
+
+/// Gives the file the sizes and the checksum that it has.
+fn make_true(dice: &mut Dice, bytes: &mut [u8]) {
+    let blocks = bytes.len() as u64 - 48;
+    let mut header = Header::decode(bytes[..48].try_into().unwrap());
+    if dice.below(2) == 0 {
+        header.system_data_size = header.system_data_size.min(blocks);
+        header.user_data_size = blocks - header.system_data_size;
+    }
+    let end = header.user_data_offset().and_then(|at| at.checked_add(header.user_data_size));
+    let end = end.and_then(|end| usize::try_from(end).ok()).unwrap_or(bytes.len()).min(bytes.len()).max(48);
+    let mut crc = Header::start_checksum(&header.encode());
+    crc.update(&bytes[48..end]);
+    header.crc32 = crc.finalize();
+    bytes[..48].copy_from_slice(&header.encode());
+}
+
+fn servers() -> Vec<Server> {
+    let releases = [Release::NEWEST, Release::new(0, 9, 4), Release::new(0, 5, 0)];
+    let mut servers = vec![Server::newest(Rules::Released), Server::newest(Rules::Documented)];
+    for release in releases {
+        for rules in [Rules::Released, Rules::Documented] {
+            let config = Some(b"{\"window_size\": 128}".to_vec());
+            servers.push(Server { release, engine: Some(Engine::Stat), config, id: Some("a".to_owned()), rules });
+        }
+    }
+    servers
+}
+
+fn look_at(bytes: &[u8], name: &str, servers: &[Server]) {
+    let path = std::path::Path::new(name);
+    let want = Want { digests: true, user_data_up_to: MAX_MODEL_SHOWN };
+    let mut told = 0;
+    let scan = scan(bytes, bytes.len() as u64, want, &mut |bytes| told += bytes).unwrap();
+    assert_eq!(told, bytes.len() as u64, "a byte was read twice, or never");
+    for server in servers {
+        let _ = judge(&scan, server);
+    }
+    let described = to_json(path, &scan);
+    assert!(described["file_size"] == bytes.len());
+    // The pass over a file leaves out what it can; the description goes value by value, and must come to the same.
+    if let Ok(blocks) = &scan.blocks
+        && let Some(user_bytes) = &blocks.user_bytes
+        && user_bytes.first() == Some(&0x92)
+    {
+        assert_eq!(blocks.user.is_ok(), described["user_data"].get("model").is_some(), "{:?}", blocks.user);
+    }
+    let _ = (to_text(&scan), ModelFileName::of(path));
+    if let Some(Ok((system, _))) = scan.system.map(|block| block.data) {
+        for release in [Release::NEWEST, Release::new(0, 9, 4)] {
+            let _ = same_config(release, &system.config, &system.config);
+        }
+    }
+}
+
+/// The most memory that this process ever had, in kilobytes.
+fn peak_kilobytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn no_change_of_a_model_makes_its_reader_panic_or_take_memory() {
+    let (corpus, servers) = (corpus(), servers());
+    let seed = mutation_seed();
+    let before = peak_kilobytes();
+    for round in mutation_rounds(ROUNDS) {
+        let mut dice = Dice(seed.wrapping_add(round));
+        let bytes = mutate(&mut dice, &corpus);
+        let looked = std::panic::catch_unwind(|| look_at(&bytes, "127.0.0.1_9199_stat_a.jubatus", &servers));
+        assert!(looked.is_ok(), "seed {}: {:02x?}", seed.wrapping_add(round), bytes);
+    }
+    let grown = peak_kilobytes() - before;
+    assert!(grown < 128 << 10, "{grown} kB more than before, for files of a few kilobytes");
+}
+
+#[test]
+fn any_one_bit_that_changes_in_a_model_is_noticed() {
+    let path = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_stat_a.jubatus");
+    let good = fs::read(path).unwrap();
+    for bit in 0..good.len() * 8 {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let scan = scan(&bytes[..], bytes.len() as u64, Want::default(), &mut |_| ()).unwrap();
+        assert!(judge(&scan, &Server::newest(Rules::Documented)).refusal.is_some(), "bit {bit}");
+    }
+    for length in 0..good.len() {
+        let scan = scan(&good[..length], length as u64, Want::default(), &mut |_| ()).unwrap();
+        let refusal = judge(&scan, &Server::newest(Rules::Released)).refusal.unwrap();
+        assert_eq!(refusal.stage.name(), "truncated");
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_truncated() {
+    let path = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_stat_a.jubatus");
+    let good = fs::read(path).unwrap();
+    for length in 0..good.len() {
+        let scan = scan(&good[..length], good.len() as u64, Want::default(), &mut |_| ()).unwrap();
+        let refusal = judge(&scan, &Server::newest(Rules::Released)).refusal.unwrap();
+        assert_eq!(refusal.stage.name(), "truncated", "{length}");
+    }
+}
+
+#[test]
+fn what_the_writer_lets_through_a_server_takes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.jubatus");
+    let corpus = corpus();
+    let model = NewModel {
+        release: Release::NEWEST,
+        timestamp: 1_795_170_192,
+        engine: Engine::Stat,
+        id: ModelId::documented("a").unwrap(),
+        config: b"{}".to_vec(),
+    };
+    let (mut written, mut refused) = (0, 0);
+    for round in 0..400 {
+        let mut dice = Dice(round);
+        let bytes = mutate(&mut dice, &corpus);
+        let Some(header) = bytes.first_chunk().map(Header::decode) else { continue };
+        let start = header.user_data_offset().and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX);
+        let block = bytes.get(start..).unwrap_or(&bytes[48..]);
+        match write_block(&path, &model, block) {
+            Ok(_) => {
+                let bytes = fs::read(&path).unwrap();
+                let scan = scan(&bytes[..], bytes.len() as u64, Want::default(), &mut |_| ()).unwrap();
+                let judgement = judge(&scan, &Server { id: Some("a".to_owned()), ..Server::newest(Rules::Released) });
+                assert!(judgement.refusal.is_none() && judgement.remarks.is_empty(), "{judgement:?}");
+                written += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(written > 20 && refused > 20, "{written} written, {refused} refused");
+}
