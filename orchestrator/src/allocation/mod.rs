@@ -1,16 +1,25 @@
-//! Resource managers behind one trait: who lends the nodes, which of them are dead, how an agent gets onto one.
+//! Resource managers: which nodes a job has, until when, and how an agent is started on one.
 //!
-//! * [`Allocation`]: what the rest of the orchestrator knows of a resource manager;
-//! * [`local`]: virtual nodes on this machine, each a root directory and an agent process;
-//! * [`slurm`]: the nodes of the Slurm job that we run in;
-//! * [`ssh`]: machines that the spec lists, without any resource manager;
-//! * `reachable`: is there a machine behind an agent that went silent?
-//! * [`RemoteShell`]: the way onto a node for a launcher's own daemons;
-//! * [`record`]: what a second orchestrator has to know of an allocation;
-//! * [`chaos`]: the failures that the local manager rehearses, as a pure schedule;
-//! * [`process`]: looking at and ending processes of this machine without hitting a stranger.
+//! A resource manager is one folder behind small traits, one for each subject:
+//!
+//! * [`AllocatedNodes`]: the identity of the allocation, its nodes and its end;
+//! * [`AgentControl`]: starting, adopting, killing and ending agents;
+//! * [`NodeAccess`]: how commands and launchers get onto a node;
+//! * [`FaultInjection`]: failures that a spec orders for a rehearsal; only virtual nodes have any;
+//! * [`Allocation`]: all of these, as one manager offers them.
+//!
+//! | folder, file | subject |
+//! |---|---|
+//! | [`local`] | virtual nodes on this machine, each a root directory and an agent process |
+//! | [`slurm`] | the nodes of the Slurm job that this process runs in |
+//! | [`ssh`] | machines that the spec lists, without any resource manager |
+//! | [`agents`] | what an agent is told at its start |
+//! | `reachable` | whether a machine answers whose agent is silent |
+//! | [`RemoteShell`] | how a launcher's own daemons get onto a node |
+//! | [`record`] | what a second orchestrator has to know of an allocation |
+//! | [`process`] | looking at and ending processes of this machine, checked against reused process numbers |
 
-pub mod chaos;
+pub mod agents;
 mod error;
 pub mod local;
 pub(crate) mod log;
@@ -26,33 +35,39 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use holdfast_core::ids::NodeName;
+use holdfast_core::ids::{CheckpointId, NodeName};
 use holdfast_wire::run::AgentReady;
 
-pub use chaos::{Observation, Strike};
+pub use agents::AgentTemplate;
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;
 
-use crate::fleet::AgentTemplate;
-
-/// A process that has to be started may take longer than an answer; a dead node refuses at once.
+/// The default of [`AgentControl::restart_within`]: enough for a process that has to be started on a busy node.
 const RESTART_WITHIN: Duration = Duration::from_secs(10);
 
-/// The answer of a manager that takes its time.
+/// The result of a call that takes its time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An agent that has said that it is up.
+/// An agent that reported that it is up.
 #[derive(Clone, Debug)]
 pub struct RunningAgent {
-    /// What it said.
+    /// Its report.
     pub ready: AgentReady,
-    /// Where its log goes, for messages.
+    /// Its log file, for messages.
     pub log: PathBuf,
 }
 
-/// The nodes that a resource manager lent us, for a time.
-pub trait Allocation: Send + Sync {
+/// Everything that a resource manager offers.
+pub trait Allocation: AllocatedNodes + AgentControl + NodeAccess {
+    /// Ordered failures; `None` where failures are never injected.
+    fn fault_injection(&self) -> Option<&dyn FaultInjection> {
+        None
+    }
+}
+
+/// The identity of an allocation, its nodes and its end.
+pub trait AllocatedNodes: Send + Sync {
     /// The resource manager's name, as in a spec.
     fn manager(&self) -> &'static str;
 
@@ -62,41 +77,41 @@ pub trait Allocation: Send + Sync {
     /// The user whose job it is: part of directory names.
     fn user(&self) -> &str;
 
-    /// All nodes, in the manager's order, dead ones included.
+    /// All nodes, in the manager's order, down nodes included.
     fn nodes(&self) -> &[NodeName];
 
-    /// The nodes that the manager itself says are down, each with its reason.
+    /// The nodes that the manager itself reports as down, each with its reason.
     fn down_nodes(&self) -> Vec<(NodeName, String)>;
 
-    /// When the allocation ends, if that is known. May change while we run.
+    /// When the allocation ends, if that is known. May change during a run.
     fn end(&self) -> Option<SystemTime>;
 
-    /// The node that this process runs on, if it is one of the allocation.
+    /// The node that this process runs on, if it is part of the allocation.
     fn own_node(&self) -> Option<NodeName>;
 
     /// What a second orchestrator has to know.
     fn record(&self) -> AllocationRecord;
 
-    /// So many agents may be started at a time.
+    /// Gives back what the manager made for this job. All agents have ended before.
+    ///
+    /// # Errors
+    /// A directory could not be removed.
+    fn release(&self) -> Result<(), AllocationError> {
+        Ok(())
+    }
+}
+
+/// The life of agents, as far as the resource manager takes part in it.
+pub trait AgentControl: Send + Sync {
+    /// The number of agents that may be started at a time.
     fn starts_at_once(&self) -> usize;
 
-    /// How long [`Allocation::start_agent`] may take where the node had an agent before; longer, and something is stuck.
+    /// The longest that [`AgentControl::start_agent`] may take on a node that had an agent before.
     fn restart_within(&self) -> Duration {
         RESTART_WITHIN
     }
 
-    /// The words in front of a command that is to run on a node; none if it can only run here.
-    fn reach(&self, node: &NodeName) -> Vec<String>;
-
-    /// How a launcher that starts daemons of its own gets onto a node; none if there are no machines but this.
-    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
-
-    /// What stands in front of a node's paths here, if anything: virtual nodes.
-    fn root_of(&self, _node: &NodeName) -> Option<PathBuf> {
-        None
-    }
-
-    /// Starts an agent on a node, and waits until it says that it is up. An agent that this node had before is dead,
+    /// Starts an agent on a node, and waits until it reports that it is up. An agent that this node had before is dead,
     /// or is killed first.
     ///
     /// # Errors
@@ -107,29 +122,52 @@ pub trait Allocation: Send + Sync {
         template: &'a AgentTemplate,
     ) -> Pending<'a, Result<RunningAgent, AgentStartError>>;
 
-    /// The process of an agent that another orchestrator started, so that it can be ended.
+    /// Registers the process of an agent that another orchestrator started, so that it can be ended.
     fn adopt_agent(&self, node: &NodeName, pid: u32);
 
-    /// Ends the agent of a node at once, if it lives and can be reached.
+    /// Kills the agent of a node, if it lives and can be reached.
     fn kill_agent(&self, node: &NodeName);
 
-    /// Waits until the agents are gone that were told to end, and ends those that do not; these were known. Blocks for
-    /// `patience` at most, or little more.
-    fn see_off(&self, agents: &[(NodeName, u32)], patience: Duration);
+    /// Waits until agents that were asked to end are gone, and kills those that are not; `agents` are all that were
+    /// known. Blocks for `patience`, or little more.
+    fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration);
+}
 
-    /// Tells the manager what happens, and gets the rehearsed failures that are due. Only the local manager has any.
-    fn observe(&self, _observation: Observation) -> Vec<Strike> {
-        Vec::new()
-    }
+/// How commands and launchers get onto a node.
+pub trait NodeAccess: Send + Sync {
+    /// The words in front of a command that is to run on a node; none if it can only run here.
+    fn command_prefix(&self, node: &NodeName) -> Vec<String>;
 
-    /// Carries out a rehearsed failure; the caller kills the ranks of the node.
-    fn strike(&self, _strike: &Strike) {}
+    /// How a launcher that starts daemons of its own gets onto a node; none if there are no machines but this.
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
+}
 
-    /// Gives back what the manager made for this job. The agents are gone by then.
-    ///
-    /// # Errors
-    /// A directory could not be removed.
-    fn release(&self) -> Result<(), AllocationError> {
-        Ok(())
-    }
+/// Failures that a spec orders for a rehearsal on virtual nodes.
+pub trait FaultInjection: Send + Sync {
+    /// The failures that an observation makes due. They count as injected from here on.
+    fn due_faults(&self, observation: Observation) -> Vec<Fault>;
+
+    /// Kills the agent of the fault's node and, unless only the agent dies, takes the node away. The caller kills the
+    /// node's ranks.
+    fn inject_fault(&self, fault: &Fault);
+}
+
+/// Progress of the job that may make an ordered failure due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// The time since the application was launched first.
+    SinceLaunch(Duration),
+    /// A checkpoint is complete and protected.
+    Protected(CheckpointId),
+}
+
+/// An ordered failure that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Its position in the spec, from 0.
+    pub number: usize,
+    /// The node that fails.
+    pub node: NodeName,
+    /// Only the agent dies.
+    pub agent_only: bool,
 }

@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use super::work::{self, DrainOrder, DrainReport};
 use super::{DrainError, plan};
 use crate::allocation::local::Local;
-use crate::allocation::{Allocation, AllocationError};
+use crate::allocation::{AgentTemplate, Allocation, AllocationError};
 use crate::events::{Entry, Journal, OwnEvent, Screen, ScreenStyle};
 use crate::exit;
-use crate::fleet::{AgentClient, AgentTemplate, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
+use crate::fleet::{AgentClient, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
 use crate::job::running_step;
 use crate::job::state::{self, JobLock, JobState, Stage, StateError};
 use crate::relaunch::DrainResult;
@@ -456,7 +456,7 @@ impl Crew {
         stops.await;
         let known: Vec<(NodeName, u32)> = self.pids.iter().map(|(node, pid)| (node.clone(), *pid)).collect();
         let allocation = Arc::clone(&self.allocation);
-        let ended = tokio::task::spawn_blocking(move || allocation.see_off(&known, STOP_WITHIN));
+        let ended = tokio::task::spawn_blocking(move || allocation.terminate_agents(&known, STOP_WITHIN));
         let _ = ended.await;
     }
 }

@@ -3,7 +3,6 @@
 //! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit;
 //! * [`poll`]: one task a node that always has a question under way, so that a broken connection is noticed at once;
 //! * [`roster`]: which agents are there now, for whoever works with them meanwhile;
-//! * [`template`]: what an agent is told when it starts;
 //! * [`fan_out`]: the same request to many agents, a bounded number at a time.
 
 pub mod client;
@@ -11,7 +10,6 @@ pub mod clock;
 mod error;
 pub mod poll;
 pub mod roster;
-pub mod template;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,7 +22,6 @@ pub use clock::Clock;
 pub use error::{FleetError, RequestError};
 pub use poll::{PollNews, PollTarget, Poller};
 pub use roster::Roster;
-pub use template::AgentTemplate;
 
 /// So many requests of one kind are under way at a time: each costs a connection here, and the answers come together.
 const AT_ONCE: usize = 64;

@@ -43,7 +43,7 @@ impl Driver {
         stops.await;
         let known: Vec<(NodeName, u32)> =
             self.context.state.running.iter().map(|(node, record)| (node.clone(), record.pid)).collect();
-        let ended = tokio::task::spawn_blocking(move || allocation.see_off(&known, STOP_WITHIN));
+        let ended = tokio::task::spawn_blocking(move || allocation.terminate_agents(&known, STOP_WITHIN));
         let _ = ended.await;
         self.context.state.running.clear();
     }

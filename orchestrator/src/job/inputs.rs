@@ -1,6 +1,7 @@
 //! Turns what agents, ranks and the drain report into events of the machine.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
@@ -114,19 +115,20 @@ impl Driver {
         }
     }
 
-    /// Carries out the rehearsed failures that are due.
+    /// Injects the ordered failures that are due.
     pub(super) fn observe(&mut self, observation: Observation) {
-        for strike in self.context.allocation.observe(observation) {
-            self.emit(Entry::Own(OwnEvent::ChaosStruck { node: strike.node.clone(), agent_only: strike.agent_only }));
-            let allocation = &self.context.allocation;
-            let running = self.running.as_ref().filter(|_| !strike.agent_only);
+        let allocation = Arc::clone(&self.context.allocation);
+        let Some(injection) = allocation.fault_injection() else { return };
+        for fault in injection.due_faults(observation) {
+            self.emit(Entry::Own(OwnEvent::ChaosStruck { node: fault.node.clone(), agent_only: fault.agent_only }));
+            let running = self.running.as_ref().filter(|_| !fault.agent_only);
             tokio::task::block_in_place(|| {
                 // The agent first: a node that dies reports nothing.
-                allocation.kill_agent(&strike.node);
+                allocation.kill_agent(&fault.node);
                 if let Some(step) = running {
-                    step.kill_on(&strike.node);
+                    step.kill_on(&fault.node);
                 }
-                allocation.strike(&strike);
+                injection.inject_fault(&fault);
             });
         }
     }

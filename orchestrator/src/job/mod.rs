@@ -41,10 +41,10 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::allocation::Allocation;
+use crate::allocation::{AgentTemplate, Allocation};
 use crate::drain::DrainReport;
 use crate::events::{Entry, Journal, OwnEvent, Screen, View};
-use crate::fleet::{AgentClient, AgentTemplate, Clock, PollNews, Roster};
+use crate::fleet::{AgentClient, Clock, PollNews, Roster};
 use crate::launch::Launcher;
 use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};

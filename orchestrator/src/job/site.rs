@@ -76,7 +76,7 @@ fn run_here(
     if command.is_empty() {
         return Ok(());
     }
-    let words: Vec<String> = context.allocation.reach(node).into_iter().chain(command.to_vec()).collect();
+    let words: Vec<String> = context.allocation.command_prefix(node).into_iter().chain(command.to_vec()).collect();
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let program = program::find(program, &context.directory, std::env::var_os("PATH").as_deref())
         .map_err(|error| error.to_string())?;

@@ -16,8 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::AllocationRecord;
-use crate::fleet::AgentTemplate;
+use crate::allocation::{AgentTemplate, AllocationRecord};
 use crate::relaunch::Snapshot;
 
 /// The version of the file.

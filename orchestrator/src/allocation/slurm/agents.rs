@@ -27,9 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::environment;
-use crate::allocation::AgentStartError;
 use crate::allocation::log::{last_line, tail};
-use crate::fleet::AgentTemplate;
+use crate::allocation::{AgentStartError, AgentTemplate};
 
 /// Questions that come within this time of each other become one step.
 const TOGETHER: Duration = Duration::from_millis(5);

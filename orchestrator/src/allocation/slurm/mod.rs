@@ -27,9 +27,11 @@ use holdfast_core::ids::NodeName;
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentStartError, Allocation, AllocationError, AllocationRecord, Pending, RemoteShell, RunningAgent};
+use super::{
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
+    NodeAccess, Pending, RemoteShell, RunningAgent,
+};
 use crate::allocation::reachable::{self, Reach};
-use crate::fleet::AgentTemplate;
 use agents::{AgentSteps, Patience};
 use environment::Environment;
 use refusal::{Persistence, Refusal};
@@ -190,7 +192,9 @@ impl Slurm {
     }
 }
 
-impl Allocation for Slurm {
+impl Allocation for Slurm {}
+
+impl AllocatedNodes for Slurm {
     fn manager(&self) -> &'static str {
         "slurm"
     }
@@ -223,6 +227,13 @@ impl Allocation for Slurm {
         AllocationRecord::Slurm(self.record.clone())
     }
 
+    fn release(&self) -> Result<(), AllocationError> {
+        self.steps.give_up();
+        Ok(())
+    }
+}
+
+impl AgentControl for Slurm {
     fn starts_at_once(&self) -> usize {
         // One step starts them all; whoever waits for a permit would get a step of its own.
         self.record.nodes.len().max(1)
@@ -231,17 +242,6 @@ impl Allocation for Slurm {
     fn restart_within(&self) -> Duration {
         // Whatever else happens: every attempt has its own, much shorter, limit.
         Persistence::at_most() + RESTART
-    }
-
-    fn reach(&self, node: &NodeName) -> Vec<String> {
-        let words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--input=none", "--quiet"];
-        let mut words: Vec<String> = words.map(str::to_owned).to_vec();
-        words.push(format!("--nodelist={node}"));
-        words
-    }
-
-    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
-        Some(RemoteShell::over_srun(node, std::env::var("SHELL").ok().as_deref()))
     }
 
     fn start_agent<'a>(
@@ -261,7 +261,7 @@ impl Allocation for Slurm {
         // From here nothing can be killed there. An agent that takes the place of another ends it on the node itself.
     }
 
-    fn see_off(&self, _agents: &[(NodeName, u32)], patience: Duration) {
+    fn terminate_agents(&self, _agents: &[(NodeName, u32)], patience: Duration) {
         let begun = Instant::now();
         while self.steps.are_running() && begun.elapsed() < patience.min(Duration::from_secs(1)) {
             std::thread::sleep(LOOK_EVERY);
@@ -269,9 +269,17 @@ impl Allocation for Slurm {
         // A step with a dead node would last until Slurm notices.
         self.steps.give_up();
     }
+}
 
-    fn release(&self) -> Result<(), AllocationError> {
-        self.steps.give_up();
-        Ok(())
+impl NodeAccess for Slurm {
+    fn command_prefix(&self, node: &NodeName) -> Vec<String> {
+        let words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--input=none", "--quiet"];
+        let mut words: Vec<String> = words.map(str::to_owned).to_vec();
+        words.push(format!("--nodelist={node}"));
+        words
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        Some(RemoteShell::over_srun(node, std::env::var("SHELL").ok().as_deref()))
     }
 }

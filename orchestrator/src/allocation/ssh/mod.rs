@@ -35,8 +35,10 @@ use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
 use super::reachable::{self, Reach};
-use super::{AgentStartError, Allocation, AllocationError, AllocationRecord, Pending, RemoteShell, RunningAgent};
-use crate::fleet::AgentTemplate;
+use super::{
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
+    NodeAccess, Pending, RemoteShell, RunningAgent,
+};
 use crate::on_node::Question;
 use crate::spec::{self, SshAccess, SshHost};
 
@@ -329,7 +331,9 @@ fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-impl Allocation for Ssh {
+impl Allocation for Ssh {}
+
+impl AllocatedNodes for Ssh {
     fn manager(&self) -> &'static str {
         "ssh"
     }
@@ -361,25 +365,11 @@ impl Allocation for Ssh {
     fn record(&self) -> AllocationRecord {
         AllocationRecord::Ssh(self.record.clone())
     }
+}
 
+impl AgentControl for Ssh {
     fn starts_at_once(&self) -> usize {
         self.record.access.at_once.max(1) as usize
-    }
-
-    fn reach(&self, node: &NodeName) -> Vec<String> {
-        let target = self.target(node).and_then(|target| serde_json::to_string(&target).ok());
-        match (target, std::env::current_exe()) {
-            (Some(target), Ok(own)) => {
-                vec![own.to_string_lossy().into_owned(), "reach".to_owned(), target, "--".to_owned()]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
-        let target = self.target(node)?;
-        let host = SshHost { user: Some(target.user), ..target.host };
-        Some(RemoteShell::over_ssh(&host, &target.access))
     }
 
     fn start_agent<'a>(
@@ -401,7 +391,7 @@ impl Allocation for Ssh {
         }
     }
 
-    fn see_off(&self, agents: &[(NodeName, u32)], patience: Duration) {
+    fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration) {
         let known = self.lock().clone();
         on_threads(agents, self.starts_at_once(), |(node, pid)| {
             // An agent of this number whose port is closed has ended, or is about to.
@@ -411,6 +401,24 @@ impl Allocation for Ssh {
                 self.end(node, *pid, left);
             }
         });
+    }
+}
+
+impl NodeAccess for Ssh {
+    fn command_prefix(&self, node: &NodeName) -> Vec<String> {
+        let target = self.target(node).and_then(|target| serde_json::to_string(&target).ok());
+        match (target, std::env::current_exe()) {
+            (Some(target), Ok(own)) => {
+                vec![own.to_string_lossy().into_owned(), "reach".to_owned(), target, "--".to_owned()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
+        let target = self.target(node)?;
+        let host = SshHost { user: Some(target.user), ..target.host };
+        Some(RemoteShell::over_ssh(&host, &target.access))
     }
 }
 

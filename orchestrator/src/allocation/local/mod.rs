@@ -2,7 +2,10 @@
 //!
 //! A node is a root directory that stands in front of all its paths, and an agent process. The roots lie in a
 //! workspace below the temporary directory that goes with the job, or in a directory that the user gave, of which
-//! nothing is ever deleted. A node whose root is missing is gone.
+//! nothing is ever deleted. A node whose root is missing is gone. Only these nodes have failures that a spec orders
+//! ([`fault_schedule`]).
+
+pub mod fault_schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,13 +21,12 @@ use holdfast_wire::run::{AgentReady, AgentStart};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::chaos::Schedule;
 use super::{
-    AgentStartError, Allocation, AllocationError, AllocationRecord, Observation, Pending, RemoteShell, RunningAgent,
-    Strike, process,
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord, Fault,
+    FaultInjection, NodeAccess, Observation, Pending, RemoteShell, RunningAgent, process,
 };
-use crate::fleet::AgentTemplate;
 use crate::spec::Chaos;
+use fault_schedule::FaultSchedule;
 
 /// So many agents are being started at a time: each is a process of this machine.
 const STARTS_AT_ONCE: usize = 32;
@@ -66,14 +68,14 @@ pub struct Local {
 #[derive(Debug)]
 struct State {
     agents: BTreeMap<NodeName, Agent>,
-    chaos: Schedule,
+    faults: FaultSchedule,
     discarded: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Agent {
     pid: u32,
-    /// We ended it, so that its rehearsals have not struck.
+    /// We ended it: it has not injected any of its failures.
     killed: bool,
 }
 
@@ -137,9 +139,9 @@ impl Local {
     fn with(record: LocalRecord, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
         let program = std::env::current_exe().map_err(AllocationError::Program)?;
         make_directory(&logs)?;
-        let struck = record.workspace.as_deref().map(struck_in).unwrap_or_default();
-        let chaos = Schedule::new(chaos, struck);
-        let state = State { agents: BTreeMap::new(), chaos, discarded: 0 };
+        let injected = record.workspace.as_deref().map(injected_in).unwrap_or_default();
+        let faults = FaultSchedule::new(chaos, injected);
+        let state = State { agents: BTreeMap::new(), faults, discarded: 0 };
         Ok(Local { record, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
@@ -173,16 +175,16 @@ impl Local {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes on disk that a rehearsed failure has struck: a second orchestrator must not repeat it.
-    fn note_struck(&self, number: usize) {
+    /// Notes on disk that a failure was injected: a second orchestrator must not repeat it.
+    fn note_injected(&self, number: usize) {
         if let Some(workspace) = &self.record.workspace
-            && let Err(error) = fs::write(workspace.join(format!("struck-{number}")), b"")
+            && let Err(error) = fs::write(workspace.join(format!("injected-{number}")), b"")
         {
-            tracing::warn!(%error, number, "cannot note that a rehearsed failure has struck");
+            tracing::warn!(%error, number, "cannot note that a failure was injected");
         }
     }
 
-    /// Makes a node's directories disappear: renamed away in one step, so that nobody sees half of it, then deleted.
+    /// Makes a node's directories disappear: renamed away in one step, so that no reader meets half of it, then deleted.
     fn delete_root(&self, node: &NodeName) {
         let Some(workspace) = &self.record.workspace else { return };
         let number = {
@@ -190,30 +192,30 @@ impl Local {
             state.discarded += 1;
             state.discarded
         };
-        let grave = workspace.join(format!("gone-{node}-{number}"));
-        match fs::rename(self.root(node), &grave) {
-            Ok(()) => remove_tree(&grave),
+        let trash_dir = workspace.join(format!("gone-{node}-{number}"));
+        match fs::rename(self.root(node), &trash_dir) {
+            Ok(()) => remove_tree(&trash_dir),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(%error, %node, "cannot delete the directories of a virtual node"),
         }
     }
 
-    /// Before an agent is started: the old one is dead, and a node that it took along is gone.
-    fn bury_old_agent(&self, node: &NodeName) {
+    /// Removes the dead agent of a node before the next one starts; a node that it took along is deleted.
+    fn reap_agent(&self, node: &NodeName) {
         let Some(agent) = self.lock().agents.get(node).copied() else { return };
         let by_itself = !agent.killed && process::wait_gone(agent.pid, ENDING);
         if !by_itself {
             process::kill_agent(agent.pid, KILLED);
         }
-        let strike = {
+        let fault = {
             let mut state = self.lock();
             state.agents.remove(node);
-            if by_itself { state.chaos.agent_died(node) } else { None }
+            if by_itself { state.faults.agent_died(node) } else { None }
         };
-        if let Some(strike) = strike {
-            tracing::info!(%node, agent_only = strike.agent_only, "a rehearsed failure struck");
-            self.note_struck(strike.number);
-            if !strike.agent_only {
+        if let Some(fault) = fault {
+            tracing::info!(%node, agent_only = fault.agent_only, "an ordered failure was injected by the agent");
+            self.note_injected(fault.number);
+            if !fault.agent_only {
                 self.delete_root(node);
             }
         }
@@ -227,14 +229,14 @@ impl Local {
         if !self.record.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
-        tokio::task::block_in_place(|| self.bury_old_agent(node));
+        tokio::task::block_in_place(|| self.reap_agent(node));
         let root = self.root(node);
         if !root.is_dir() {
             let reason = format!("its root directory {} does not exist", root.display());
             return Err(AgentStartError::NodeGone { node: node.clone(), reason });
         }
         start.root = Some(root);
-        start.rehearsals = self.lock().chaos.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
+        start.rehearsals = self.lock().faults.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
         let log = self.log_of(node);
         let failed = |action| {
             let (node, log) = (node.clone(), log.clone());
@@ -291,6 +293,12 @@ impl Local {
 }
 
 impl Allocation for Local {
+    fn fault_injection(&self) -> Option<&dyn FaultInjection> {
+        Some(self)
+    }
+}
+
+impl AllocatedNodes for Local {
     fn manager(&self) -> &'static str {
         "local"
     }
@@ -329,20 +337,23 @@ impl Allocation for Local {
         AllocationRecord::Local(self.record.clone())
     }
 
+    fn release(&self) -> Result<(), AllocationError> {
+        let Some(workspace) = &self.record.workspace else { return Ok(()) };
+        remove_tree(workspace);
+        match workspace.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            _ => {
+                let source = io::Error::other("something still writes below it");
+                let (path, remedy) = (workspace.clone(), "remove it by hand");
+                Err(AllocationError::Directory { action: "remove", path, source, remedy })
+            }
+        }
+    }
+}
+
+impl AgentControl for Local {
     fn starts_at_once(&self) -> usize {
         STARTS_AT_ONCE
-    }
-
-    fn reach(&self, _node: &NodeName) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
-        None
-    }
-
-    fn root_of(&self, node: &NodeName) -> Option<PathBuf> {
-        Some(self.root(node))
     }
 
     fn start_agent<'a>(
@@ -369,45 +380,44 @@ impl Allocation for Local {
         }
     }
 
-    fn see_off(&self, agents: &[(NodeName, u32)], patience: Duration) {
+    fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration) {
         for (_, pid) in agents {
             process::wait_gone(*pid, patience);
         }
         self.record.nodes.iter().for_each(|node| self.kill_agent(node));
     }
+}
 
-    fn observe(&self, observation: Observation) -> Vec<Strike> {
-        self.lock().chaos.due(observation)
+impl NodeAccess for Local {
+    fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
+        Vec::new()
     }
 
-    fn strike(&self, strike: &Strike) {
-        tracing::info!(node = %strike.node, agent_only = strike.agent_only, "a rehearsed failure strikes");
-        self.note_struck(strike.number);
-        self.kill_agent(&strike.node);
-        if !strike.agent_only {
-            self.delete_root(&strike.node);
-        }
+    fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
+        None
+    }
+}
+
+impl FaultInjection for Local {
+    fn due_faults(&self, observation: Observation) -> Vec<Fault> {
+        self.lock().faults.due(observation)
     }
 
-    fn release(&self) -> Result<(), AllocationError> {
-        let Some(workspace) = &self.record.workspace else { return Ok(()) };
-        remove_tree(workspace);
-        match workspace.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            _ => {
-                let source = io::Error::other("something still writes below it");
-                let (path, remedy) = (workspace.clone(), "remove it by hand");
-                Err(AllocationError::Directory { action: "remove", path, source, remedy })
-            }
+    fn inject_fault(&self, fault: &Fault) {
+        tracing::info!(node = %fault.node, agent_only = fault.agent_only, "an ordered failure is injected");
+        self.note_injected(fault.number);
+        self.kill_agent(&fault.node);
+        if !fault.agent_only {
+            self.delete_root(&fault.node);
         }
     }
 }
 
-/// The numbers of the failures that have struck, as [`Local::note_struck`] left them.
-fn struck_in(workspace: &Path) -> BTreeSet<usize> {
+/// The numbers of the failures that were injected, as [`Local::note_injected`] left them.
+fn injected_in(workspace: &Path) -> BTreeSet<usize> {
     let Ok(entries) = fs::read_dir(workspace) else { return BTreeSet::new() };
     let number =
-        |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_prefix("struck-")?.parse().ok();
+        |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_prefix("injected-")?.parse().ok();
     entries.filter_map(number).collect()
 }
 

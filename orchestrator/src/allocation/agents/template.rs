@@ -9,7 +9,7 @@ use holdfast_core::ids::NodeName;
 use holdfast_wire::run::{AgentStart, Identity, NODE_MARK, TrustMaterial};
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::Allocation;
+use crate::allocation::AllocatedNodes;
 use crate::spec::Checkpoint;
 
 /// An agent that neither an orchestrator nor ranks need ends after this long; until then an orchestrator can take over.
@@ -37,7 +37,7 @@ pub struct AgentTemplate {
 
 impl AgentTemplate {
     /// The template of a step.
-    pub fn new(job: &str, checkpoint: &Checkpoint, allocation: &dyn Allocation, trust: TrustMaterial) -> Self {
+    pub fn new(job: &str, checkpoint: &Checkpoint, allocation: &dyn AllocatedNodes, trust: TrustMaterial) -> Self {
         let cache_bases = checkpoint.cache.iter().map(|cache| (text(&cache.base), cache.bytes)).collect();
         AgentTemplate {
             job: job.to_owned(),
