@@ -1,9 +1,8 @@
 //! When the orchestrator was last heard of: an agent without orchestrator and without ranks does not stay for ever.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::events::lock;
+use parking_lot::Mutex;
 
 /// The orchestrator's requests, seen from far.
 #[derive(Debug)]
@@ -26,19 +25,19 @@ impl Default for Contact {
 impl Contact {
     /// A request begins; it lasts until the guard is dropped. A copy can take hours, in which nothing else is heard.
     pub fn begin(&self) -> Request<'_> {
-        lock(&self.now).under_way += 1;
+        self.now.lock().under_way += 1;
         Request(self)
     }
 
     /// How long nothing was heard.
     pub fn silence(&self) -> Duration {
-        let now = lock(&self.now);
+        let now = self.now.lock();
         if now.under_way > 0 { Duration::ZERO } else { now.last.elapsed() }
     }
 
     /// Counts from now: something else kept the agent busy.
     pub fn renew(&self) {
-        lock(&self.now).last = Instant::now();
+        self.now.lock().last = Instant::now();
     }
 }
 
@@ -48,7 +47,7 @@ pub struct Request<'a>(&'a Contact);
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        let mut now = lock(&self.0.now);
+        let mut now = self.0.now.lock();
         now.under_way = now.under_way.saturating_sub(1);
         now.last = Instant::now();
     }
@@ -61,7 +60,7 @@ mod tests {
     #[test]
     fn there_is_no_silence_while_a_request_is_under_way() {
         let contact = Contact::default();
-        lock(&contact.now).last = Instant::now() - Duration::from_secs(60);
+        contact.now.lock().last = Instant::now() - Duration::from_secs(60);
         assert!(contact.silence() >= Duration::from_secs(60));
         let request = contact.begin();
         assert_eq!(contact.silence(), Duration::ZERO);

@@ -1,11 +1,12 @@
 //! What the orchestrator is told: numbered events, kept until they are old, and the work under way.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_wire::CheckpointId;
 use holdfast_wire::agent::{AgentEvent, NumberedEvent, Progress};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// How many events are kept. The orchestrator polls several times a second; what it has not fetched after this many
@@ -29,7 +30,7 @@ impl EventLog {
     /// Adds an event and wakes who waits for news.
     pub fn add(&self, event: AgentEvent) {
         tracing::info!(?event, "event");
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         kept.last += 1;
         let number = kept.last;
         kept.events.push_back(NumberedEvent { number, event });
@@ -42,7 +43,7 @@ impl EventLog {
 
     /// The events after `after`, oldest first.
     pub fn since(&self, after: u64) -> Vec<NumberedEvent> {
-        let kept = lock(&self.kept);
+        let kept = self.kept.lock();
         // Newest at the back; a poll usually wants the last few.
         let start = kept.events.iter().rposition(|event| event.number <= after).map_or(0, |at| at + 1);
         kept.events.iter().skip(start).cloned().collect()
@@ -55,7 +56,7 @@ impl EventLog {
             tokio::pin!(news);
             // Registered before looking, so that an event in between is not missed.
             news.as_mut().enable();
-            if lock(&self.kept).last > after {
+            if self.kept.lock().last > after {
                 return;
             }
             news.await;
@@ -81,14 +82,14 @@ impl ProgressBoard {
     /// Begins a piece of work of `total` bytes; it is on the board until the guard is dropped.
     pub fn begin(self: &Arc<Self>, name: &'static str, checkpoint: CheckpointId, total: u64) -> Working {
         let task = Arc::new(Task { name, checkpoint, total, done: AtomicU64::new(0) });
-        lock(&self.tasks).push(task.clone());
+        self.tasks.lock().push(task.clone());
         Working { board: self.clone(), task }
     }
 
     /// What is under way, the same work on the same dataset added up.
     pub fn snapshot(&self) -> Vec<Progress> {
         let mut all: Vec<Progress> = Vec::new();
-        for task in lock(&self.tasks).iter() {
+        for task in self.tasks.lock().iter() {
             let done = task.done.load(Ordering::Relaxed).min(task.total);
             match all.iter_mut().find(|known| known.task == task.name && known.checkpoint == task.checkpoint) {
                 Some(known) => {
@@ -123,13 +124,8 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        lock(&self.board.tasks).retain(|task| !Arc::ptr_eq(task, &self.task));
+        self.board.tasks.lock().retain(|task| !Arc::ptr_eq(task, &self.task));
     }
-}
-
-/// Locks, whatever happened to an earlier holder: none of our locked sections leaves half a change behind.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@
 //! condition that holds, never as "go on", until somebody has looked at it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use chrono::Local;
 use holdfast_core::control::ControlError;
 use holdfast_core::control::halt::{HaltFile, HaltReason};
 use holdfast_wire::agent::{HaltChange, HaltState};
 use holdfast_wire::run::Settings;
+use parking_lot::Mutex;
 
 use crate::paths::Paths;
 
@@ -66,12 +67,12 @@ impl HaltKeeper {
 
     /// Notes that the allocation ends at another time than the run's settings say.
     pub fn allocation_ends(&self, end: i64) {
-        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        *self.end.lock() = Some(end);
     }
 
     /// This instant of a run with these settings.
     pub fn moment(&self, now: i64, settings: &Settings) -> Moment {
-        let end = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = *self.end.lock();
         let moment = Moment::at(now, settings);
         Moment { remaining: end.map(|end| end.saturating_sub(now)).or(moment.remaining), ..moment }
     }

@@ -1,5 +1,8 @@
 //! How the node is: memory, load, and whether its directories can be written and are as large as expected.
 //!
+//! A poll must be answered whatever the disks do: nothing here touches a file system but the look at the directories,
+//! and no lock that is needed here is held during file access elsewhere.
+//!
 //! Polls come several times a second, from an orchestrator that watches thousands of nodes: what they ask for is kept for a
 //! moment, and the directories are looked at every few seconds, on a thread of their own, so that a file system that
 //! hangs is reported instead of hanging the report.
@@ -8,17 +11,18 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_wire::Generation;
 use holdfast_wire::agent::{DirectoryHealth, Health};
 use holdfast_wire::run::AgentStart;
-use holdfast_wire::{CheckpointId, Generation};
+use parking_lot::Mutex;
+use procfs::process::Process;
 use sysinfo::{MemoryRefreshKind, System};
 use tokio::sync::Notify;
 
 use crate::agent::Agent;
-use crate::events::lock;
 use crate::paths::Paths;
 
 /// How long what the system says of itself is good for.
@@ -56,7 +60,6 @@ struct Machine {
     memory_available: u64,
     load: f64,
     agent_memory: u64,
-    newest: Option<CheckpointId>,
 }
 
 #[derive(Debug, Default)]
@@ -91,15 +94,15 @@ impl HealthMonitor {
         }
     }
 
-    fn machine(&self, newest: impl FnOnce() -> Option<CheckpointId>) -> Machine {
-        let mut kept = lock(&self.machine);
+    fn machine(&self) -> Machine {
+        let mut kept = self.machine.lock();
         if let Some((when, machine)) = *kept
             && when.elapsed() < MACHINE_KEPT
         {
             return machine;
         }
-        let mut machine = Machine { agent_memory: resident(), newest: newest(), ..Machine::default() };
-        let mut system = lock(&self.system);
+        let mut machine = Machine { agent_memory: resident(), ..Machine::default() };
+        let mut system = self.system.lock();
         if system.is_none() {
             *system = System::new().ok();
         }
@@ -120,7 +123,7 @@ impl HealthMonitor {
         tokio::pin!(news);
         news.as_mut().enable();
         let (first, due) = {
-            let mut now = lock(&self.directories);
+            let mut now = self.directories.lock();
             let due = now.looking.is_none() && now.looked.is_none_or(|when| when.elapsed() >= DIRECTORIES_KEPT);
             if due {
                 now.looking = Some(Instant::now());
@@ -133,14 +136,14 @@ impl HealthMonitor {
             let (wanted, directories, looked) = (self.wanted.clone(), self.directories.clone(), self.looked.clone());
             tokio::task::spawn_blocking(move || {
                 let found = wanted.iter().map(look).collect();
-                *lock(&directories) = Directories { found, looked: Some(Instant::now()), looking: None };
+                *directories.lock() = Directories { found, looked: Some(Instant::now()), looking: None };
                 looked.notify_waiters();
             });
         }
         if let Some(left) = first {
             let _ = tokio::time::timeout(left, news).await;
         }
-        let now = lock(&self.directories);
+        let now = self.directories.lock();
         match now.looking {
             Some(since)
                 if since.elapsed() >= if now.looked.is_none() { DIRECTORIES_KEPT } else { DIRECTORIES_LATE } =>
@@ -162,11 +165,7 @@ impl HealthMonitor {
 /// How the node is now.
 pub async fn health(agent: &Agent) -> Health {
     let generation = agent.collectives.plan().map_or(Generation::NONE, |plan| plan.generation);
-    let newest = || {
-        let locations = agent.store.locations().ok()?;
-        locations.into_iter().rev().find(|(_, locations)| locations.cache).map(|(id, _)| id)
-    };
-    let machine = agent.health.machine(newest);
+    let machine = agent.health.machine();
     Health {
         node: agent.start.node.clone(),
         generation,
@@ -176,7 +175,7 @@ pub async fn health(agent: &Agent) -> Health {
         load: machine.load,
         directories: agent.health.directories().await,
         strangers: agent.strangers.load(std::sync::atomic::Ordering::Relaxed),
-        newest: machine.newest,
+        newest: agent.store.flush.newest(),
         agent_memory: machine.agent_memory,
         quiet: agent.watchdog.quiet(generation, Instant::now()),
     }
@@ -215,11 +214,8 @@ fn probe(directory: &Path) -> std::io::Result<()> {
 
 /// The agent's own resident memory, bytes; 0 where `/proc` does not say.
 fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
+    let resident = Process::myself().and_then(|own| own.statm()).map_or(0, |statm| statm.resident);
+    resident * procfs::page_size()
 }
 
 #[cfg(test)]
@@ -272,9 +268,7 @@ mod tests {
         assert_eq!(monitor.directories().await[0].fault, None);
         fs::remove_dir(&gone).unwrap();
         assert_eq!(monitor.directories().await[0].fault, None);
-        lock(&monitor.directories).looked = None;
+        monitor.directories.lock().looked = None;
         assert!(monitor.directories().await[0].fault.is_some());
-        assert_eq!(monitor.machine(|| Some(CheckpointId(3))).newest, Some(CheckpointId(3)));
-        assert_eq!(monitor.machine(|| None).newest, Some(CheckpointId(3)));
     }
 }

@@ -52,7 +52,7 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
             }
         }
     }
-    let flush = store.locations().unwrap_or_else(|error| {
+    let flush = store.flush.locations().unwrap_or_else(|error| {
         faults.push(error.to_string());
         BTreeMap::new()
     });
@@ -65,7 +65,7 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
         node: Some(node.clone()),
         holdings: holdings.into_values().collect(),
         flush,
-        datasets: store.datasets(),
+        datasets: store.descriptions.read(),
         nodes,
         faults,
     }

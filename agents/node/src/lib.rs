@@ -18,6 +18,7 @@
 //! | [`health`] | memory, load, directories |
 //! | [`halt`] | the halt file |
 //! | [`contact`] | when the orchestrator was last heard of |
+//! | `state_file` | small files that survive the agent's process |
 //! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
 //! | [`copy`] | the drain's copy, rebuild and verify |
 //! | [`ranks`] | the socket: who is connected, routing, calls, killing |
@@ -47,6 +48,7 @@ pub mod prefix;
 pub mod ranks;
 pub mod rehearsal;
 pub mod server;
+mod state_file;
 pub mod store;
 pub mod stream;
 pub mod watchdog;

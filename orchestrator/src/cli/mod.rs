@@ -162,7 +162,7 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
-    runtime::start_log(matches!(command, Command::Agent(_)));
+    let _log = runtime::start_log(matches!(command, Command::Agent(_)));
     match command {
         Command::Run(args) => run::run(args, style),
         Command::Check(args) => check::run(args, &style),

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use super::failure::Failure;
@@ -14,13 +15,17 @@ use crate::exit;
 const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 
 /// Starts the internal log, on standard error. An agent's goes to a file that is read after something went wrong, so it
-/// says more.
-pub(super) fn start_log(agent: bool) {
+/// says more. Lines are written by a thread of the log's own, which drops them when too many wait: standard error may be a
+/// file on a parallel file system that hangs, and no other thread may wait for that. The guard writes what is left when it is
+/// dropped, for a second at most.
+pub(super) fn start_log(agent: bool) -> WorkerGuard {
     let default = if agent { "info" } else { "warn" };
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    let (writer, guard) = tracing_appender::non_blocking(io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
     // Only a second log in one process could fail, and that one would be superfluous.
     let _ = log.try_init();
+    guard
 }
 
 /// Runs asynchronous work to its end.

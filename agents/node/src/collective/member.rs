@@ -1,7 +1,7 @@
 //! This node's part in the collectives: its ranks' calls, and the link to the leader.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::redundancy::xor::name::XorName;
@@ -9,13 +9,13 @@ use holdfast_wire::frame::{FrameError, receive_async, send_async};
 use holdfast_wire::peer::{OrderError, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
 use holdfast_wire::rank::{Call, CallError, Reply};
 use holdfast_wire::{ALPN_PEER, Rank, VERSION, trust};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsConnector;
 
 use super::run::Run;
 use crate::agent::Agent;
-use crate::events::lock;
 use crate::orders::{self, rank_directory};
 
 /// First and longest pause before the leader is tried again.
@@ -40,7 +40,7 @@ impl Calls {
     /// Notes a rank's call, and tells the leader when all ranks of this node have made it.
     pub fn make(&self, run: &Run, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Answer> {
         let (answer, receiver) = oneshot::channel();
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let of_seq = waiting.entry(seq).or_default();
         of_seq.insert(rank, Waiting { call: call.clone(), answer });
         let message = if run.adopted {
@@ -61,11 +61,11 @@ impl Calls {
 
     /// All calls that the leader may not have heard of, after a new link to it.
     fn repeat(&self) -> Vec<ToLeader> {
-        lock(&self.waiting).iter().map(|(seq, calls)| all(*seq, calls)).collect()
+        self.waiting.lock().iter().map(|(seq, calls)| all(*seq, calls)).collect()
     }
 
     fn take(&self, seq: u64, rank: Rank) -> Option<oneshot::Sender<Answer>> {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let of_seq = waiting.get_mut(&seq)?;
         let taken = of_seq.remove(&rank);
         if of_seq.is_empty() {
@@ -76,7 +76,7 @@ impl Calls {
 
     /// Nobody will answer any more.
     pub fn abandon(&self) {
-        lock(&self.waiting).clear();
+        self.waiting.lock().clear();
     }
 }
 
@@ -149,11 +149,17 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
         }
         ToMember::Cancel { order } => agent.streams.cancel(order),
         ToMember::Results { seq, replies } => {
-            for (rank, reply) in replies {
-                if let Some(answer) = run.calls.take(seq, rank) {
-                    let _ = answer.send(localise(agent, run, rank, reply));
+            let answers =
+                replies.into_iter().filter_map(|(rank, reply)| Some((rank, reply, run.calls.take(seq, rank)?)));
+            let answers: Vec<_> = answers.collect();
+            let (agent, run) = (agent.clone(), run.clone());
+            // The filemaps may be locked by a change that waits for a disk.
+            tokio::task::spawn_blocking(move || {
+                for (rank, reply, answer) in answers {
+                    // A rank that is gone needs no answer.
+                    let _ = answer.send(localise(&agent, &run, rank, reply));
                 }
-            }
+            });
         }
     }
 }
@@ -260,4 +266,41 @@ where
         reading.abort();
     });
     (out_sender, in_receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use holdfast_wire::{CheckpointId, Generation};
+
+    use crate::collective::begin_run;
+    use crate::store::fixture_node::{fixture_agent, fixture_plan};
+
+    #[tokio::test]
+    async fn results_that_need_the_filemaps_hold_up_no_thread_while_a_disk_hangs() {
+        let (_root, agent) = fixture_agent("node1", "1145655");
+        begin_run(&agent, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
+        let run = agent.collectives.run().unwrap();
+        let answer = run.calls.make(&run, Rank(1), 1, Call::Start);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (stalled, has_stalled) = std::sync::mpsc::channel();
+        let disk = std::thread::spawn({
+            let agent = agent.clone();
+            move || {
+                let _held = agent.store.stall();
+                stalled.send(()).unwrap();
+                let _ = released.recv_timeout(Duration::from_secs(30));
+            }
+        });
+        has_stalled.recv().unwrap();
+        let started = Reply::Started { checkpoint: CheckpointId(3), directory: "".into() };
+        let (to_leader, _messages) = mpsc::unbounded_channel();
+        attend(&agent, &run, &to_leader, ToMember::Results { seq: 1, replies: vec![(Rank(1), Ok(started))] });
+        assert!(!disk.is_finished(), "the task waited for the disk");
+        drop(release);
+        let Ok(Reply::Started { directory, .. }) = answer.await.unwrap() else { panic!("not the answer") };
+        assert!(directory.ends_with("checkpoint.3"), "{directory:?}");
+        disk.join().unwrap();
+    }
 }

@@ -1,21 +1,16 @@
-//! What an agent must not forget when it dies alone: two small files in the control directory.
-//!
-//! They have to survive the process, not the node (a node that is lost takes its control directory along), so they are
-//! replaced by rename but not synced: a collective must not wait for a disk.
+//! What an agent must not forget when it dies alone: state files in the control directory.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use holdfast_wire::rank::{CallError, Reply};
 use holdfast_wire::run::RunPlan;
 use holdfast_wire::{CheckpointId, Dataset, Generation, Rank};
-use serde::de::DeserializeOwned;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::events::lock;
+use crate::state_file;
 
 /// The run that was taken on.
 const RUN: &str = "holdfast.run";
@@ -23,12 +18,6 @@ const RUN: &str = "holdfast.run";
 const MEMBER: &str = "holdfast.member";
 /// The leader's results.
 const LEADER: &str = "holdfast.leader";
-
-/// What the application said of the datasets; of the job, not of a run.
-const DATASETS: &str = "holdfast.datasets";
-
-/// A damaged state file would be ours to explain; none of them is ever this large.
-const LARGEST: u64 = 256 << 20;
 
 /// What a node knows of the run's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,22 +70,22 @@ impl Remembered {
     /// What is on disk about this generation, or a fresh start.
     pub fn open(control: &Path, generation: Generation) -> Self {
         let path = control.join(MEMBER);
-        let known = read::<Memory>(&path).filter(|memory| memory.generation == generation);
+        let known = state_file::read::<Memory>(&path).filter(|memory| memory.generation == generation);
         Remembered { path, memory: Mutex::new(known.unwrap_or(Memory::fresh(generation))) }
     }
 
     /// A copy of it.
     pub fn read(&self) -> Memory {
-        lock(&self.memory).clone()
+        self.memory.lock().clone()
     }
 
     /// Changes it, on disk first.
     pub fn change(&self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
-        let mut memory = lock(&self.memory);
+        let mut memory = self.memory.lock();
         let mut changed = memory.clone();
         change(&mut changed);
         if changed != *memory {
-            write(&self.path, &changed)?;
+            state_file::write(&self.path, &changed)?;
             *memory = changed;
         }
         Ok(())
@@ -156,14 +145,14 @@ impl LeaderMemory {
 
     /// What is on disk about this generation, or a fresh start.
     pub fn open(control: &Path, generation: Generation) -> Self {
-        read::<LeaderMemory>(&control.join(LEADER))
+        state_file::read::<LeaderMemory>(&control.join(LEADER))
             .filter(|memory| memory.generation == generation)
             .unwrap_or_else(|| LeaderMemory::fresh(generation))
     }
 
     /// Puts it on disk.
     pub fn save(&self, control: &Path) -> io::Result<()> {
-        write(&control.join(LEADER), self)
+        state_file::write(&control.join(LEADER), self)
     }
 }
 
@@ -172,51 +161,18 @@ pub type Outcome = Result<Reply, CallError>;
 
 /// The plan of the run that an earlier agent on this node had taken on.
 pub fn read_plan(control: &Path) -> Option<RunPlan> {
-    read(&control.join(RUN))
+    state_file::read(&control.join(RUN))
 }
 
 /// Remembers the plan.
 pub fn write_plan(control: &Path, plan: &RunPlan) -> io::Result<()> {
-    write(&control.join(RUN), plan)
-}
-
-/// What the application said of the datasets that this node knows.
-pub fn read_datasets(control: &Path) -> BTreeMap<CheckpointId, Dataset> {
-    read(&control.join(DATASETS)).unwrap_or_default()
-}
-
-/// Remembers that.
-pub fn write_datasets(control: &Path, datasets: &BTreeMap<CheckpointId, Dataset>) -> io::Result<()> {
-    write(&control.join(DATASETS), datasets)
-}
-
-fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > LARGEST {
-        tracing::warn!(path = %path.display(), "this is not a state file of ours; it is ignored");
-        return None;
-    }
-    let parsed = fs::read(path)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
-    match parsed {
-        Ok(value) => Some(value),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), error, "the state file cannot be read; it is ignored");
-            None
-        }
-    }
-}
-
-fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, serde_json::to_vec(value).map_err(io::Error::other)?)?;
-    fs::rename(&temporary, path)
+    state_file::write(&control.join(RUN), plan)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn what_was_changed_is_there_for_the_next_agent_of_the_same_generation_only() {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
 use holdfast_wire::peer::ToLeader;
 use holdfast_wire::run::RunPlan;
 use holdfast_wire::{Generation, NodeName, Rank};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -15,7 +16,6 @@ use super::leader::{self, Leader};
 use super::member::{self, Calls};
 use super::memory::{self, Remembered};
 use crate::agent::Agent;
-use crate::events::lock;
 use crate::ranks;
 use crate::store::StoreError;
 use crate::watchdog;
@@ -59,7 +59,7 @@ impl Run {
 
     /// Ends the run's tasks.
     fn end(&self) {
-        for task in lock(&self.tasks).drain(..) {
+        for task in self.tasks.lock().drain(..) {
             task.abort();
         }
         self.calls.abandon();
@@ -79,7 +79,7 @@ impl Collectives {
 
     /// Where the agent of this node listens.
     pub fn address(&self, node: &NodeName) -> Option<SocketAddr> {
-        lock(&self.addresses).get(node).copied()
+        self.addresses.lock().get(node).copied()
     }
 
     /// Waits until this agent serves `generation` or a newer one; returns which.
@@ -95,7 +95,7 @@ impl Collectives {
 
     /// Takes over new addresses of the run's agents, and which of them will not come back.
     pub fn update_addresses(&self, update: PeersUpdate) {
-        lock(&self.addresses).extend(update.addresses);
+        self.addresses.lock().extend(update.addresses);
         let run = self.run().filter(|run| run.plan.generation == update.generation);
         if let Some(leader) = run.and_then(|run| run.leader.clone()) {
             update.down.iter().for_each(|node| leader.give_up(node));
@@ -149,25 +149,33 @@ pub async fn begin_run(agent: &Arc<Agent>, plan: RunPlan) -> Result<RunAccepted,
     }
     let before = Generation(plan.generation.0.saturating_sub(1));
     let reason = format!("generation {} begins", plan.generation);
-    ranks::kill(agent, &holdfast_wire::agent::KillRequest { generation: before, reason }).await;
+    ranks::kill(agent, holdfast_wire::agent::KillRequest { generation: before, reason }).await;
     agent.ranks.fence(plan.generation);
     agent.streams.fence(plan.generation);
     if let Some(old) = agent.collectives.run() {
         old.end();
     }
     let plan = Arc::new(plan);
-    let prepared = {
-        let (agent, plan) = (agent.clone(), plan.clone());
-        tokio::task::spawn_blocking(move || prepare(&agent, &plan)).await
-    };
-    prepared.unwrap_or_else(|error| {
-        Err(RunError::Unusable { generation: plan.generation, why: format!("the agent failed: {error}") })
-    })?;
-    start(agent, plan, false)?;
+    let prepared = prepare(agent, &plan).await?;
+    start(agent, plan, prepared, false);
     Ok(accepted)
 }
 
-fn prepare(agent: &Agent, plan: &RunPlan) -> Result<(), RunError> {
+/// What a run needs that is read from, or recorded on, the node's disks.
+struct Prepared {
+    memory: Remembered,
+    leader: Option<Arc<Leader>>,
+}
+
+/// Sets up the filemaps and the state files of a run, on a thread that may block.
+async fn prepare(agent: &Arc<Agent>, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
+    let generation = plan.generation;
+    let (agent, plan) = (agent.clone(), plan.clone());
+    let prepared = tokio::task::spawn_blocking(move || prepare_blocking(&agent, &plan)).await;
+    prepared.unwrap_or_else(|error| Err(RunError::Unusable { generation, why: format!("the agent failed: {error}") }))
+}
+
+fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
     let local = plan.node(&agent.start.node).map_or(&[][..], |node| &node.ranks);
     let bases: Vec<String> = plan.settings.caches.iter().map(|cache| cache.base.clone()).collect();
     agent.store.begin_run(local, &bases)?;
@@ -175,7 +183,14 @@ fn prepare(agent: &Agent, plan: &RunPlan) -> Result<(), RunError> {
     agent.store.write_nodes(u32::try_from(nodes).unwrap_or(u32::MAX))?;
     let control = agent.paths.control();
     memory::write_plan(&control, plan)
-        .map_err(|source| RunError::Record { directory: control.display().to_string(), source })
+        .map_err(|source| RunError::Record { directory: control.display().to_string(), source })?;
+    let leader = if plan.leader == agent.start.node {
+        let unusable = |why: String| RunError::Unusable { generation: plan.generation, why };
+        Some(Arc::new(Leader::new(agent, plan.clone()).map_err(unusable)?))
+    } else {
+        None
+    };
+    Ok(Prepared { memory: Remembered::open(&control, plan.generation), leader })
 }
 
 /// Takes up the run again that the control directory knows of, after the agent was restarted.
@@ -185,13 +200,11 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
     plan.node(&agent.start.node)?;
     let generation = plan.generation;
     // The filemaps are as the earlier agent left them; this only tells whose they are.
-    let prepared = {
-        let (agent, plan) = (agent.clone(), plan.clone());
-        tokio::task::spawn_blocking(move || prepare(&agent, &plan)).await
-    };
-    let prepared = prepared.unwrap_or_else(|error| Err(RunError::Unusable { generation, why: error.to_string() }));
-    match prepared.and_then(|()| start(agent, plan, true)) {
-        Ok(()) => Some(generation),
+    match prepare(agent, &plan).await {
+        Ok(prepared) => {
+            start(agent, plan, prepared, true);
+            Some(generation)
+        }
         Err(error) => {
             tracing::warn!(%generation, %error, "the run in the control directory could not be taken up");
             None
@@ -199,20 +212,15 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
     }
 }
 
-fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, adopted: bool) -> Result<(), RunError> {
-    let unusable = |why: String| RunError::Unusable { generation: plan.generation, why };
-    lock(&agent.collectives.addresses).extend(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
+fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bool) {
+    let Prepared { memory, leader } = prepared;
+    agent.collectives.addresses.lock().extend(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
-    let leader = if plan.leader == agent.start.node {
-        Some(Arc::new(Leader::new(agent, plan.clone()).map_err(unusable)?))
-    } else {
-        None
-    };
     let run = Arc::new(Run {
         calls: Calls::default(),
         adopted,
         to_leader,
-        memory: Remembered::open(&agent.paths.control(), plan.generation),
+        memory,
         leader: leader.clone(),
         tasks: Mutex::default(),
         plan,
@@ -226,7 +234,6 @@ fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, adopted: bool) -> Result<(), Ru
         let watching = watchdog::keep_watch(agent.clone(), run.plan.generation, settings);
         tasks.push(tokio::spawn(watching).abort_handle());
     }
-    *lock(&run.tasks) = tasks;
+    *run.tasks.lock() = tasks;
     agent.collectives.run.send_replace(Some(run));
-    Ok(())
 }

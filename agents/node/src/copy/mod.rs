@@ -14,8 +14,8 @@ pub mod on_prefix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::prefix::PrefixError;
@@ -23,9 +23,10 @@ use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
 use holdfast_wire::run::RehearsalPoint;
 use holdfast_wire::{NodeName, Rank};
+use parking_lot::Mutex;
 
 use crate::agent::Agent;
-use crate::events::{ProgressBoard, lock};
+use crate::events::ProgressBoard;
 use crate::store::Store;
 use crate::store::examine::{Examined, examine};
 
@@ -100,7 +101,7 @@ fn copy_from(
         return Ok(reply);
     }
     durable::create_directory(&request.directory, 0o700)?;
-    if let Some(dataset) = store.datasets().get(&request.checkpoint) {
+    if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset.write(&request.directory)?;
     }
     let total = orders.iter().flat_map(|order| &order.found.files).map(|file| file.size).sum();
@@ -130,9 +131,9 @@ fn copy_from(
     });
     for order in &orders {
         if order.found.files.is_empty() {
-            write_filemap(order, &mut lock(&order.progress), request);
+            write_filemap(order, &mut order.progress.lock(), request);
         }
-        let progress = std::mem::take(&mut *lock(&order.progress));
+        let progress = std::mem::take(&mut *order.progress.lock());
         match progress.fault {
             None => reply.copied.insert(order.rank, progress.bytes).map(|_| ()),
             Some(fault) => reply.failed.insert(order.rank, fault).map(|_| ()),
@@ -180,7 +181,7 @@ fn orders(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, No
 
 /// Notes how one file went; after the last one of a rank, writes its filemap.
 fn finish_file(order: &Order, at: usize, result: Result<u64, String>, request: &CopyRequest) {
-    let mut progress = lock(&order.progress);
+    let mut progress = order.progress.lock();
     match result {
         Ok(bytes) => {
             progress.bytes += bytes;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
@@ -14,9 +14,10 @@ use holdfast_core::redundancy::xor::directory::{RebuildOptions, rebuild_member};
 use holdfast_core::redundancy::xor::file::XorFile;
 use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_wire::agent::{RebuildReply, RebuildRequest, VerifyReply, VerifyRequest};
+use parking_lot::Mutex;
 
 use super::{CopyError, THREADS, check_directory};
-use crate::events::{ProgressBoard, lock};
+use crate::events::ProgressBoard;
 
 /// Rebuilds one member of a set. Survivors are verified while they are read; nothing is replaced unless all is well.
 ///
@@ -69,7 +70,7 @@ pub fn verify(request: &VerifyRequest) -> Result<VerifyReply, CopyError> {
     let work = || {
         while let Some(name) = request.files.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Err(fault) = verify_file(&request.directory, name) {
-                lock(&damaged).insert(name.clone(), fault);
+                damaged.lock().insert(name.clone(), fault);
             }
         }
     };
@@ -79,7 +80,7 @@ pub fn verify(request: &VerifyRequest) -> Result<VerifyReply, CopyError> {
         }
         work();
     });
-    Ok(VerifyReply { damaged: damaged.into_inner().unwrap_or_else(PoisonError::into_inner) })
+    Ok(VerifyReply { damaged: damaged.into_inner() })
 }
 
 fn verify_file(directory: &Path, name: &str) -> Result<(), String> {

@@ -14,7 +14,7 @@ use crate::paths::base_name;
 
 impl Work<'_> {
     pub(super) fn describe(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<OrderResult> {
-        self.agent.store.describe(checkpoint, dataset)?;
+        self.agent.store.descriptions.note(checkpoint, dataset)?;
         Ok(OrderResult::Done)
     }
 

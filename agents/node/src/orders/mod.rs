@@ -137,7 +137,7 @@ impl Work<'_> {
         let others = all_but.map(|keep| store.checkpoints().into_iter().filter(|id| *id != keep).collect::<Vec<_>>());
         for id in checkpoints.iter().copied().chain(others.into_iter().flatten()) {
             store.delete(id)?;
-            store.forget_location(id)?;
+            store.flush.forget(id)?;
             self.remember(|memory| memory.forget(id))?;
         }
         Ok(OrderResult::Done)
@@ -192,7 +192,7 @@ impl Work<'_> {
     }
 
     fn note(&self, checkpoint: CheckpointId, locations: Locations) -> Result<OrderResult> {
-        self.agent.store.note(checkpoint, locations)?;
+        self.agent.store.flush.note(checkpoint, locations)?;
         Ok(OrderResult::Done)
     }
 

@@ -3,6 +3,7 @@
 //! Ranks are found twice: those that are connected, and those that their environment gives away (`marked`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_wire::Generation;
@@ -17,8 +18,13 @@ use crate::agent::Agent;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Kills the node's ranks of the generation and older ones, and waits until they are gone. Returns their processes.
-pub async fn kill(agent: &Agent, request: &KillRequest) -> Vec<u32> {
-    let killed = kill_now(agent, request.generation);
+pub async fn kill(agent: &Arc<Agent>, request: KillRequest) -> Vec<u32> {
+    // Reading an environment below `/proc` can wait for a process that hangs in the kernel.
+    let killing = {
+        let agent = agent.clone();
+        tokio::task::spawn_blocking(move || kill_now(&agent, request.generation))
+    };
+    let killed = killing.await.unwrap_or_default();
     if !killed.is_empty() {
         tracing::info!(generation = %request.generation, reason = request.reason, processes = killed.len(), "ranks killed");
     }

@@ -1,9 +1,11 @@
 //! Processes that belong to the job's ranks by their environment: programs that never called our API, and what ranks
 //! have started themselves.
 
-use std::fs;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 
 use holdfast_wire::{Generation, Rank, environment};
+use procfs::process;
 
 use crate::agent::Agent;
 
@@ -23,45 +25,48 @@ pub struct Marked {
 /// Processes of this user whose environment names the job, a generation that is asked for, and (on a virtual node) this
 /// node. Reads all of `/proc`.
 pub fn marked(agent: &Agent, wanted: impl Fn(Generation) -> bool) -> Vec<Marked> {
-    let job = format!("{}={}", environment::JOB, agent.start.job_id);
-    let node = format!("{}={}", environment::NODE, agent.start.node);
-    let node = agent.start.root.is_some().then_some(node);
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(|pid| {
-            // Unreadable: another user's, or gone.
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let has = |wanted: &str| environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes());
-            let generation = value(&environment, environment::GENERATION).map(Generation)?;
-            let ours = wanted(generation) && has(&job) && node.as_ref().is_none_or(|node| has(node));
-            ours.then(|| Marked { pid, rank: rank(&environment) })
-        })
-        .collect()
+    let node = agent.start.root.is_some().then_some(&agent.start.node);
+    let Ok(processes) = process::all_processes() else { return Vec::new() };
+    let found = processes.filter_map(|process| {
+        // Unreadable: another user's, or gone.
+        let process = process.ok()?;
+        let environment = process.environ().ok()?;
+        let is = |name: &str, value: &str| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
+        let generation = number(&environment, environment::GENERATION).map(Generation)?;
+        let ours = wanted(generation)
+            && is(environment::JOB, &agent.start.job_id)
+            && node.is_none_or(|node| is(environment::NODE, node.as_str()));
+        let pid = u32::try_from(process.pid()).ok()?;
+        ours.then(|| Marked { pid, rank: rank(&environment) })
+    });
+    found.collect()
 }
 
-fn rank(environment: &[u8]) -> Option<Rank> {
-    let number = RANK_NAMES.iter().find_map(|name| value(environment, name))?;
+type Environment = HashMap<OsString, OsString>;
+
+fn rank(environment: &Environment) -> Option<Rank> {
+    let number = RANK_NAMES.iter().find_map(|name| number(environment, name))?;
     u32::try_from(number).ok().map(Rank)
 }
 
 /// A variable that holds a number.
-fn value(environment: &[u8], name: &str) -> Option<u64> {
-    environment.split(|byte| *byte == 0).find_map(|entry| {
-        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-        std::str::from_utf8(value).ok()?.parse().ok()
-    })
+fn number(environment: &Environment, name: &str) -> Option<u64> {
+    environment.get(OsStr::new(name))?.to_str()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
     #[test]
     fn the_rank_is_what_the_innermost_launcher_says() {
-        assert_eq!(rank(b"SLURM_PROCID=0\0PATH=/bin\0OMPI_COMM_WORLD_RANK=3\0"), Some(Rank(3)));
-        assert_eq!(rank(b"SLURM_PROCID=7\0HOLDFAST_RANK=2\0"), Some(Rank(2)));
-        assert_eq!(rank(b"HOLDFAST_RANKS=4\0SLURM_PROCID=x\0"), None);
+        let nested = [("SLURM_PROCID", "0"), ("PATH", "/bin"), ("OMPI_COMM_WORLD_RANK", "3")];
+        assert_eq!(rank(&environment(&nested)), Some(Rank(3)));
+        assert_eq!(rank(&environment(&[("SLURM_PROCID", "7"), ("HOLDFAST_RANK", "2")])), Some(Rank(2)));
+        assert_eq!(rank(&environment(&[("HOLDFAST_RANKS", "4"), ("SLURM_PROCID", "x")])), None);
     }
 }

@@ -10,16 +10,16 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use holdfast_wire::{Generation, Rank, socket};
+use parking_lot::Mutex;
 use tokio::net::UnixListener;
 
 pub use kill::{kill, kill_now, others_alive};
 pub use marked::marked;
 
 use crate::agent::Agent;
-use crate::events::lock;
 
 /// The ranks of this node.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct Connected {
 impl Ranks {
     /// The ranks of `generation` that are connected and alive, ascending.
     pub fn alive(&self, generation: Generation) -> Vec<Rank> {
-        let connected = lock(&self.connected);
+        let connected = self.connected.lock();
         connected
             .iter()
             .filter(|(_, known)| known.generation == generation && !known.gone)
@@ -50,7 +50,7 @@ impl Ranks {
 
     /// The processes of the ranks of `generation` and older ones that have not gone.
     fn processes(&self, generation: Generation) -> Vec<u32> {
-        let connected = lock(&self.connected);
+        let connected = self.connected.lock();
         connected
             .values()
             .filter(|known| known.generation <= generation && !known.gone)
@@ -60,14 +60,14 @@ impl Ranks {
 
     /// The processes of the ranks of `generation` that are connected and have not gone.
     pub fn connected(&self, generation: Generation) -> Vec<(Rank, u32)> {
-        let connected = lock(&self.connected);
+        let connected = self.connected.lock();
         let living = connected.iter().filter(|(_, known)| known.generation == generation && !known.gone);
         living.map(|(rank, known)| (*rank, known.pid)).collect()
     }
 
     /// Notes a rank's connection; refuses a second process for a rank that lives.
     fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), String> {
-        let mut connected = lock(&self.connected);
+        let mut connected = self.connected.lock();
         if let Some(known) = connected.get(&rank)
             && known.generation == generation
             && known.pid != pid
@@ -81,7 +81,7 @@ impl Ranks {
 
     /// Notes that the process behind a connection is gone; false if the rank has another process now.
     fn process_gone(&self, rank: Rank, pid: u32) -> bool {
-        let mut connected = lock(&self.connected);
+        let mut connected = self.connected.lock();
         match connected.get_mut(&rank) {
             Some(known) if known.pid == pid && !known.gone => {
                 known.gone = true;
@@ -92,12 +92,12 @@ impl Ranks {
     }
 
     fn is_current(&self, rank: Rank, connection: u64) -> bool {
-        lock(&self.connected).get(&rank).is_some_and(|known| known.connection == connection)
+        self.connected.lock().get(&rank).is_some_and(|known| known.connection == connection)
     }
 
     /// Forgets the ranks of generations before this one.
     pub fn fence(&self, generation: Generation) {
-        lock(&self.connected).retain(|_, known| known.generation >= generation);
+        self.connected.lock().retain(|_, known| known.generation >= generation);
     }
 }
 

@@ -3,12 +3,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use crate::events::lock;
 
 /// Enough for all peers of a large run that greet their leader at once.
 const MOST: usize = 2048;
@@ -32,7 +31,7 @@ impl Newcomers {
     /// Takes one in; of too many, the oldest is turned away.
     pub(super) fn admit(&self) -> Arc<Newcomer> {
         let newcomer = Arc::new(Newcomer { since: Instant::now(), known: AtomicBool::new(false), away: Notify::new() });
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.push_back(Arc::downgrade(&newcomer));
         if waiting.len() > MOST {
             waiting.retain(|other| other.upgrade().is_some_and(|other| !other.known()));
@@ -81,8 +80,8 @@ mod tests {
         let oldest = newcomers.admit();
         let others: Vec<_> = (0..MOST).map(|_| newcomers.admit()).collect();
         oldest.turned_away().await;
-        assert!(lock(&newcomers.waiting).len() <= MOST);
+        assert!(newcomers.waiting.lock().len() <= MOST);
         drop(others);
-        assert!(!lock(&newcomers.waiting).iter().any(|other| other.upgrade().is_some_and(|other| other.known())));
+        assert!(!newcomers.waiting.lock().iter().any(|other| other.upgrade().is_some_and(|other| other.known())));
     }
 }

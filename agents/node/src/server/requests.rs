@@ -163,7 +163,7 @@ async fn run(State(agent): State<Arc<Agent>>, Message(plan): Message<RunPlan>) -
 }
 
 async fn kill(State(agent): State<Arc<Agent>>, Message(request): Message<KillRequest>) -> Answer<KillReply> {
-    Ok(Json(KillReply { killed: ranks::kill(&agent, &request).await }))
+    Ok(Json(KillReply { killed: ranks::kill(&agent, request).await }))
 }
 
 async fn stack(State(agent): State<Arc<Agent>>, Message(request): Message<StackRequest>) -> Answer<StackReply> {
@@ -200,7 +200,7 @@ async fn verify(Message(request): Message<VerifyRequest>) -> Answer<VerifyReply>
 }
 
 async fn flushed(State(agent): State<Arc<Agent>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
-    blocking(move || agent.store.note_flushed(note.checkpoint)).await?.map_err(Failure::internal)?;
+    blocking(move || agent.store.flush.note_flushed(note.checkpoint)).await?.map_err(Failure::internal)?;
     Ok(Json(Empty {}))
 }
 

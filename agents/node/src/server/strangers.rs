@@ -1,14 +1,13 @@
 //! Those who knock without the token: all are counted, a few are reported, so that a port scan does not fill the log.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use holdfast_wire::agent::AgentEvent;
+use parking_lot::Mutex;
 
 use crate::agent::Agent;
-use crate::events::lock;
 
 /// So many are reported at once.
 const AT_ONCE: u32 = 5;
@@ -35,7 +34,7 @@ impl Strangers {
     /// Counts one, and reports it if there was not too much of that lately.
     pub(super) fn report(&self, agent: &Agent, peer: SocketAddr, reason: &str) {
         agent.strangers.fetch_add(1, Ordering::Relaxed);
-        if let Some(silent) = lock(&self.reported).may_report(Instant::now()) {
+        if let Some(silent) = self.reported.lock().may_report(Instant::now()) {
             let others = if silent > 0 { format!(" ({silent} more were not reported)") } else { String::new() };
             agent.events.add(AgentEvent::Stranger { peer: peer.to_string(), reason: format!("{reason}{others}") });
         }

@@ -69,6 +69,29 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     assert_eq!(served.strangers(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poll_is_answered_while_the_control_files_wait_for_a_disk() {
+    let served = served().await;
+    let (store, released) = (served.agent.clone(), std::sync::mpsc::channel::<()>());
+    let (stalled, has_stalled) = tokio::sync::oneshot::channel();
+    let disk = std::thread::spawn(move || {
+        let _held = (store.store.stall(), store.store.flush.stall());
+        stalled.send(()).unwrap();
+        let _ = released.1.recv_timeout(Duration::from_secs(30));
+    });
+    has_stalled.await.unwrap();
+    // The first poll has nothing kept from an earlier one.
+    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0, allocation_end: None }).await;
+    assert!(!disk.is_finished(), "the answer waited for the disk");
+    assert_eq!(poll.health.newest, Some(CheckpointId(3)));
+    drop(released.0);
+    disk.join().unwrap();
+    served.post::<Empty>(FLUSHED, &FlushedNote { checkpoint: CheckpointId(4) }).await;
+    served.agent.store.flush.forget(CheckpointId(3)).unwrap();
+    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0, allocation_end: None }).await;
+    assert_eq!(poll.health.newest, Some(CheckpointId(2)), "checkpoint 4 is on the prefix directory only");
+}
+
 #[tokio::test]
 async fn a_poll_is_held_back_until_there_is_news() {
     let served = served().await;

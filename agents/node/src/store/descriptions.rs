@@ -2,31 +2,56 @@
 //! drains what an earlier one left needs it too.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use holdfast_wire::{CheckpointId, Dataset};
+use parking_lot::Mutex;
 
 use super::StoreError;
-use crate::collective::memory::{read_datasets, write_datasets};
 use crate::paths::Paths;
+use crate::state_file;
 
-pub(super) fn read(paths: &Paths) -> BTreeMap<CheckpointId, Dataset> {
-    read_datasets(&paths.control())
+/// The state file, in the control directory; of the job, not of a run.
+const FILE: &str = "holdfast.datasets";
+
+/// The datasets that the application described.
+#[derive(Debug)]
+pub struct Descriptions {
+    control: PathBuf,
+    /// Held while the file is read, changed and replaced.
+    changing: Mutex<()>,
 }
 
-pub(super) fn note(paths: &Paths, checkpoint: CheckpointId, dataset: Dataset) -> Result<(), StoreError> {
-    let mut known = read(paths);
-    if known.insert(checkpoint, dataset.clone()).as_ref() == Some(&dataset) {
-        return Ok(());
+impl Descriptions {
+    pub(super) fn open(paths: &Paths) -> Self {
+        Descriptions { control: paths.control(), changing: Mutex::default() }
     }
-    write(paths, &known)
-}
 
-pub(super) fn forget(paths: &Paths, checkpoint: CheckpointId) -> Result<(), StoreError> {
-    let mut known = read(paths);
-    if known.remove(&checkpoint).is_some() { write(paths, &known) } else { Ok(()) }
-}
+    /// What is noted; plain checkpoints are not listed.
+    pub fn read(&self) -> BTreeMap<CheckpointId, Dataset> {
+        state_file::read(&self.control.join(FILE)).unwrap_or_default()
+    }
 
-fn write(paths: &Paths, known: &BTreeMap<CheckpointId, Dataset>) -> Result<(), StoreError> {
-    let control = paths.control();
-    write_datasets(&control, known).map_err(|source| StoreError::Describe { directory: control, source })
+    /// Notes what the application said of a dataset.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<(), StoreError> {
+        self.update(|known| known.insert(checkpoint, dataset.clone()).as_ref() != Some(&dataset))
+    }
+
+    pub(super) fn forget(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        self.update(|known| known.remove(&checkpoint).is_some())
+    }
+
+    /// Changes the file; `change` returns whether it is to be written.
+    fn update(&self, change: impl FnOnce(&mut BTreeMap<CheckpointId, Dataset>) -> bool) -> Result<(), StoreError> {
+        let _changing = self.changing.lock();
+        let mut known = self.read();
+        if !change(&mut known) {
+            return Ok(());
+        }
+        state_file::write(&self.control.join(FILE), &known)
+            .map_err(|source| StoreError::Describe { directory: self.control.clone(), source })
+    }
 }

@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use holdfast_wire::run::AgentStart;
+use holdfast_wire::run::{AgentStart, Cache, Flush, Need, RunNode, RunPlan, Settings};
+use holdfast_wire::{Generation, Rank};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::Store;
+use crate::agent::Agent;
+use crate::daemon::set_up;
 use crate::paths::Paths;
 
 /// What the orchestrator would tell the agent of that node.
@@ -38,4 +42,42 @@ pub(crate) fn fixture(tree: &str, node: &str) -> (TempDir, Store) {
     lay_out(root.path(), tree, node);
     let store = Store::open(Paths::new(&fixture_start(root.path(), node)), vec![base(node)]).unwrap();
     (root, store)
+}
+
+/// The agent of a node on which LLNL's library left checkpoints 2 and 3; it serves nothing yet.
+pub(crate) fn fixture_agent(node: &str, job_id: &str) -> (TempDir, Arc<Agent>) {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path(), "a-xor4/killed-before-flush", node);
+    let mut start = fixture_start(root.path(), node);
+    start.job_id = job_id.to_owned();
+    let paths = Paths::new(&start);
+    fs::create_dir_all(paths.control()).unwrap();
+    (root, Arc::new(set_up(start, paths).unwrap()))
+}
+
+/// A run with these ranks on one node, led from another node that cannot be reached.
+pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) -> RunPlan {
+    let settings = Settings {
+        prefix: "/p".into(),
+        caches: vec![Cache { base: base(node), keep: 1 }],
+        descriptors: vec![],
+        distribute: true,
+        fetch: false,
+        flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
+        crc_on_copy: false,
+        crc_on_flush: false,
+        need: Need::default(),
+        halt_seconds: 0,
+        allocation_end: None,
+        piece_bytes: 1,
+        copy_bytes: 1,
+        watchdog: None,
+    };
+    let here = RunNode {
+        name: node.into(),
+        address: "127.0.0.1:1".parse().unwrap(),
+        failure_domain: node.to_owned(),
+        ranks: ranks.iter().copied().map(Rank).collect(),
+    };
+    RunPlan { generation, nodes: vec![here], leader: "elsewhere".into(), settings }
 }

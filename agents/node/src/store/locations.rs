@@ -1,4 +1,4 @@
-//! The flush file: where each checkpoint is (`FORMATS.md` §7). Read anew each time, since LLNL's library writes it too.
+//! The flush file: where each checkpoint is. Read anew each time, since LLNL's library writes it too.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,18 +6,127 @@ use std::path::PathBuf;
 use holdfast_core::control::flush::{FlushFile, Location};
 use holdfast_wire::CheckpointId;
 use holdfast_wire::agent::Locations;
+use parking_lot::Mutex;
 
 use super::StoreError;
 use super::slots::set_aside;
 use crate::paths::Paths;
 
-fn path(paths: &Paths) -> PathBuf {
-    paths.control().join("flush.scrinfo")
+/// The node's flush file.
+#[derive(Debug)]
+pub struct FlushRecord {
+    path: PathBuf,
+    /// Held while the file is read, changed and replaced.
+    changing: Mutex<()>,
+    /// The newest checkpoint that the file lists in cache, for readers that must not wait for a disk. Never held
+    /// during file access.
+    newest: Mutex<Option<CheckpointId>>,
 }
 
-pub(super) fn read(paths: &Paths) -> Result<BTreeMap<CheckpointId, Locations>, StoreError> {
-    let flush = FlushFile::read(&path(paths))?.unwrap_or_default();
-    Ok(flush.checkpoints().into_iter().map(|id| (id, of(&flush, id))).collect())
+impl FlushRecord {
+    pub(super) fn open(paths: &Paths) -> Self {
+        let path = paths.control().join("flush.scrinfo");
+        let newest = FlushFile::read(&path).ok().flatten().and_then(|flush| newest_in_cache(&flush));
+        FlushRecord { path, changing: Mutex::default(), newest: Mutex::new(newest) }
+    }
+
+    /// The newest checkpoint in cache, as of the last access to the flush file. Does not access it.
+    pub fn newest(&self) -> Option<CheckpointId> {
+        *self.newest.lock()
+    }
+
+    /// Where the checkpoints are.
+    ///
+    /// # Errors
+    /// When the flush file is there and cannot be read.
+    pub fn locations(&self) -> Result<BTreeMap<CheckpointId, Locations>, StoreError> {
+        // An older content must not replace what a change notes meanwhile.
+        let _changing = self.changing.lock();
+        let flush = FlushFile::read(&self.path)?.unwrap_or_default();
+        *self.newest.lock() = newest_in_cache(&flush);
+        Ok(flush.checkpoints().into_iter().map(|id| (id, of(&flush, id))).collect())
+    }
+
+    /// Notes where a checkpoint is.
+    ///
+    /// # Errors
+    /// When the flush file cannot be written.
+    pub fn note(&self, checkpoint: CheckpointId, locations: Locations) -> Result<(), StoreError> {
+        self.change_entry(checkpoint, |now| *now = locations)
+    }
+
+    /// Notes that a checkpoint reached the prefix directory; its other locations stay as they are noted.
+    ///
+    /// # Errors
+    /// When the flush file cannot be written.
+    pub fn note_flushed(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        self.change_entry(checkpoint, |now| {
+            now.pfs = true;
+            now.flushing = false;
+        })
+    }
+
+    /// Removes a checkpoint.
+    ///
+    /// # Errors
+    /// When the flush file cannot be written.
+    pub fn forget(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        self.update(|flush| flush.remove(checkpoint))
+    }
+
+    /// Changes the entry of a checkpoint; what stays as it is keeps its place.
+    fn change_entry(&self, checkpoint: CheckpointId, change: impl FnOnce(&mut Locations)) -> Result<(), StoreError> {
+        self.update(|flush| {
+            let mut locations = of(flush, checkpoint);
+            change(&mut locations);
+            let wanted = [
+                (Location::Cache, locations.cache),
+                (Location::ParallelFileSystem, locations.pfs),
+                (Location::Flushing, locations.flushing),
+            ];
+            for (location, wanted) in wanted {
+                if wanted {
+                    flush.set(checkpoint, location);
+                } else {
+                    flush.unset(checkpoint, location);
+                }
+            }
+            true
+        })
+    }
+
+    /// Changes the file; `change` returns whether it is to be written.
+    fn update(&self, change: impl FnOnce(&mut FlushFile) -> bool) -> Result<(), StoreError> {
+        let _changing = self.changing.lock();
+        let mut flush = self.read_to_change();
+        if change(&mut flush) {
+            flush.write(&self.path)?;
+        }
+        *self.newest.lock() = newest_in_cache(&flush);
+        Ok(())
+    }
+
+    /// A damaged flush file is put aside and begun anew: what it costs is a flush too many, while refusing would cost
+    /// every further checkpoint.
+    fn read_to_change(&self) -> FlushFile {
+        FlushFile::read(&self.path)
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, "flush_file_begun_anew");
+                set_aside(std::slice::from_ref(&self.path));
+                None
+            })
+            .unwrap_or_default()
+    }
+
+    /// Blocks every access until the guard is dropped, as a disk that hangs does.
+    #[cfg(test)]
+    pub(crate) fn stall(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+}
+
+fn newest_in_cache(flush: &FlushFile) -> Option<CheckpointId> {
+    flush.checkpoints().into_iter().filter(|id| flush.is_in(*id, Location::Cache)).max()
 }
 
 fn of(flush: &FlushFile, checkpoint: CheckpointId) -> Locations {
@@ -26,48 +135,4 @@ fn of(flush: &FlushFile, checkpoint: CheckpointId) -> Locations {
         pfs: flush.is_in(checkpoint, Location::ParallelFileSystem),
         flushing: flush.is_in(checkpoint, Location::Flushing),
     }
-}
-
-/// The flush file, to change it. A damaged one is put aside and begun anew: what it costs is a flush too many, while
-/// refusing would cost every further checkpoint.
-fn to_change(paths: &Paths) -> FlushFile {
-    FlushFile::read(&path(paths))
-        .unwrap_or_else(|error| {
-            tracing::warn!(%error, "flush_file_begun_anew");
-            set_aside(&[path(paths)]);
-            None
-        })
-        .unwrap_or_default()
-}
-
-/// Changes the entry of a checkpoint; what stays as it is keeps its place.
-pub(super) fn note(
-    paths: &Paths,
-    checkpoint: CheckpointId,
-    change: impl FnOnce(&mut Locations),
-) -> Result<(), StoreError> {
-    let mut flush = to_change(paths);
-    let mut locations = of(&flush, checkpoint);
-    change(&mut locations);
-    let wanted = [
-        (Location::Cache, locations.cache),
-        (Location::ParallelFileSystem, locations.pfs),
-        (Location::Flushing, locations.flushing),
-    ];
-    for (location, wanted) in wanted {
-        if wanted {
-            flush.set(checkpoint, location);
-        } else {
-            flush.unset(checkpoint, location);
-        }
-    }
-    Ok(flush.write(&path(paths))?)
-}
-
-pub(super) fn forget(paths: &Paths, checkpoint: CheckpointId) -> Result<(), StoreError> {
-    let mut flush = to_change(paths);
-    if flush.remove(checkpoint) {
-        flush.write(&path(paths))?;
-    }
-    Ok(())
 }

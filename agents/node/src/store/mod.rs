@@ -9,20 +9,19 @@
 //!
 //! * [`loading`]: what is on disk, read with every damaged file stepped over;
 //! * `slots`: who gets which entries when a run begins (`SCR manual §11.4.1`);
-//! * `descriptions`: what the application said of its datasets;
+//! * [`descriptions`]: what the application said of its datasets;
 //! * [`examine`]: are all files of a rank there and whole;
-//! * `locations`: the flush file.
+//! * [`locations`]: the flush file.
 
-mod descriptions;
+pub mod descriptions;
 pub mod examine;
 pub mod loading;
-mod locations;
+pub mod locations;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use holdfast_core::control::ControlError;
 use holdfast_core::control::filemap::Filemap;
@@ -30,12 +29,13 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::control::nodes;
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::kvtree::Tree;
-use holdfast_wire::agent::Locations;
-use holdfast_wire::{CheckpointId, Dataset, NodeName, Rank};
+use holdfast_wire::{CheckpointId, NodeName, Rank};
+use parking_lot::Mutex;
 
-use crate::events::lock;
 use crate::paths::{PathError, Paths, base_name};
+use descriptions::Descriptions;
 use loading::OnDisk;
+use locations::FlushRecord;
 use slots::Slot;
 
 /// What went wrong with the node's checkpoint files.
@@ -90,6 +90,10 @@ const NODES_FILE: &str = "nodes.scrinfo";
 /// The node's checkpoint files and their filemaps.
 #[derive(Debug)]
 pub struct Store {
+    /// Where the checkpoints are.
+    pub flush: FlushRecord,
+    /// What the application said of its datasets.
+    pub descriptions: Descriptions,
     paths: Paths,
     inner: Mutex<Inner>,
 }
@@ -111,7 +115,8 @@ impl Store {
         let on_disk = loading::read(&paths, &bases);
         let slots = on_disk.slots.into_iter().map(|(level, map)| Slot { owner: None, level, map }).collect();
         let inner = Inner { bases, slots, faults: on_disk.faults };
-        Ok(Store { paths, inner: Mutex::new(inner) })
+        let (flush, descriptions) = (FlushRecord::open(&paths), Descriptions::open(&paths));
+        Ok(Store { flush, descriptions, paths, inner: Mutex::new(inner) })
     }
 
     /// The node's directories.
@@ -121,7 +126,7 @@ impl Store {
 
     /// The files that could not be read at [`Store::open`] or [`Store::begin_run`], and why.
     pub fn faults(&self) -> Vec<String> {
-        lock(&self.inner).faults.clone()
+        self.inner.lock().faults.clone()
     }
 
     /// Begins a run with these local ranks, ascending: every entry of the earlier run goes to the slot of a rank that
@@ -131,7 +136,7 @@ impl Store {
     /// # Errors
     /// When a filemap cannot be written; what is on disk then still names every file.
     pub fn begin_run(&self, local: &[Rank], bases: &[String]) -> Result<(), StoreError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         for base in bases {
             if !inner.bases.contains(base) {
                 inner.bases.push(base.clone());
@@ -161,7 +166,7 @@ impl Store {
 
     /// A rank's descriptor, wherever on the node it is known.
     pub fn descriptor(&self, checkpoint: CheckpointId, rank: Rank) -> Option<Tree> {
-        lock(&self.inner).descriptor(checkpoint, rank)
+        self.inner.lock().descriptor(checkpoint, rank)
     }
 
     /// Adds a file of a rank to the slot of the local rank `slot`; returns where it is to be written. The entry is on
@@ -177,7 +182,7 @@ impl Store {
         name: &str,
     ) -> Result<PathBuf, StoreError> {
         let name = base_name(name)?;
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         // The files of a foreign rank lie with those of the slot's own rank: its descriptor may name a directory of
         // another node.
         let descriptor = inner
@@ -193,7 +198,7 @@ impl Store {
 
     /// The rank whose file of this base name is here.
     pub fn writer(&self, checkpoint: CheckpointId, name: &str) -> Option<Rank> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         let is_it = |path: &str| base_name(path).is_ok_and(|known| known == name);
         inner.slots.iter().find_map(|slot| {
             let ranks = slot.map.ranks(checkpoint);
@@ -207,7 +212,7 @@ impl Store {
     /// When it cannot be deleted, or the filemap cannot be written.
     pub fn remove_file(&self, checkpoint: CheckpointId, rank: Rank, name: &str) -> Result<(), StoreError> {
         let name = base_name(name)?;
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         for (node_path, real) in self.files_in(&inner, checkpoint, rank) {
             if base_name(&node_path)? == name {
                 delete_file(&real)?;
@@ -221,7 +226,7 @@ impl Store {
 
     /// The base names of a rank's files, in filemap order: the one that was added last is the first.
     pub fn files(&self, checkpoint: CheckpointId, rank: Rank) -> Vec<String> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         let Some(slot) = inner.holder(checkpoint, rank) else { return Vec::new() };
         slot.map.files(checkpoint, rank).filter_map(|path| base_name(path).ok()).map(str::to_owned).collect()
     }
@@ -231,7 +236,7 @@ impl Store {
     /// # Errors
     /// When an entry leads out of the job's directories.
     pub fn file_paths(&self, checkpoint: CheckpointId, rank: Rank) -> Result<Vec<(String, PathBuf)>, StoreError> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         let Some(slot) = inner.holder(checkpoint, rank) else { return Ok(Vec::new()) };
         let mut paths = Vec::new();
         for node_path in slot.map.files(checkpoint, rank) {
@@ -244,7 +249,7 @@ impl Store {
     /// True if all files of the rank that are expected are there, whole by their meta files. The content is not read.
     pub fn has(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
         let (map, bases) = {
-            let inner = lock(&self.inner);
+            let inner = self.inner.lock();
             let Some(slot) = inner.holder(checkpoint, rank) else { return false };
             (slot.map.clone(), inner.bases.clone())
         };
@@ -284,7 +289,7 @@ impl Store {
 
     /// The node whose files these are copies of; `None` for a rank's own files.
     pub fn partner(&self, checkpoint: CheckpointId, rank: Rank) -> Option<NodeName> {
-        lock(&self.inner).holder(checkpoint, rank)?.map.partner(checkpoint, rank)
+        self.inner.lock().holder(checkpoint, rank)?.map.partner(checkpoint, rank)
     }
 
     /// The directory of a checkpoint with this descriptor, as the node sees it and as this process opens it.
@@ -292,7 +297,7 @@ impl Store {
     /// # Errors
     /// When the descriptor names none, or one outside of the job's directories.
     pub fn directory(&self, checkpoint: CheckpointId, descriptor: &Tree) -> Result<(String, PathBuf), StoreError> {
-        self.directory_below(&lock(&self.inner).bases, checkpoint, descriptor)
+        self.directory_below(&self.inner.lock().bases, checkpoint, descriptor)
     }
 
     /// Makes that directory, and what is missing above it.
@@ -314,7 +319,7 @@ impl Store {
     /// # Errors
     /// When there is no such slot, or it cannot be written; the entries are then where they were.
     pub fn move_rank_to_slot(&self, rank: Rank, slot: Rank) -> Result<(), StoreError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let target = inner.slot_index(slot)?;
         // Taking out and putting in reverse the order once each: the files keep theirs.
         let others = inner.slots.iter().enumerate().filter(|(at, _)| *at != target);
@@ -336,7 +341,7 @@ impl Store {
     /// # Errors
     /// When something cannot be deleted; the entries then stay, and it can be done again.
     pub fn delete(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let mut directories = BTreeSet::new();
         for rank in inner.ranks(checkpoint) {
             for (_, real) in self.files_in(&inner, checkpoint, rank) {
@@ -359,8 +364,8 @@ impl Store {
                 .map_err(|source| StoreError::Delete { path: directory, source })?;
         }
         inner.change_all(&self.paths, |map| map.remove_checkpoint(checkpoint))?;
-        descriptions::forget(&self.paths, checkpoint)?;
-        locations::forget(&self.paths, checkpoint)
+        self.descriptions.forget(checkpoint)?;
+        self.flush.forget(checkpoint)
     }
 
     /// Deletes the files of one rank of a checkpoint, then all that is known of it.
@@ -368,7 +373,7 @@ impl Store {
     /// # Errors
     /// When something cannot be deleted; the entries then stay, and it can be done again.
     pub fn delete_rank(&self, checkpoint: CheckpointId, rank: Rank) -> Result<(), StoreError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         for (_, real) in self.files_in(&inner, checkpoint, rank) {
             delete_file(&real)?;
         }
@@ -377,19 +382,19 @@ impl Store {
 
     /// The checkpoints of which anything is known here, ascending.
     pub fn checkpoints(&self) -> Vec<CheckpointId> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         let all: BTreeSet<_> = inner.slots.iter().flat_map(|slot| slot.map.checkpoints()).collect();
         all.into_iter().collect()
     }
 
     /// The ranks of which anything is known here in a checkpoint, be it a mere descriptor; ascending.
     pub fn ranks(&self, checkpoint: CheckpointId) -> Vec<Rank> {
-        lock(&self.inner).ranks(checkpoint).into_iter().collect()
+        self.inner.lock().ranks(checkpoint).into_iter().collect()
     }
 
     /// The checkpoints that lie in the cache below `base`, by their descriptors; ascending.
     pub fn in_base(&self, base: &str) -> Vec<CheckpointId> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         let of_base = |map: &Filemap, checkpoint| {
             map.ranks(checkpoint).into_iter().any(|rank| {
                 map.descriptor(checkpoint, rank).and_then(|descriptor| descriptor.value("BASE")) == Some(base)
@@ -401,59 +406,6 @@ impl Store {
             .flat_map(|slot| slot.map.checkpoints().into_iter().filter(|id| of_base(&slot.map, *id)))
             .collect();
         all.into_iter().collect()
-    }
-
-    /// Notes what the application said of a dataset.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn describe(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<(), StoreError> {
-        let _guard = lock(&self.inner);
-        descriptions::note(&self.paths, checkpoint, dataset)
-    }
-
-    /// What the application said of its datasets; plain checkpoints are not listed.
-    pub fn datasets(&self) -> BTreeMap<CheckpointId, Dataset> {
-        let _guard = lock(&self.inner);
-        descriptions::read(&self.paths)
-    }
-
-    /// Notes where a checkpoint is, in the flush file.
-    ///
-    /// # Errors
-    /// When the flush file cannot be read or written.
-    pub fn note(&self, checkpoint: CheckpointId, locations: Locations) -> Result<(), StoreError> {
-        let _guard = lock(&self.inner);
-        locations::note(&self.paths, checkpoint, |now| *now = locations)
-    }
-
-    /// Notes that a checkpoint reached the prefix directory; where else it is stays as it is noted.
-    ///
-    /// # Errors
-    /// When the flush file cannot be read or written.
-    pub fn note_flushed(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
-        let _guard = lock(&self.inner);
-        locations::note(&self.paths, checkpoint, |now| {
-            now.pfs = true;
-            now.flushing = false;
-        })
-    }
-
-    /// Removes a checkpoint from the flush file.
-    ///
-    /// # Errors
-    /// When the flush file cannot be read or written.
-    pub fn forget_location(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
-        let _guard = lock(&self.inner);
-        locations::forget(&self.paths, checkpoint)
-    }
-
-    /// Where the checkpoints are, by the flush file.
-    ///
-    /// # Errors
-    /// When the flush file is there and cannot be read.
-    pub fn locations(&self) -> Result<BTreeMap<CheckpointId, Locations>, StoreError> {
-        locations::read(&self.paths)
     }
 
     /// Writes the nodes file: how many nodes the run uses.
@@ -474,12 +426,18 @@ impl Store {
 
     /// What is on disk now, and the cache bases that count; for readers that must see what LLNL's library wrote.
     pub fn on_disk(&self) -> (OnDisk, Vec<String>) {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         (loading::read(&self.paths, &inner.bases), inner.bases.clone())
     }
 
+    /// Blocks every access to the filemaps until the guard is dropped, as a disk that hangs does.
+    #[cfg(test)]
+    pub(crate) fn stall(&self) -> impl Sized + '_ {
+        self.inner.lock()
+    }
+
     fn change(&self, slot: Rank, change: impl FnOnce(&mut Filemap)) -> Result<(), StoreError> {
-        lock(&self.inner).change(&self.paths, slot, change)
+        self.inner.lock().change(&self.paths, slot, change)
     }
 
     fn directory_below(

@@ -3,6 +3,7 @@ use std::fs;
 use std::path::Path;
 
 use holdfast_core::kvtree::file;
+use holdfast_wire::agent::Locations;
 
 use super::fixture_node::{base, fixture, fixture_start};
 
@@ -47,7 +48,7 @@ fn checkpoint(store: &Store, id: u64) {
     store.set_descriptor(id, Rank(0), Rank(3), &descriptor(3, "node3").reversed()).unwrap();
     store.add_file(id, Rank(0), Rank(0), "1_of_4_in_0.xor").unwrap();
     store.set_expected(id, Rank(0), Rank(0), 2).unwrap();
-    store.note(id, Locations { cache: true, ..Locations::default() }).unwrap();
+    store.flush.note(id, Locations { cache: true, ..Locations::default() }).unwrap();
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn what_the_original_left_is_known_and_complete() {
     assert!(!store.has(CheckpointId(3), Rank(0)), "only the descriptor of the left neighbour");
     assert_eq!(store.descriptor(CheckpointId(3), Rank(0)).unwrap().value("GROUP_RANK"), Some("0"));
     assert_eq!(store.in_base(&base("node1")), [CheckpointId(2), CheckpointId(3)]);
-    let locations = store.locations().unwrap();
+    let locations = store.flush.locations().unwrap();
     assert!(locations[&CheckpointId(3)].cache && !locations[&CheckpointId(3)].pfs);
 }
 
@@ -129,7 +130,7 @@ fn a_deleted_checkpoint_is_gone_with_files_directory_and_entries_and_can_be_dele
     store.delete(CheckpointId(2)).unwrap();
     assert!(!directory.exists());
     assert_eq!(store.checkpoints(), [CheckpointId(3)]);
-    assert!(!store.locations().unwrap().contains_key(&CheckpointId(2)));
+    assert!(!store.flush.locations().unwrap().contains_key(&CheckpointId(2)));
     assert!(store.has(CheckpointId(3), Rank(1)));
 }
 

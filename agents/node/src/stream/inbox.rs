@@ -2,14 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_wire::Generation;
 use holdfast_wire::peer::Purpose;
+use parking_lot::{Condvar, Mutex};
 
 use super::{Incoming, StreamError};
-use crate::events::lock;
 
 /// Connections to and from peers.
 #[derive(Debug, Default)]
@@ -42,7 +41,7 @@ const CANCELLED: usize = 64;
 impl Streams {
     /// Takes in a stream from a peer.
     pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: Incoming) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if Some(generation) < state.generation {
             return;
         }
@@ -63,7 +62,7 @@ impl Streams {
     ) -> Result<Incoming, StreamError> {
         let key = key(generation, purpose);
         let until = Instant::now() + patience;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if Some(generation) < state.generation {
                 return Err(StreamError::Over(generation));
@@ -78,7 +77,7 @@ impl Streams {
             if left.is_zero() {
                 return Err(StreamError::NobodyCame { what: format!("{purpose:?}"), seconds: patience.as_secs() });
             }
-            (state, _) = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            self.arrived.wait_for(&mut state, left);
         }
     }
 
@@ -89,7 +88,7 @@ impl Streams {
         purpose: &Purpose,
         socket: TcpStream,
     ) -> Result<(), StreamError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if Some(generation) < state.generation {
             return Err(StreamError::Over(generation));
         }
@@ -105,7 +104,7 @@ impl Streams {
 
     /// Everything before `generation` is over: its streams are cut, and the threads on them see an error.
     pub fn fence(&self, generation: Generation) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.generation = state.generation.max(Some(generation));
         state.waiting.retain(|_, (of, _)| *of >= generation);
         cut(&mut state.open, |open| open.generation < generation);
@@ -115,7 +114,7 @@ impl Streams {
 
     /// The order was given up: its streams are cut, and nobody waits for it any more.
     pub fn cancel(&self, order: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.cancelled.len() == CANCELLED {
             state.cancelled.pop_front();
         }
@@ -127,7 +126,7 @@ impl Streams {
 
     /// A transfer on this socket ended well: nothing is left to cut.
     pub fn settled(&self, order: u64) {
-        lock(&self.state).open.retain(|open| open.order != Some(order));
+        self.state.lock().open.retain(|open| open.order != Some(order));
     }
 }
 

@@ -13,18 +13,18 @@ mod stack;
 pub mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_wire::agent::QuietRank;
 use holdfast_wire::run::{self, RunPlan};
 use holdfast_wire::{Generation, Rank};
+use parking_lot::Mutex;
 
 pub use stack::stacks;
 
 use self::quiet::Quiet;
 use crate::agent::Agent;
-use crate::events::lock;
 use crate::ranks;
 
 /// Looks at `/proc` for every `hang_after`.
@@ -50,7 +50,7 @@ impl Watchdog {
     /// A run begins, with these ranks here. Returns the settings if they are to be watched.
     pub fn begin(&self, plan: &RunPlan, local: &[Rank]) -> Option<run::Watchdog> {
         let settings = plan.settings.watchdog.filter(|_| !local.is_empty());
-        *lock(&self.watched) = settings.map(|settings| (plan.generation, Quiet::new(settings, local, Instant::now())));
+        *self.watched.lock() = settings.map(|settings| (plan.generation, Quiet::new(settings, local, Instant::now())));
         settings
     }
 
@@ -66,7 +66,7 @@ impl Watchdog {
     }
 
     fn with<R>(&self, generation: Generation, work: impl FnOnce(&mut Quiet) -> R) -> Option<R> {
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         watched.as_mut().filter(|(of, _)| *of == generation).map(|(_, quiet)| work(quiet))
     }
 }
@@ -131,49 +131,20 @@ mod tests {
 
     use holdfast_wire::agent::StackRequest;
     use holdfast_wire::environment;
-    use holdfast_wire::run::{Flush, Need, RunNode, Settings};
     use tempfile::TempDir;
 
-    use crate::daemon::set_up;
-    use crate::paths::Paths;
-    use crate::store::fixture_node::{base, fixture_start, lay_out};
+    use crate::store::fixture_node::{fixture_agent, fixture_plan};
 
     const GENERATION: Generation = Generation(4);
 
     fn agent() -> (TempDir, Arc<Agent>) {
-        let root = tempfile::tempdir().unwrap();
-        lay_out(root.path(), "a-xor4/killed-before-flush", "node1");
-        let mut start = fixture_start(root.path(), "node1");
-        start.job_id = format!("watched-{}", std::process::id());
-        let paths = Paths::new(&start);
-        std::fs::create_dir_all(paths.control()).unwrap();
-        (root, Arc::new(set_up(start, paths).unwrap()))
+        fixture_agent("node1", &format!("watched-{}", std::process::id()))
     }
 
     fn plan(hang_after: Duration) -> RunPlan {
-        let settings = Settings {
-            prefix: "/p".into(),
-            caches: vec![run::Cache { base: base("node1"), keep: 1 }],
-            descriptors: vec![],
-            distribute: true,
-            fetch: false,
-            flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
-            crc_on_copy: false,
-            crc_on_flush: false,
-            need: Need::default(),
-            halt_seconds: 0,
-            allocation_end: None,
-            piece_bytes: 1,
-            copy_bytes: 1,
-            watchdog: Some(run::Watchdog { hang_after, busy_hang_after: None }),
-        };
-        let node = RunNode {
-            name: "node1".into(),
-            address: "127.0.0.1:1".parse().unwrap(),
-            failure_domain: "node1".to_owned(),
-            ranks: vec![Rank(6), Rank(7)],
-        };
-        RunPlan { generation: GENERATION, nodes: vec![node], leader: "node0".into(), settings }
+        let mut plan = fixture_plan(GENERATION, "node1", &[6, 7]);
+        plan.settings.watchdog = Some(run::Watchdog { hang_after, busy_hang_after: None });
+        plan
     }
 
     /// A program that never calls us, as a launcher starts it for rank 7.

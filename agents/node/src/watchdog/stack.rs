@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_wire::agent::{StackReply, StackRequest};
 use holdfast_wire::{Generation, Rank};
+use procfs::process::{Process, Task};
 use rustix::process::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -102,26 +102,22 @@ async fn describe(
 
 /// What the kernel says of a process and its threads. Blocks.
 fn threads(pid: u32) -> String {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    let command = read(&process.join("cmdline")).replace('\0', " ");
-    let mut text = format!("\nprocess {pid}: {}\n", command.trim_end());
-    let mut ids: Vec<u32> = fs::read_dir(process.join("task"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    ids.sort_unstable();
-    let left_out = ids.len().saturating_sub(THREADS);
-    for id in ids.into_iter().take(THREADS) {
-        let thread = process.join("task").join(id.to_string());
-        let status = read(&thread.join("status"));
-        let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("?").trim().to_owned();
-        let (name, state) = (of("Name:"), of("State:"));
-        let _ = writeln!(text, "  thread {id} {name}: {state}");
+    let Ok(process) = i32::try_from(pid).map_err(drop).and_then(|pid| Process::new(pid).map_err(drop)) else {
+        return format!("\nprocess {pid}: it is gone\n");
+    };
+    let command = process.cmdline().unwrap_or_default().join(" ");
+    let mut text = format!("\nprocess {pid}: {command}\n");
+    let mut threads: Vec<Task> = process.tasks().into_iter().flatten().flatten().collect();
+    threads.sort_unstable_by_key(|thread| thread.tid);
+    let left_out = threads.len().saturating_sub(THREADS);
+    for thread in threads.into_iter().take(THREADS) {
+        let (name, state) =
+            thread.status().map_or(("?".to_owned(), "?".to_owned()), |status| (status.name, status.state));
+        let _ = writeln!(text, "  thread {} {name}: {state}", thread.tid);
+        // For people, as the kernel writes it.
         for file in ["wchan", "syscall", "stack"] {
-            let said = read(&thread.join(file));
-            let mut lines = said.lines().filter(|line| !line.is_empty());
+            let content = read(&process, &format!("task/{}/{file}", thread.tid));
+            let mut lines = content.lines().filter(|line| !line.is_empty());
             if let Some(first) = lines.next() {
                 let _ = writeln!(text, "    {file}: {first}");
             }
@@ -136,10 +132,10 @@ fn threads(pid: u32) -> String {
     text
 }
 
-/// The beginning of a small file; nothing if it cannot be read.
-fn read(path: &Path) -> String {
+/// The beginning of a file of the process; nothing if it cannot be read.
+fn read(process: &Process, file: &str) -> String {
     let mut bytes = Vec::new();
-    if let Ok(file) = fs::File::open(path) {
+    if let Ok(file) = process.open_relative(file) {
         let _ = file.take(FILE_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -14,7 +14,6 @@ use holdfast_wire::{CheckpointId, Dataset, Rank, run};
 use super::Work;
 use super::restart::named;
 use crate::collective::writers;
-use crate::events::lock;
 
 /// When a checkpoint is due, and what the last ones cost.
 #[derive(Debug)]
@@ -42,14 +41,14 @@ impl Pace {
 impl Work {
     /// Computing begins.
     pub(super) fn pace_begins(&self) {
-        let mut pace = lock(&self.leader.need);
+        let mut pace = self.leader.need.lock();
         pace.need = Need::new(pace.policy, pace.begun.elapsed());
     }
 
     /// Is a checkpoint due?
     pub(super) async fn need(&self) -> Result<Reply, CallError> {
         let halt = self.halt_condition().await?.is_some();
-        let mut pace = lock(&self.leader.need);
+        let mut pace = self.leader.need.lock();
         let now = pace.begun.elapsed();
         Ok(Reply::Flag(pace.need.ask(now, halt).is_some()))
     }
@@ -103,7 +102,7 @@ impl Work {
 
     /// From here on the checkpoint costs time.
     pub(super) fn writing_begins(&self) {
-        let mut pace = lock(&self.leader.need);
+        let mut pace = self.leader.need.lock();
         pace.started = Some(pace.begun.elapsed());
     }
 
@@ -147,7 +146,7 @@ impl Work {
         }
         self.memory(|memory| memory.complete = Some(checkpoint));
         {
-            let mut pace = lock(&self.leader.need);
+            let mut pace = self.leader.need.lock();
             let end = pace.begun.elapsed();
             let started = pace.started.take().unwrap_or(end);
             pace.need.checkpoint_taken(started, end);

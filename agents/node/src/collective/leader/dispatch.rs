@@ -1,15 +1,13 @@
 //! Orders out, answers in, and members that come and go meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_wire::NodeName;
 use holdfast_wire::peer::{Order, OrderError, OrderResult, ToMember};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-
-use crate::events::lock;
 
 /// How often an order is tried when a peer was lost on the way, and the first pause, which doubles: in all long enough
 /// for an agent that died alone to be started again.
@@ -51,7 +49,7 @@ impl Dispatch {
     /// over for all of them, since its part cannot be repeated alone.
     pub(super) fn link_up(&self, node: &NodeName, link: mpsc::UnboundedSender<ToMember>) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut broken = Vec::new();
         for (order, pending) in &mut state.orders {
             let Some(pending) = pending.get_mut(node) else { continue };
@@ -74,7 +72,7 @@ impl Dispatch {
 
     /// A member's link broke; a newer one stays.
     pub(super) fn link_down(&self, node: &NodeName, link: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.links.get(node).is_some_and(|(number, _)| *number == link) {
             state.links.remove(node);
         }
@@ -82,7 +80,7 @@ impl Dispatch {
 
     /// A member will not come back. What it was to do is tried again without it.
     pub(super) fn give_up(&self, node: &NodeName) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.gone.insert(node.clone());
         state.links.remove(node);
         let open: Vec<u64> =
@@ -96,14 +94,14 @@ impl Dispatch {
 
     /// Sends to a member, if it can be reached now.
     pub(super) fn send(&self, node: &NodeName, message: ToMember) {
-        if let Some((_, link)) = lock(&self.state).links.get(node) {
+        if let Some((_, link)) = self.state.lock().links.get(node) {
             let _ = link.send(message);
         }
     }
 
     /// A member answers an order.
     pub(super) fn done(&self, node: &NodeName, order: u64, answer: Answer) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let Some(pending) = state.orders.get_mut(&order) else { return };
         let Some(of_node) = pending.remove(node) else { return };
         if answer.is_err() {
@@ -151,7 +149,7 @@ impl Dispatch {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut answers = Vec::with_capacity(orders.len());
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let mut pending = HashMap::with_capacity(orders.len());
             let gone = state.gone.clone();
             let orders = || orders.iter().filter(|(node, _)| !gone.contains(*node));
@@ -187,7 +185,7 @@ impl Dispatch {
                 }
             }
         }
-        lock(&self.state).orders.remove(&number);
+        self.state.lock().orders.remove(&number);
         worst.map_or(Ok(results), Err)
     }
 }

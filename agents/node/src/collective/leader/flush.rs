@@ -20,7 +20,7 @@ use super::fetch::now;
 pub(super) struct Background {
     /// Held by the flush while it works; holds the dataset that it works on.
     working: Mutex<()>,
-    current: std::sync::Mutex<Option<CheckpointId>>,
+    current: parking_lot::Mutex<Option<CheckpointId>>,
 }
 
 impl Background {
@@ -31,7 +31,7 @@ impl Background {
 
     /// Returns when this dataset is not under way.
     pub(super) async fn wait_for(&self, checkpoint: CheckpointId) {
-        if *crate::events::lock(&self.current) == Some(checkpoint) {
+        if *self.current.lock() == Some(checkpoint) {
             self.wait().await;
         }
     }
@@ -59,7 +59,7 @@ impl Work {
     /// True if the flush file says that the dataset reached the prefix directory.
     pub(super) async fn is_on_prefix(&self, checkpoint: CheckpointId) -> bool {
         let there = self.blocking(move |agent| {
-            let locations = agent.store.locations().map_err(|error| error.to_string())?;
+            let locations = agent.store.flush.locations().map_err(|error| error.to_string())?;
             Ok(locations.get(&checkpoint).is_some_and(|at| at.pfs))
         });
         there.await.unwrap_or(false)
@@ -75,10 +75,10 @@ impl Work {
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             let _working = leader.flushing.working.lock().await;
-            *crate::events::lock(&leader.flushing.current) = Some(checkpoint);
+            *leader.flushing.current.lock() = Some(checkpoint);
             let _ = begun.send(());
             work.flush(checkpoint, bandwidth).await;
-            *crate::events::lock(&leader.flushing.current) = None;
+            *leader.flushing.current.lock() = None;
         });
         // From here on `wait` waits for it.
         let _ = has_begun.await;

@@ -19,7 +19,7 @@ mod layout;
 mod restart;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use holdfast_core::prefix::{Prefix, PrefixError};
 use holdfast_wire::agent::HaltState;
@@ -27,6 +27,7 @@ use holdfast_wire::peer::{Order, ToLeader, ToMember};
 use holdfast_wire::rank::{Call, CallError, Reply};
 use holdfast_wire::run::RunPlan;
 use holdfast_wire::{CheckpointId, Dataset, Generation, NodeName, Rank};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::server::TlsStream;
@@ -38,7 +39,6 @@ use self::layout::Layout;
 use super::member::carry;
 use super::memory::LeaderMemory;
 use crate::agent::Agent;
-use crate::events::lock;
 use crate::halt::{HaltError, HaltKeeper, Moment};
 
 /// The leader of one generation.
@@ -94,7 +94,7 @@ impl Leader {
             ToLeader::Done { order, result } => self.dispatch.done(node, order, result),
             ToLeader::Calls { seq, calls } => {
                 let ended = {
-                    let mut gather = lock(&self.gather);
+                    let mut gather = self.gather.lock();
                     calls
                         .into_iter()
                         .filter_map(|(rank, call)| gather.hear(seq, rank, call).then_some(rank))
@@ -102,7 +102,7 @@ impl Leader {
                 };
                 if !ended.is_empty() {
                     // The collective is over, and its results were lost on the way: here they are again.
-                    let outcome = lock(&self.memory).outcome.clone();
+                    let outcome = self.memory.lock().outcome.clone();
                     let replies = ended.into_iter().map(|rank| (rank, outcome.clone())).collect();
                     self.dispatch.send(node, ToMember::Results { seq, replies });
                 }
@@ -154,7 +154,7 @@ pub async fn serve_link(agent: &Arc<Agent>, node: NodeName, generation: Generati
 /// Carries out one collective after the other, for the whole run.
 pub async fn lead(agent: Arc<Agent>, leader: Arc<Leader>) {
     loop {
-        let ready = lock(&leader.gather).next();
+        let ready = leader.gather.lock().next();
         let Some((seq, calls)) = ready else {
             leader.news.notified().await;
             continue;
@@ -164,17 +164,20 @@ pub async fn lead(agent: Arc<Agent>, leader: Arc<Leader>) {
             Ok(call) => work.carry_out(call, calls).await,
             Err(message) => Err(CallError { message }),
         };
-        let saved = {
-            let mut memory = lock(&leader.memory);
+        let memory = {
+            let mut memory = leader.memory.lock();
             memory.seq = seq;
             memory.outcome = outcome.clone();
-            memory.save(&agent.paths.control())
+            memory.clone()
         };
-        if let Err(error) = saved {
+        // Without the lock, which members' messages need, and not on a thread that answers polls.
+        let control = agent.paths.control();
+        let saved = tokio::task::spawn_blocking(move || memory.save(&control)).await;
+        if let Err(error) = saved.map_err(std::io::Error::other).flatten() {
             // The run can go on; only a restart of this very agent would now repeat the collective.
             tracing::warn!(%error, "the results of a collective could not be kept on disk");
         }
-        lock(&leader.gather).ended(seq);
+        leader.gather.lock().ended(seq);
         for (node, ranks) in leader.busy_nodes() {
             let replies = ranks.iter().map(|rank| (*rank, outcome.clone())).collect();
             leader.dispatch.send(node, ToMember::Results { seq, replies });
@@ -288,7 +291,7 @@ impl Work {
     }
 
     fn memory<R>(&self, change: impl FnOnce(&mut LeaderMemory) -> R) -> R {
-        change(&mut lock(&self.leader.memory))
+        change(&mut self.leader.memory.lock())
     }
 
     fn event(&self, event: holdfast_wire::agent::AgentEvent) {
