@@ -88,8 +88,10 @@ pub fn replace_with<R>(
 ) -> Result<R, DurableError> {
     let directory = parent(path)?;
     let (temporary, result) = write_temporary(directory, path, fill)?;
+    kill_point::reach();
     fs::rename(&temporary.0, path).map_err(failed("replace", path))?;
     temporary.keep();
+    kill_point::reach();
     sync_directory(directory)?;
     Ok(result)
 }
@@ -173,8 +175,10 @@ pub fn replace_symlink(link: &Path, target: &str) -> Result<(), DurableError> {
     let directory = parent(link)?;
     let (temporary, ()) =
         with_temporary_name(directory, link, |temporary| std::os::unix::fs::symlink(target, temporary))?;
+    kill_point::reach();
     fs::rename(&temporary.0, link).map_err(failed("replace the link", link))?;
     temporary.keep();
+    kill_point::reach();
     sync_directory(directory)
 }
 
@@ -279,9 +283,11 @@ fn write_temporary<R>(
     let (temporary, file) = with_temporary_name(directory, path, |temporary| {
         OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
     })?;
+    kill_point::reach();
     let mut out = BufWriter::new(file);
     let result = fill(&mut out).map_err(failed("write", path))?;
     let file = out.into_inner().map_err(|error| failed("write", path)(error.into_error()))?;
+    kill_point::reach();
     file.sync_all().map_err(failed("synchronise", path))?;
     Ok((temporary, result))
 }
@@ -291,6 +297,7 @@ fn with_temporary_name<T>(
     path: &Path,
     make: impl Fn(&Path) -> io::Result<T>,
 ) -> Result<(Temporary, T), DurableError> {
+    kill_point::reach();
     // A short name of its own: the file's name with something added could pass the limit of 255 bytes.
     for attempt in 1..=NAME_ATTEMPTS {
         let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
@@ -303,6 +310,33 @@ fn with_temporary_name<T>(
         }
     }
     Err(DurableError::NotAFile { path: path.to_owned() })
+}
+
+/// The instants at which a kill leaves different files behind. Only the crash tests, in a process of their own, choose
+/// one; elsewhere nothing happens here.
+#[cfg(not(test))]
+mod kill_point {
+    pub(super) fn reach() {}
+}
+
+#[cfg(test)]
+pub(crate) mod kill_point {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static LEFT: AtomicU64 = AtomicU64::new(0);
+
+    /// The process dies at the `nth` instant from now, counted from 1.
+    pub(crate) fn arm(nth: u64) {
+        LEFT.store(nth, Ordering::SeqCst);
+    }
+
+    pub(super) fn reach() {
+        let left = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left == Ok(1) {
+            // SIGKILL: no destructor runs, no buffer is flushed.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
+    }
 }
 
 #[cfg(test)]

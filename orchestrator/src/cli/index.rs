@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use chrono::{Local, NaiveDateTime};
 use holdfast_core::prefix::add::Outcome;
 use holdfast_core::prefix::index::{self, Entry, list_text};
-use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add};
+use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add, publish};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -286,7 +286,7 @@ fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) 
         Some(_) => {}
     }
     if !dry_run {
-        prefix.set_current(&directory)?;
+        publish::make_current(prefix, &directory)?;
     }
     Ok(directory)
 }

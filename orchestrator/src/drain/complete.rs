@@ -13,6 +13,7 @@ use std::time::Duration;
 use chrono::Local;
 use holdfast_core::ids::{CheckpointId, NodeName, Rank};
 use holdfast_core::prefix::inspect::{Inspection, SetRebuild, Verdict, inspect};
+use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{Damage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
@@ -93,13 +94,10 @@ impl Completion {
         if inspection.verdict == Verdict::NothingUsable {
             reasons.push("no usable file could be copied".to_owned());
         }
+        let now = Local::now().naive_local();
         let (prefix, directory) = (self.prefix.clone(), self.directory.clone());
-        let make_current = self.make_current;
-        let finish = move || {
-            let now = Local::now().naive_local();
-            rebuild::finish(&prefix, &directory, &scanned, &inspection, now, make_current)
-        };
-        let complete = spawn_blocking(finish).await??;
+        let publication = Publication::of_scan(directory, &scanned, &inspection, self.make_current, now);
+        let complete = spawn_blocking(move || publication.publish(&prefix)).await??;
         let directory = self.directory.to_string();
         self.tell(OwnEvent::Indexed { checkpoint: self.checkpoint, directory, complete });
         Ok(Completed { complete, rebuilt: rebuilt.into_iter().collect(), reasons })

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::inspect::{Inspection, Reason, SetRebuild, Verdict, inspect};
+use super::publish::{self, Publication};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
 use super::{index, rebuild};
@@ -139,7 +140,7 @@ pub fn add(
     if let Some(entry) = indexed.filter(|entry| entry.complete == Some(true) && !options.rescan) {
         // A kill between the index and the link leaves the link to be moved now.
         if options.make_current && !options.dry_run && prefix.current()?.as_ref() != Some(name) {
-            prefix.set_current(name)?;
+            publish::make_current(prefix, name)?;
         }
         return Ok(AddReport::new(name, Some(entry.id), Outcome::AlreadyComplete));
     }
@@ -174,7 +175,8 @@ pub fn add(
         inspection = inspect(&scanned);
     }
     report.verified = verified;
-    let complete = rebuild::finish(prefix, name, &scanned, &inspection, now, options.make_current)?;
+    let publication = Publication::of_scan(name.clone(), &scanned, &inspection, options.make_current, now);
+    let complete = publication.publish(prefix)?;
     report.outcome = match inspection.verdict {
         _ if complete => Outcome::Complete,
         Verdict::NothingUsable => Outcome::NothingUsable,

@@ -124,6 +124,16 @@ impl Prefix {
         }
     }
 
+    /// Opens a prefix directory, made (mode 0755) if it does not exist.
+    ///
+    /// # Errors
+    /// [`PrefixError::Durable`] if it cannot be made, and those of [`Prefix::open`].
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, PrefixError> {
+        let path = path.into();
+        durable::create_directory(&path, 0o755)?;
+        Prefix::open(path)
+    }
+
     /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path

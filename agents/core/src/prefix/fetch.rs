@@ -1,8 +1,6 @@
 //! What a restart may take from the prefix directory, in which order, and the marks that it leaves in the index
 //! (`FORMATS.md` §12).
 
-use std::collections::HashSet;
-
 use chrono::NaiveDateTime;
 
 use super::directory::{DirectoryName, Prefix};
@@ -59,11 +57,6 @@ pub fn candidates(prefix: &Prefix) -> Result<Vec<Candidate>, PrefixError> {
     Ok(order(&index, current.as_ref()))
 }
 
-/// The next candidate that has not been tried.
-pub fn next_untried(candidates: Vec<Candidate>, tried: &HashSet<DirectoryName>) -> Option<Candidate> {
-    candidates.into_iter().find(|candidate| !tried.contains(&candidate.directory))
-}
-
 /// Stamps FETCHED, before the attempt, so that a run that dies in it leaves its trace. Does nothing for a directory
 /// that is not indexed.
 ///
@@ -78,8 +71,9 @@ pub fn begin(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> 
 /// # Errors
 /// Those of the link and of [`index::update`].
 pub fn failed(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+    let index = index::lock(prefix)?;
     // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
-    index::update(prefix, |index| index.mark_failed(directory, now))?;
+    index.change(|index| index.mark_failed(directory, now))?;
     if prefix.current()?.as_ref() == Some(directory) {
         prefix.remove_current()?;
     }
@@ -89,8 +83,9 @@ pub fn failed(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) ->
 /// After a success: the link is made if there is none.
 ///
 /// # Errors
-/// Those of the link.
+/// Those of the lock and of the link.
 pub fn succeeded(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
+    let _held = index::lock(prefix)?;
     match prefix.current()? {
         Some(_) => Ok(()),
         None => prefix.set_current(directory),

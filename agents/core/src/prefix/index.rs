@@ -14,6 +14,7 @@ use chrono::NaiveDateTime;
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
+use super::lock::IndexLock;
 use super::reading;
 use crate::ids::CheckpointId;
 use crate::kvtree::Tree;
@@ -259,18 +260,43 @@ pub fn read(prefix: &Prefix) -> Result<Option<Index>, PrefixError> {
     }
 }
 
-/// Changes the index under the lock: reads it, lets `change` work on it, and replaces the file if anything differs.
-/// A missing index is an empty one.
+/// The index while this process holds its lock. What belongs to a change of the index (summary, link) is changed in the
+/// meantime, so that no other Holdfast process sees or makes a change in between.
+#[derive(Debug)]
+pub(super) struct LockedIndex<'a> {
+    prefix: &'a Prefix,
+    _lock: IndexLock,
+}
+
+/// Waits for the lock of the index.
 ///
 /// # Errors
-/// Those of [`read`], of taking the lock, and of replacing the file. The old index is then still there.
-pub fn update<R>(prefix: &Prefix, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
-    let _held = super::lock::IndexLock::acquire(prefix)?;
-    let before = read(prefix)?.unwrap_or_default();
-    let mut index = before.clone();
-    let result = change(&mut index);
-    if before != index {
-        file::write(&prefix.path().join(INDEX_FILE), &index.to_tree())?;
+/// [`PrefixError::Io`] if the lock file cannot be made or locked.
+pub(super) fn lock(prefix: &Prefix) -> Result<LockedIndex<'_>, PrefixError> {
+    Ok(LockedIndex { prefix, _lock: IndexLock::acquire(prefix)? })
+}
+
+impl LockedIndex<'_> {
+    /// Reads the index, lets `change` work on it, and replaces the file if anything differs. A missing index is an
+    /// empty one.
+    ///
+    /// # Errors
+    /// Those of [`read`] and of replacing the file. The old index is then still there.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
+        let before = read(self.prefix)?.unwrap_or_default();
+        let mut index = before.clone();
+        let result = change(&mut index);
+        if before != index {
+            file::write(&self.prefix.path().join(INDEX_FILE), &index.to_tree())?;
+        }
+        Ok(result)
     }
-    Ok(result)
+}
+
+/// One change of the index under its lock.
+///
+/// # Errors
+/// Those of taking the lock, of [`read`], and of replacing the file. The old index is then still there.
+pub fn update<R>(prefix: &Prefix, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
+    lock(prefix)?.change(change)
 }

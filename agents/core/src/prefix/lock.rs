@@ -22,7 +22,7 @@ pub(super) struct IndexLock {
 }
 
 impl IndexLock {
-    /// Waits for the lock. Holders keep it for the time of one small file's replacement.
+    /// Waits for the lock. Holders keep it while they replace a summary, the index and the link.
     ///
     /// Some mounts of parallel file systems have no `flock` at all. There the change is made without the lock, as SCR
     /// itself does: refusing to index a drained checkpoint would lose more than the lock protects.

@@ -6,7 +6,8 @@
 //! * [`dataset`]: what the application said of a dataset, its name above all;
 //! * [`summary`]: `summary.scr`, which rank wrote which files; [`rank_filemap`]: `<rank>.scrfilemap` of a drain;
 //! * [`scan`](mod@scan): what really lies in a checkpoint directory; [`verify`]: whether the contents are what was written;
-//! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost, and writing down the result;
+//! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost;
+//! * [`publish`]: recording a dataset in summary, index and link, for whoever wrote it;
 //! * [`add`](mod@add): all of that as one call.
 //!
 //! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `FORMATS.md` §2, §11 to §13. Names read from any file pass
@@ -23,6 +24,7 @@ pub mod index;
 pub mod inspect;
 mod lock;
 pub mod names;
+pub mod publish;
 pub mod rank_filemap;
 mod reading;
 pub mod rebuild;

@@ -1,18 +1,23 @@
-//! Kills: at any instant of an index update, and between any two steps of an add.
+//! Kills: at any instant of an index update, and at every file-system step of a publication.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::world::{add_with, drained_checkpoint, name, some_time, write_tree};
-use crate::ids::CheckpointId;
+use super::world::{add_with, drained_checkpoint, name, snapshot, some_time, write_tree};
+use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::file;
-use crate::prefix::add::{AddOptions, Outcome};
-use crate::prefix::inspect::{inspect, summary_of};
+use crate::prefix::add::AddOptions;
+use crate::prefix::inspect::inspect;
+use crate::prefix::publish::{self, Publication};
+use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{ScanOptions, scan};
-use crate::prefix::{Prefix, index, rebuild, summary};
+use crate::prefix::summary::{RankFiles, SummaryFile};
+use crate::prefix::{Dataset, Prefix, Summary, index, rebuild, summary};
 
 /// Tells the child process where to work; without it the child's test does nothing.
 const WHERE: &str = "HOLDFAST_TEST_PREFIX";
@@ -116,49 +121,194 @@ fn drained(prefix: &Path) -> &'static str {
     "drained"
 }
 
-#[test]
-fn an_add_that_was_killed_between_two_steps_is_completed_by_the_next() {
-    let drain = AddOptions { make_current: true, ..AddOptions::default() };
-    for killed_after in 0..6 {
-        let scratch = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        let directory = drained(scratch.path());
-        let path = scratch.path().join(directory);
-        let judge = || {
-            let scanned = scan(&path, ScanOptions::default()).unwrap();
-            let inspection = inspect(&scanned);
-            (scanned, inspection)
-        };
-        // The steps one by one, up to the kill.
-        if killed_after >= 1 {
-            index::update(&prefix, |index| index.add(CheckpointId(9), &name(directory), some_time())).unwrap();
-        }
-        if killed_after >= 2 {
-            let (_, inspection) = judge();
-            for set in rebuild::plan(&inspection) {
-                rebuild::run(&path, &set, &mut |_| ControlFlow::Continue(())).unwrap();
+/// What leads to a publication.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Caller {
+    Flush,
+    Direct,
+    Drain,
+    /// `index add` of a directory that was indexed as incomplete, with a rank to rebuild.
+    Add,
+    /// `index add --rescan` of a directory that was complete and has lost a file for good.
+    Rescan,
+}
+
+const CALLERS: [Caller; 5] = [Caller::Flush, Caller::Direct, Caller::Drain, Caller::Add, Caller::Rescan];
+const NEW: &str = "drained";
+const OLDER: &str = "older";
+const RANKS: u32 = 8;
+
+impl Caller {
+    /// The files that were copied, and what earlier work recorded.
+    fn prepare(self, prefix: &Prefix) {
+        let older = prefix.path().join(OLDER);
+        drained_checkpoint(&older, 3, RANKS, 4);
+        add_with(prefix.path(), OLDER, &AddOptions { make_current: true, ..AddOptions::default() }).unwrap();
+        let directory = prefix.path().join(NEW);
+        match self {
+            Caller::Flush | Caller::Direct => drained_checkpoint(&directory, 9, RANKS, 4),
+            Caller::Drain => drop(drained(prefix.path())),
+            Caller::Add => {
+                drained(prefix.path());
+                let scanned = scan(&directory, ScanOptions::default()).unwrap();
+                let inspection = inspect(&scanned);
+                Publication::of_scan(name(NEW), &scanned, &inspection, false, some_time()).publish(prefix).unwrap();
+            }
+            Caller::Rescan => {
+                drained_checkpoint(&directory, 9, RANKS, 4);
+                assert!(add_with(prefix.path(), NEW, &AddOptions::default()).unwrap().is_complete());
+                for rank in [1, 2] {
+                    fs::remove_file(directory.join(format!("rank_{rank}.ckpt"))).unwrap();
+                }
             }
         }
-        let (scanned, inspection) = judge();
-        if killed_after >= 3 {
-            for filemap in scanned.lost_filemaps() {
-                filemap.write(&path, crate::prefix::rank_filemap::Origin::Copy).unwrap();
-            }
-        }
-        if killed_after >= 4 {
-            summary::write(&path, &summary_of(&scanned, &inspection).unwrap()).unwrap();
-        }
-        if killed_after >= 5 {
-            index::update(&prefix, |index| index.set_complete(&name(directory), true)).unwrap();
-        }
-        let report = add_with(scratch.path(), directory, &drain).unwrap();
-        let outcome = if killed_after == 5 { Outcome::AlreadyComplete } else { Outcome::Complete };
-        assert_eq!(report.outcome, outcome, "killed after {killed_after}: {:?}", report.reasons);
-        assert_eq!(summary::read(&path).unwrap().accept(8), Ok(()));
-        let entry = index::read(&prefix).unwrap().unwrap().entry(&name(directory)).unwrap();
-        assert_eq!((entry.complete, entry.id), (Some(true), CheckpointId(9)));
-        assert_eq!(prefix.current().unwrap(), Some(name(directory)));
     }
+
+    /// What the caller does once the files are there; can be repeated.
+    fn work(self, prefix: &Prefix) {
+        let directory = prefix.path().join(NEW);
+        match self {
+            Caller::Flush | Caller::Direct => {
+                let direct = (self == Caller::Direct).then(|| NEW.to_owned());
+                let named = (self == Caller::Direct).then(|| "shared".to_owned());
+                let dataset = Dataset { name: named, direct, ..Dataset::default() };
+                publish::begin(prefix, CheckpointId(9), &name(NEW), &dataset, some_time()).unwrap();
+                let files = |rank: u32| {
+                    let file = format!("rank_{rank}.ckpt");
+                    let size = fs::metadata(directory.join(&file)).unwrap().len();
+                    let file = SummaryFile { name: file, size: Some(size), crc: None, fetch: true, failed: false };
+                    (Rank(rank), RankFiles { expected: None, files: vec![file] })
+                };
+                let by_rank = (0..RANKS).map(files).collect();
+                let summary = Summary { id: CheckpointId(9), ranks: RANKS, complete: true, by_rank };
+                let publication = Publication::of_copy(name(NEW), Some(summary), true, some_time());
+                assert!(publication.publish(prefix).unwrap());
+            }
+            Caller::Drain => {
+                let judged = |directory: &Path| {
+                    let scanned = scan(directory, ScanOptions::default()).unwrap();
+                    let inspection = inspect(&scanned);
+                    (scanned, inspection)
+                };
+                for set in rebuild::plan(&judged(&directory).1) {
+                    rebuild::run(&directory, &set, &mut |_| ControlFlow::Continue(())).unwrap();
+                }
+                let (scanned, inspection) = judged(&directory);
+                let publication = Publication::of_scan(name(NEW), &scanned, &inspection, true, some_time());
+                assert!(publication.publish(prefix).unwrap());
+            }
+            Caller::Add => {
+                let options = AddOptions { make_current: true, ..AddOptions::default() };
+                assert!(add_with(prefix.path(), NEW, &options).unwrap().is_complete());
+            }
+            Caller::Rescan => {
+                let options = AddOptions { rescan: true, ..AddOptions::default() };
+                assert!(!add_with(prefix.path(), NEW, &options).unwrap().is_complete());
+            }
+        }
+    }
+
+    /// What a restart would find must be usable, whenever the work is interrupted.
+    fn check_state(self, prefix: &Prefix, killed_at: u64) {
+        let context = format!("{self:?} killed at {killed_at}");
+        let entries = index::read(prefix).unwrap().unwrap().entries();
+        for entry in entries.iter().filter(|entry| entry.complete == Some(true)) {
+            let summary = summary::read(&prefix.checkpoint_path(&entry.directory)).unwrap();
+            assert_eq!(summary.accept(RANKS), Ok(()), "{context}: {}", entry.directory);
+        }
+        let current = prefix.current().unwrap().unwrap();
+        let linked = entries.iter().find(|entry| entry.directory == current).unwrap();
+        assert_eq!(linked.complete, Some(true), "{context}: scr.current leads to {current}");
+    }
+}
+
+/// Every file below the prefix with a digest of what it holds. Temporary files are left out: a kill leaves them, and
+/// nothing reads them. The elements of a filemap may stand in either of its two orders.
+fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
+    let digest = |path: &Path, bytes: &[u8]| match RankFilemap::read(path) {
+        Ok(filemap) => format!("{filemap:?}"),
+        Err(_) => format!("{} bytes, CRC {:#x}", bytes.len(), crc32fast::hash(bytes)),
+    };
+    let below = |path: &Path| path.strip_prefix(prefix.path()).unwrap().to_owned();
+    let temporary = |path: &Path| crate::durable::is_temporary(&path.file_name().unwrap().to_string_lossy());
+    let files = snapshot(prefix.path()).into_iter().filter(|(path, _)| !temporary(path));
+    files.map(|(path, bytes)| (below(&path), digest(&path, &bytes))).collect()
+}
+
+/// Which caller's work the child process does, and at which instant it dies.
+const WHAT: &str = "HOLDFAST_TEST_KILL";
+
+#[test]
+#[ignore = "the process that a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next kills"]
+fn publication_that_is_killed() {
+    let (Some(path), Ok(what)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
+    let (caller, instant) = what.split_once(' ').unwrap();
+    let caller = CALLERS.into_iter().find(|known| format!("{known:?}") == caller).unwrap();
+    let prefix = Prefix::open(path).unwrap();
+    crate::durable::kill_point::arm(instant.parse().unwrap());
+    caller.work(&prefix);
+}
+
+fn kill_at_every_instant(caller: Caller) {
+    let prepared = tempfile::tempdir().unwrap();
+    caller.prepare(&Prefix::open(prepared.path()).unwrap());
+    let undisturbed = holdfast_testkit::scratch_copy(prepared.path());
+    let prefix = Prefix::open(undisturbed.path()).unwrap();
+    caller.work(&prefix);
+    caller.check_state(&prefix, 0);
+    let expected = files_of(&prefix);
+    let mut instant = 1;
+    loop {
+        let scratch = holdfast_testkit::scratch_copy(prepared.path());
+        let prefix = Prefix::open(scratch.path()).unwrap();
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "prefix::tests::crash::publication_that_is_killed", "--ignored"])
+            .env(WHERE, scratch.path())
+            .env(WHAT, format!("{caller:?} {instant}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        caller.check_state(&prefix, instant);
+        if ended.success() {
+            break;
+        }
+        assert_eq!(ended.signal(), Some(9), "{caller:?} at {instant}: it failed by itself");
+        caller.work(&prefix);
+        caller.check_state(&prefix, instant);
+        let (mut found, count) = (files_of(&prefix), expected.len());
+        assert_eq!(found.len(), count, "{caller:?} killed at {instant} and repeated");
+        found.retain(|path, digest| expected.get(path) != Some(digest));
+        assert_eq!(found, BTreeMap::new(), "{caller:?} killed at {instant} and repeated");
+        instant += 1;
+    }
+    // Summary and index at the least, with five instants each.
+    assert!(instant > 10, "{caller:?}: only {} instants", instant - 1);
+}
+
+#[test]
+fn a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next() {
+    std::thread::scope(|scope| {
+        for caller in CALLERS {
+            scope.spawn(move || kill_at_every_instant(caller));
+        }
+    });
+}
+
+#[test]
+fn a_copy_that_failed_is_recorded_as_incomplete_and_the_link_stays() {
+    let scratch = tempfile::tempdir().unwrap();
+    let prefix = Prefix::open(scratch.path()).unwrap();
+    Caller::Flush.prepare(&prefix);
+    publish::begin(&prefix, CheckpointId(9), &name(NEW), &Dataset::default(), some_time()).unwrap();
+    let entry = |prefix: &Prefix| index::read(prefix).unwrap().unwrap().entry(&name(NEW));
+    assert_eq!(entry(&prefix).unwrap().complete, None);
+    assert!(!Publication::of_copy(name(NEW), None, true, some_time()).publish(&prefix).unwrap());
+    assert_eq!(entry(&prefix).unwrap().complete, Some(false));
+    assert!(!summary::path_in(&scratch.path().join(NEW)).exists());
+    assert_eq!(prefix.current().unwrap(), Some(name(OLDER)));
+    publish::withdraw(&prefix, &name(OLDER)).unwrap();
+    assert_eq!((entry(&prefix).is_some(), prefix.current().unwrap()), (true, None));
 }
 
 #[test]

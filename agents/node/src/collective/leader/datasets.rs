@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Instant;
 
 use holdfast_core::prefix::dataset::{self, check_name};
-use holdfast_core::prefix::{DirectoryName, PrefixError, index};
+use holdfast_core::prefix::{DirectoryName, PrefixError, publish};
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_core::redundancy::plan::plan;
 use holdfast_wire::agent::AgentEvent;
@@ -110,7 +110,7 @@ impl Work {
             .on_prefix(move |prefix| {
                 let is_checkpoint = Dataset::read(prefix, &current)?.is_none_or(|dataset| dataset.checkpoint);
                 if is_checkpoint {
-                    prefix.set_current(&current)?;
+                    publish::make_current(prefix, &current)?;
                 }
                 Ok(is_checkpoint)
             })
@@ -147,7 +147,7 @@ impl Work {
     /// The index forgets the dataset; its files stay.
     pub(super) async fn drop_from_index(&self, name: String) -> Result<Reply, CallError> {
         let (_, directory) = self.find(name).await?;
-        self.on_prefix(move |prefix| forget(prefix, &directory)).await?;
+        self.on_prefix(move |prefix| publish::withdraw(prefix, &directory)).await?;
         Ok(Reply::Done)
     }
 
@@ -177,7 +177,7 @@ impl Work {
         }
         if let Some(directory) = directory {
             self.on_prefix(move |prefix| {
-                forget(prefix, &directory)?;
+                publish::withdraw(prefix, &directory)?;
                 let path = prefix.checkpoint_path(&directory);
                 let removed = match fs::symlink_metadata(&path) {
                     Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
@@ -216,12 +216,4 @@ impl Work {
             Some(open) => Err(CallError { message: format!("dataset {open} is being written: complete it first") }),
         }
     }
-}
-
-/// Out of the index; if the link leads there, it goes first, because a restart would follow it.
-fn forget(prefix: &holdfast_core::prefix::Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
-    if prefix.current()?.as_ref() == Some(directory) {
-        prefix.remove_current()?;
-    }
-    index::update(prefix, |index| index.remove(directory)).map(drop)
 }

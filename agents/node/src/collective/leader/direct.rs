@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::prefix::{DirectoryName, Summary, index, summary};
+use holdfast_core::prefix::publish::{self, Publication};
+use holdfast_core::prefix::{DirectoryName, Prefix, Summary, index, summary};
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_wire::agent::{AgentEvent, Locations};
 use holdfast_wire::peer::Order;
@@ -27,26 +28,18 @@ impl Work {
         self.writing_begins();
         // A leader that was restarted in the middle of this call goes on in the directory that it made.
         let known = self.dataset(checkpoint).direct;
-        let (prefix, job) = (self.leader.plan.settings.prefix.clone(), self.agent.start.job_id.clone());
-        let record = dataset.clone();
-        let directory = self
-            .blocking(move |_| {
-                holdfast_core::durable::create_directory(&prefix, 0o755).map_err(|error| error.to_string())
-            })
-            .await
-            .map(|()| {
-                self.on_prefix(move |prefix| {
-                    let directory = match known {
-                        Some(known) => DirectoryName::given(&known)?,
-                        None => prefix.create_checkpoint_directory(now(), &job, checkpoint)?,
-                    };
-                    let record = Dataset { direct: Some(directory.to_string()), ..record };
-                    record.write(&prefix.checkpoint_path(&directory))?;
-                    index::update(prefix, |index| index.add(checkpoint, &directory, now()))?;
-                    Ok((prefix.checkpoint_path(&directory), directory))
-                })
-            })?;
-        let (path, directory) = directory.await?;
+        let (record, job) = (dataset.clone(), self.agent.start.job_id.clone());
+        let begin = move |prefix: &Prefix| {
+            let now = now();
+            let directory = match known {
+                Some(known) => DirectoryName::given(&known)?,
+                None => prefix.create_checkpoint_directory(now, &job, checkpoint)?,
+            };
+            let dataset = Dataset { direct: Some(directory.to_string()), ..record };
+            publish::begin(prefix, checkpoint, &directory, &dataset, now)?;
+            Ok((prefix.checkpoint_path(&directory), directory))
+        };
+        let (path, directory) = self.on_prefix(begin).await?;
         dataset.direct = Some(directory.to_string());
         self.describe(checkpoint, dataset).await?;
         self.order(self.leader.where_ranks_are(&Order::OpenDirect { checkpoint, directory: path })).await?;
@@ -54,7 +47,7 @@ impl Work {
         Ok(Reply::Started { checkpoint, directory: std::path::PathBuf::new() })
     }
 
-    /// All ranks have written their files: summary, index, link, in this order.
+    /// All ranks have written their files.
     pub(super) async fn complete_direct(
         &self,
         checkpoint: CheckpointId,
@@ -65,14 +58,9 @@ impl Work {
         let sealed = self.order(self.leader.where_ranks_are(&Order::SealDirect { checkpoint })).await?;
         let summary = summary_of(checkpoint, self.leader.plan.ranks(), sealed.into_values());
         let bytes = bytes_of(&summary);
-        let directory = directory.to_owned();
-        self.on_prefix(move |prefix| {
-            let directory = DirectoryName::given(&directory)?;
-            summary::write(&prefix.checkpoint_path(&directory), &summary)?;
-            index::update(prefix, |index| index.set_complete(&directory, true))?;
-            if current { prefix.set_current(&directory) } else { Ok(()) }
-        })
-        .await?;
+        let directory = DirectoryName::given(directory).map_err(|error| CallError { message: error.to_string() })?;
+        let publication = Publication::of_copy(directory, Some(summary), current, now());
+        self.on_prefix(move |prefix| publication.publish(prefix)).await?;
         self.order(self.leader.where_ranks_are(&Order::CloseDirect { checkpoint })).await?;
         self.note(checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
         self.event(AgentEvent::CheckpointComplete {
@@ -100,8 +88,7 @@ impl Work {
     /// The index remembers that what lies in this directory is not whole.
     pub(super) async fn give_up_direct(&self, directory: String) {
         let marked = self.on_prefix(move |prefix| {
-            let directory = DirectoryName::given(&directory)?;
-            index::update(prefix, |index| index.set_complete(&directory, false))
+            Publication::of_copy(DirectoryName::given(&directory)?, None, false, now()).publish(prefix)
         });
         if let Err(error) = marked.await {
             // Without the mark it is not complete either.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
-use holdfast_core::prefix::{Prefix, Summary, index, summary};
+use holdfast_core::prefix::{Prefix, Summary};
 use holdfast_wire::agent::{AgentEvent, Locations};
 use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::CallError;
@@ -108,57 +109,29 @@ impl Work {
         }
     }
 
-    /// Into the index before anything is copied, complete after the summary is there: the order of the original, so that
-    /// a kill at any instant leaves an entry that says what is true.
     async fn try_flush(&self, checkpoint: CheckpointId, bandwidth: u64) -> Result<String, CallError> {
-        let path = self.leader.plan.settings.prefix.clone();
-        let dataset = self.dataset(checkpoint);
-        let current = dataset.checkpoint;
-        let (prefix, directory) = self
-            .blocking(move |agent| {
-                let text = |error: &dyn std::fmt::Display| error.to_string();
-                holdfast_core::durable::create_directory(&path, 0o755).map_err(|error| text(&error))?;
-                let prefix = Prefix::open(path).map_err(|error| text(&error))?;
-                let directory = prefix
-                    .create_checkpoint_directory(now(), &agent.start.job_id, checkpoint)
-                    .map_err(|error| text(&error))?;
-                dataset.write(&prefix.checkpoint_path(&directory)).map_err(|error| text(&error))?;
-                index::update(&prefix, |index| index.add(checkpoint, &directory, now()))
-                    .map_err(|error| text(&error))?;
-                Ok((prefix, directory))
-            })
-            .await?;
-        let order = Order::Flush {
-            checkpoint,
-            directory: prefix.checkpoint_path(&directory),
-            bandwidth,
-            crc: self.leader.plan.settings.crc_on_flush,
+        let (dataset, job) = (self.dataset(checkpoint), self.agent.start.job_id.clone());
+        let make_current = dataset.checkpoint;
+        let begin = move |prefix: &Prefix| {
+            let now = now();
+            let directory = prefix.create_checkpoint_directory(now, &job, checkpoint)?;
+            publish::begin(prefix, checkpoint, &directory, &dataset, now)?;
+            Ok((prefix.checkpoint_path(&directory), directory))
         };
-        let flushed = self.order(self.leader.where_ranks_are(&order)).await;
-        let (ranks, agent_directory) = (self.leader.plan.ranks(), directory.clone());
-        let flushed = match flushed {
-            Ok(flushed) => flushed,
-            Err(error) => {
-                let directory = directory.clone();
-                self.blocking(move |_| {
-                    index::update(&prefix, |index| index.set_complete(&directory, false))
-                        .map_err(|error| error.to_string())
-                })
-                .await?;
-                return Err(error);
-            }
+        let (path, directory) = self.on_prefix(begin).await?;
+        let crc = self.leader.plan.settings.crc_on_flush;
+        let order = Order::Flush { checkpoint, directory: path, bandwidth, crc };
+        let copied = self.order(self.leader.where_ranks_are(&order)).await;
+        let ranks = self.leader.plan.ranks();
+        let (summary, failure) = match copied {
+            Ok(copied) => (Some(summary_of(checkpoint, ranks, copied.into_values())), None),
+            Err(error) => (None, Some(error)),
         };
-        self.blocking(move |_| {
-            let text = |error: &dyn std::fmt::Display| error.to_string();
-            let summary = summary_of(checkpoint, ranks, flushed.into_values());
-            summary::write(&prefix.checkpoint_path(&agent_directory), &summary).map_err(|error| text(&error))?;
-            index::update(&prefix, |index| index.set_complete(&agent_directory, true)).map_err(|error| text(&error))?;
-            if current {
-                prefix.set_current(&agent_directory).map_err(|error| text(&error))?;
-            }
-            Ok(())
-        })
-        .await?;
+        let publication = Publication::of_copy(directory.clone(), summary, make_current, now());
+        self.on_prefix(move |prefix| publication.publish(prefix)).await?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
         Ok(directory.to_string())
     }

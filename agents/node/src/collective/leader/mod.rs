@@ -269,14 +269,14 @@ impl Work {
         Ok(())
     }
 
-    /// The prefix directory, on a thread that may block.
+    /// The prefix directory, made if it is missing, on a thread that may block.
     async fn on_prefix<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Prefix) -> Result<R, PrefixError> + Send + 'static,
     ) -> Result<R, CallError> {
         let path = self.leader.plan.settings.prefix.clone();
         self.blocking(move |_| {
-            let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
+            let prefix = Prefix::create(path).map_err(|error| error.to_string())?;
             work(&prefix).map_err(|error| error.to_string())
         })
         .await
