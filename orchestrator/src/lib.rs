@@ -10,8 +10,7 @@
 //! * [`job`]: the driver of a job: feeds the machine, performs its actions;
 //! * [`drain`]: two rounds, then index;
 //! * [`events`]: event log, live view, report;
-//! * [`exit`]: the exit codes that batch scripts may rely on;
-//! * [`example`]: the example applications.
+//! * [`exit`]: the exit codes that batch scripts may rely on.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +18,6 @@ pub mod allocation;
 pub mod cli;
 pub mod drain;
 pub mod events;
-pub mod example;
 pub mod exit;
 pub mod fleet;
 pub mod job;

@@ -1,8 +1,9 @@
-//! `holdfast example`: the applications that are built into the binary.
+//! `holdfast example`: example applications that the binary links.
+
+use holdfast_heat::{HeatArgs, HeatInitArgs};
 
 use super::failure::Failure;
 use super::output::Style;
-use crate::example::heat::{self, HeatArgs, HeatInitArgs};
 use crate::exit;
 
 /// Run one rank of an example application; `holdfast run` launches it
@@ -25,8 +26,8 @@ pub enum ExampleCommand {
 
 pub(super) fn run(args: ExampleArgs, _style: Style) -> Result<u8, Failure> {
     let result = match &args.command {
-        ExampleCommand::Heat(args) => heat::run(args),
-        ExampleCommand::HeatInit(args) => heat::run_init(args),
+        ExampleCommand::Heat(args) => holdfast_heat::run(args),
+        ExampleCommand::HeatInit(args) => holdfast_heat::run_init(args),
     };
     result.map(|()| exit::FINISHED).map_err(|error| Failure::of(error.exit_code(), &error))
 }

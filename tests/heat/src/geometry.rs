@@ -6,12 +6,17 @@ use std::str::FromStr;
 
 use holdfast_client::Rank;
 
-use crate::example::ExampleError;
+use crate::error::HeatError;
 
 /// The longest side of a field.
 const LONGEST_SIDE: usize = 1 << 20;
 /// The most cells of a field: 32 GiB.
 const MOST_CELLS: usize = 1 << 32;
+
+/// A text that is not the size of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected columns x rows, each 3 to {LONGEST_SIDE}, 32 GiB of numbers at most; for example 256x128")]
+pub struct InvalidSize;
 
 /// Columns and rows of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +44,10 @@ impl Size {
     }
 
     /// The rows of a rank: as even as possible, the first ranks have one more.
-    pub fn rows_of(self, rank: Rank, ranks: u32) -> Result<Range<usize>, ExampleError> {
+    pub fn rows_of(self, rank: Rank, ranks: u32) -> Result<Range<usize>, HeatError> {
         let (index, count) = (rank.index(), ranks as usize);
         if count == 0 || count > self.height {
-            return Err(ExampleError::TooFewRows { ranks, height: self.height });
+            return Err(HeatError::TooFewRows { ranks, height: self.height });
         }
         let (each, more) = (self.height / count, self.height % count);
         let first = index * each + index.min(more);
@@ -57,13 +62,11 @@ impl fmt::Display for Size {
 }
 
 impl FromStr for Size {
-    type Err = String;
+    type Err = InvalidSize;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidSize> {
         let parts = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
-        parts.and_then(|(width, height)| Size::new(width, height)).ok_or_else(|| {
-            format!("expected columns x rows, each 3 to {LONGEST_SIDE}, 32 GiB of numbers at most; for example 256x128")
-        })
+        parts.and_then(|(width, height)| Size::new(width, height)).ok_or(InvalidSize)
     }
 }
 

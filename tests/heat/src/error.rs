@@ -1,13 +1,66 @@
-//! Why an example application ended without a result.
+//! Why the application ended without a result.
 
 use std::io;
 use std::path::PathBuf;
 
 use holdfast_client::{ClientError, Rank};
 
-/// Why an example application failed.
+use crate::geometry::Size;
+
+/// Why a file cannot be used as initial field.
 #[derive(Debug, thiserror::Error)]
-pub enum ExampleError {
+pub enum InputProblem {
+    /// It ends before the header does, or the header cannot be read.
+    #[error("its header could not be read ({0})")]
+    NoHeader(io::Error),
+    /// The first bytes are those of something else.
+    #[error("it is not a field file")]
+    NotAField,
+    /// A version that this program does not know.
+    #[error("it is of version {0}, this program reads version {known}", known = crate::field::VERSION)]
+    Version(u32),
+    /// The header's checksum does not fit.
+    #[error("its header is damaged (wrong CRC)")]
+    DamagedHeader,
+    /// The header has a size that no field has.
+    #[error("{width} x {height} is not a possible size")]
+    ImpossibleSize {
+        /// Columns.
+        width: u64,
+        /// Rows.
+        height: u64,
+    },
+    /// It is longer or shorter than its header says.
+    #[error("it has {length} bytes, {expected} belong to {size}")]
+    Length {
+        /// Bytes of the file.
+        length: u64,
+        /// Bytes of a file of this size.
+        expected: u64,
+        /// Columns and rows.
+        size: Size,
+    },
+    /// The command line asks for another size.
+    #[error("it has {found}, --size says {wanted}")]
+    OtherSize {
+        /// Columns and rows of the file.
+        found: Size,
+        /// Columns and rows on the command line.
+        wanted: Size,
+    },
+    /// The checksum of the rows does not fit.
+    #[error("its rows are damaged (CRC {found:#010x}, {written:#010x} was written)")]
+    DamagedRows {
+        /// CRC32 of the rows.
+        found: u32,
+        /// CRC32 in the header.
+        written: u32,
+    },
+}
+
+/// Why the application failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HeatError {
     /// A call of the checkpoint API failed.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -21,16 +74,13 @@ pub enum ExampleError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A whole file could not be replaced.
-    #[error("heat: writing the field: {0}")]
-    Replace(#[from] holdfast_core::durable::DurableError),
     /// The input file is not a field, or a damaged one.
     #[error("heat: {path} cannot be used as initial field: {problem}; make one with `holdfast example heat-init`")]
     Input {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        problem: String,
+        problem: InputProblem,
     },
     /// More ranks than rows.
     #[error("heat: {ranks} ranks cannot share {height} rows: use at most one rank a row, or a larger --size")]
@@ -80,9 +130,9 @@ pub enum ExampleError {
         /// What all ranks were doing.
         doing: &'static str,
     },
-    /// A failure that was asked for on the command line.
+    /// A failure that an option ordered.
     #[error("heat: rank {rank} ends at step {step} with exit code {code}, as --exit-at says")]
-    Rehearsed {
+    InjectedFault {
         /// This rank.
         rank: Rank,
         /// The step.
@@ -92,17 +142,17 @@ pub enum ExampleError {
     },
 }
 
-impl ExampleError {
+impl HeatError {
     /// The exit code that the program should end with.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ExampleError::Rehearsed { code, .. } => *code,
+            HeatError::InjectedFault { code, .. } => *code,
             _ => 1,
         }
     }
 
-    pub(crate) fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> ExampleError {
+    pub(crate) fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> HeatError {
         let path = path.to_owned();
-        move |source| ExampleError::File { doing, path, source }
+        move |source| HeatError::File { doing, path, source }
     }
 }

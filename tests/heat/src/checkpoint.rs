@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 
 use holdfast_client::Rank;
 
-use super::field::{from_bytes, to_bytes};
-use super::geometry::Size;
-use super::slab::Slab;
+use crate::field::{from_bytes, to_bytes};
+use crate::geometry::Size;
+use crate::slab::Slab;
 
 const MAGIC: &[u8; 8] = b"HEATCKPT";
 const VERSION: u32 = 1;
@@ -181,8 +181,8 @@ fn read_part(path: &Path, owner: Owner, slab: &Slab) -> Result<Part, Damage> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::field::fill_initial;
     use super::*;
+    use crate::field::fill_initial;
 
     const OWNER: Owner = Owner { rank: Rank(2), ranks: 4, origin: 77 };
     const SIZE: Size = Size { width: 5, height: 20 };

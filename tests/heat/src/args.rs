@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::geometry::Size;
-use crate::spec::quantity::parse_duration;
+use crate::geometry::Size;
 
 /// Compute a 2-D heat equation on several ranks, with checkpoints.
 ///
@@ -19,7 +18,7 @@ use crate::spec::quantity::parse_duration;
   holdfast run -- holdfast example heat --input start.heat --output end.heat --checkpoint-every 10
   SCR_ENABLE=0 holdfast example heat --steps 100 --step-delay 0
 
-The options from --exit-at on rehearse failures.")]
+The options from --exit-at on inject failures.")]
 pub struct HeatArgs {
     /// Steps to compute.
     #[arg(long, value_name = "N", default_value_t = 400)]
@@ -55,7 +54,7 @@ pub struct HeatArgs {
     pub files_per_rank: u32,
 
     /// Wait this long in each step, as if the field were larger.
-    #[arg(long, value_name = "DURATION", default_value = "40ms", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "40ms", value_parser = humantime::parse_duration)]
     pub step_delay: Duration,
 
     /// The address of this node at which the neighbours connect [default: that of its host name; 127.0.0.1 on virtual
@@ -96,7 +95,7 @@ pub struct HeatArgs {
     pub hang_once: Option<PathBuf>,
 
     /// Compute for so long at the step of --hang-at, without a call, instead of blocking.
-    #[arg(long, value_name = "DURATION", requires = "hang_at", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", requires = "hang_at", value_parser = humantime::parse_duration)]
     pub hang_busy: Option<Duration>,
 
     /// Go on from --hold-at when this file exists.
@@ -116,10 +115,6 @@ pub struct HeatInitArgs {
     /// The file to write; one that exists is replaced.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| "expected a duration such as 40ms, 1.5s, or 0".to_owned())
 }
 
 #[cfg(test)]

@@ -9,12 +9,11 @@ use std::time::Duration;
 use clap::Parser as _;
 use holdfast_client::CheckpointId;
 
-use super::field;
-use super::geometry::Size;
-use super::simulation::run_in;
-use super::slab::tests::reference;
-use super::{HeatArgs, HeatInitArgs};
-use crate::example::ExampleError;
+use crate::field;
+use crate::geometry::Size;
+use crate::simulation::run_in;
+use crate::slab::tests::reference;
+use crate::{HeatArgs, HeatError, HeatInitArgs};
 use small_agent::SmallAgent;
 
 #[derive(clap::Parser)]
@@ -28,7 +27,7 @@ fn args(line: &str) -> HeatArgs {
 }
 
 /// One run of all ranks: how each ended, and what rank 0 said.
-fn launch(agent: &mut SmallAgent, args: &HeatArgs) -> (Vec<Result<(), ExampleError>>, String) {
+fn launch(agent: &mut SmallAgent, args: &HeatArgs) -> (Vec<Result<(), HeatError>>, String) {
     agent.next_generation();
     let ranks: Vec<_> = (0..agent.ranks())
         .map(|rank| {
@@ -105,7 +104,7 @@ fn a_run_that_lost_a_rank_goes_on_from_its_checkpoint_to_the_undisturbed_result(
     assert_eq!(codes, [1, 7, 1]);
     for neighbour in [&ended[0], &ended[2]] {
         let error = neighbour.as_ref().unwrap_err();
-        assert!(matches!(error, ExampleError::NeighbourLost { step: 37, .. }), "{error}");
+        assert!(matches!(error, HeatError::NeighbourLost { step: 37, .. }), "{error}");
     }
     assert!(!agent.finalized());
 
@@ -147,7 +146,7 @@ fn a_checkpoint_of_another_problem_is_not_used() {
 fn the_input_file_is_read_by_all_ranks_and_a_damaged_row_stops_them_all() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("start.heat");
-    super::run_init(&HeatInitArgs { size: SIZE, file: input.clone() }).unwrap();
+    crate::run_init(&HeatInitArgs { size: SIZE, file: input.clone() }).unwrap();
     let mut with_input = with_output("--steps 60 --checkpoint-every 10", directory.path());
     with_input.input = Some(input.clone());
     succeed(&mut SmallAgent::new(3), &with_input);
@@ -163,7 +162,7 @@ fn the_input_file_is_read_by_all_ranks_and_a_damaged_row_stops_them_all() {
         let (ended, _) = launch(&mut SmallAgent::new(3), &args);
         for ended in ended {
             let error = ended.unwrap_err();
-            assert!(matches!(error, ExampleError::Input { .. }), "{error}");
+            assert!(matches!(error, HeatError::Input { .. }), "{error}");
         }
     }
 }
@@ -193,8 +192,8 @@ fn a_halt_ends_the_run_after_the_checkpoint_and_a_later_one_at_once_and_the_job_
 fn an_output_that_cannot_be_written_is_an_error_on_every_rank_and_the_job_is_not_finished() {
     let mut agent = SmallAgent::new(3);
     let (ended, said) = launch(&mut agent, &with_output(LINE, Path::new("/proc/no/such/directory")));
-    assert!(matches!(ended[0], Err(ExampleError::File { .. })), "{:?}", ended[0]);
-    assert!(ended[1..].iter().all(|ended| matches!(ended, Err(ExampleError::OtherRank { .. }))));
+    assert!(matches!(ended[0], Err(HeatError::File { .. })), "{:?}", ended[0]);
+    assert!(ended[1..].iter().all(|ended| matches!(ended, Err(HeatError::OtherRank { .. }))));
     assert!(!agent.finalized() && !said.contains("finished"));
 }
 

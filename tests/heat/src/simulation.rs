@@ -1,37 +1,38 @@
 //! From init to finalize.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_client::{Client, ClientError, Rank, RestartOutcome, Surroundings};
 
-use super::args::{HeatArgs, HeatInitArgs};
-use super::checkpoint::{self, Owner};
-use super::field::{self, Header};
-use super::geometry::Size;
-use super::neighbours::{Neighbours, own_address};
-use super::slab::Slab;
-use crate::example::ExampleError;
+use crate::args::{HeatArgs, HeatInitArgs};
+use crate::checkpoint::{self, Owner};
+use crate::error::{HeatError, InputProblem};
+use crate::field::{self, Header};
+use crate::geometry::Size;
+use crate::neighbours::{Neighbours, own_address};
+use crate::partial::Partial;
+use crate::slab::Slab;
 
 /// How often `--until` looks for its file.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// `holdfast example heat`: takes part in the run that the environment describes. When it fails, the process should
-/// end with [`ExampleError::exit_code`].
-pub fn run(args: &HeatArgs) -> Result<(), ExampleError> {
+/// end with [`HeatError::exit_code`].
+pub fn run(args: &HeatArgs) -> Result<(), HeatError> {
     let surroundings = Surroundings::from_environment().map_err(ClientError::from)?;
     run_in(args, surroundings, &mut io::stdout())
 }
 
 /// `holdfast example heat-init`.
-pub fn run_init(args: &HeatInitArgs) -> Result<(), ExampleError> {
+pub fn run_init(args: &HeatInitArgs) -> Result<(), HeatError> {
     field::write_initial(&args.file, args.size)
 }
 
 /// The application, in given surroundings; rank 0 reports to `report`.
-pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Write) -> Result<(), ExampleError> {
+pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Write) -> Result<(), HeatError> {
     let virtual_node = surroundings.node.clone();
     // Ends by itself on a halt, to say so; without this the client would end the process.
     let mut client = Client::builder().surroundings(surroundings).exit_on_halt(false).init()?;
@@ -54,7 +55,7 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
     }
     simulation.restart(&mut slab)?;
     while slab.step() < args.steps {
-        simulation.rehearse(&slab)?;
+        simulation.inject_faults(&slab)?;
         if let Some(neighbours) = &mut neighbours {
             neighbours.exchange(&mut slab)?;
         }
@@ -69,12 +70,21 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
             return Ok(());
         }
     }
-    simulation.rehearse(&slab)?;
+    simulation.inject_faults(&slab)?;
     simulation.finish(&slab)?;
     if !args.no_finalize {
         client.finalize()?;
     }
     Ok(())
+}
+
+/// Why a rank cannot restart from a checkpoint; an older one may do.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error(transparent)]
+    NoPath(#[from] ClientError),
+    #[error(transparent)]
+    Damage(#[from] checkpoint::Damage),
 }
 
 struct Simulation<'a> {
@@ -93,7 +103,7 @@ impl Simulation<'_> {
     }
 
     /// Goes on from the newest checkpoint that all ranks can read; leaves the slab as it is if there is none.
-    fn restart(&mut self, slab: &mut Slab) -> Result<(), ExampleError> {
+    fn restart(&mut self, slab: &mut Slab) -> Result<(), HeatError> {
         while self.client.have_restart().is_some() {
             let checkpoint = self.client.start_restart()?;
             let mut loaded = slab.clone();
@@ -124,21 +134,21 @@ impl Simulation<'_> {
     }
 
     /// The outer error ends the program, the inner one only rules this checkpoint out.
-    fn load(&mut self, slab: &mut Slab) -> Result<Result<(), String>, ExampleError> {
+    fn load(&mut self, slab: &mut Slab) -> Result<Result<(), Unusable>, HeatError> {
         let mut paths = Vec::new();
         for name in self.client.restart().files.clone() {
             match self.client.route_file(name) {
                 Ok(path) => paths.push(path),
                 Err(error @ (ClientError::Failed { .. } | ClientError::BadName { .. })) => {
-                    return Ok(Err(error.to_string()));
+                    return Ok(Err(error.into()));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(checkpoint::read(&paths, self.owner, slab).map_err(|damage| damage.to_string()))
+        Ok(checkpoint::read(&paths, self.owner, slab).map_err(Unusable::from))
     }
 
-    fn due(&mut self, step: u64) -> Result<bool, ExampleError> {
+    fn due(&mut self, step: u64) -> Result<bool, HeatError> {
         // Switched off, the files would end up in the current directory and never be read.
         if self.args.never_checkpoint || !self.client.enabled() {
             Ok(false)
@@ -151,7 +161,7 @@ impl Simulation<'_> {
 
     /// Takes a checkpoint. One that fails is reported, and the work goes on: an older one is still there. Returns the
     /// reason if the run is to end here.
-    fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, ExampleError> {
+    fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, HeatError> {
         let step = slab.step();
         let checkpoint = match self.client.start_checkpoint() {
             Ok(checkpoint) => checkpoint,
@@ -195,8 +205,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// What the options from `--exit-at` on ask for.
-    fn rehearse(&mut self, slab: &Slab) -> Result<(), ExampleError> {
+    /// Holds, hangs or fails as the options from `--exit-at` on order.
+    fn inject_faults(&mut self, slab: &Slab) -> Result<(), HeatError> {
         let (step, rank) = (slab.step(), self.client.rank());
         if self.args.hold_at == Some(step) {
             self.say(format_args!("holding at step {step}"));
@@ -210,20 +220,20 @@ impl Simulation<'_> {
         let concerned = self.args.exit_rank.is_none_or(|only| only == rank.0);
         // Also when a restart came in later: it is to fail every time.
         if concerned && self.args.exit_at.is_some_and(|at| step >= at) {
-            return Err(ExampleError::Rehearsed { rank, step, code: self.args.exit_code });
+            return Err(HeatError::InjectedFault { rank, step, code: self.args.exit_code });
         }
         Ok(())
     }
 
     /// Blocks for ever, or computes for long; once in the life of the job.
-    fn hang(&self) -> Result<(), ExampleError> {
+    fn hang(&self) -> Result<(), HeatError> {
         let Some(file) = &self.args.hang_once else { return Ok(()) };
         let mut mark = file.clone().into_os_string();
         mark.push(format!(".{}", self.client.rank()));
         let mark = PathBuf::from(mark);
         match OpenOptions::new().write(true).create_new(true).open(&mark) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            made => made.map(drop).map_err(ExampleError::file("creating", &mark))?,
+            made => made.map(drop).map_err(HeatError::file("creating", &mark))?,
         }
         let begun = Instant::now();
         match self.args.hang_busy {
@@ -240,7 +250,7 @@ impl Simulation<'_> {
     }
 
     /// Writes the field and tells its checksum.
-    fn finish(&mut self, slab: &Slab) -> Result<(), ExampleError> {
+    fn finish(&mut self, slab: &Slab) -> Result<(), HeatError> {
         let crc = whole_checksum(self.client, slab)?;
         let header = Header { size: slab.size(), step: slab.step(), crc };
         if let Some(path) = &self.args.output {
@@ -252,7 +262,7 @@ impl Simulation<'_> {
 }
 
 /// The slab as it is at step 0, and the checksum of the whole field; all ranks together.
-fn initial(args: &HeatArgs, client: &mut Client) -> Result<(Slab, u32), ExampleError> {
+fn initial(args: &HeatArgs, client: &mut Client) -> Result<(Slab, u32), HeatError> {
     let Some(path) = &args.input else {
         let size = args.size.unwrap_or(Size::DEFAULT);
         let mut slab = Slab::new(size, size.rows_of(client.rank(), client.ranks())?);
@@ -260,10 +270,10 @@ fn initial(args: &HeatArgs, client: &mut Client) -> Result<(Slab, u32), ExampleE
         let crc = whole_checksum(client, &slab)?;
         return Ok((slab, crc));
     };
-    let input = |problem| ExampleError::Input { path: path.clone(), problem };
+    let input = |problem| HeatError::Input { path: path.clone(), problem };
     let (file, header) = field::open(path)?;
     if let Some(size) = args.size.filter(|size| *size != header.size) {
-        return Err(input(format!("it has {}, --size says {size}", header.size)));
+        return Err(input(InputProblem::OtherSize { found: header.size, wanted: size }));
     }
     let mut slab = Slab::new(header.size, header.size.rows_of(client.rank(), client.ranks())?);
     field::read_rows(&file, path, &mut slab)?;
@@ -271,13 +281,13 @@ fn initial(args: &HeatArgs, client: &mut Client) -> Result<(Slab, u32), ExampleE
     // No rank has read all of it, together they have.
     let crc = whole_checksum(client, &slab)?;
     if crc != header.crc {
-        return Err(input(format!("its rows are damaged (CRC {crc:#010x}, {:#010x} was written)", header.crc)));
+        return Err(input(InputProblem::DamagedRows { found: crc, written: header.crc }));
     }
     Ok((slab, crc))
 }
 
 /// CRC32 of all ranks' cells, as if they were one file.
-fn whole_checksum(client: &mut Client, slab: &Slab) -> Result<u32, ExampleError> {
+fn whole_checksum(client: &mut Client, slab: &Slab) -> Result<u32, HeatError> {
     let bytes = std::mem::size_of_val(slab.cells()) as u64;
     let mut own = field::checksum(slab.cells()).to_le_bytes().to_vec();
     own.extend_from_slice(&bytes.to_le_bytes());
@@ -285,7 +295,7 @@ fn whole_checksum(client: &mut Client, slab: &Slab) -> Result<u32, ExampleError>
     for (other, part) in client.allgather(&own)?.iter().enumerate() {
         let parsed = part.split_first_chunk::<4>().and_then(|(crc, rest)| Some((crc, rest.first_chunk::<8>()?)));
         let Some((crc, bytes)) = parsed else {
-            return Err(ExampleError::OtherRank { other: Rank(other as u32), doing: "adding up the checksum" });
+            return Err(HeatError::OtherRank { other: Rank(other as u32), doing: "adding up the checksum" });
         };
         let part = crc32fast::Hasher::new_with_initial_len(u32::from_le_bytes(*crc), u64::from_le_bytes(*bytes));
         whole.combine(&part);
@@ -293,51 +303,26 @@ fn whole_checksum(client: &mut Client, slab: &Slab) -> Result<u32, ExampleError>
     Ok(whole.finalize())
 }
 
-/// Every rank writes its rows into one file beside `path`, which then takes its place. All ranks together: each step
+/// Every rank writes its rows into one partial file, which then replaces `path`. All ranks together: each step
 /// waits for the last one of all.
-fn write_output(client: &mut Client, path: &Path, header: Header, slab: &Slab) -> Result<(), ExampleError> {
-    let partial = partial_path(path);
+fn write_output(client: &mut Client, path: &Path, header: Header, slab: &Slab) -> Result<(), HeatError> {
+    let partial = Partial::of(path);
     let first = client.rank() == Rank(0);
-    let created = if first { create_partial(&partial) } else { Ok(()) };
-    agree(client, "creating the output", created.map_err(ExampleError::file("creating", &partial)))?;
-    let written = OpenOptions::new().write(true).open(&partial).and_then(|file| field::write_rows(&file, slab));
-    agree(client, "writing the output", written.map_err(ExampleError::file("writing", &partial)))?;
-    let placed = if first { place(&partial, path, header) } else { Ok(()) };
-    agree(client, "putting the output in its place", placed.map_err(ExampleError::file("replacing", path)))
-}
-
-fn partial_path(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".partial");
-    path.with_file_name(name)
-}
-
-/// A new file, so that a rank of an older run that still writes does not write into this one.
-fn create_partial(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    OpenOptions::new().write(true).create_new(true).open(path).map(drop)
-}
-
-fn place(partial: &Path, path: &Path, header: Header) -> io::Result<()> {
-    use std::os::unix::fs::FileExt as _;
-    let file = OpenOptions::new().write(true).open(partial)?;
-    file.write_all_at(&header.encode(), 0)?;
-    file.sync_all()?;
-    std::fs::rename(partial, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
+    let created = if first { partial.create().map(drop) } else { Ok(()) };
+    agree(client, "creating the output", created.map_err(HeatError::file("creating", path)))?;
+    let written = partial.open().and_then(|file| field::write_rows(&file, slab));
+    agree(client, "writing the output", written.map_err(HeatError::file("writing", path)))?;
+    let place = |file| field::write_header(&file, header).and_then(|()| partial.place(&file));
+    let placed = if first { partial.open().and_then(place) } else { Ok(()) };
+    agree(client, "putting the output in its place", placed.map_err(HeatError::file("replacing", path)))
 }
 
 /// An error of one rank is an error on all, so that nobody waits for one that has ended.
-fn agree(client: &mut Client, doing: &'static str, own: Result<(), ExampleError>) -> Result<(), ExampleError> {
+fn agree(client: &mut Client, doing: &'static str, own: Result<(), HeatError>) -> Result<(), HeatError> {
     let all = client.allgather(&[u8::from(own.is_ok())])?;
     own?;
     match all.iter().position(|part| part != &[1]) {
         None => Ok(()),
-        Some(other) => Err(ExampleError::OtherRank { other: Rank(other as u32), doing }),
+        Some(other) => Err(HeatError::OtherRank { other: Rank(other as u32), doing }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::geometry::Size;
+use crate::geometry::Size;
 
 /// Conductivity × time step / cell area; below 1/4, where the explicit formula is stable.
 const ALPHA: f64 = 0.2;
@@ -103,8 +103,8 @@ impl Slab {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::field::fill_initial;
     use super::*;
+    use crate::field::fill_initial;
 
     /// The textbook: one array, two loops.
     pub fn reference(size: Size, steps: u64) -> Vec<f64> {

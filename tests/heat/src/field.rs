@@ -13,18 +13,20 @@
 //! | 44..48 | CRC32 of bytes 0..44 |
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::geometry::Size;
-use super::slab::Slab;
-use crate::example::ExampleError;
+use crate::error::{HeatError, InputProblem};
+use crate::geometry::Size;
+use crate::partial::Partial;
+use crate::slab::Slab;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"HEATFLD\0";
-const VERSION: u32 = 1;
+/// The version of field files.
+pub const VERSION: u32 = 1;
 
 /// What a field file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +54,20 @@ impl Header {
         bytes
     }
 
-    /// Reads a header; the error says what is wrong with it.
-    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
+    /// Reads a header.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, InputProblem> {
         if &bytes[..8] != MAGIC {
-            return Err("it is not a field file".to_owned());
+            return Err(InputProblem::NotAField);
         }
         let version = word(bytes, 8);
         if version != VERSION {
-            return Err(format!("it is of version {version}, this program reads version {VERSION}"));
+            return Err(InputProblem::Version(version));
         }
         if crc32fast::hash(&bytes[..44]) != word(bytes, 44) {
-            return Err("its header is damaged (wrong CRC)".to_owned());
+            return Err(InputProblem::DamagedHeader);
         }
         let (width, height) = (long(bytes, 16), long(bytes, 24));
-        let size = Size::new(width, height).ok_or_else(|| format!("{width} x {height} is not a possible size"))?;
+        let size = Size::new(width, height).ok_or(InputProblem::ImpossibleSize { width, height })?;
         Ok(Header { size, step: long(bytes, 32), crc: word(bytes, 12) })
     }
 
@@ -127,7 +129,7 @@ pub fn checksum(cells: &[f64]) -> u32 {
 }
 
 /// Writes the initial field to a file, replacing one that exists.
-pub fn write_initial(path: &Path, size: Size) -> Result<(), ExampleError> {
+pub fn write_initial(path: &Path, size: Size) -> Result<(), HeatError> {
     let mut row = vec![0.0; size.width];
     let mut crc = crc32fast::Hasher::new();
     for y in 0..size.height {
@@ -135,43 +137,53 @@ pub fn write_initial(path: &Path, size: Size) -> Result<(), ExampleError> {
         crc.update(&to_bytes(&row));
     }
     let header = Header { size, step: 0, crc: crc.finalize() };
-    holdfast_core::durable::replace_with(path, |file| -> io::Result<()> {
+    let partial = Partial::of(path);
+    let mut write = || -> io::Result<()> {
+        let mut file = BufWriter::new(partial.create()?);
         file.write_all(&header.encode())?;
         for y in 0..size.height {
             fill_initial(size, y, &mut row);
             file.write_all(&to_bytes(&row))?;
         }
-        Ok(())
-    })?;
-    Ok(())
+        partial.place(&file.into_inner()?)
+    };
+    write().map_err(|error| {
+        partial.discard();
+        HeatError::file("writing the initial field", path)(error)
+    })
 }
 
 /// Opens a field file and reads its header; the file has the length that the header says.
-pub fn open(path: &Path) -> Result<(File, Header), ExampleError> {
-    let input = |problem| ExampleError::Input { path: path.to_owned(), problem };
-    let mut file = File::open(path).map_err(ExampleError::file("opening the initial field", path))?;
+pub fn open(path: &Path) -> Result<(File, Header), HeatError> {
+    let input = |problem| HeatError::Input { path: path.to_owned(), problem };
+    let mut file = File::open(path).map_err(HeatError::file("opening the initial field", path))?;
     let mut bytes = [0; HEADER_BYTES];
-    file.read_exact(&mut bytes).map_err(|error| input(format!("its header could not be read ({error})")))?;
+    file.read_exact(&mut bytes).map_err(|error| input(InputProblem::NoHeader(error)))?;
     let header = Header::decode(&bytes).map_err(input)?;
-    let length = file.metadata().map_err(ExampleError::file("looking at", path))?.len();
+    let length = file.metadata().map_err(HeatError::file("looking at", path))?.len();
     if length != header.file_bytes() {
-        return Err(input(format!("it has {length} bytes, {} belong to {}", header.file_bytes(), header.size)));
+        return Err(input(InputProblem::Length { length, expected: header.file_bytes(), size: header.size }));
     }
     Ok((file, header))
 }
 
 /// Reads the slab's rows from an open field file.
-pub fn read_rows(file: &File, path: &Path, slab: &mut Slab) -> Result<(), ExampleError> {
+pub fn read_rows(file: &File, path: &Path, slab: &mut Slab) -> Result<(), HeatError> {
     let row_bytes = slab.size().row_bytes();
     let mut offset = (HEADER_BYTES + slab.rows().start * row_bytes) as u64;
     let mut bytes = vec![0; row_bytes];
     let width = slab.size().width;
     for row in slab.cells_mut().chunks_mut(width) {
-        file.read_exact_at(&mut bytes, offset).map_err(ExampleError::file("reading the initial field", path))?;
+        file.read_exact_at(&mut bytes, offset).map_err(HeatError::file("reading the initial field", path))?;
         from_bytes(&bytes, row);
         offset += row_bytes as u64;
     }
     Ok(())
+}
+
+/// Writes the header into an open field file.
+pub fn write_header(file: &File, header: Header) -> io::Result<()> {
+    file.write_all_at(&header.encode(), 0)
 }
 
 /// Writes the slab's rows at their place in an open field file.

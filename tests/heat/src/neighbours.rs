@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_client::{Client, NodeName, Rank};
 
-use super::field::{from_bytes, to_bytes};
-use super::slab::Slab;
-use crate::example::ExampleError;
+use crate::error::HeatError;
+use crate::field::{from_bytes, to_bytes};
+use crate::slab::Slab;
 
 const NONCE_BYTES: usize = 16;
 type Nonce = [u8; NONCE_BYTES];
@@ -52,14 +52,14 @@ impl Introduction {
 
 /// The address of this node for its neighbours: as given, 127.0.0.1 on a virtual node, that of the host name
 /// otherwise.
-pub fn own_address(rank: Rank, given: Option<IpAddr>, virtual_node: Option<&NodeName>) -> Result<IpAddr, ExampleError> {
+pub fn own_address(rank: Rank, given: Option<IpAddr>, virtual_node: Option<&NodeName>) -> Result<IpAddr, HeatError> {
     if let Some(address) = given {
         return Ok(address);
     }
     if virtual_node.is_some() {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
-    let unknown = |problem: String| ExampleError::NoAddress { rank, problem };
+    let unknown = |problem: String| HeatError::NoAddress { rank, problem };
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").map_err(|error| unknown(error.to_string()))?;
     let name = name.trim();
     let found = (name, 0).to_socket_addrs().map_err(|error| unknown(format!("host name {name}: {error}")))?;
@@ -71,13 +71,13 @@ pub fn own_address(rank: Rank, given: Option<IpAddr>, virtual_node: Option<&Node
 
 impl Neighbours {
     /// Finds the neighbours; all ranks together.
-    pub fn meet(client: &mut Client, address: IpAddr) -> Result<Neighbours, ExampleError> {
+    pub fn meet(client: &mut Client, address: IpAddr) -> Result<Neighbours, HeatError> {
         let (rank, ranks) = (client.rank(), client.ranks());
         let mut met = Neighbours { rank, above: None, below: None, buffer: Vec::new() };
         if ranks == 1 {
             return Ok(met);
         }
-        let listening = |source: io::Error| ExampleError::NoAddress { rank, problem: format!("{address}: {source}") };
+        let listening = |source: io::Error| HeatError::NoAddress { rank, problem: format!("{address}: {source}") };
         let listener = TcpListener::bind((address, 0)).map_err(listening)?;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|error| listening(io::Error::other(error)))?;
@@ -86,7 +86,7 @@ impl Neighbours {
         let introduction = |other: Rank| {
             all.get(other.index()).and_then(|bytes| Introduction::from_bytes(bytes)).ok_or_else(|| {
                 let source = io::Error::new(io::ErrorKind::InvalidData, "it introduced itself wrongly");
-                ExampleError::NeighbourAbsent { rank, neighbour: other, at: String::new(), source }
+                HeatError::NeighbourAbsent { rank, neighbour: other, at: String::new(), source }
             })
         };
         // Knock below before opening above, and wait for the answer last: no rank waits for one that waits for it.
@@ -95,7 +95,7 @@ impl Neighbours {
             let theirs = introduction(neighbour)?;
             let failed = move |source| {
                 let at = format!(" at {}", theirs.address);
-                ExampleError::NeighbourAbsent { rank, neighbour, at, source }
+                HeatError::NeighbourAbsent { rank, neighbour, at, source }
             };
             Some((knock(theirs.address, &own.nonce).map_err(&failed)?, theirs.nonce, failed))
         } else {
@@ -104,7 +104,7 @@ impl Neighbours {
         if rank.0 > 0 {
             let neighbour = Rank(rank.0 - 1);
             let theirs = introduction(neighbour)?;
-            let failed = |source| ExampleError::NeighbourAbsent { rank, neighbour, at: String::new(), source };
+            let failed = |source| HeatError::NeighbourAbsent { rank, neighbour, at: String::new(), source };
             met.above = Some(open(&listener, &theirs.nonce, &own.nonce).map_err(failed)?);
         }
         if let Some((mut stream, nonce, failed)) = below {
@@ -116,7 +116,7 @@ impl Neighbours {
 
     /// Gives the neighbours the slab's edge rows and takes theirs. Pair by pair, in an order in which one of the two
     /// sends while the other receives, so that rows longer than the socket's buffers cannot block both.
-    pub fn exchange(&mut self, slab: &mut Slab) -> Result<(), ExampleError> {
+    pub fn exchange(&mut self, slab: &mut Slab) -> Result<(), HeatError> {
         let even = self.rank.0.is_multiple_of(2);
         for below in [even, !even] {
             let stream = if below { &mut self.below } else { &mut self.above };
@@ -124,7 +124,7 @@ impl Neighbours {
             let (edge, neighbour) =
                 if below { (slab.bottom(), Rank(self.rank.0 + 1)) } else { (slab.top(), Rank(self.rank.0 - 1)) };
             let step = slab.step();
-            let lost = |source| ExampleError::NeighbourLost { rank: self.rank, neighbour, step, source };
+            let lost = |source| HeatError::NeighbourLost { rank: self.rank, neighbour, step, source };
             let mut message = step.to_le_bytes().to_vec();
             message.extend_from_slice(&to_bytes(edge));
             self.buffer.resize(message.len(), 0);
