@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use crate::exit;
-use crate::relaunch::DownReason;
+use crate::relaunch::explain::{Activity, Condition, NodeExplanation};
 
 /// Show what a running job is doing: nodes, generation, newest checkpoint and whether it is protected
 #[derive(Clone, Debug, clap::Args)]
@@ -49,7 +49,7 @@ struct Status {
 /// One node, as it is shown.
 struct NodeLine {
     name: String,
-    state: String,
+    state: &'static str,
     ranks: Vec<u32>,
     reason: Option<String>,
 }
@@ -57,47 +57,45 @@ struct NodeLine {
 impl Status {
     /// What the orchestrator decided, with what the agents say now.
     fn nodes(&self) -> Vec<NodeLine> {
-        let explained = self.contact.state.explanation["nodes"].as_array();
-        let line = |node: &Value| {
-            let name = node["node"].as_str().unwrap_or_default().to_owned();
-            let health = self.health.get(&NodeName::new(name.clone()));
-            let condition = node["condition"].as_str().unwrap_or("unknown");
-            let state = match (condition, health, node["used"] == true) {
-                ("down", _, _) => "down",
-                (_, None, _) => "silent",
-                (_, Some(_), true) => "used",
-                (_, Some(_), false) => "spare",
+        let explained = self.contact.state.explanation.iter().flat_map(|explanation| &explanation.nodes);
+        let line = |node: &NodeExplanation| {
+            let health = self.health.get(&node.node);
+            let (state, reason) = match (&node.condition, health) {
+                (Condition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
+                (_, None) => ("silent", None),
+                (_, Some(_)) if node.used => ("used", None),
+                (_, Some(_)) => ("spare", None),
             };
-            // The driver stores its verdict with its kind; people want the sentence.
-            let reason = (condition == "down").then(|| reason_text(&node["reason"]));
             let ranks = health.map(|health| health.ranks.iter().map(|rank| rank.0).collect()).unwrap_or_default();
-            NodeLine { name, state: state.to_owned(), ranks, reason }
+            NodeLine { name: node.node.to_string(), state, ranks, reason }
         };
-        explained.into_iter().flatten().map(line).collect()
+        explained.map(line).collect()
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {
-        let decided = self.contact.state.explanation["newest"].as_u64().map(CheckpointId);
+        let decided = self.contact.state.explanation.as_ref().and_then(|explanation| explanation.newest);
         self.health.values().filter_map(|health| health.newest).max().max(decided)
     }
-}
 
-/// The sentence of a verdict on a node.
-fn reason_text(reason: &Value) -> String {
-    serde_json::from_value::<DownReason>(reason.clone())
-        .map_or_else(|_| reason.to_string(), |reason| reason.to_string())
+    fn protected(&self) -> bool {
+        self.contact.state.explanation.as_ref().is_some_and(|explanation| explanation.protected)
+    }
+
+    fn phase(&self) -> Option<Activity> {
+        self.contact.state.explanation.as_ref().map(|explanation| explanation.phase)
+    }
 }
 
 impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let state = &self.contact.state;
-        let phase = state.explanation["phase"].as_str().unwrap_or("starting");
+        let phase = self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string());
         writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation)?;
         if !self.contact.driven {
             writeln!(to, "its orchestrator (process {}) is gone; `holdfast run` takes it over", state.orchestrator)?;
         }
         match self.checkpoint() {
-            Some(id) if state.protected => writeln!(to, "newest checkpoint {id}, protected")?,
+            Some(id) if self.protected() => writeln!(to, "newest checkpoint {id}, protected")?,
             Some(id) => writeln!(to, "newest checkpoint {id}, not protected")?,
             None => writeln!(to, "no checkpoint yet")?,
         }
@@ -121,9 +119,9 @@ impl Report for Status {
             "job_id": state.agents.job_id,
             "orchestrator": self.contact.driven.then_some(state.orchestrator),
             "generation": state.generation,
-            "phase": state.explanation["phase"],
+            "phase": self.phase(),
             "checkpoint": self.checkpoint(),
-            "protected": state.protected,
+            "protected": self.protected(),
             "nodes": self.nodes().into_iter().map(node).collect::<Vec<_>>(),
             "halt": self.halt,
         }))

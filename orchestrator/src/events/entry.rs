@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::relaunch::LogEvent;
 use crate::relaunch::RankEnd;
+use crate::relaunch::reason::ranks_text;
 
 /// One event. All three kinds share one name space: the field `event`.
 #[derive(Clone, Debug, Serialize)]
@@ -279,23 +280,6 @@ fn source_text(source: RestartSource) -> &'static str {
         RestartSource::Fetched => "from the prefix directory",
         RestartSource::Fresh => "of this run",
     }
-}
-
-/// `rank 3`, `ranks 0-3,7`.
-pub(crate) fn ranks_text(ranks: &[Rank]) -> String {
-    let mut sorted: Vec<u32> = ranks.iter().map(|rank| rank.0).collect();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut rows: Vec<(u32, u32)> = Vec::new();
-    for rank in &sorted {
-        match rows.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*rank) => *last = *rank,
-            _ => rows.push((*rank, *rank)),
-        }
-    }
-    let row = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    let text: Vec<String> = rows.iter().map(row).collect();
-    format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, text.join(","))
 }
 
 /// The first few names, and how many more.

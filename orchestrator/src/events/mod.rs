@@ -10,7 +10,6 @@ pub mod journal;
 pub mod report;
 pub mod screen;
 
-pub(crate) use entry::ranks_text;
 pub use entry::{Entry, OwnEvent};
 pub use journal::Journal;
 pub use report::RunReport;

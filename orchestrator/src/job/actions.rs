@@ -16,7 +16,7 @@ use crate::drain::{self, DrainOrder, DrainReport};
 use crate::events::Entry;
 use crate::fleet::fan_out;
 use crate::launch::{LaunchError, LaunchRequest, step};
-use crate::relaunch::{Action, Event, LogEvent, Placement};
+use crate::relaunch::{Action, Event, Placement};
 
 /// The word of the halt files is waited for so long; a launch should not wait for a slow node.
 const HALT_WITHIN: Duration = Duration::from_secs(2);
@@ -41,28 +41,12 @@ impl Driver {
             Action::UpdatePeers { generation, addresses, down, to } => {
                 self.update_peers(PeersUpdate { generation, addresses, down }, &to);
             }
-            Action::Record(event) => self.record(event),
+            Action::FenceNode { node, address } => self.fence_node(&node, address),
+            Action::Record(event) => self.emit(Entry::Machine(event)),
             Action::Drain { down, .. } => self.drain(down),
             Action::StopAgents { to } => self.stop_agents(&to).await,
             Action::Finish(outcome) => self.outcome = Some(outcome),
         }
-    }
-
-    fn record(&mut self, event: LogEvent) {
-        if let LogEvent::NodeDown { node, .. } = &event {
-            self.roster.down(node);
-            self.agents.remove(node);
-            self.fence(node);
-            self.context.state.running.remove(node);
-            self.context.screen.progress(node, &[]);
-            // Its agent may live, but nobody listens to it any more: its ranks are to die now.
-            let (allocation, node) = (Arc::clone(&self.context.allocation), node.clone());
-            tokio::task::spawn_blocking(move || allocation.kill_agent(&node));
-        }
-        if let LogEvent::GenerationEnding { generation, .. } | LogEvent::GenerationEnded { generation, .. } = &event {
-            self.ending = Some(*generation);
-        }
-        self.emit(Entry::Machine(event));
     }
 
     /// Health tests run at the same time: both are asked before every launch.

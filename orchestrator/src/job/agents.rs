@@ -215,8 +215,16 @@ impl Driver {
 
     /// A node that is down may come back (it was frozen, or cut off) with ranks of an old generation and an agent that
     /// knows nothing: both are ended as soon as they can be reached.
-    pub(super) fn fence(&mut self, node: &NodeName) {
-        let Some(AgentRecord { address, .. }) = self.context.state.running.get(node).copied() else { return };
+    pub(super) fn fence_node(&mut self, node: &NodeName, address: Option<SocketAddr>) {
+        self.roster.down(node);
+        self.agents.remove(node);
+        self.adopted.remove(node);
+        self.context.state.running.remove(node);
+        self.context.screen.progress(node, &[]);
+        // Its agent may live, but nothing that it reports counts any more: its ranks are to die now.
+        let (allocation, name) = (Arc::clone(&self.context.allocation), node.clone());
+        tokio::task::spawn_blocking(move || allocation.kill_agent(&name));
+        let Some(address) = address else { return };
         let (client, node) = (self.context.client.clone(), node.clone());
         self.fences.spawn(async move {
             let request = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };

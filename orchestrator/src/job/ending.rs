@@ -18,6 +18,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 impl Driver {
     /// Ends the drain, the step and the agents; whatever does not end by itself is killed.
     pub(super) async fn stop_agents(&mut self, to: &[NodeName]) {
+        self.agents_stopped = true;
         if let Some(drain) = self.drain.take() {
             drain.abort();
         }
@@ -69,7 +70,7 @@ impl Driver {
     /// After the loop, however it ended.
     pub(super) async fn clean_up(&mut self, outcome: Option<&Outcome>) {
         let all: Vec<NodeName> = self.agents.keys().cloned().collect();
-        if !all.is_empty() || self.running.is_some() || self.drain.is_some() || !self.context.state.running.is_empty() {
+        if !self.agents_stopped || !all.is_empty() {
             self.stop_agents(&all).await;
         }
         self.context.state.stage = match outcome {

@@ -105,8 +105,8 @@ impl Driver {
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
-                self.newest = Some((checkpoint, scheme != "LOCAL"));
-                self.feed(Event::CheckpointComplete { generation, checkpoint }).await;
+                let protected = scheme != "LOCAL";
+                self.feed(Event::CheckpointComplete { generation, checkpoint, protected }).await;
                 self.observe(Observation::Protected(checkpoint));
             }
             AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }).await,
@@ -169,8 +169,12 @@ impl Driver {
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
-                    // That ranks die of being killed is no news for people.
-                    if self.ending == Some(generation) { self.context.journal.write(&entry) } else { self.emit(entry) }
+                    // That ranks die of being killed is only for the log.
+                    if self.context.machine.is_running(generation) {
+                        self.emit(entry);
+                    } else {
+                        self.context.journal.write(&entry);
+                    }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::DateTime;
-use holdfast_core::ids::{CheckpointId, Generation, NodeName};
+use holdfast_core::ids::{Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -95,11 +95,10 @@ struct Driver {
     drain: Option<JoinHandle<()>>,
     drained: Option<DrainReport>,
     reported_down: BTreeSet<NodeName>,
-    newest: Option<(CheckpointId, bool)>,
     first_launch: Option<Duration>,
-    /// The generation whose ranks are being killed.
-    ending: Option<Generation>,
     outcome: Option<Outcome>,
+    /// The agents were ended; what is left of any was killed.
+    agents_stopped: bool,
     written_revision: Option<u64>,
     /// When the allocation ends, for those who talk to the agents.
     end: watch::Sender<Option<i64>>,
@@ -153,10 +152,9 @@ impl Driver {
             drain: None,
             drained: None,
             reported_down: BTreeSet::new(),
-            newest: None,
             first_launch: context.state.first_launch_ms.map(Duration::from_millis),
-            ending: None,
             outcome: None,
+            agents_stopped: false,
             written_revision: None,
             end: watch::Sender::new(context.settings.allocation_end),
             fences: JoinSet::new(),
@@ -229,8 +227,7 @@ impl Driver {
         let context = &mut self.context;
         self.written_revision = Some(context.machine.revision());
         context.state.snapshot = Some(context.machine.snapshot());
-        context.state.explanation = serde_json::to_value(context.machine.explain()).unwrap_or_default();
-        context.state.protected = self.newest.is_some_and(|newest| newest.1);
+        context.state.explanation = Some(context.machine.explain());
         context.state.orchestrator = std::process::id();
         let written = tokio::task::block_in_place(|| context.state.write(&context.prefix));
         if let Err(error) = written {
@@ -281,9 +278,9 @@ impl Driver {
         }
         let explanation = self.context.machine.explain();
         let mut view = View {
-            phase: explanation.phase.to_owned(),
+            phase: explanation.phase.to_string(),
             generation: (explanation.generation > Generation::NONE).then_some(explanation.generation),
-            newest: self.newest,
+            newest: explanation.newest.map(|newest| (newest, explanation.protected)),
             ..View::default()
         };
         for node in &explanation.nodes {

@@ -7,8 +7,8 @@ use holdfast_core::ids::NodeName;
 use holdfast_wire::agent::HaltChange;
 use holdfast_wire::run;
 
-use crate::relaunch::config::{AllocatedNode, Config, ExitAction};
-use crate::spec::{self, FlushMode, JobSpec, Scheme, Step};
+use crate::relaunch::config::{AllocatedNode, Config};
+use crate::spec::{FlushMode, JobSpec, Scheme, Step};
 
 /// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
 const PIECE_BYTES: usize = 1 << 20;
@@ -30,12 +30,8 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.busy_hang_after = spec.health.busy_hang_after;
     for rule in &spec.relaunch.on_exit_code {
         for code in &rule.codes {
-            let action = match rule.action {
-                spec::ExitAction::Relaunch => ExitAction::Relaunch,
-                spec::ExitAction::Stop => ExitAction::Stop,
-            };
             // The first rule that names a code decides.
-            config.exit_codes.entry(i32::from(*code)).or_insert(action);
+            config.exit_codes.entry(i32::from(*code)).or_insert(rule.action);
         }
     }
     config.started = started;
@@ -125,6 +121,7 @@ pub fn epoch(time: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec;
 
     fn spec(text: &str) -> JobSpec {
         JobSpec::parse(text, "job.yaml").unwrap()
@@ -141,7 +138,7 @@ mod tests {
         let nodes: Vec<NodeName> = (0..3).map(spec::virtual_node).collect();
         let config = config(&spec, &spec.steps[0], &nodes, 5, None);
         assert_eq!((config.nodes.len(), config.nodes_needed, config.ranks, config.attempts), (3, 2, 6, 9));
-        assert_eq!(config.exit_codes.get(&17), Some(&ExitAction::Stop));
+        assert_eq!(config.exit_codes.get(&17), Some(&spec::ExitAction::Stop));
         let settings = settings(&spec, &spec.steps[0], Path::new("/p"), Some(9));
         assert_eq!(settings.descriptors[0].scheme, "PARTNER");
         let watchdog = run::Watchdog { hang_after: std::time::Duration::from_secs(600), busy_hang_after: None };

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{AgentTemplate, AllocationRecord};
-use crate::relaunch::Snapshot;
+use crate::relaunch::{Explanation, Snapshot};
 
 /// The version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A state of ten thousand nodes stays below this.
 const LARGEST: u64 = 256 << 20;
 
@@ -54,11 +54,9 @@ pub struct JobState {
     /// The relaunch loop's memory.
     pub snapshot: Option<Snapshot>,
     /// What the loop decided so far, and why, for whoever looks from outside.
-    pub explanation: serde_json::Value,
+    pub explanation: Option<Explanation>,
     /// What each generation started from.
     pub restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
-    /// The newest checkpoint in cache survives the loss of a node.
-    pub protected: bool,
     /// The drain ended, and the nodes hold what another one could save.
     pub keeps_data: bool,
     /// When the application was launched first, milliseconds since the loop began.
@@ -112,9 +110,9 @@ pub enum StateError {
     /// It could not be written.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// It is damaged, or of another version.
+    /// It is damaged.
     #[error(
-        "{} cannot be used: {problem}; use the version of Holdfast that wrote it, or, if no process of the job is left, remove it",
+        "{} cannot be used: {problem}; if no process of the job is left, remove it",
         path.display()
     )]
     Content {
@@ -122,6 +120,17 @@ pub enum StateError {
         path: PathBuf,
         /// What is wrong.
         problem: String,
+    },
+    /// The job was begun by another build.
+    #[error(
+        "{}: the job was begun by another version of Holdfast (state version {found}, this one reads {VERSION}); end or drain it with the version that began it, or, if no process of the job is left, remove the file",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
     },
     /// Another orchestrator lives.
     #[error(
@@ -176,9 +185,8 @@ impl JobState {
             crc: true,
             copy_bytes: 1 << 20,
             snapshot: None,
-            explanation: serde_json::Value::Null,
+            explanation: None,
             restarted_from: BTreeMap::new(),
-            protected: false,
             keeps_data: false,
             first_launch_ms: None,
         }
@@ -200,7 +208,11 @@ impl JobState {
         let bad = |problem: String| StateError::Content { path: path.clone(), problem };
         let version: Version = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         if version.version != VERSION {
-            return Err(bad(format!("it has version {}, and only {VERSION} is known", version.version)));
+            // Nothing of a finished job is left to take over or to drain, whichever build ran it.
+            if version.stage["stage"] == "finished" {
+                return Ok(None);
+            }
+            return Err(StateError::Version { path, found: version.version });
         }
         serde_json::from_slice(&text).map(Some).map_err(|error| bad(error.to_string()))
     }
@@ -221,9 +233,12 @@ impl JobState {
     }
 }
 
+/// What every version of the file has.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
+    #[serde(default)]
+    stage: serde_json::Value,
 }
 
 /// The lock of a prefix directory, held until dropped; the kernel frees it when a process dies, however it dies.
@@ -304,12 +319,26 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_another_version_is_refused_with_both_numbers() {
+    fn refuses_a_job_that_another_build_began_with_both_versions() {
         let base = tempfile::tempdir().unwrap();
         durable::create_directory(&directory(base.path()), 0o700).unwrap();
-        std::fs::write(path(base.path()), "{\"version\":99}").unwrap();
-        let error = JobState::read(base.path()).unwrap_err().to_string();
-        assert!(error.contains("version 99") && error.contains("only 1"), "{error}");
+        for (begun, found) in [(r#"{"version":1,"stage":{"stage":"running"}}"#, 1), (r#"{"version":99}"#, 99)] {
+            std::fs::write(path(base.path()), begun).unwrap();
+            let error = JobState::read(base.path()).unwrap_err();
+            assert!(matches!(error, StateError::Version { found: version, .. } if version == found), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("version {found}, this one reads {VERSION}")), "{text}");
+            assert!(text.contains("job.json") && text.contains("with the version that began it"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_finished_job_of_another_build_is_not_in_the_way() {
+        let base = tempfile::tempdir().unwrap();
+        durable::create_directory(&directory(base.path()), 0o700).unwrap();
+        let old = r#"{"version":1,"stage":{"stage":"finished","exit_code":0,"message":"done"}}"#;
+        std::fs::write(path(base.path()), old).unwrap();
+        assert!(JobState::read(base.path()).unwrap().is_none());
     }
 
     #[test]

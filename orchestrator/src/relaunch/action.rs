@@ -69,6 +69,16 @@ pub enum Action {
         /// Why, for their logs.
         reason: String,
     },
+    /// Make sure that a node that went down cannot act for the job any more: nothing is sent to its agent but the end of it and
+    /// of its ranks, as soon as it can be reached (a node may have been frozen, or cut off). Once with every verdict, before
+    /// anything else follows from it; again when an agent reports from the node after all, and after a take-over. No event
+    /// comes of it.
+    FenceNode {
+        /// The node.
+        node: NodeName,
+        /// Where its agent listened last, if it was ever up.
+        address: Option<SocketAddr>,
+    },
     /// Cancel the launcher's step in the background; nothing waits for it.
     CancelStep {
         /// The generation.
@@ -85,7 +95,7 @@ pub enum Action {
         /// The agents to tell.
         to: Vec<NodeName>,
     },
-    /// Write a line to the event log. What the agents report (checkpoints, restarts, flushes) is logged by the driver, with
+    /// Write a line to the event log; nothing else follows from it. What the agents report (checkpoints, restarts, flushes) is logged by the driver, with
     /// all its fields; here is only what the machine decided.
     Record(LogEvent),
     /// Drain and index. Ends as `Drained`.

@@ -69,10 +69,9 @@ impl Machine {
         let known = self.state.nodes[position as usize].address;
         match &self.state.nodes[position as usize].status {
             Status::Down { .. } => {
-                // It came back from the dead: it is not used again, but what may still run there has to end.
-                let reason = "the node is down".to_owned();
-                let generation = self.generation();
-                return out.push(Action::KillRanks { generation, to: vec![name.clone()], reason });
+                // It is not used again, but what may still run there has to end.
+                self.state.nodes[position as usize].address = Some(address);
+                return self.fence(position, out);
             }
             Status::Healthy { .. } if known == Some(address) => {
                 self.heard(now, position);
@@ -129,10 +128,11 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        if !self.state.nodes[position as usize].is_down() {
-            self.set_status(position, Status::Healthy { heard: now });
-            self.state.nodes[position as usize].address = Some(address);
+        self.state.nodes[position as usize].address = Some(address);
+        if self.state.nodes[position as usize].is_down() {
+            return self.fence(position, out);
         }
+        self.set_status(position, Status::Healthy { heard: now });
         self.set_down(now, position, DownReason::Health { fault }, out);
     }
 
@@ -238,17 +238,16 @@ impl Machine {
 
     /// The verdict, for the rest of the allocation.
     pub(super) fn set_down(&mut self, now: Duration, position: u32, reason: DownReason, out: &mut Vec<Action>) {
-        let agent_left = match self.state.nodes[position as usize].status {
-            Status::Down { .. } => return,
-            Status::Healthy { .. } => true,
-            Status::Starting(_) => false,
-        };
+        if self.state.nodes[position as usize].is_down() {
+            return;
+        }
         let name = self.name(position);
         let seen = format!("{name} is down: {reason}");
         let homes = (0u32..).zip(&self.state.homes);
         let ranks = homes.filter(|(_, home)| **home == position).map(|(rank, _)| Rank(rank)).collect();
         self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
-        self.set_status(position, Status::Down { verdict: Verdict { reason, at: now }, agent_left });
+        self.set_status(position, Status::Down { verdict: Verdict { reason, at: now } });
+        self.fence(position, out);
         let used = self.used[position as usize];
         match &mut self.state.phase {
             // Agents that have taken the plan on would wait for the node, whether it has ranks or not.
@@ -262,10 +261,6 @@ impl Machine {
             }
             Phase::Running if used => {
                 if let Some(run) = self.state.run.as_mut() {
-                    if agent_left {
-                        let generation = run.generation;
-                        out.push(Action::KillRanks { generation, to: vec![name.clone()], reason: seen.clone() });
-                    }
                     run.down.insert(name);
                 }
                 return self.end_run(now, seen, out);
@@ -280,6 +275,12 @@ impl Machine {
             _ => {}
         }
         self.advance(now, out);
+    }
+
+    /// What a down node costs, whatever the phase.
+    pub(super) fn fence(&self, position: u32, out: &mut Vec<Action>) {
+        let address = self.state.nodes[position as usize].address;
+        out.push(Action::FenceNode { node: self.name(position), address });
     }
 
     /// Looks at all nodes if something may be due.

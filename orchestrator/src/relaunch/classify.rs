@@ -6,8 +6,9 @@ use std::time::Duration;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
-use super::config::{Config, ExitAction, WithoutFinalize};
+use super::config::Config;
 use super::reason::{EndCause, RankEnd};
+use crate::spec::ExitAction;
 
 /// The facts of one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,10 +109,7 @@ impl Run {
             };
         }
         if self.ended_well(config) {
-            return match config.without_finalize {
-                WithoutFinalize::Finished => EndCause::ExitedWell,
-                WithoutFinalize::Relaunch => EndCause::WithoutFinalize,
-            };
+            return EndCause::WithoutFinalize;
         }
         if let Some(reason) = &self.launch_failed {
             return EndCause::LaunchFailed { reason: reason.clone() };
@@ -138,10 +136,9 @@ impl Run {
 }
 
 impl Config {
-    /// What the policy says about the end of a process.
-    pub(super) fn meaning(&self, end: RankEnd) -> ExitAction {
+    /// What the policy says about the end of a process that failed.
+    pub(super) fn action_after(&self, end: RankEnd) -> ExitAction {
         match end {
-            RankEnd::Code(0) => ExitAction::Finished,
             RankEnd::Code(code) => self.exit_codes.get(&code).copied().unwrap_or(ExitAction::Relaunch),
             RankEnd::Signal(_) | RankEnd::Unknown => ExitAction::Relaunch,
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use holdfast_wire::NodeName;
 
+use crate::spec::ExitAction;
+
 /// A node of the allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatedNode {
@@ -12,27 +14,6 @@ pub struct AllocatedNode {
     pub name: NodeName,
     /// What it shares its fate with; its own name unless the spec or the topology says otherwise.
     pub failure_domain: String,
-}
-
-/// What becomes of a job whose application ended with some exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitAction {
-    /// Launch again, within the limits.
-    Relaunch,
-    /// Drain and stop: the error would come again.
-    Stop,
-    /// The application's way of saying that it is done.
-    Finished,
-}
-
-/// What the loop makes of ranks that all ended with 0, had joined a run through the checkpoint API, but never called
-/// finalize and were not told to halt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WithoutFinalize {
-    /// Launch again, as SCR does: an application that stops early (a step limit, an internal time limit) is not done.
-    Relaunch,
-    /// The job is finished.
-    Finished,
 }
 
 /// The configuration of the loop. Times in it are lengths, but for [`started`](Self::started) and
@@ -73,8 +54,6 @@ pub struct Config {
     pub agent_restarts: u32,
     /// What exit codes mean, where they do not mean [`ExitAction::Relaunch`].
     pub exit_codes: BTreeMap<i32, ExitAction>,
-    /// See [`WithoutFinalize`].
-    pub without_finalize: WithoutFinalize,
     /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over uses
     /// [`Snapshot::started`](super::Snapshot::started).
     pub started: i64,
@@ -107,7 +86,6 @@ impl Config {
             restart_within: Duration::from_millis(750),
             agent_restarts: 20,
             exit_codes: BTreeMap::new(),
-            without_finalize: WithoutFinalize::Relaunch,
             started: 0,
             allocation_end: None,
             before_end: Duration::ZERO,

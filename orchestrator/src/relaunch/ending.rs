@@ -6,9 +6,7 @@ use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use super::action::Action;
 use super::classify::Run;
-use super::config::ExitAction;
 use super::machine::Machine;
-use super::nodes::Status;
 use super::outcome::{DrainResult, Outcome};
 use super::policy::stop_after;
 use super::reason::{RankEnd, StopReason, Verdict};
@@ -43,13 +41,17 @@ impl Machine {
         run.joined = true;
         // What they restart from was there before: it is no progress.
         run.newest_before = run.newest_before.max(from);
-        self.state.newest = self.state.newest.max(from);
+        if from > self.state.newest {
+            (self.state.newest, self.state.protected) = (from, false);
+        }
     }
 
-    pub(super) fn checkpoint_complete(&mut self, generation: Generation, checkpoint: CheckpointId) {
+    pub(super) fn checkpoint_complete(&mut self, generation: Generation, checkpoint: CheckpointId, protected: bool) {
         if let Some(run) = self.run_of(generation) {
             run.joined = true;
-            self.state.newest = self.state.newest.max(Some(checkpoint));
+            if Some(checkpoint) >= self.state.newest {
+                (self.state.newest, self.state.protected) = (Some(checkpoint), protected);
+            }
         }
     }
 
@@ -84,7 +86,7 @@ impl Machine {
         if rank.0 >= self.config.ranks {
             return;
         }
-        let well = self.config.meaning(end) == ExitAction::Finished;
+        let well = end == RankEnd::SUCCESS;
         let Some(run) = self.going(generation) else {
             return;
         };
@@ -125,7 +127,7 @@ impl Machine {
     }
 
     pub(super) fn step_ended(&mut self, now: Duration, generation: Generation, end: RankEnd, out: &mut Vec<Action>) {
-        let well = self.config.meaning(end) == ExitAction::Finished;
+        let well = end == RankEnd::SUCCESS;
         let Some(run) = self.going(generation) else {
             return;
         };
@@ -293,10 +295,10 @@ impl Machine {
         out.push(Action::Finish(outcome));
     }
 
-    /// Ends every agent that may be alive, on nodes that failed a health test too.
+    /// Ends every agent that is up or being started; those of down nodes are fenced.
     pub(super) fn end_agents(&self, out: &mut Vec<Action>) {
         let nodes = (0u32..).zip(&self.state.nodes);
-        let left = nodes.filter(|(_, node)| !matches!(node.status, Status::Down { agent_left: false, .. }));
+        let left = nodes.filter(|(_, node)| !node.is_down());
         let to = self.names_of(left.map(|(position, _)| position));
         if !to.is_empty() {
             out.push(Action::StopAgents { to });

@@ -57,7 +57,7 @@ pub enum Event {
         /// What its health report says is wrong, if anything: a directory not writable or too small, no memory.
         fault: Option<String>,
     },
-    /// The resource manager says so, or the user excluded the node.
+    /// The resource manager says that the node is down.
     NodeDown {
         /// The node.
         node: NodeName,
@@ -167,6 +167,8 @@ pub enum Event {
         generation: Generation,
         /// Its id.
         checkpoint: CheckpointId,
+        /// It survives the loss of a node.
+        protected: bool,
     },
     /// Leader: a halt condition holds and the ranks were told to stop.
     Halting {

@@ -1,9 +1,10 @@
 //! Every verdict of the loop, with its reason and time: what `holdfast status` and the report show.
 
+use std::fmt;
 use std::time::Duration;
 
 use holdfast_wire::{CheckpointId, Generation, NodeName};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use super::nodes::Status;
@@ -12,10 +13,10 @@ pub use super::snapshot::PastGeneration;
 use super::snapshot::Phase;
 
 /// What the loop decided so far, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// What it does now.
-    pub phase: &'static str,
+    pub phase: Activity,
     /// The generation that is prepared, under way, or was last.
     pub generation: Generation,
     /// All nodes in allocation order.
@@ -24,6 +25,8 @@ pub struct Explanation {
     pub generations: Vec<PastGeneration>,
     /// The newest complete checkpoint.
     pub newest: Option<CheckpointId>,
+    /// The newest checkpoint survives the loss of a node.
+    pub protected: bool,
     /// Generations in a row that ended without a newer one.
     pub without_progress: u32,
     /// The halt condition that holds.
@@ -33,7 +36,7 @@ pub struct Explanation {
 }
 
 /// A node and the last word on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeExplanation {
     /// The node.
     pub node: NodeName,
@@ -47,7 +50,7 @@ pub struct NodeExplanation {
 }
 
 /// How a node is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "condition", rename_all = "snake_case")]
 pub enum Condition {
     /// Its agent is being started, or started again.
@@ -64,6 +67,58 @@ pub enum Condition {
     },
     /// It is down.
     Down(Verdict<DownReason>),
+}
+
+/// What the loop does now; its text is what `status` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activity {
+    /// Not begun.
+    #[serde(rename = "fresh")]
+    Fresh,
+    /// Waits until every agent is up or its node down.
+    #[serde(rename = "gathering agents")]
+    Gathering,
+    /// Asks the halt files before the next step.
+    #[serde(rename = "asking for halt conditions")]
+    AskingHalt,
+    /// Waits between two generations.
+    #[serde(rename = "settling")]
+    Settling,
+    /// Makes the next generation known to the agents.
+    #[serde(rename = "preparing")]
+    Preparing,
+    /// The ranks run.
+    #[serde(rename = "running")]
+    Running,
+    /// The ranks are being killed.
+    #[serde(rename = "ending the generation")]
+    Ending,
+    /// Waits for agents that the drain needs.
+    #[serde(rename = "stopping")]
+    Stopping,
+    /// The drain runs.
+    #[serde(rename = "draining")]
+    Draining,
+    /// Over.
+    #[serde(rename = "finished")]
+    Finished,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Activity::Fresh => "fresh",
+            Activity::Gathering => "gathering agents",
+            Activity::AskingHalt => "asking for halt conditions",
+            Activity::Settling => "settling",
+            Activity::Preparing => "preparing",
+            Activity::Running => "running",
+            Activity::Ending => "ending the generation",
+            Activity::Stopping => "stopping",
+            Activity::Draining => "draining",
+            Activity::Finished => "finished",
+        })
+    }
 }
 
 impl Machine {
@@ -85,21 +140,22 @@ impl Machine {
         });
         Explanation {
             phase: match &self.state.phase {
-                Phase::Fresh => "fresh",
-                Phase::Gathering => "gathering agents",
-                Phase::AskingHalt { .. } => "asking for halt conditions",
-                Phase::Settling { .. } => "settling",
-                Phase::Preparing { .. } => "preparing",
-                Phase::Running => "running",
-                Phase::Ending { .. } => "ending the generation",
-                Phase::Stopping => "stopping",
-                Phase::Draining => "draining",
-                Phase::Finished => "finished",
+                Phase::Fresh => Activity::Fresh,
+                Phase::Gathering => Activity::Gathering,
+                Phase::AskingHalt { .. } => Activity::AskingHalt,
+                Phase::Settling { .. } => Activity::Settling,
+                Phase::Preparing { .. } => Activity::Preparing,
+                Phase::Running => Activity::Running,
+                Phase::Ending { .. } => Activity::Ending,
+                Phase::Stopping => Activity::Stopping,
+                Phase::Draining => Activity::Draining,
+                Phase::Finished => Activity::Finished,
             },
             generation: self.generation(),
             nodes: nodes.collect(),
             generations: self.state.history.clone(),
             newest: self.state.newest,
+            protected: self.state.protected,
             without_progress: self.state.without_progress,
             halt: self.state.halt.clone(),
             stop: self.state.stop.clone(),

@@ -120,7 +120,9 @@ impl Machine {
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
             Event::Restarted { generation, from } => self.restarted(generation, from),
-            Event::CheckpointComplete { generation, checkpoint } => self.checkpoint_complete(generation, checkpoint),
+            Event::CheckpointComplete { generation, checkpoint, protected } => {
+                self.checkpoint_complete(generation, checkpoint, protected);
+            }
             Event::Halting { generation, reason } => self.on_run(generation, |run| run.halting = Some(reason)),
             Event::Finalized { generation } => self.on_run(generation, |run| run.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
@@ -172,6 +174,11 @@ impl Machine {
     /// The generation that is prepared, under way, or was last.
     pub fn generation(&self) -> Generation {
         self.state.run.as_ref().map_or(self.state.generation, |run| run.generation)
+    }
+
+    /// True while nothing is known that ends this generation: the end of a rank is then its own.
+    pub fn is_running(&self, generation: Generation) -> bool {
+        self.state.phase == Phase::Running && self.generation() == generation
     }
 
     /// The nodes whose agents are up, and where they listen. After a take-over: where to poll them.

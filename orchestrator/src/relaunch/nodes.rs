@@ -25,14 +25,8 @@ pub(super) struct Node {
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum Status {
     Starting(Starting),
-    Healthy {
-        heard: Duration,
-    },
-    Down {
-        verdict: Verdict<DownReason>,
-        /// An agent may be alive on it: to be stopped in the end.
-        agent_left: bool,
-    },
+    Healthy { heard: Duration },
+    Down { verdict: Verdict<DownReason> },
 }
 
 /// An agent that was asked for and has not reported yet.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::classify::Run;
-use super::config::{Config, ExitAction};
+use super::config::Config;
 use super::reason::{EndCause, StopReason};
 use super::snapshot::Snapshot;
+use crate::spec::ExitAction;
 
 /// Why the loop stops after a generation that ended like this; `None`: it goes on.
 pub(super) fn stop_after(
@@ -21,7 +22,7 @@ pub(super) fn stop_after(
             return Some(StopReason::Halted { reason: reason.clone() });
         }
         EndCause::TimeLimit => return Some(StopReason::TimeLimit),
-        EndCause::Application { rank, end } if config.meaning(*end) == ExitAction::Stop => {
+        EndCause::Application { rank, end } if config.action_after(*end) == ExitAction::Stop => {
             return Some(StopReason::ApplicationError { rank: *rank, end: *end });
         }
         // It told us that it is done; it would only tell us again.

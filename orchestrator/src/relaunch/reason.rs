@@ -16,9 +16,6 @@ pub enum DownReason {
         /// Its word for it.
         state: String,
     },
-    /// The user excluded it.
-    #[error("the node was excluded by the user")]
-    Excluded,
     /// Its agent could never be started.
     #[error("its agent could not be started: {reason}")]
     AgentNotStarted {
@@ -88,7 +85,7 @@ impl fmt::Display for RankEnd {
 pub enum EndCause {
     /// The application called finalize and its ranks ended well.
     Finalized,
-    /// All ranks ended with 0 (or a code that means finished) without ever using the checkpoint API, or policy takes it for the end.
+    /// All ranks ended with 0 without ever using the checkpoint API.
     ExitedWell,
     /// All ranks ended with 0, had used the checkpoint API, but neither called finalize nor were told to halt.
     WithoutFinalize,
@@ -288,4 +285,21 @@ pub struct Verdict<R> {
     pub reason: R,
     /// When it was given.
     pub at: Duration,
+}
+
+/// `rank 3`, `ranks 0-3,7`.
+pub fn ranks_text(ranks: &[Rank]) -> String {
+    let mut sorted: Vec<u32> = ranks.iter().map(|rank| rank.0).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut rows: Vec<(u32, u32)> = Vec::new();
+    for rank in &sorted {
+        match rows.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*rank) => *last = *rank,
+            _ => rows.push((*rank, *rank)),
+        }
+    }
+    let row = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let text: Vec<String> = rows.iter().map(row).collect();
+    format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, text.join(","))
 }

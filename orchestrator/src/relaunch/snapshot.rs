@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub(super) run: Option<Run>,
     pub(super) launches: u32,
     pub(super) newest: Option<CheckpointId>,
+    /// The newest checkpoint survives the loss of a node.
+    pub(super) protected: bool,
     /// Generations in a row that ended without a newer checkpoint.
     pub(super) without_progress: u32,
     /// A halt condition that holds.
@@ -98,7 +100,7 @@ pub struct PastGeneration {
 
 impl Snapshot {
     /// The version of its form.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     pub(super) fn fresh(config: &Config) -> Self {
         Snapshot {
@@ -112,6 +114,7 @@ impl Snapshot {
             run: None,
             launches: 0,
             newest: None,
+            protected: false,
             without_progress: 0,
             halt: None,
             signal: None,

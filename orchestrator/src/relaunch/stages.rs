@@ -242,6 +242,9 @@ impl Machine {
                 }
                 out.push(Action::StartAgent { node: self.name(position) });
             }
+            if self.state.nodes[position as usize].is_down() {
+                self.fence(position, out);
+            }
             self.heard(now, position);
         }
         self.state.next_check = Some(now);

@@ -11,6 +11,10 @@ use crate::relaunch::*;
 #[derive(Default)]
 pub(super) struct Oracle {
     pub(super) down: BTreeSet<NodeName>,
+    /// Down nodes that were fenced; by this orchestrator, if another one took over.
+    pub(super) fenced: BTreeSet<NodeName>,
+    /// Down nodes whose agents have reported since: they are fenced once more.
+    pub(super) reported: BTreeSet<NodeName>,
     pub(super) launched: Option<Generation>,
     pub(super) launches: u32,
     pub(super) homes: BTreeMap<Rank, NodeName>,
@@ -34,7 +38,17 @@ impl Simulation {
             Action::Record(LogEvent::GenerationEnded { without_progress, .. }) => {
                 oracle.without_progress = *without_progress;
             }
+            Action::FenceNode { node, .. } => {
+                assert!(oracle.down.contains(node), "{node} is fenced and not down");
+                let first = oracle.fenced.insert(node.clone());
+                assert!(first | oracle.reported.remove(node), "{node} is fenced twice");
+            }
             Action::StartAgent { node } => up(oracle, node),
+            Action::PollNow { to }
+            | Action::KillRanks { to, .. }
+            | Action::UpdatePeers { to, .. }
+            | Action::StopAgents { to } => to.iter().for_each(|node| up(oracle, node)),
+            Action::SaveStacks { ranks, .. } => ranks.keys().for_each(|node| up(oracle, node)),
             Action::Prepare { generation, to, placement } => {
                 let living = |node: &NodeName| self.nodes[node].ranks.filter(|_| self.nodes[node].life == Life::Alive);
                 for node in &placement.nodes {
@@ -46,6 +60,7 @@ impl Simulation {
             }
             Action::Launch { generation, placement } => {
                 let config = self.machine.config();
+                assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the next launch");
                 placement.nodes.iter().for_each(|node| up(oracle, &node.name));
                 assert!(oracle.launched.is_none_or(|before| before < *generation), "numbers rise");
                 oracle.launched = Some(*generation);
@@ -75,6 +90,7 @@ impl Simulation {
             }
             Action::Record(LogEvent::Drained { .. }) => oracle.drained = true,
             Action::Finish(outcome) => {
+                assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the end");
                 let nobody = self.machine.agents().next().is_none();
                 assert!(
                     oracle.drained || oracle.signals >= 2 || nobody || self.weather.takeovers,

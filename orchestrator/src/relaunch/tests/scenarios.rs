@@ -4,6 +4,7 @@ use holdfast_wire::{CheckpointId, Generation, NodeName};
 
 use super::world::{World, address, config, ms, name};
 use crate::exit;
+use crate::relaunch::explain::Activity;
 use crate::relaunch::*;
 
 #[test]
@@ -78,7 +79,7 @@ fn a_node_that_dies_while_the_generation_is_prepared_is_replaced_before_anything
     world.mute.insert(name(1));
     world.begin();
     world.happens(Event::AgentReady { node: name(1), address: address(&name(1), 1), adopted: None });
-    assert_eq!(world.machine.explain().phase, "preparing");
+    assert_eq!(world.machine.explain().phase, Activity::Preparing);
     world.dies(1);
     assert_eq!(world.launches().len(), 1);
     assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
@@ -136,19 +137,22 @@ fn a_node_that_fails_a_health_test_is_left_though_its_agent_answers() {
     let full = Some("/tmp: no space".to_owned());
     world.happens(Event::PollAnswered { node: name(0), sent: ms(0), fault: full });
     assert_eq!(world.homes(), ["n4", "n1", "n2", "n3"]);
-    let killed = world.asked.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if *to == [name(0)]));
-    assert!(killed, "its ranks are alive");
+    let at = |sought: &dyn Fn(&Action) -> bool| world.asked.iter().position(sought).unwrap();
+    let fence = Action::FenceNode { node: name(0), address: Some(super::world::address(&name(0), 1)) };
+    let fenced = at(&|action| *action == fence);
+    assert!(fenced < at(&|action| matches!(action, Action::KillRanks { .. })), "first its own ranks and its agent");
     world.happens(Event::Finalized { generation: world.generation() });
     world.ranks_end_well();
-    let stopped = world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.contains(&name(0))));
-    assert!(stopped, "and so is its agent");
+    assert_eq!(world.asked.iter().filter(|action| **action == fence).count(), 1);
+    let stopped = world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 5));
+    assert!(stopped, "nothing more is sent there");
 }
 
 #[test]
-fn a_node_that_the_user_excluded_is_never_used() {
+fn a_node_that_the_resource_manager_has_taken_away_at_the_start_is_never_used() {
     let mut world = World::new(config(5, 4));
     let actions = world.machine.begin(ms(0));
-    world.happens(Event::NodeDown { node: name(0), reason: DownReason::Excluded });
+    world.happens(Event::NodeDown { node: name(0), reason: DownReason::ResourceManager { state: "drained".into() } });
     world.perform(actions);
     assert_eq!(world.homes(), ["n1", "n2", "n3", "n4"]);
 }
@@ -250,11 +254,12 @@ fn a_run_that_an_agent_refuses_before_any_began_is_no_case_for_another_allocatio
 fn nodes_that_are_all_unfit_are_no_case_for_another_allocation() {
     let mut machine = Machine::new(config(4, 4));
     machine.begin(ms(0));
-    let mut actions = Vec::new();
+    let (mut actions, mut fenced) = (Vec::new(), 0);
     for node in 0..4 {
         let (address, fault) = (address(&name(node), 1), "/ssd: cannot be reached".into());
         assert!(!machine.is_finished(), "the others may be fit");
         actions = machine.handle(ms(1), Event::AgentUnfit { node: name(node), address, fault });
+        fenced += actions.iter().filter(|action| matches!(action, Action::FenceNode { address: Some(_), .. })).count();
     }
     let outcome = actions.iter().find_map(|action| match action {
         Action::Finish(outcome) => Some(outcome),
@@ -262,8 +267,7 @@ fn nodes_that_are_all_unfit_are_no_case_for_another_allocation() {
     });
     assert_eq!(outcome.unwrap().exit_code(), exit::UNAVAILABLE);
     assert!(outcome.unwrap().to_string().contains("/ssd"));
-    let stopped = actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 4));
-    assert!(stopped, "their agents are up");
+    assert_eq!(fenced, 4, "their agents are up");
 }
 
 #[test]
@@ -311,9 +315,9 @@ fn the_halt_file_is_asked_before_and_after_the_settle_delay() {
         world.halt = before.then(|| "EXIT_AFTER_TIME".into());
         world.dies(1);
         if !before {
-            assert_eq!(world.machine.explain().phase, "settling");
+            assert_eq!(world.machine.explain().phase, Activity::Settling);
             world.passes(ms(59_900));
-            assert_eq!(world.machine.explain().phase, "settling");
+            assert_eq!(world.machine.explain().phase, Activity::Settling);
             world.halt = Some("EXIT_AFTER_TIME".into());
             world.passes(ms(200));
         }
@@ -353,7 +357,7 @@ fn a_second_signal_during_the_drain_breaks_it_off() {
         world.only(Event::RanksKilled { node: name(node), generation });
         world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
     }
-    assert_eq!(world.machine.explain().phase, "draining");
+    assert_eq!(world.machine.explain().phase, Activity::Draining);
     world.only(Event::Signal { name: "SIGINT".into() });
     assert!(world.machine.is_finished());
     assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
@@ -370,7 +374,7 @@ fn near_the_end_of_the_allocation_ranks_are_killed_so_that_there_is_time_to_drai
     };
     let mut world = World::running_with(limits(config(6, 4)));
     world.passes(ms(79_900));
-    assert_eq!(world.machine.explain().phase, "running");
+    assert_eq!(world.machine.explain().phase, Activity::Running);
     world.passes(ms(200));
     assert_eq!(world.causes(), [EndCause::TimeLimit]);
     assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);

@@ -76,6 +76,8 @@ enum Later {
     StartAgent(NodeName),
     Prepare(NodeName, Generation),
     Kill(NodeName, Generation),
+    /// The driver tries to end what may still run on a node that is down.
+    Fence(NodeName),
     Launch(Generation, Vec<NodeName>),
     PollNow(NodeName),
     Polls,
@@ -189,6 +191,11 @@ impl Simulation {
     }
 
     fn happens(&mut self, event: Event) {
+        if let Event::AgentReady { node, .. } | Event::AgentUnfit { node, .. } = &event
+            && self.oracle.down.contains(node)
+        {
+            self.oracle.reported.insert(node.clone());
+        }
         let actions = self.machine.handle(self.now, event);
         if self.weather.takeovers && !actions.is_empty() && self.dice.below(150) == 0 && self.oracle.finished.is_none()
         {
@@ -214,6 +221,8 @@ impl Simulation {
                 self.oracle.down.insert(node.node);
             }
         }
+        // A successor fences every node that is down, whatever its predecessor did.
+        self.oracle.fenced.clear();
         self.now += ms(self.dice.below(2000));
         let actions = self.machine.begin(self.now);
         self.perform(actions);
@@ -242,6 +251,14 @@ impl Simulation {
                     truth.ranks = truth.ranks.filter(|ranks| *ranks > generation);
                     truth.killed = truth.killed.max(Some(generation));
                     self.tell(Event::RanksKilled { node, generation });
+                }
+            }
+            Later::Fence(node) => {
+                let truth = self.nodes.get_mut(&node).unwrap();
+                match truth.life {
+                    Life::Alive => (truth.agent, truth.ranks) = (false, None),
+                    Life::Frozen => self.after(ms(2000), Later::Fence(node)),
+                    Life::Dead => {}
                 }
             }
             Later::PollNow(node) => self.poll(node),
@@ -342,7 +359,11 @@ impl Simulation {
             _ if step == 0 => self.say(Event::Restarted { generation, from: None }),
             7..=20 => {
                 self.checkpoint += 1;
-                self.say(Event::CheckpointComplete { generation, checkpoint: CheckpointId(self.checkpoint) });
+                self.say(Event::CheckpointComplete {
+                    generation,
+                    checkpoint: CheckpointId(self.checkpoint),
+                    protected: true,
+                });
             }
             _ => {}
         }
@@ -421,6 +442,7 @@ impl Simulation {
                 Action::KillRanks { generation, to, .. } => {
                     to.into_iter().for_each(|node| self.soon(Later::Kill(node, generation)));
                 }
+                Action::FenceNode { node, .. } => self.soon(Later::Fence(node)),
                 Action::SaveStacks { generation, .. } => self.tell(Event::StacksSaved { generation }),
                 Action::PollNow { to } => to.into_iter().for_each(|node| self.soon(Later::PollNow(node))),
                 Action::Launch { generation, placement } => {

@@ -3,6 +3,7 @@
 use holdfast_wire::{Generation, Rank};
 
 use super::world::{World, config, ms, name};
+use crate::relaunch::explain::Activity;
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::*;
 
@@ -62,7 +63,7 @@ fn a_rank_that_nobody_saw_end_is_judged_by_what_the_leader_says() {
     world.only(Event::RankExited { generation: Generation(1), rank: Rank(1), end: RankEnd::Unknown });
     world.only(Event::Finalized { generation: Generation(1) });
     world.happens(Event::PollAnswered { node: name(0), sent: world.now, fault: None });
-    assert_eq!(world.machine.explain().phase, "running", "the others end by themselves");
+    assert_eq!(world.machine.explain().phase, Activity::Running, "the others end by themselves");
 
     let mut world = World::running();
     taken_over(&mut world);
@@ -104,9 +105,32 @@ fn a_snapshot_of_another_job_or_a_damaged_one_is_refused() {
     value["homes"] = serde_json::json!([0, 1, 2, 4_000_000_000u32]);
     assert!(matches!(refused(config(6, 4), serde_json::from_value(value).unwrap()), RestoreError::Mismatch { .. }));
     let mut value = serde_json::to_value(&snapshot).unwrap();
-    value["version"] = 2.into();
+    value["version"] = 1.into();
     assert_eq!(
         refused(config(6, 4), serde_json::from_value(value).unwrap()),
-        RestoreError::Version { found: 2, known: 1 }
+        RestoreError::Version { found: 1, known: 2 }
     );
+}
+
+#[test]
+fn every_down_node_is_fenced_again_at_once() {
+    let mut world = World::running();
+    world.dies(2);
+    let fence = Action::FenceNode { node: name(2), address: Some(super::world::address(&name(2), 1)) };
+    let actions = taken_over(&mut world);
+    assert_eq!(
+        actions.iter().filter(|action| matches!(action, Action::FenceNode { .. })).collect::<Vec<_>>(),
+        [&fence]
+    );
+    let at = |sought: &dyn Fn(&Action) -> bool| actions.iter().position(sought).unwrap();
+    assert!(at(&|action| *action == fence) < at(&|action| matches!(action, Action::FollowStep { .. })));
+}
+
+#[test]
+fn whether_the_newest_checkpoint_is_protected_is_known_to_the_successor() {
+    let mut world = World::running();
+    world.checkpoint(4);
+    taken_over(&mut world);
+    let explanation = world.machine.explain();
+    assert_eq!((explanation.newest, explanation.protected), (Some(holdfast_wire::CheckpointId(4)), true));
 }

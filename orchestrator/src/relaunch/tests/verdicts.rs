@@ -7,8 +7,9 @@ use holdfast_wire::{CheckpointId, Generation, Rank};
 
 use super::world::{World, config, ms, name};
 use crate::exit;
-use crate::relaunch::config::{ExitAction, WithoutFinalize};
+use crate::relaunch::explain::Activity;
 use crate::relaunch::*;
+use crate::spec::ExitAction;
 
 #[test]
 fn a_rank_that_fails_because_its_neighbours_node_died_is_not_called_an_application_error() {
@@ -77,7 +78,7 @@ fn a_newer_checkpoint_starts_the_count_of_generations_without_progress_again() {
     world.rank_ends(0, RankEnd::Code(1));
     world.rank_ends(0, RankEnd::Code(1));
     world.rank_ends(0, RankEnd::Code(1));
-    assert_eq!(world.machine.explain().phase, "running");
+    assert_eq!(world.machine.explain().phase, Activity::Running);
     assert_eq!(world.launches().len(), 6);
     world.rank_ends(0, RankEnd::Code(1));
     assert!(matches!(world.stop(), StopReason::NoProgress { generations: 3, .. }));
@@ -126,14 +127,6 @@ fn an_exit_code_that_the_policy_stops_at_is_not_retried() {
 }
 
 #[test]
-fn an_exit_code_that_the_policy_calls_finished_finishes() {
-    let mut world =
-        World::running_with(Config { exit_codes: BTreeMap::from([(3, ExitAction::Finished)]), ..config(6, 4) });
-    (0..4).for_each(|rank| world.rank_ends(rank, RankEnd::Code(3)));
-    assert_eq!(*world.stop(), StopReason::Finished);
-}
-
-#[test]
 fn ranks_that_end_well_without_ever_using_the_api_are_finished() {
     let mut world = World::running();
     world.ranks_end_well();
@@ -142,17 +135,12 @@ fn ranks_that_end_well_without_ever_using_the_api_are_finished() {
 }
 
 #[test]
-fn ranks_that_used_the_api_and_end_without_finalize_are_launched_again_unless_the_policy_says_otherwise() {
+fn ranks_that_used_the_api_and_end_without_finalize_are_launched_again() {
     let mut world = World::running();
     world.joined(None);
     world.ranks_end_well();
     assert_eq!(world.causes(), [EndCause::WithoutFinalize]);
     assert_eq!(world.launches().len(), 2);
-
-    let mut world = World::running_with(Config { without_finalize: WithoutFinalize::Finished, ..config(6, 4) });
-    world.joined(None);
-    world.ranks_end_well();
-    assert_eq!(*world.stop(), StopReason::Finished);
 }
 
 #[test]
@@ -243,7 +231,7 @@ fn a_rank_that_moves_while_its_stack_is_saved_is_left_alone() {
     world.happens(Event::RanksQuiet { node: name(2), generation, ranks: vec![] });
     world.happens(Event::StacksSaved { generation });
     assert!(world.asked.contains(&Action::Record(LogEvent::HangDismissed { generation })));
-    assert_eq!((world.causes().len(), world.machine.explain().phase), (0, "running"));
+    assert_eq!((world.causes().len(), world.machine.explain().phase), (0, Activity::Running));
     // It may hang later all the same.
     for event in hangs_on(&world, 2) {
         world.happens(event);
@@ -280,20 +268,21 @@ fn what_an_older_generation_says_is_not_heard() {
     world.happens(Event::RankExited { generation: old, rank: Rank(1), end: RankEnd::Signal(9) });
     world.happens(Event::StepEnded { generation: old, end: RankEnd::Signal(9) });
     world.happens(Event::Finalized { generation: old });
-    world.happens(Event::CheckpointComplete { generation: old, checkpoint: CheckpointId(9) });
+    world.happens(Event::CheckpointComplete { generation: old, checkpoint: CheckpointId(9), protected: true });
     assert_eq!(world.causes().len(), 1);
     assert_eq!(world.generation(), Generation(2));
     assert_eq!(world.machine.explain().newest, None);
 }
 
 #[test]
-fn a_down_node_that_comes_back_is_not_used_but_its_ranks_are_killed() {
+fn a_down_node_whose_agent_reports_is_not_used_but_fenced_again() {
     let mut world = World::running();
     world.dies(2);
-    let back =
-        Event::AgentReady { node: name(2), address: super::world::address(&name(2), 9), adopted: Some(Generation(1)) };
-    let actions = world.only(back);
-    assert!(matches!(&actions[..], [Action::KillRanks { to, .. }] if *to == [name(2)]));
+    let address = super::world::address(&name(2), 9);
+    let back = Event::AgentReady { node: name(2), address, adopted: Some(Generation(1)) };
+    assert_eq!(world.only(back), [Action::FenceNode { node: name(2), address: Some(address) }]);
+    let unfit = Event::AgentUnfit { node: name(2), address, fault: "no space".into() };
+    assert_eq!(world.only(unfit), [Action::FenceNode { node: name(2), address: Some(address) }]);
     assert_eq!(world.homes(), ["n0", "n1", "n4", "n3"]);
 }
 

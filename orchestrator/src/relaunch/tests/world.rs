@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
+use crate::relaunch::explain::Activity;
 use crate::relaunch::*;
 
 pub fn ms(millis: u64) -> Duration {
@@ -66,7 +67,7 @@ impl World {
     pub fn running_with(config: Config) -> Self {
         let mut world = World::new(config);
         world.begin();
-        assert_eq!(world.machine.explain().phase, "running");
+        assert_eq!(world.machine.explain().phase, Activity::Running);
         world
     }
 
@@ -174,7 +175,11 @@ impl World {
     }
 
     pub fn checkpoint(&mut self, id: u64) {
-        self.happens(Event::CheckpointComplete { generation: self.generation(), checkpoint: CheckpointId(id) });
+        self.happens(Event::CheckpointComplete {
+            generation: self.generation(),
+            checkpoint: CheckpointId(id),
+            protected: true,
+        });
     }
 
     /// Each launch: its generation, and the nodes with their ranks.
