@@ -9,7 +9,7 @@ use holdfast::spec::{
     ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Scheme, Settings,
     Surroundings, virtual_node,
 };
-use holdfast_core::ids::CheckpointId;
+use holdfast_model::CheckpointId;
 use proptest::prelude::*;
 
 const MINIMAL: &str = "run: {command: [./app]}\n";

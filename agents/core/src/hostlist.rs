@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::ids::NodeName;
+use holdfast_model::NodeName;
 
 /// Most names that one list may expand to: a hundred times the largest machine this is measured for.
 pub const MAX_HOSTS: usize = 1_000_000;

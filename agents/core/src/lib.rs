@@ -18,7 +18,6 @@
 pub mod control;
 pub mod durable;
 pub mod hostlist;
-pub mod ids;
 pub mod kvtree;
 pub mod params;
 pub mod prefix;

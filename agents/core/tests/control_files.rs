@@ -18,9 +18,9 @@ use holdfast_core::control::flush::{FlushFile, Location};
 use holdfast_core::control::meta::{FileKind, Meta, format_crc, parse_crc};
 use holdfast_core::control::nodes;
 use holdfast_core::control::transfer::{Command, State, Transfer, TransferFile};
-use holdfast_core::ids::{CheckpointId, NodeName, Rank};
 use holdfast_core::kvtree::file::{encode, read};
 use holdfast_core::kvtree::{Tree, print};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_testkit::{files_below, fixtures, scratch_copy};
 use originals::{JOB, bytes, node, scr};
 

@@ -6,7 +6,7 @@
 use std::fs;
 
 use holdfast_core::hostlist::{HostlistError, compress, expand, intersect, nth, subtract};
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_testkit::fixtures;
 use proptest::prelude::*;
 

@@ -9,8 +9,8 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::real_path;
 use holdfast_core::control::nodes;
 use holdfast_core::control::transfer::TransferFile;
-use holdfast_core::ids::Rank;
 use holdfast_core::kvtree::Tree;
+use holdfast_model::Rank;
 use proptest::prelude::*;
 
 /// Trees of the keys that the readers look for and of values that they do not.

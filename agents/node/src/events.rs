@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_wire::CheckpointId;
-use holdfast_wire::agent::{AgentEvent, NumberedEvent, Progress};
+use holdfast_model::{CheckpointId, Progress, Task};
+use holdfast_wire::agent::{AgentEvent, NumberedEvent};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -67,12 +67,12 @@ impl EventLog {
 /// The long work under way.
 #[derive(Debug, Default)]
 pub struct ProgressBoard {
-    tasks: Mutex<Vec<Arc<Task>>>,
+    tasks: Mutex<Vec<Arc<Work>>>,
 }
 
 #[derive(Debug)]
-struct Task {
-    name: &'static str,
+struct Work {
+    task: Task,
     checkpoint: CheckpointId,
     total: u64,
     done: AtomicU64,
@@ -80,28 +80,23 @@ struct Task {
 
 impl ProgressBoard {
     /// Begins a piece of work of `total` bytes; it is on the board until the guard is dropped.
-    pub fn begin(self: &Arc<Self>, name: &'static str, checkpoint: CheckpointId, total: u64) -> Working {
-        let task = Arc::new(Task { name, checkpoint, total, done: AtomicU64::new(0) });
-        self.tasks.lock().push(task.clone());
-        Working { board: self.clone(), task }
+    pub fn begin(self: &Arc<Self>, task: Task, checkpoint: CheckpointId, total: u64) -> Working {
+        let work = Arc::new(Work { task, checkpoint, total, done: AtomicU64::new(0) });
+        self.tasks.lock().push(work.clone());
+        Working { board: self.clone(), work }
     }
 
     /// What is under way, the same work on the same dataset added up.
     pub fn snapshot(&self) -> Vec<Progress> {
         let mut all: Vec<Progress> = Vec::new();
-        for task in self.tasks.lock().iter() {
-            let done = task.done.load(Ordering::Relaxed).min(task.total);
-            match all.iter_mut().find(|known| known.task == task.name && known.checkpoint == task.checkpoint) {
+        for work in self.tasks.lock().iter() {
+            let done = work.done.load(Ordering::Relaxed).min(work.total);
+            match all.iter_mut().find(|known| known.task == work.task && known.checkpoint == work.checkpoint) {
                 Some(known) => {
                     known.done += done;
-                    known.total += task.total;
+                    known.total += work.total;
                 }
-                None => all.push(Progress {
-                    task: task.name.to_owned(),
-                    checkpoint: task.checkpoint,
-                    done,
-                    total: task.total,
-                }),
+                None => all.push(Progress { task: work.task, checkpoint: work.checkpoint, done, total: work.total }),
             }
         }
         all
@@ -112,19 +107,19 @@ impl ProgressBoard {
 #[derive(Debug)]
 pub struct Working {
     board: Arc<ProgressBoard>,
-    task: Arc<Task>,
+    work: Arc<Work>,
 }
 
 impl Working {
     /// `bytes` more are done.
     pub fn advance(&self, bytes: u64) {
-        self.task.done.fetch_add(bytes, Ordering::Relaxed);
+        self.work.done.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        self.board.tasks.lock().retain(|task| !Arc::ptr_eq(task, &self.task));
+        self.board.tasks.lock().retain(|work| !Arc::ptr_eq(work, &self.work));
     }
 }
 
@@ -171,8 +166,8 @@ mod tests {
     #[test]
     fn the_board_adds_up_ranks_and_forgets_finished_work() {
         let board = Arc::new(ProgressBoard::default());
-        let first = board.begin("encode", CheckpointId(3), 100);
-        let second = board.begin("encode", CheckpointId(3), 50);
+        let first = board.begin(Task::Encode, CheckpointId(3), 100);
+        let second = board.begin(Task::Encode, CheckpointId(3), 50);
         first.advance(40);
         second.advance(50);
         let snapshot = board.snapshot();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chrono::Local;
 use holdfast_core::control::ControlError;
 use holdfast_core::control::halt::{HaltFile, HaltReason};
-use holdfast_wire::agent::{HaltChange, HaltState};
+use holdfast_model::{HaltChange, HaltCondition, HaltState};
 use holdfast_wire::run::Settings;
 use parking_lot::Mutex;
 
@@ -44,11 +44,6 @@ pub enum HaltError {
     /// The halt file.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A condition that does not exist.
-    #[error(
-        "there is no halt condition {0:?}; known are ExitReason, CheckpointsLeft, ExitAfter, ExitBefore, HaltSeconds"
-    )]
-    Unknown(String),
 }
 
 /// The halt file of this node.
@@ -108,20 +103,16 @@ impl HaltKeeper {
     /// Changes the conditions: first removes, then sets.
     ///
     /// # Errors
-    /// When a condition to be removed does not exist, or the file cannot be changed; it is then as it was.
+    /// When the file cannot be changed; it is then as it was.
     pub fn change(&self, change: &HaltChange, moment: &Moment) -> Result<HaltState, HaltError> {
-        const KNOWN: [&str; 5] = ["ExitReason", "CheckpointsLeft", "ExitAfter", "ExitBefore", "HaltSeconds"];
-        if let Some(unknown) = change.unset.iter().find(|condition| !KNOWN.contains(&condition.as_str())) {
-            return Err(HaltError::Unknown(unknown.clone()));
-        }
         self.update(moment, |file| {
             for condition in &change.unset {
-                match condition.as_str() {
-                    "ExitReason" => file.unset_reason(),
-                    "CheckpointsLeft" => file.unset_checkpoints_left(),
-                    "ExitAfter" => file.unset_exit_after(),
-                    "ExitBefore" => file.unset_exit_before(),
-                    _ => file.unset_halt_seconds(),
+                match condition {
+                    HaltCondition::Reason => file.unset_reason(),
+                    HaltCondition::CheckpointsLeft => file.unset_checkpoints_left(),
+                    HaltCondition::After => file.unset_exit_after(),
+                    HaltCondition::Before => file.unset_exit_before(),
+                    HaltCondition::Seconds => file.unset_halt_seconds(),
                 };
             }
             if let Some(reason) = &change.reason {
@@ -217,7 +208,7 @@ mod tests {
         let change = HaltChange { before: Some(1000), seconds: Some(100), ..HaltChange::default() };
         assert_eq!(keeper.change(&change, &at(899)).unwrap().met, None);
         assert!(keeper.state(&at(900)).met.unwrap().contains("ExitBefore-HaltSeconds"));
-        let unset = HaltChange { unset: vec!["ExitBefore".to_owned()], ..HaltChange::default() };
+        let unset = HaltChange { unset: vec![HaltCondition::Before], ..HaltChange::default() };
         let state = keeper.change(&unset, &at(900)).unwrap();
         assert_eq!((state.before, state.seconds, state.met), (None, Some(100), None));
     }
@@ -238,18 +229,6 @@ mod tests {
         assert!(keeper.reasons(&at(0)).is_err());
         assert!(keeper.decrement(&at(0)).is_err());
         assert!(keeper.fault().is_some());
-    }
-
-    #[test]
-    fn a_condition_that_does_not_exist_is_refused_before_anything_is_changed() {
-        let (_directory, keeper) = keeper();
-        let change = HaltChange {
-            reason: Some("JOB_HALTED".to_owned()),
-            unset: vec!["Exit".to_owned()],
-            ..HaltChange::default()
-        };
-        assert!(matches!(keeper.change(&change, &at(0)), Err(HaltError::Unknown(_))));
-        assert_eq!(keeper.state(&at(0)).reason, None);
     }
 
     #[test]

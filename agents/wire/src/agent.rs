@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rank::RestartSource;
 use crate::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_model::RestartSource;
+pub use holdfast_model::{HaltChange, HaltState, HeldFile, Locations, Progress};
 
 /// News and health.
 pub const POLL: &str = "/v1/poll";
@@ -294,19 +295,6 @@ pub enum AgentEvent {
     },
 }
 
-/// One piece of long work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// `encode`, `rebuild`, `transfer`, `fetch`, `flush`, `copy`.
-    pub task: String,
-    /// The dataset.
-    pub checkpoint: CheckpointId,
-    /// Bytes done.
-    pub done: u64,
-    /// Bytes in all.
-    pub total: u64,
-}
-
 /// The generation is prepared: older ranks are gone, the socket serves the new ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunAccepted {
@@ -427,60 +415,6 @@ pub struct DescriptorFields {
     pub set_size: u32,
     /// ENABLED.
     pub enabled: bool,
-}
-
-/// One file of a holding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldFile {
-    /// Base name.
-    pub name: String,
-    /// Bytes.
-    pub size: u64,
-}
-
-/// Where a dataset is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Locations {
-    /// In cache.
-    pub cache: bool,
-    /// In the prefix directory.
-    pub pfs: bool,
-    /// On its way.
-    pub flushing: bool,
-}
-
-/// Changes halt conditions; what is not named stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HaltChange {
-    /// `ExitReason`: halt now.
-    pub reason: Option<String>,
-    /// `CheckpointsLeft`.
-    pub checkpoints_left: Option<i64>,
-    /// `ExitAfter`, seconds since the epoch.
-    pub after: Option<i64>,
-    /// `ExitBefore`, seconds since the epoch.
-    pub before: Option<i64>,
-    /// `HaltSeconds`.
-    pub seconds: Option<i64>,
-    /// Conditions to remove first: `ExitReason`, `CheckpointsLeft`, `ExitAfter`, `ExitBefore`, `HaltSeconds`.
-    pub unset: Vec<String>,
-}
-
-/// The halt file, and what follows from it now.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HaltState {
-    /// `ExitReason`.
-    pub reason: Option<String>,
-    /// `CheckpointsLeft`.
-    pub checkpoints_left: Option<i64>,
-    /// `ExitAfter`.
-    pub after: Option<i64>,
-    /// `ExitBefore`.
-    pub before: Option<i64>,
-    /// `HaltSeconds`.
-    pub seconds: Option<i64>,
-    /// The first condition that holds now, in the words of `scr_retries_halt`.
-    pub met: Option<String>,
 }
 
 /// Copies this node's files of a dataset.

@@ -23,8 +23,8 @@ pub mod socket;
 #[cfg(feature = "transport")]
 pub mod trust;
 
-pub use holdfast_core::ids::{CheckpointId, Generation, NodeName, Rank};
-pub use holdfast_core::prefix::Dataset;
+pub use holdfast_model::Dataset;
+pub use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
 pub const VERSION: u32 = 1;

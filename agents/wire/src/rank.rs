@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use holdfast_model::RestartSource;
+
 use crate::bytes::Base64;
 use crate::{CheckpointId, Generation, NodeName, Rank};
 
@@ -210,20 +212,6 @@ pub struct Restart {
     pub files: Vec<String>,
     /// Set if a halt condition already holds: the application should stop.
     pub halt: Option<String>,
-}
-
-/// Where a restart's files came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RestartSource {
-    /// Nothing to restart from.
-    Fresh,
-    /// All files were in the cache of their nodes.
-    Cache,
-    /// Some files were moved or rebuilt from their redundancy group.
-    Rebuilt,
-    /// Read from the prefix directory.
-    Fetched,
 }
 
 /// Why a call failed. The rank may go on; the message says what to do.

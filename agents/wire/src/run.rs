@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use holdfast_model::RunNode;
+pub use holdfast_model::time::millis;
+
 use crate::{Generation, NodeName, Rank};
 
 /// A run as the orchestrator hands it to every healthy agent, spares included, before it launches the ranks.
@@ -20,19 +23,6 @@ pub struct RunPlan {
     pub leader: NodeName,
     /// The settings in force.
     pub settings: Settings,
-}
-
-/// One node of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunNode {
-    /// Its name.
-    pub name: NodeName,
-    /// Where its agent listens.
-    pub address: SocketAddr,
-    /// What it shares its fate with: ranks of one domain are never in the same redundancy group.
-    pub failure_domain: String,
-    /// The ranks placed on it, ascending; none on a spare.
-    pub ranks: Vec<Rank>,
 }
 
 impl RunPlan {
@@ -266,22 +256,5 @@ pub struct TrustMaterial {
 impl std::fmt::Debug for TrustMaterial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TrustMaterial(…)")
-    }
-}
-
-/// Durations as whole milliseconds.
-pub mod millis {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    /// Writes milliseconds.
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    /// Reads milliseconds.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_millis)
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 
 /// The allocation as a whole cannot be used or given back.
 #[derive(Debug, thiserror::Error)]

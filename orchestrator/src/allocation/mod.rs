@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use holdfast_core::ids::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::run::AgentReady;
 
 pub use agents::AgentTemplate;

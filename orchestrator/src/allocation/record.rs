@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use serde::{Deserialize, Serialize};
 
 use super::local::{Local, LocalRecord};

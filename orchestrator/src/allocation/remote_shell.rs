@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 
 use crate::spec::{SshAccess, SshHost};
 

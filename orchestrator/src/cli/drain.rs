@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::CheckpointId;
+use holdfast_model::CheckpointId;
 use serde_json::{Value, json};
 
 use super::failure::Failure;

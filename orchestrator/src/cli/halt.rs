@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Local};
-use holdfast_wire::agent::{HaltChange, HaltState};
+use holdfast_model::{HaltChange, HaltCondition, HaltState};
 use serde_json::Value;
 
 use super::contact::Contact;
@@ -155,18 +155,18 @@ struct TypedUnset {
 }
 
 impl HaltUnsetArgs {
-    /// The keys of the halt file that go: `ExitReason`, `CheckpointsLeft`, `ExitAfter`, `ExitBefore`, `HaltSeconds`.
-    pub fn keys(&self) -> Vec<&'static str> {
+    /// The conditions to remove.
+    pub fn conditions(&self) -> Vec<HaltCondition> {
         let TypedUnset { now, checkpoints, after, before, seconds, all } = self.which;
         [
-            (now, "ExitReason"),
-            (checkpoints, "CheckpointsLeft"),
-            (after, "ExitAfter"),
-            (before, "ExitBefore"),
-            (seconds, "HaltSeconds"),
+            (now, HaltCondition::Reason),
+            (checkpoints, HaltCondition::CheckpointsLeft),
+            (after, HaltCondition::After),
+            (before, HaltCondition::Before),
+            (seconds, HaltCondition::Seconds),
         ]
         .into_iter()
-        .filter_map(|(typed, key)| (typed || all).then_some(key))
+        .filter_map(|(typed, condition)| (typed || all).then_some(condition))
         .collect()
     }
 }
@@ -200,8 +200,7 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         HaltCommand::List(job) => (job, None, false),
         HaltCommand::Set(set) => (&set.job, Some(set.conditions().change()), set.dry_run),
         HaltCommand::Unset(unset) => {
-            let unset_keys = unset.keys().into_iter().map(str::to_owned).collect();
-            (&unset.job, Some(HaltChange { unset: unset_keys, ..HaltChange::default() }), unset.dry_run)
+            (&unset.job, Some(HaltChange { unset: unset.conditions(), ..HaltChange::default() }), unset.dry_run)
         }
     };
     let contact = Contact::of(job, &style)?;
@@ -221,8 +220,8 @@ struct Halting {
 impl Report for Halting {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         if let Some(change) = &self.would {
-            for key in &change.unset {
-                writeln!(to, "would remove {key}")?;
+            for condition in &change.unset {
+                writeln!(to, "would remove {}", condition.as_str())?;
             }
             let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
             return conditions(

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use serde_json::{Value, json};
 
 use super::failure::Failure;

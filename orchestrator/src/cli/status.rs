@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use holdfast_core::ids::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::agent::{HaltState, Health};
 use serde_json::{Value, json};
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Local;
-use holdfast_core::ids::{CheckpointId, NodeName, Rank};
 use holdfast_core::prefix::inspect::{Inspection, SetRebuild, Verdict, inspect};
 use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{Damage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::{RebuildRequest, VerifyRequest};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;

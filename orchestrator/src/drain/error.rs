@@ -22,7 +22,7 @@ pub enum DrainError {
     #[error("no node that answers holds dataset {id}; `holdfast drain --dry-run` shows what there is")]
     NoSuchDataset {
         /// It.
-        id: holdfast_core::ids::CheckpointId,
+        id: holdfast_model::CheckpointId,
     },
     /// Work on a thread of its own failed in a way that is our fault.
     #[error("the drain broke off: {0}")]

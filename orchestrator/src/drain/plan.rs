@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::ids::{CheckpointId, NodeName};
-use holdfast_core::prefix::Dataset;
 use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
 use holdfast_core::redundancy::inventory;
+use holdfast_model::Dataset;
+use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::agent::Inventory;
 use holdfast_wire::convert;
 
@@ -122,7 +122,7 @@ fn converted(inventories: &[Inventory]) -> Vec<inventory::Inventory> {
 }
 
 /// What is lost of a dataset, node by node, for a dry run.
-pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<holdfast_core::ids::Rank>> {
+pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<holdfast_model::Rank>> {
     let mut held = BTreeMap::new();
     for inventory in inventories {
         let Some(node) = &inventory.node else { continue };
@@ -135,7 +135,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_core::ids::Rank;
+    use holdfast_model::Rank;
     use holdfast_wire::agent::{DescriptorFields, HeldFile, Holding, Locations};
 
     fn held(id: u64, rank: u32) -> Holding {

@@ -5,8 +5,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable;
-use holdfast_core::ids::CheckpointId;
 use holdfast_core::prefix::{DirectoryName, Prefix, index};
+use holdfast_model::CheckpointId;
 use serde::{Deserialize, Serialize};
 
 use super::DrainError;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::ids::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
 
 /// What a node is to copy.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::ids::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
 use holdfast_wire::trust::{self, TrustError};
 use tokio::sync::mpsc;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Local;
-use holdfast_core::ids::{CheckpointId, NodeName, Rank};
 use holdfast_core::prefix::Prefix;
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::{CopyReply, CopyRequest, FlushedNote, Inventory};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;

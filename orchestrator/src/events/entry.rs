@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use holdfast_core::ids::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::rank::RestartSource;
 use serde::Serialize;
 
 use crate::relaunch::LogEvent;
-use crate::relaunch::RankEnd;
 use crate::relaunch::reason::ranks_text;
+use holdfast_model::RankEnd;
 
 /// One event. All three kinds share one name space: the field `event`.
 #[derive(Clone, Debug, Serialize)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_core::ids::{CheckpointId, Generation, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::Serialize;
 
 /// How one generation went.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::agent::{PollReply, PollRequest};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -172,7 +172,7 @@ fn lost(target: &PollTarget, news: &mpsc::UnboundedSender<PollNews>, error: &Req
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_core::ids::Generation;
+    use holdfast_model::Generation;
     use holdfast_wire::agent::{AgentEvent, Health, NumberedEvent};
 
     fn reply(instance: u64, numbers: &[u64]) -> PollReply {

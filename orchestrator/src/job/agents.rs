@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::ids::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
 
 use super::Driver;

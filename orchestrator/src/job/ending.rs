@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::agent::StopRequest;
 
 use super::state::Stage;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_core::ids::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
 use super::Driver;
@@ -14,7 +14,8 @@ use crate::drain::DrainReport;
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::PollNews;
 use crate::launch::StepEvent;
-use crate::relaunch::{Event, RankEnd};
+use crate::relaunch::Event;
+use holdfast_model::RankEnd;
 
 /// The end of something that a task did.
 #[derive(Debug)]

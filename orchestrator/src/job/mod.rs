@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::DateTime;
-use holdfast_core::ids::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use holdfast_core::ids::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::environment;
 use rustix::process::Signal;
 use tokio::sync::mpsc;

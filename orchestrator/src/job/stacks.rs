@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_core::durable;
-use holdfast_core::ids::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::StackRequest;
 
 use super::inputs::TaskResult;

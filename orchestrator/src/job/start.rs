@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime};
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, DurableError};
-use holdfast_core::ids::NodeName;
 use holdfast_core::prefix::Prefix;
+use holdfast_model::NodeName;
 use holdfast_wire::trust::{self, TrustError};
 
 use super::preflight::{PreflightError, Prepared, preflight};

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, DurableError};
-use holdfast_core::ids::{CheckpointId, Generation, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank};
 
 use super::abort::Abort;
 use super::labels::Labels;
 use super::plan::{LauncherCommand, StepEvent, StepPlan};
 use super::rank::RankNews;
 use super::remote_shell;
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// Read of the launcher's words at once at most.
 const PIECE_BYTES: u64 = 64 << 10;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use holdfast_core::durable::DurableError;
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 
 /// A launch failed.
 #[derive(Debug, thiserror::Error)]

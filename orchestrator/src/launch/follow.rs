@@ -105,8 +105,8 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relaunch::RankEnd;
-    use holdfast_core::ids::Rank;
+    use holdfast_model::Rank;
+    use holdfast_model::RankEnd;
     use std::fs::OpenOptions;
     use std::io::Write as _;
 

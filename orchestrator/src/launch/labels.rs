@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use holdfast_core::ids::Rank;
+use holdfast_model::Rank;
 use serde::{Deserialize, Serialize};
 
 use super::mpirun::{hydra, openmpi};

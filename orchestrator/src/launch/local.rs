@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use crate::launch::rehearsal::{launch, node};
     use crate::spec::JobSpec;
-    use holdfast_core::ids::Rank;
+    use holdfast_model::Rank;
     use std::path::Path;
 
     fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {

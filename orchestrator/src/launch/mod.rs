@@ -27,7 +27,7 @@ pub mod step;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::ids::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::environment;
 use holdfast_wire::run::RunNode;
 
@@ -35,8 +35,8 @@ pub use error::LaunchError;
 pub use plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 
 use crate::allocation::RemoteShell;
-use crate::relaunch::Placement;
 use crate::spec::Run;
+use holdfast_model::Placement;
 
 /// What a launcher has to know.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::ids::Rank;
+use holdfast_model::Rank;
 
 use super::labels::Labels;
 use super::plan::StepPlan;

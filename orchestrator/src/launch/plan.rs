@@ -6,13 +6,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable;
-use holdfast_core::ids::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
 use super::labels::Labels;
 use super::remote::RemoteStep;
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// The version of both files.
 const VERSION: u32 = 1;

@@ -11,11 +11,11 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_core::ids::Rank;
+use holdfast_model::Rank;
 use holdfast_wire::environment;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// Where the launchers that start us put the rank.
 const RANK_NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"];

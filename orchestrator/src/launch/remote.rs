@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use holdfast_core::ids::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank};
 use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ use super::plan::{StepEvent, StepPlan};
 use super::{LaunchError, LaunchRequest, Launcher};
 use crate::allocation::ssh::{self, SshError, Target};
 use crate::on_node::{NodeCommand, NodeRanks, RanksNews};
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// While nothing happens, it is looked this often whether the step is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use holdfast_core::durable;
-use holdfast_core::ids::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::environment;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::launch::rehearsal::{launch, node};
     use crate::spec::{JobSpec, Surroundings};
-    use holdfast_core::ids::Rank;
+    use holdfast_model::Rank;
     use std::path::Path;
 
     fn plan(directory: &Path, sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use holdfast_core::ids::Rank;
+use holdfast_model::Rank;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group, wait, waitid};
@@ -27,7 +27,7 @@ use super::descendants;
 use super::plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
 use super::{LaunchError, plan, remote};
 use crate::allocation::slurm::refusal::{Persistence, Refusal};
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// How often it is looked what a launcher says, and whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -23,11 +23,11 @@ use std::fs;
 use std::io::{self, BufRead, Read as _};
 use std::path::PathBuf;
 
-use holdfast_core::ids::Rank;
+use holdfast_model::Rank;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// A message is one line, shorter than this.
 const LONGEST_LINE: u64 = 64 << 20;

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use holdfast_core::ids::Rank;
+use holdfast_model::Rank;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{NodeCommand, NodeError, NodeRanks, RanksNews, message, when_nobody_listens};
-use crate::relaunch::RankEnd;
+use holdfast_model::RankEnd;
 
 /// Handed on at once at most.
 const PIECE_BYTES: usize = 32 << 10;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use holdfast_wire::{Generation, NodeName, Rank};
 
 use super::outcome::Outcome;
-use super::placement::Placement;
 use super::reason::StopReason;
 use super::record::LogEvent;
+use holdfast_model::Placement;
 
 /// Something to do. None of them blocks the machine: the driver begins them in order, and their ends come back as events.
 /// All but [`Launch`](Self::Launch) may be repeated without harm, and are, after a take-over.

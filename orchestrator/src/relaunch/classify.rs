@@ -7,8 +7,9 @@ use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::reason::{EndCause, RankEnd};
+use super::reason::EndCause;
 use crate::spec::ExitAction;
+use holdfast_model::RankEnd;
 
 /// The facts of one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,9 +9,10 @@ use super::classify::Run;
 use super::machine::Machine;
 use super::outcome::{DrainResult, Outcome};
 use super::policy::stop_after;
-use super::reason::{RankEnd, StopReason, Verdict};
+use super::reason::{StopReason, Verdict};
 use super::record::LogEvent;
 use super::snapshot::{Before, Phase};
+use holdfast_model::RankEnd;
 
 impl Machine {
     /// The run under way, if it is of this generation.

@@ -7,7 +7,8 @@ use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use super::outcome::DrainResult;
-use super::reason::{DownReason, RankEnd};
+use super::reason::DownReason;
+use holdfast_model::RankEnd;
 
 /// Something that happened. Events may come in any order, twice, or too late: what is of an older generation, of a node
 /// that is down, or unknown, is ignored.

@@ -11,10 +11,10 @@ use holdfast_wire::{Generation, NodeName, Rank};
 use super::action::Action;
 use super::config::Config;
 use super::event::Event;
-use super::placement::Placement;
 use super::record::LogEvent;
 use super::snapshot::{Phase, RestoreError, Snapshot};
 use super::watchdog::Watch;
+use holdfast_model::Placement;
 
 /// The relaunch loop.
 #[derive(Clone, Debug)]

@@ -65,7 +65,6 @@ pub use event::Event;
 pub use explain::Explanation;
 pub use machine::Machine;
 pub use outcome::{DrainResult, Outcome};
-pub use placement::Placement;
-pub use reason::{DownReason, EndCause, RankEnd, StopReason};
+pub use reason::{DownReason, EndCause, StopReason};
 pub use record::LogEvent;
 pub use snapshot::Snapshot;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use holdfast_model::RankEnd;
 use holdfast_wire::{CheckpointId, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -50,33 +51,6 @@ pub enum DownReason {
         /// Why.
         reason: String,
     },
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RankEnd {
-    /// With this exit code.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-    /// It is gone; how cannot be told (its parent was an orchestrator that died).
-    Unknown,
-}
-
-impl RankEnd {
-    /// Exit code 0.
-    pub const SUCCESS: RankEnd = RankEnd::Code(0);
-}
-
-impl fmt::Display for RankEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RankEnd::Code(code) => write!(f, "exit code {code}"),
-            RankEnd::Signal(signal) => write!(f, "signal {signal}"),
-            RankEnd::Unknown => f.write_str("an end that nobody saw"),
-        }
-    }
 }
 
 /// Why a generation ended.

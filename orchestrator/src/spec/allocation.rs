@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::ids::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, NodeName};
 
 use super::reading::{Choice, DURATION, Section, TEXT};
 use super::ssh::{self, SshAccess, SshHost};

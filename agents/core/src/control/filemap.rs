@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use super::{ContentError, ControlError};
-use crate::ids::{CheckpointId, NodeName, Rank};
 use crate::kvtree::{Tree, file};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 
 const CKPT: &str = "CKPT";
 const RANK: &str = "RANK";

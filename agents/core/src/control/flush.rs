@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use super::{ContentError, ControlError};
-use crate::ids::CheckpointId;
 use crate::kvtree::{Tree, file};
+use holdfast_model::CheckpointId;
 
 const CKPT: &str = "CKPT";
 const LOCATION: &str = "LOCATION";

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{ContentError, ControlError, node_path, parse, required};
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
+use holdfast_model::{CheckpointId, Rank};
 
 /// What is appended to a file's name for its meta file.
 pub const EXTENSION: &str = ".scr";

@@ -9,8 +9,8 @@ use super::value;
 use super::{Explained, ParamError, Setting, Warning};
 use crate::control::need::NeedPolicy;
 use crate::hostlist;
-use crate::ids::NodeName;
 use crate::redundancy::Scheme;
+use holdfast_model::NodeName;
 
 /// `SCR_COPY_TYPE`: one scheme for every checkpoint, or descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

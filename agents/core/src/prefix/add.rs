@@ -14,8 +14,8 @@ use super::publish::{self, Publication};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
 use super::{index, rebuild};
-use crate::ids::CheckpointId;
 use crate::workers;
+use holdfast_model::CheckpointId;
 
 /// How an add works.
 #[derive(Clone, Copy, Debug)]

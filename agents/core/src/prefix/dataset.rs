@@ -8,138 +8,73 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use holdfast_model::dataset::{check_name, default_name};
+use holdfast_model::{CheckpointId, Dataset};
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::{index, reading};
-use crate::ids::CheckpointId;
 use crate::kvtree::{Tree, file};
 
 /// The file's name, in a checkpoint directory.
 pub const DATASET_FILE: &str = "dataset.holdfast";
 /// The version of its contents.
 const VERSION: &str = "1";
-/// The longest name, bytes: with its NUL it fills a buffer of `SCR_MAX_FILENAME`.
-pub const LONGEST_NAME: usize = 1023;
 const REMEDY: &str = "remove the file: the dataset is then a checkpoint without a name";
 
-/// What is known of a dataset beside its files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dataset {
-    /// The application's name for it.
-    pub name: Option<String>,
-    /// A run can restart from it.
-    pub checkpoint: bool,
-    /// It is wanted on the prefix directory, whatever the flush settings say.
-    pub output: bool,
-    /// The directory below the prefix where its ranks write (and read) it themselves, past the cache: files that
-    /// several ranks share.
-    pub direct: Option<String>,
-}
-
-impl Default for Dataset {
-    /// A checkpoint without a name, in cache.
-    fn default() -> Self {
-        Dataset { name: None, checkpoint: true, output: false, direct: None }
+/// As it is written. The directory is the one that the record lies in.
+pub fn to_tree(dataset: &Dataset) -> Tree {
+    let flag = |set: bool| if set { "1" } else { "0" };
+    let mut tree = Tree::new();
+    if let Some(name) = &dataset.name {
+        tree.put("NAME", name);
     }
+    tree.put("CKPT", flag(dataset.checkpoint));
+    tree.put("OUTPUT", flag(dataset.output));
+    tree.put("BYPASS", flag(dataset.direct.is_some()));
+    tree.put("VERSION", VERSION);
+    tree
 }
 
-/// Why a text cannot be the name of a dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DatasetNameProblem {
-    /// Nothing there.
-    #[error("it is empty")]
-    Empty,
-    /// A NUL byte or a line break.
-    #[error("it contains a control character")]
-    Control,
-    /// Does not fit the application's buffer.
-    #[error("it is longer than {LONGEST_NAME} bytes")]
-    TooLong,
-}
-
-/// Accepts what can be a dataset's name. It never becomes a path, so that slashes are welcome.
+/// Reads the record of a checkpoint directory; `None` if there is none.
 ///
 /// # Errors
-/// Why `name` is refused.
-pub fn check_name(name: &str) -> Result<(), DatasetNameProblem> {
-    if name.is_empty() {
-        Err(DatasetNameProblem::Empty)
-    } else if name.len() > LONGEST_NAME {
-        Err(DatasetNameProblem::TooLong)
-    } else if name.chars().any(char::is_control) {
-        Err(DatasetNameProblem::Control)
-    } else {
-        Ok(())
+/// The file cannot be read, or says what cannot be.
+pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
+    let path = prefix.checkpoint_path(directory).join(DATASET_FILE);
+    let Some(tree) = reading::hash_file(&path)? else { return Ok(None) };
+    let content = |place: &str, problem: String| PrefixError::Content {
+        path: path.clone(),
+        place: place.to_owned(),
+        problem,
+        remedy: REMEDY,
+    };
+    if tree.value("VERSION") != Some(VERSION) {
+        let found = tree.value("VERSION").unwrap_or("none");
+        return Err(content("VERSION", format!("version {found}, and only {VERSION} is known")));
     }
+    let name = tree.value("NAME").map(str::to_owned);
+    if let Some(problem) = name.as_deref().and_then(|name| check_name(name).err()) {
+        return Err(content("NAME", problem.to_string()));
+    }
+    let flag = |key: &str| tree.value(key) == Some("1");
+    Ok(Some(Dataset {
+        name,
+        checkpoint: flag("CKPT"),
+        output: flag("OUTPUT"),
+        direct: flag("BYPASS").then(|| directory.to_string()),
+    }))
 }
 
-/// What SCR calls a dataset that was given no name.
-pub fn default_name(id: CheckpointId) -> String {
-    format!("scr.dataset.{id}")
-}
-
-impl Dataset {
-    /// True for what needs no record: a checkpoint without a name, in cache.
-    pub fn is_plain(&self) -> bool {
-        *self == Dataset::default()
+/// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(dataset: &Dataset, directory: &Path) -> Result<(), PrefixError> {
+    if dataset.is_plain() {
+        return Ok(());
     }
-
-    /// As it is written. The directory is the one that the record lies in.
-    pub fn to_tree(&self) -> Tree {
-        let flag = |set: bool| if set { "1" } else { "0" };
-        let mut tree = Tree::new();
-        if let Some(name) = &self.name {
-            tree.put("NAME", name);
-        }
-        tree.put("CKPT", flag(self.checkpoint));
-        tree.put("OUTPUT", flag(self.output));
-        tree.put("BYPASS", flag(self.direct.is_some()));
-        tree.put("VERSION", VERSION);
-        tree
-    }
-
-    /// Reads the record of a checkpoint directory; `None` if there is none.
-    ///
-    /// # Errors
-    /// The file cannot be read, or says what cannot be.
-    pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
-        let path = prefix.checkpoint_path(directory).join(DATASET_FILE);
-        let Some(tree) = reading::hash_file(&path)? else { return Ok(None) };
-        let content = |place: &str, problem: String| PrefixError::Content {
-            path: path.clone(),
-            place: place.to_owned(),
-            problem,
-            remedy: REMEDY,
-        };
-        if tree.value("VERSION") != Some(VERSION) {
-            let found = tree.value("VERSION").unwrap_or("none");
-            return Err(content("VERSION", format!("version {found}, and only {VERSION} is known")));
-        }
-        let name = tree.value("NAME").map(str::to_owned);
-        if let Some(problem) = name.as_deref().and_then(|name| check_name(name).err()) {
-            return Err(content("NAME", problem.to_string()));
-        }
-        let flag = |key: &str| tree.value(key) == Some("1");
-        Ok(Some(Dataset {
-            name,
-            checkpoint: flag("CKPT"),
-            output: flag("OUTPUT"),
-            direct: flag("BYPASS").then(|| directory.to_string()),
-        }))
-    }
-
-    /// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<(), PrefixError> {
-        if self.is_plain() {
-            return Ok(());
-        }
-        Ok(file::write(&directory.join(DATASET_FILE), &self.to_tree())?)
-    }
+    Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset))?)
 }
 
 /// The newest indexed dataset that goes by this name: the application's, the one that SCR gives to a dataset without
@@ -153,7 +88,7 @@ pub fn find(prefix: &Prefix, name: &str) -> Result<Option<(CheckpointId, Directo
         .entries()
         .into_iter()
         .find(|entry| {
-            let record = Dataset::read(prefix, &entry.directory).ok().flatten();
+            let record = read(prefix, &entry.directory).ok().flatten();
             match record.and_then(|record| record.name) {
                 Some(given) => given == name || entry.directory.as_str() == name,
                 None => default_name(entry.id) == name || entry.directory.as_str() == name,
@@ -177,7 +112,7 @@ mod tests {
     fn add(prefix: &Prefix, id: u64, directory: &str, dataset: &Dataset) -> DirectoryName {
         let directory = DirectoryName::new(directory).unwrap();
         fs::create_dir(prefix.checkpoint_path(&directory)).unwrap();
-        dataset.write(&prefix.checkpoint_path(&directory)).unwrap();
+        write(dataset, &prefix.checkpoint_path(&directory)).unwrap();
         let time = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
         index::update(prefix, |index| index.add(CheckpointId(id), &directory, time)).unwrap();
         directory
@@ -192,10 +127,10 @@ mod tests {
         let (_held, prefix) = prefix();
         let output = Dataset { checkpoint: false, output: true, ..named("plot/step 7") };
         let directory = add(&prefix, 7, "seven", &output);
-        assert_eq!(Dataset::read(&prefix, &directory).unwrap(), Some(output));
+        assert_eq!(read(&prefix, &directory).unwrap(), Some(output));
         let direct = Dataset { direct: Some("eight".to_owned()), ..named("shared") };
         let directory = add(&prefix, 8, "eight", &direct);
-        assert_eq!(Dataset::read(&prefix, &directory).unwrap(), Some(direct));
+        assert_eq!(read(&prefix, &directory).unwrap(), Some(direct));
     }
 
     #[test]
@@ -203,7 +138,7 @@ mod tests {
         let (_held, prefix) = prefix();
         let directory = add(&prefix, 1, "one", &Dataset::default());
         assert!(!prefix.checkpoint_path(&directory).join(DATASET_FILE).exists());
-        assert_eq!(Dataset::read(&prefix, &directory).unwrap(), None);
+        assert_eq!(read(&prefix, &directory).unwrap(), None);
     }
 
     #[test]
@@ -224,13 +159,11 @@ mod tests {
         let directory = add(&prefix, 1, "one", &named("x"));
         let path = prefix.checkpoint_path(&directory).join(DATASET_FILE);
         for (key, value) in [("VERSION", "2"), ("NAME", "a\nb")] {
-            let mut tree = named("x").to_tree();
+            let mut tree = to_tree(&named("x"));
             tree.unset(key);
             tree.put(key, value);
             file::write(&path, &tree).unwrap();
-            assert!(Dataset::read(&prefix, &directory).unwrap_err().to_string().contains(key));
+            assert!(read(&prefix, &directory).unwrap_err().to_string().contains(key));
         }
-        assert_eq!(check_name(&"x".repeat(1024)), Err(DatasetNameProblem::TooLong));
-        assert_eq!(check_name(""), Err(DatasetNameProblem::Empty));
     }
 }

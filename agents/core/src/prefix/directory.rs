@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::error::PrefixError;
 use super::names::{NameProblem, check_base_name};
 use crate::durable;
-use crate::ids::CheckpointId;
+use holdfast_model::CheckpointId;
 
 /// The link to the checkpoint that a restart takes.
 pub const CURRENT_LINK: &str = "scr.current";

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::names::NameProblem;
 use crate::durable::DurableError;
-use crate::ids::CheckpointId;
 use crate::kvtree::file::FileError;
+use holdfast_model::CheckpointId;
 
 /// Why work on the prefix directory failed. Every message names the file, the place in it and what to do.
 #[derive(Debug, thiserror::Error)]

@@ -8,9 +8,9 @@ use std::path::Path;
 use super::rank_filemap::RankFilemap;
 use super::scan::{Damage, DamagedFile, Expected, Identity, Scan, Source, XorSet};
 use super::summary;
-use crate::ids::Rank;
 use crate::kvtree::file;
 use crate::redundancy::xor::header::{Header, MemberFiles};
+use holdfast_model::Rank;
 
 impl Scan {
     /// Reads the headers of those sets that have a hole or a rank without a filemap: who the members are, and what

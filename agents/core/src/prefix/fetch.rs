@@ -6,7 +6,7 @@ use chrono::NaiveDateTime;
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::index::{self, Index};
-use crate::ids::CheckpointId;
+use holdfast_model::CheckpointId;
 
 /// One directory to try.
 #[derive(Clone, Debug, PartialEq, Eq)]

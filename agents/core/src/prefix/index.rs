@@ -16,9 +16,9 @@ use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::lock::IndexLock;
 use super::reading;
-use crate::ids::CheckpointId;
 use crate::kvtree::Tree;
 use crate::kvtree::file::{self, FileError};
+use holdfast_model::CheckpointId;
 
 /// The index file's name.
 pub const INDEX_FILE: &str = "index.scr";

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::scan::{DamagedFile, RankScan, Scan, XorSet};
 use super::summary::{RankFiles, Summary, SummaryFile};
 use crate::control::meta::FileKind;
-use crate::ids::Rank;
+use holdfast_model::Rank;
 
 /// One member of one XOR set that can be computed from the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,7 +36,6 @@ pub mod verify;
 mod tests;
 
 pub use add::{AddOptions, AddReport, Outcome, add};
-pub use dataset::Dataset;
 pub use directory::{DirectoryName, Prefix};
 pub use error::PrefixError;
 pub use index::Index;

@@ -16,7 +16,6 @@
 
 use chrono::NaiveDateTime;
 
-use super::dataset::Dataset;
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::index;
@@ -24,7 +23,7 @@ use super::inspect::{Inspection, summary_of};
 use super::rank_filemap::{Origin, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
-use crate::ids::CheckpointId;
+use holdfast_model::{CheckpointId, Dataset};
 
 /// Records what the application declared of a dataset in its directory, and enters the directory into the index without
 /// COMPLETE: before the first file is written there.
@@ -38,7 +37,7 @@ pub fn begin(
     dataset: &Dataset,
     now: NaiveDateTime,
 ) -> Result<(), PrefixError> {
-    dataset.write(&prefix.checkpoint_path(directory))?;
+    super::dataset::write(dataset, &prefix.checkpoint_path(directory))?;
     index::update(prefix, |index| index.add(id, directory, now))
 }
 

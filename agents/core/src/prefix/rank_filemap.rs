@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::PrefixError;
 use super::names::check_base_name;
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
+use holdfast_model::{CheckpointId, Rank};
 
 /// The end of the names of these files.
 pub const SUFFIX: &str = ".scrfilemap";

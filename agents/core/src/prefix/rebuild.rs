@@ -11,10 +11,10 @@ use super::error::PrefixError;
 use super::inspect::{Inspection, SetRebuild};
 use super::scan::{Damage, Scan, ScanOptions, scan};
 use super::verify::VerifyUnit;
-use crate::ids::Rank;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::xor::Progress;
 use crate::redundancy::xor::directory::{RebuildOptions, rebuild_member};
+use holdfast_model::Rank;
 
 /// The rebuilds that an inspection allows, one a set. Sets are independent: they can run at the same time, on this
 /// machine or on several that share the file system.

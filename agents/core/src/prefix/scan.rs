@@ -24,9 +24,9 @@ use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
 use crate::control::meta::{self, FileKind, Meta};
 use crate::durable;
-use crate::ids::{CheckpointId, Rank};
 use crate::redundancy::xor::name::XorName;
 use crate::workers;
+use holdfast_model::{CheckpointId, Rank};
 
 /// Which checkpoint a directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

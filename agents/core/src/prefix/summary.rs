@@ -10,8 +10,8 @@ use super::error::PrefixError;
 use super::names::check_base_name;
 use super::reading;
 use crate::control::meta::{format_crc, parse_crc};
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
+use holdfast_model::{CheckpointId, Rank};
 
 /// The summary file's name.
 pub const SUMMARY_FILE: &str = "summary.scr";

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::checksum;
 use super::names::check_base_name;
 use super::scan::{Damage, Scan};
-use crate::ids::Rank;
 use crate::workers;
+use holdfast_model::Rank;
 
 /// Below this mean size, files are verified in batches.
 const SMALL_BYTES: u64 = 1 << 20;

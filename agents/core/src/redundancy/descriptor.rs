@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::ids::CheckpointId;
 use crate::kvtree::Tree;
+use holdfast_model::CheckpointId;
 
 /// What protects the files of a rank against the loss of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::descriptor::Scheme;
 use super::inventory::{Inventory, by_rank, named};
-use crate::ids::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Rank};
 
 /// What the flush files say of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ mod tests {
     use super::super::descriptor::Descriptor;
     use super::super::inventory::Holding;
     use super::*;
-    use crate::ids::NodeName;
+    use holdfast_model::NodeName;
 
     fn holding(rank: u32, scheme: Scheme, place: (u32, u32, u32, u32), complete: bool) -> Holding {
         let (groups, group_id, group_size, group_rank) = place;

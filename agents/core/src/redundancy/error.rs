@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::control::ControlError;
 use crate::durable::DurableError;
-use crate::ids::Rank;
 use crate::kvtree::file::FileError;
+use holdfast_model::Rank;
 
 /// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
 #[derive(Debug, Error)]

@@ -9,7 +9,7 @@ use holdfast_testkit::{files_below, fixtures};
 use super::groups::{Rules, Site, form};
 use super::{Descriptor, Scheme};
 use crate::control::filemap::Filemap;
-use crate::ids::Rank;
+use holdfast_model::Rank;
 
 #[test]
 fn groups_and_descriptors_are_those_of_every_fixture() {

@@ -10,7 +10,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::descriptor::Scheme;
-use crate::ids::Rank;
+use holdfast_model::Rank;
 
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

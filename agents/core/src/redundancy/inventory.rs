@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::descriptor::Descriptor;
-use crate::ids::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 
 /// What one node holds of one rank in one checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

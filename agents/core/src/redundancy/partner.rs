@@ -1,7 +1,7 @@
 //! The PARTNER scheme: a rank's files are copied to the node of its right neighbour (`SCR manual §7.2`, §11.8.1).
 
 use super::groups::{Groups, Site};
-use crate::ids::Rank;
+use holdfast_model::Rank;
 
 /// One rank's copy: made by its own node, kept on its right neighbour's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

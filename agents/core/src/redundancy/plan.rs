@@ -8,7 +8,7 @@ use super::descriptor::{Descriptor, Scheme};
 use super::groups::{Rules, Site, form};
 use super::inventory::{Holding, Inventory, by_rank, named};
 use super::partner;
-use crate::ids::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Rank};
 
 /// Files of a rank that go to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

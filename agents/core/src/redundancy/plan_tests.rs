@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::groups::Groups;
 use super::super::inventory::candidates;
 use super::*;
-use crate::ids::NodeName;
+use holdfast_model::NodeName;
 
 const ID: CheckpointId = CheckpointId(7);
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::prefix::PrefixError;
+use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
 use holdfast_wire::run::RehearsalPoint;
@@ -102,10 +103,10 @@ fn copy_from(
     }
     durable::create_directory(&request.directory, 0o700)?;
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
-        dataset.write(&request.directory)?;
+        dataset::write(dataset, &request.directory)?;
     }
     let total = orders.iter().flat_map(|order| &order.found.files).map(|file| file.size).sum();
-    let working = board.begin("copy", request.checkpoint, total);
+    let working = board.begin(holdfast_model::Task::Copy, request.checkpoint, total);
     let units: Vec<(&Order, usize)> =
         orders.iter().flat_map(|order| (0..order.found.files.len()).map(move |file| (order, file))).collect();
     let next = AtomicUsize::new(0);

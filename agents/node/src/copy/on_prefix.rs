@@ -28,7 +28,7 @@ pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<R
     let RebuildRequest { directory, group_id, members, missing } = request;
     let working = survivor(request).map(|xor| {
         let header = xor.header();
-        board.begin("rebuild", header.checkpoint, header.chunk.saturating_mul(u64::from(*members)))
+        board.begin(holdfast_model::Task::Rebuild, header.checkpoint, header.chunk.saturating_mul(u64::from(*members)))
     });
     let mut before = 0;
     let mut progress = |done: u64| {

@@ -94,7 +94,7 @@ impl Work<'_> {
         let mut out = BufWriter::with_capacity(1 << 20, &file);
         let mut place = Place::new(group.member, size(group), group.chunk);
         place.piece = self.run.plan.settings.piece_bytes;
-        let working = self.agent.progress.begin("encode", checkpoint, group.chunk);
+        let working = self.agent.progress.begin(holdfast_model::Task::Encode, checkpoint, group.chunk);
         let mut told = 0;
         let mut progress = |done: u64| {
             working.advance(done - told);
@@ -132,7 +132,8 @@ impl Work<'_> {
         let (left_rank, left_node) = group.left().ok_or_else(|| misshapen(group))?;
         let send = || -> Result<()> {
             let files = self.member_files(checkpoint, rank)?;
-            let working = self.agent.progress.begin("encode", checkpoint, files.total_bytes().unwrap_or(0));
+            let working =
+                self.agent.progress.begin(holdfast_model::Task::Encode, checkpoint, files.total_bytes().unwrap_or(0));
             rehearsal::point(self.agent, RehearsalPoint::Encode, checkpoint);
             let purpose = Purpose::Files(FilesKey { order: self.order, rank });
             let mut stream = stream::connect(self.agent, generation, right_node, purpose)?;

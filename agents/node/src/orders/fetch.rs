@@ -31,7 +31,7 @@ impl Work<'_> {
         self.agent.store.set_descriptor(checkpoint, rank, rank, &descriptor)?;
         self.agent.store.make_directory(checkpoint, &descriptor)?;
         let total = fetch.files.iter().map(|(_, size, _)| size).sum();
-        let working = self.agent.progress.begin("fetch", checkpoint, total);
+        let working = self.agent.progress.begin(holdfast_model::Task::Fetch, checkpoint, total);
         let mut buffer = buffer(self.run.plan.settings.copy_bytes);
         // The summary lists files as the filemap did, newest first.
         for (name, size, crc) in fetch.files.iter().rev() {

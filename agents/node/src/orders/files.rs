@@ -90,7 +90,7 @@ impl Work<'_> {
         let metas =
             greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
         let total: u64 = metas.iter().map(|meta| meta.size).sum();
-        let working = self.agent.progress.begin("transfer", checkpoint, total);
+        let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let store = &self.agent.store;
         let descriptor =
             convert::from_wire(&greeting.owner.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;

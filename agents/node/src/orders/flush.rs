@@ -51,7 +51,11 @@ impl Work<'_> {
             .iter()
             .map(|name| Meta::read(&cache.join(name)).map_err(|error| Trouble::Other(error.to_string())))
             .collect::<Result<Vec<Meta>>>()?;
-        let working = self.agent.progress.begin("flush", checkpoint, metas.iter().map(|meta| meta.size).sum());
+        let working = self.agent.progress.begin(
+            holdfast_model::Task::Flush,
+            checkpoint,
+            metas.iter().map(|meta| meta.size).sum(),
+        );
         let mut buffer = buffer(self.run.plan.settings.copy_bytes);
         let mut flushed = Vec::with_capacity(metas.len());
         for mut meta in metas {

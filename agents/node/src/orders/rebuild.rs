@@ -79,7 +79,11 @@ impl Work<'_> {
         frame::send(&mut right, &Greeting { first, own: header, rank, descriptor })?;
 
         let place = self.place(group.member, members, chunk);
-        let working = self.agent.progress.begin("rebuild", checkpoint, chunk.saturating_mul(u64::from(members)));
+        let working = self.agent.progress.begin(
+            holdfast_model::Task::Rebuild,
+            checkpoint,
+            chunk.saturating_mul(u64::from(members)),
+        );
         let mut progress = self.progress(checkpoint, &working, chunk.saturating_mul(u64::from(members)));
         let pool = place.pool.clone();
         std::thread::scope(|scope| {
@@ -121,7 +125,11 @@ impl Work<'_> {
         }
         let lost = LostMember::create(&directory, &header, group.group_id, &self.names_of_others(checkpoint, rank))?;
         let place = self.place(group.member, members, parsed.chunk);
-        let working = self.agent.progress.begin("rebuild", checkpoint, parsed.chunk.saturating_mul(u64::from(members)));
+        let working = self.agent.progress.begin(
+            holdfast_model::Task::Rebuild,
+            checkpoint,
+            parsed.chunk.saturating_mul(u64::from(members)),
+        );
         let mut progress = self.progress(checkpoint, &working, parsed.chunk.saturating_mul(u64::from(members)));
         let pool = place.pool.clone();
         let unconfirmed = std::thread::scope(|scope| {

@@ -39,7 +39,7 @@ impl Work<'_> {
         let descriptor = from_tree(&descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
         let owner = Member { rank: step.rank, descriptor: to_wire(&descriptor) };
         let total = self.bytes_of(checkpoint, step)?;
-        let working = self.agent.progress.begin("transfer", checkpoint, total);
+        let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
         let mut stream = stream::connect(self.agent, self.run.plan.generation, &step.to, purpose)?;
         self.send_files(&mut stream, checkpoint, &owner, &working)?;

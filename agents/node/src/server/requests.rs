@@ -84,11 +84,7 @@ impl From<CopyError> for Failure {
 
 impl From<HaltError> for Failure {
     fn from(error: HaltError) -> Self {
-        let status = match error {
-            HaltError::Unknown(_) => StatusCode::BAD_REQUEST,
-            HaltError::Control(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Failure(status, error.to_string())
+        Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 

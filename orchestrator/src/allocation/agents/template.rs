@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::run::{AgentStart, Identity, NODE_MARK, TrustMaterial};
 use serde::{Deserialize, Serialize};
 

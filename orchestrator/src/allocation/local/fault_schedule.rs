@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::run::{Rehearsal, RehearsalPoint};
 
 use crate::allocation::{Fault, Observation};
@@ -92,7 +92,7 @@ fn point(phase: ChaosPhase) -> RehearsalPoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_core::ids::CheckpointId;
+    use holdfast_model::CheckpointId;
     use std::time::Duration;
 
     fn chaos(node: &str, moment: ChaosMoment, action: ChaosAction) -> Chaos {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::environment::AGENT_LOGS;
 use holdfast_wire::run::{AgentReady, AgentStart, Identity};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

@@ -1,7 +1,7 @@
 //! What a batch script or `salloc` tells us: variables, read once.
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 
 use crate::allocation::AllocationError;
 

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 

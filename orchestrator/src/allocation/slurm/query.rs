@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::hostlist;
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use tokio::process::Command;
 
 use super::refusal::Refusal;

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use tokio::task::JoinHandle;
 
 use super::query;

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use holdfast_core::ids::NodeName;
+use holdfast_model::NodeName;
 
 use super::error::SshError;
 use super::{Target, agents, on_threads};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::ids::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank};
 
 use super::Start;
 

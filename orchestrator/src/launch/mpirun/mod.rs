@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use holdfast_core::durable;
-use holdfast_core::ids::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank};
 use holdfast_wire::environment;
 
 pub use dialect::{Dialect, KNOWN, Recognised, recognise};

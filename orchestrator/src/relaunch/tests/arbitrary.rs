@@ -1,5 +1,6 @@
 //! Events in any order, also such as no driver would send.
 
+use holdfast_model::RankEnd;
 use std::time::Duration;
 
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};

@@ -9,7 +9,6 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::world::{add_now, drained_checkpoint, name, snapshot, some_time, write_tree};
 use crate::control::meta::Meta;
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
 use crate::prefix::add::Outcome;
 use crate::prefix::inspect::{Reason, inspect};
@@ -17,6 +16,7 @@ use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{Damage, ScanOptions, scan};
 use crate::prefix::verify::VerifyUnit;
 use crate::prefix::{DirectoryName, Prefix, PrefixError, index, summary};
+use holdfast_model::{CheckpointId, Rank};
 
 fn summary_tree(file_name: &str) -> Tree {
     let mut tree = Tree::new();

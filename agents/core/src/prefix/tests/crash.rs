@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::world::{add_with, drained_checkpoint, name, snapshot, some_time, write_tree};
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::file;
 use crate::prefix::add::AddOptions;
 use crate::prefix::inspect::inspect;
@@ -17,7 +16,8 @@ use crate::prefix::publish::{self, Publication};
 use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{ScanOptions, scan};
 use crate::prefix::summary::{RankFiles, SummaryFile};
-use crate::prefix::{Dataset, Prefix, Summary, index, rebuild, summary};
+use crate::prefix::{Prefix, Summary, index, rebuild, summary};
+use holdfast_model::{CheckpointId, Dataset, Rank};
 
 /// Tells the child process where to work; without it the child's test does nothing.
 const WHERE: &str = "HOLDFAST_TEST_PREFIX";

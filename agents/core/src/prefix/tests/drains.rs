@@ -9,11 +9,11 @@ use tempfile::TempDir;
 
 use super::world::{add_with, name, names_in};
 use crate::control::filemap::Filemap;
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::file;
 use crate::prefix::add::{AddOptions, AddReport, Outcome, add};
 use crate::prefix::rank_filemap::{Origin, RankFilemap};
 use crate::prefix::{Prefix, index, summary};
+use holdfast_model::{CheckpointId, Rank};
 
 /// Drains whose outcome must be better than the original's; each has a test of its own below.
 const TRAPS: [&str; 4] = [

@@ -6,11 +6,11 @@ use std::path::Path;
 use holdfast_testkit::{files_below, fixtures, scratch_copy};
 
 use super::world::{name, some_time, time};
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::file;
 use crate::prefix::index::{self, Index, list_text};
 use crate::prefix::summary::{self, FetchRefusal, Summary};
 use crate::prefix::{Prefix, fetch};
+use holdfast_model::{CheckpointId, Rank};
 
 fn original(state: &str) -> (Vec<u8>, String) {
     let root = fixtures("scr").join("h-index").join(state);

@@ -7,11 +7,11 @@ use tempfile::TempDir;
 
 use super::world::{add_now, add_with, drained_checkpoint, name, some_time, time};
 use crate::control::meta::Meta;
-use crate::ids::{CheckpointId, Rank};
 use crate::prefix::add::{AddOptions, Outcome, Step, add};
 use crate::prefix::inspect::{Reason, Verdict, inspect};
 use crate::prefix::scan::{Damage, ScanOptions, scan};
 use crate::prefix::{Prefix, index, summary};
+use holdfast_model::{CheckpointId, Rank};
 
 const DIRECTORY: &str = "scr.2026-11-20_10:22:24.77.5";
 

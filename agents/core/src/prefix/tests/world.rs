@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use chrono::NaiveDateTime;
 
 use crate::control::meta::{FileKind, Meta};
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
 use crate::prefix::add::{AddOptions, AddReport, add};
 use crate::prefix::rank_filemap::{Origin, RankFilemap};
 use crate::prefix::{DirectoryName, Prefix, PrefixError};
 use crate::redundancy::xor::header::{Header, MemberFiles, chunk_size};
+use holdfast_model::{CheckpointId, Rank};
 
 /// A local time as the index writes it.
 pub fn time(text: &str) -> NaiveDateTime {

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::control::meta::Meta;
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Element, Tree};
 use crate::redundancy::RedundancyError;
+use holdfast_model::{CheckpointId, Rank};
 
 /// More members than any site would put into one set; bounds what a damaged header can make us do.
 pub const MAX_MEMBERS: u32 = 65_536;

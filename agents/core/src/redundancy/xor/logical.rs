@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::header::MemberFiles;
 use super::inside;
-use crate::ids::Rank;
 use crate::redundancy::RedundancyError;
+use holdfast_model::Rank;
 
 /// Files that stay open at a time: a rank may have written thousands.
 const OPEN_FILES: usize = 64;

@@ -15,8 +15,8 @@ use super::header::{Header, MemberFiles, chunk_size};
 use super::logical::LogicalFile;
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
-use crate::ids::{CheckpointId, Rank};
 use crate::redundancy::RedundancyError;
+use holdfast_model::{CheckpointId, Rank};
 
 /// Writes the files of a set with these sizes into one directory, encodes it around a ring, and writes all meta files.
 fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {

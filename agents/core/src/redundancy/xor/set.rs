@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::name::XorName;
-use crate::ids::Rank;
+use holdfast_model::Rank;
 
 /// A member of an XOR set, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use super::inside;
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
 use crate::durable;
-use crate::ids::{CheckpointId, Rank};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::RedundancyError;
+use holdfast_model::{CheckpointId, Rank};
 
 /// A lost member while its files are written.
 #[derive(Debug)]

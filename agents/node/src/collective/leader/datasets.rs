@@ -6,10 +6,11 @@
 use std::fs;
 use std::time::Instant;
 
-use holdfast_core::prefix::dataset::{self, check_name};
+use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::{DirectoryName, PrefixError, publish};
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_core::redundancy::plan::plan;
+use holdfast_model::dataset::{check_name, default_name};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{CallError, Reply};
@@ -71,7 +72,7 @@ impl Work {
                 },
             };
             if let Err(reason) = saved {
-                let name = dataset.name.clone().unwrap_or_else(|| dataset::default_name(checkpoint));
+                let name = dataset.name.clone().unwrap_or_else(|| default_name(checkpoint));
                 self.event(AgentEvent::Notice { message: format!("the output {name} is lost: {reason}") });
             }
             if !dataset.checkpoint {
@@ -108,7 +109,7 @@ impl Work {
         let current = directory.clone();
         let is_checkpoint = self
             .on_prefix(move |prefix| {
-                let is_checkpoint = Dataset::read(prefix, &current)?.is_none_or(|dataset| dataset.checkpoint);
+                let is_checkpoint = dataset::read(prefix, &current)?.is_none_or(|dataset| dataset.checkpoint);
                 if is_checkpoint {
                     publish::make_current(prefix, &current)?;
                 }
@@ -158,7 +159,7 @@ impl Work {
         let held = self.blocking(|agent| Ok(agent.store.checkpoints())).await?;
         let cached = held.into_iter().rev().find(|id| match self.dataset(*id).name {
             Some(given) => given == name,
-            None => dataset::default_name(*id) == name,
+            None => default_name(*id) == name,
         });
         let found = self.find(name).await;
         let directory = match (&found, cached) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
+use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::fetch::{self, Candidate};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary, summary};
 use holdfast_wire::agent::Locations;
@@ -30,7 +31,7 @@ impl Work {
                     let newer = |candidate: &Candidate| limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
                     Ok(candidates.into_iter().find(|candidate| {
                         // A record that cannot be read says nothing against the files.
-                        let dataset = Dataset::read(&prefix, &candidate.directory).ok().flatten();
+                        let dataset = dataset::read(&prefix, &candidate.directory).ok().flatten();
                         let output_only = dataset.is_some_and(|dataset| !dataset.checkpoint);
                         !output_only && !already.contains(&candidate.directory) && !newer(candidate)
                     }))
@@ -60,7 +61,7 @@ impl Work {
                 let real = prefix.checkpoint_path(&directory);
                 let summary = summary::read(&real).map_err(|error| error.to_string())?;
                 summary.accept(ranks).map_err(|refusal| refusal.to_string())?;
-                let dataset = Dataset::read(&prefix, &directory).map_err(|error| error.to_string())?;
+                let dataset = dataset::read(&prefix, &directory).map_err(|error| error.to_string())?;
                 Ok((summary, real, dataset))
             })
             .await?;

@@ -42,7 +42,7 @@ impl Rank {
 }
 
 number_id! {
-    /// A checkpoint (or dataset) id. Real ones start at 1 (`fixtures/scr/FORMATS.md` §2); 0 means "none yet".
+    /// A checkpoint (or dataset) id. Real ones start at 1; 0 means "none yet".
     CheckpointId(u64)
 }
 

@@ -1,0 +1,84 @@
+//! What an application declares about a dataset when it begins to write it (`SCR_Start_output` of SCR 3).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::CheckpointId;
+
+/// The longest name, bytes: with its NUL it fills a buffer of `SCR_MAX_FILENAME`.
+pub const LONGEST_NAME: usize = 1023;
+
+/// What is known of a dataset beside its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dataset {
+    /// The application's name for it.
+    pub name: Option<String>,
+    /// A run can restart from it.
+    pub checkpoint: bool,
+    /// It is wanted on the prefix directory, whatever the flush settings are.
+    pub output: bool,
+    /// The directory below the prefix where its ranks write and read it themselves, past the cache: files that several
+    /// ranks share.
+    pub direct: Option<String>,
+}
+
+impl Default for Dataset {
+    /// A checkpoint without a name, in cache.
+    fn default() -> Self {
+        Dataset { name: None, checkpoint: true, output: false, direct: None }
+    }
+}
+
+impl Dataset {
+    /// True for what needs no record: a checkpoint without a name, in cache.
+    pub fn is_plain(&self) -> bool {
+        *self == Dataset::default()
+    }
+}
+
+/// Why a text cannot be the name of a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatasetNameProblem {
+    /// No characters.
+    #[error("it is empty")]
+    Empty,
+    /// A NUL byte or a line break.
+    #[error("it contains a control character")]
+    Control,
+    /// Does not fit the application's buffer.
+    #[error("it is longer than {LONGEST_NAME} bytes")]
+    TooLong,
+}
+
+/// Checks a dataset's name. It never becomes a path, so that slashes are allowed.
+///
+/// # Errors
+/// Why `name` is refused.
+pub fn check_name(name: &str) -> Result<(), DatasetNameProblem> {
+    if name.is_empty() {
+        Err(DatasetNameProblem::Empty)
+    } else if name.len() > LONGEST_NAME {
+        Err(DatasetNameProblem::TooLong)
+    } else if name.chars().any(char::is_control) {
+        Err(DatasetNameProblem::Control)
+    } else {
+        Ok(())
+    }
+}
+
+/// SCR's name for a dataset that was given none.
+pub fn default_name(id: CheckpointId) -> String {
+    format!("scr.dataset.{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_impossible_names() {
+        assert_eq!(check_name(&"x".repeat(1024)), Err(DatasetNameProblem::TooLong));
+        assert_eq!(check_name(""), Err(DatasetNameProblem::Empty));
+        assert_eq!(check_name("a\nb"), Err(DatasetNameProblem::Control));
+        assert_eq!(check_name("plot/step 7"), Ok(()));
+    }
+}

@@ -1,0 +1,42 @@
+//! The types that all parts of Holdfast share: what a rank, a dataset, a redundancy descriptor, an inventory or a failure
+//! is, once for the files, the messages, the agents, the client and the orchestrator.
+//!
+//! * [`ids`]: ranks, nodes, dataset ids, generations;
+//! * [`descriptor`]: redundancy schemes by name, descriptors as requested and as one rank stores them;
+//! * [`dataset`]: what the application declares about a dataset;
+//! * [`inventory`]: what a node holds, and where datasets are;
+//! * [`placement`]: which rank runs on which node;
+//! * [`restart`]: where the files of a restart came from;
+//! * [`rank_end`]: how a rank's process ended;
+//! * [`halt`]: halt conditions;
+//! * [`progress`]: long work under way;
+//! * [`time`]: points in time;
+//! * [`failure`]: the error that crosses the network.
+//!
+//! Plain data with serde: no I/O, no clock. Reading and writing SCR's hash files is the core crate's part.
+
+#![forbid(unsafe_code)]
+
+pub mod dataset;
+pub mod descriptor;
+pub mod failure;
+pub mod halt;
+pub mod ids;
+pub mod inventory;
+pub mod placement;
+pub mod progress;
+pub mod rank_end;
+pub mod restart;
+pub mod time;
+
+pub use dataset::Dataset;
+pub use descriptor::{Descriptor, RankDescriptor, Scheme};
+pub use failure::{Failure, FailureKind, Subject};
+pub use halt::{HaltChange, HaltCondition, HaltState};
+pub use ids::{CheckpointId, Generation, NodeName, Rank};
+pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
+pub use placement::{Placement, RunNode};
+pub use progress::{Progress, Task};
+pub use rank_end::RankEnd;
+pub use restart::RestartSource;
+pub use time::Timestamp;

@@ -1,0 +1,51 @@
+//! Which rank runs on which node.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{NodeName, Rank};
+
+/// One node of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunNode {
+    /// Its name.
+    pub name: NodeName,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+    /// What is expected to fail together with it: ranks of one domain are never in the same redundancy group.
+    pub failure_domain: String,
+    /// The ranks placed on it, ascending; none on a spare.
+    pub ranks: Vec<Rank>,
+}
+
+/// Who runs where in a generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Every healthy node in allocation order, spares (without ranks) included.
+    pub nodes: Vec<RunNode>,
+    /// The node whose agent gathers collectives: the first one with ranks.
+    pub leader: NodeName,
+}
+
+impl Placement {
+    /// The nodes that have ranks.
+    pub fn used(&self) -> impl Iterator<Item = &RunNode> {
+        self.nodes.iter().filter(|node| !node.ranks.is_empty())
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.nodes.iter().map(|node| node.ranks.len() as u32).sum()
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &NodeName) -> Option<&RunNode> {
+        self.nodes.iter().find(|node| node.name == *name)
+    }
+
+    /// The node of a rank.
+    pub fn home(&self, rank: Rank) -> Option<&RunNode> {
+        self.nodes.iter().find(|node| node.ranks.contains(&rank))
+    }
+}

@@ -1,0 +1,58 @@
+//! Long work under way, for progress bars.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::CheckpointId;
+
+/// A kind of long work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Redundancy is made.
+    Encode,
+    /// Lost files are computed again.
+    Rebuild,
+    /// Files go to the node where their rank runs now.
+    Transfer,
+    /// Prefix directory to cache.
+    Fetch,
+    /// Cache to prefix directory, by the running job.
+    Flush,
+    /// Cache to prefix directory, by the drain.
+    Copy,
+}
+
+impl Task {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Task::Encode => "encode",
+            Task::Rebuild => "rebuild",
+            Task::Transfer => "transfer",
+            Task::Fetch => "fetch",
+            Task::Flush => "flush",
+            Task::Copy => "copy",
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One piece of long work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What is being done.
+    pub task: Task,
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
