@@ -115,8 +115,8 @@ fn a_spec_with_all_kinds_of_values_means_what_it_says() {
     assert_eq!(step.checkpoint.redundancy[0].cache, Path::new("/dev/shm"));
     assert_eq!(step.checkpoint.redundancy[1].cache, Path::new("/scratch"));
     assert_eq!(step.checkpoint.need.seconds, Duration::from_secs(600));
-    assert_eq!(spec.relaunch.action_for(17), ExitAction::Stop);
-    assert_eq!(spec.relaunch.action_for(1), ExitAction::Relaunch);
+    let [rule] = &spec.relaunch.on_exit_code[..] else { panic!("one rule") };
+    assert_eq!((&rule.codes[..], rule.action), (&[2, 17][..], ExitAction::Stop));
 }
 
 #[test]
@@ -145,16 +145,17 @@ fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
          allocation: {nodes: 4}\n\
          steps:\n\
          - {name: prepare, run: {nodes: 1, command: [./mesh]}}\n\
-         - {name: simulate, needs: [prepare], run: {command: [./solve]}, checkpoint: {flush: {every: 5}}}\n",
+         - {name: simulate, run: {command: [./solve]}, checkpoint: {flush: {every: 5}}}\n",
     );
     assert_eq!(spec.steps[1].prefix, Path::new("/pfs/job/simulate"));
     assert_eq!((spec.steps[0].run.nodes, spec.steps[1].run.nodes), (1, 4));
     assert_eq!((spec.steps[0].checkpoint.flush.every, spec.steps[1].checkpoint.flush.every), (10, 5));
-    let text = "steps:\n- {name: a, needs: [b, c], run: {command: [x]}}\n- {name: b, run: {command: [x]}}\nrun: {}\n";
+    let text =
+        "steps:\n- {name: a, run: {command: [x]}}\n- {name: b, needs: [a], run: {command: [x]}}\nrun: {nodes: 1}\n";
     let message = mistakes_in(text);
-    assert!(message.contains("steps[0].needs: the step needs `b`, which does not stand before it"), "{message}");
-    assert!(message.contains("steps[0].needs: the step needs `c`, which does not exist"), "{message}");
-    assert!(message.contains("`steps` and `run` at the top exclude each other"), "{message}");
+    assert!(message.contains("job.yaml:3:13: steps[1].needs: `needs` has no effect in this version"), "{message}");
+    assert!(message.contains("job.yaml:4:1: run: `steps` and `run` at the top exclude each other"), "{message}");
+    assert_eq!(message.matches("help: ").count(), 2, "{message}");
 }
 
 #[test]
@@ -309,7 +310,7 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
         ),
         (
             "allocation: {chaos: [{node: 0, after: 1s, checkpoint: 3}]}",
-            "allocation.chaos[0].checkpoint: `checkpoint` says nothing",
+            "allocation.chaos[0].checkpoint: `checkpoint` has no effect here",
         ),
         ("job: ../../etc", "job: `../../etc` cannot be part of a path"),
         ("before: [{on: all}]", "before[0].command: the command is missing or empty"),
@@ -323,10 +324,14 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
 fn what_a_later_version_will_have_is_refused_by_name() {
     for (line, word, available) in [
         ("allocation: {manager: pbs}", "pbs", "`auto`, `local`, `slurm`"),
-        ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`"),
-        ("checkpoint: {source: jubatus}", "jubatus", "`scr`, `scr-files`"),
+        ("checkpoint: {source: fti}", "fti", "`scr`"),
+        ("checkpoint: {source: jubatus}", "jubatus", "`scr`"),
+        ("checkpoint: {source: command}", "command", "`scr`"),
+        ("checkpoint: {source: scr-files}", "scr-files", "`scr`"),
+        ("checkpoint: {redundancy: [{failure_domain: rack}]}", "rack", "`node`"),
         ("checkpoint: {redundancy: [{scheme: rs}]}", "rs", "`local`, `partner`, `xor`"),
         ("checkpoint: {data_plane: plain}", "plain", "`encrypted`"),
+        ("checkpoint: {data_plane: authenticated}", "authenticated", "`encrypted`"),
         ("kind: replicated", "replicated", "`job`"),
     ] {
         let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
@@ -431,11 +436,73 @@ fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
     assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
     assert_eq!(second.checkpoint.redundancy[0].set_size, 16);
     assert!(first.checkpoint.crc.on_copy, "the environment stands above the spec");
+}
 
-    let parameters = spec.parameters(first, &surroundings).unwrap();
-    assert_eq!((parameters.flush.value, parameters.crc_on_copy.value), (7, true));
-    assert_eq!(parameters.descriptors().checkpoint[0].set_size, 16);
-    assert_eq!(parameters.control_base.value, "/var/run");
+/// What the user reads of a spec that is read inside of a Slurm allocation of six nodes.
+fn mistakes_in_slurm(text: &str) -> String {
+    let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let surroundings = Surroundings::new(variables, Path::new("/nonexistent")).unwrap();
+    JobSpec::parse_in(text, "job.yaml", &surroundings).map(drop).map_err(|mistakes| mistakes.to_string()).unwrap_err()
+}
+
+#[test]
+fn keys_without_effect_with_the_chosen_manager_are_refused_where_they_stand() {
+    for (allocation, place, key, help) in [
+        ("manager: slurm, nodes: 4", "1:37", "nodes", "sbatch --nodes"),
+        ("manager: slurm, time_limit: 1h", "1:42", "time_limit", "sbatch --time"),
+        ("manager: slurm, chaos: [{node: 0, after: 1s}]", "1:30", "chaos", "`manager: local`"),
+        ("manager: slurm, hosts: [n1]", "1:30", "hosts", "write `manager: ssh`"),
+        ("manager: slurm, ssh: {at_once: 4}", "1:30", "ssh", "`hosts: [n1, n2]`"),
+        ("manager: local, hosts: [n1]", "1:30", "hosts", "write `manager: ssh`"),
+        ("manager: local, ssh: {identity: key}", "1:30", "ssh", "`manager: ssh`"),
+        ("manager: ssh, hosts: [n1], nodes: 1", "1:48", "nodes", "the list of hosts"),
+        ("manager: ssh, hosts: [n1], chaos: [{node: 0, after: 1s}]", "1:41", "chaos", "`manager: local`"),
+    ] {
+        let message = mistakes_in(&format!("allocation: {{{allocation}}}\n{MINIMAL}"));
+        let expected = format!("job.yaml:{place}: allocation.{key}: `{key}` has no effect with `manager: ");
+        assert!(message.starts_with(&expected) && message.contains(help), "{allocation}\n{message}");
+    }
+    // `auto` is what the environment makes of it.
+    let auto = "allocation: {nodes: 4, chaos: [{node: 0, after: 1s}]}\nrun: {command: [a]}\n";
+    parse(auto);
+    let message = mistakes_in_slurm(auto);
+    assert!(message.contains("`nodes` has no effect with `manager: slurm`"), "{message}");
+    assert!(message.contains("`chaos` has no effect with `manager: slurm`"), "{message}");
+    // What repeats a default changes nothing.
+    parse("allocation: {manager: local, ssh: {port: 22, at_once: 32}}\nrun: {command: [a]}\n");
+}
+
+#[test]
+fn keys_without_effect_with_the_chosen_launcher_are_refused_where_they_stand() {
+    for (text, place, key) in [
+        ("run: {command: [a], launcher_options: [-v]}", "1:21", "run.launcher_options"),
+        ("run: {command: [a], launcher_program: mpirun}", "1:39", "run.launcher_program"),
+        ("run: {command: [a], launcher: local, launcher_program: mpirun}", "1:56", "run.launcher_program"),
+        ("steps:\n- {name: a, run: {command: [a], launcher_options: [-v]}}", "2:33", "steps[0].run.launcher_options"),
+        ("allocation: {hosts: [n1]}\nrun: {command: [a], launcher_options: [-v]}", "2:21", "run.launcher_options"),
+        ("allocation: {manager: slurm}\nrun: {command: [a], launcher_program: mpirun}", "2:39", "run.launcher_program"),
+    ] {
+        let message = mistakes_in(&format!("{text}\n"));
+        assert!(message.starts_with(&format!("job.yaml:{place}: {key}: `")), "{message}");
+        assert!(message.contains("has no effect with `launcher: ") && message.contains("help: "), "{message}");
+    }
+    parse("allocation: {manager: slurm}\nrun: {command: [a], launcher_options: [--mpi=pmix]}\n");
+    parse(
+        "allocation: {hosts: [n1]}\nrun: {command: [a], launcher: mpirun, launcher_program: p, launcher_options: [-v]}\n",
+    );
+}
+
+#[test]
+fn a_bandwidth_limits_asynchronous_flushes_only() {
+    let message = mistakes_in("checkpoint: {flush: {bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
+    assert!(
+        message.starts_with("job.yaml:1:33: checkpoint.flush.bandwidth: `bandwidth` has no effect with"),
+        "{message}"
+    );
+    assert!(message.contains("help: it limits flushes during which the application continues"), "{message}");
+    let spec = parse("checkpoint: {flush: {mode: async, bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
+    assert_eq!(spec.steps[0].checkpoint.flush.bandwidth, 1 << 20);
 }
 
 proptest! {
@@ -513,10 +580,10 @@ fn what_does_not_go_with_hosts_is_refused_at_its_place() {
         ("hosts: [n1, n2, n1]", "job.yaml:1:30: allocation.hosts[2]: the host `n1` stands here a second time"),
         ("hosts: [n1, 'a b']", "job.yaml:1:26: allocation.hosts[1]"),
         ("hosts: [n1], hosts_file: x", "`hosts` and `hosts_file` exclude each other"),
-        ("manager: slurm, hosts: [n1]", "`hosts` says nothing with `manager: slurm`"),
-        ("manager: local, ssh: {port: 23}", "`ssh` says nothing with `manager: local`"),
-        ("hosts: [n1], nodes: 2", "`nodes` says nothing with `manager: ssh`"),
-        ("hosts: [n1], chaos: [{node: 0, after: 1s}]", "`chaos` says nothing with `manager: ssh`"),
+        ("manager: slurm, hosts: [n1]", "`hosts` has no effect with `manager: slurm`"),
+        ("manager: local, ssh: {port: 23}", "`ssh` has no effect with `manager: local`"),
+        ("hosts: [n1], nodes: 2", "`nodes` has no effect with `manager: ssh`"),
+        ("hosts: [n1], chaos: [{node: 0, after: 1s}]", "`chaos` has no effect with `manager: ssh`"),
         ("hosts: [n1], ssh: {idenity: x}", "did you mean `identity`?"),
         ("hosts: [n1], ssh: {port: 0}", "expected a whole number from 1 to 65535"),
         ("hosts: [n1], ssh: {connect_timeout: 0}", "no connection is made in no time"),

@@ -203,7 +203,7 @@ fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, 
     change(&filemap.unwrap());
     fs::create_dir(world.prefix()).unwrap();
     let spec = format!(
-        "prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint:\n  source: scr-files\n  \
+        "prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint:\n  \
          control: {{base: '/tmp/scr-fixture/{{node}}'}}\n  cache: [{{base: '/tmp/scr-fixture/{{node}}'}}]\n",
         world.prefix()
     );

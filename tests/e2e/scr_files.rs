@@ -1,5 +1,5 @@
-//! `source: scr-files`: what LLNL's own library left in control and cache directories is drained by the real binary, and what
-//! comes out is what the original's tools made of it, or better where theirs are known to be wrong.
+//! What LLNL's own library left in control and cache directories is drained by the real binary, and what comes out is what
+//! the original's tools made of it, or better where theirs are known to be wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,11 +63,8 @@ impl<'a> Nodes<'a> {
     }
 
     fn drain(&self, further: &[&str]) -> Ran {
-        let spec = format!(
-            "prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint:\n  source: scr-files\n  {}\n",
-            self.world.prefix(),
-            self.places
-        );
+        let spec =
+            format!("prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint:\n  {}\n", self.world.prefix(), self.places);
         let spec = self.world.write("scr.yaml", &spec);
         let hosts = format!("node[0-{}]", self.count - 1);
         let root = self.world.path("nodes");
@@ -507,7 +504,7 @@ fn another_job_s_files_on_a_node_are_not_drained() {
     );
     let spec = format!(
         "prefix: {:?}\nallocation: {{manager: local, nodes: 4}}\nrun: {{nodes: 4, command: [sh, -c, {script:?}]}}\n\
-         checkpoint: {{source: scr-files}}\nrelaunch: {{attempts: 0}}\n",
+         relaunch: {{attempts: 0}}\n",
         world.prefix()
     );
     let spec = world.write("scr.yaml", &spec);

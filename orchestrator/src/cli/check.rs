@@ -8,10 +8,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable};
 use crate::exit;
-use crate::spec::{JobSpec, Origin, resolved};
-
-/// `configs/reference.yaml`: every key with its default and what it means.
-const REFERENCE: &str = include_str!("../../../configs/reference.yaml");
+use crate::spec::{JobSpec, Origin, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
@@ -114,11 +111,11 @@ impl Report for Checked {
 
 impl Report for Reference {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(REFERENCE.as_bytes())
+        to.write_all(reference::text().as_bytes())
     }
 
     fn json(&self) -> Value {
-        document(json!({"reference": REFERENCE}))
+        document(json!({"reference": reference::text()}))
     }
 }
 

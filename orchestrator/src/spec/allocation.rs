@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName};
 
-use super::reading::{Choice, DURATION, Section, TEXT};
+use super::keys::{keys, list, section, words};
+use super::kinds::{Choice, choice, duration, text, whole};
+use super::reading::Section;
 use super::ssh::{self, SshAccess, SshHost};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
@@ -145,29 +147,49 @@ pub fn virtual_node(index: u32) -> NodeName {
 pub(super) struct Written {
     pub(super) manager: Manager,
     pub(super) nodes: Option<u32>,
-    pub(super) time_limit: Option<Duration>,
-    pub(super) chaos: Vec<Chaos>,
+    time_limit: Option<Duration>,
+    chaos: Vec<Chaos>,
     hosts: Vec<SshHost>,
     ssh: SshAccess,
 }
 
-impl Written {
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let manager = section.choice("manager", Manager::Auto);
-        let nodes = section.optional_number("nodes", 1..=MAX_LOCAL_NODES).map(|nodes| nodes as u32);
-        let time_limit = section.optional("time_limit", &DURATION);
-        let chaos = section.sections("chaos").unwrap_or_default().into_iter().filter_map(read_chaos).collect();
-        let ssh::Written { hosts, access, says_how } = ssh::Written::read(&mut section);
-        // Who lists hosts without a word about a manager means those, wherever he stands.
+keys! {
+    Allocation => Written;
+    /// What lends the nodes. `auto` looks at the environment, `local` starts virtual nodes on this machine, `slurm` takes
+    /// those of the job that we run in (`sbatch`, `salloc`), `ssh` those that are listed here, without any resource
+    /// manager. With `hosts` or `hosts_file`, `auto` means `ssh`.
+    manager = choice().or(Manager::Auto),
+    /// Local: virtual nodes to start. Default: as many as the run takes; more are spares.
+    nodes = whole::<u32>(1..=MAX_LOCAL_NODES).optional(),
+    /// Local and ssh: the allocation ends so long after its start. Default: never.
+    time_limit = duration().optional(),
+    /// Local: failures to inject. Each element names a node, one moment, and what happens:
+    /// `{node: 1, after_checkpoint: 3}`.
+    chaos = list::<Chaos>(),
+    /// Ssh: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
+    hosts = words(),
+    /// Instead: a file with one host a line; `#` begins a comment. Relative to where `holdfast` is started.
+    hosts_file = text().optional(),
+    /// Ssh: how they are reached; docs/ssh.md has more. `~/.ssh/config` is not read.
+    ssh = section::<SshAccess>(),
+    |section| {
+        let hosts = ssh::hosts(section, hosts, hosts_file, &ssh);
+        // `hosts:` without `manager:` implies `manager: ssh`.
         let manager = if manager == Manager::Auto && hosts.is_some() { Manager::Ssh } else { manager };
-        check_manager(&section, manager, hosts.is_some(), says_how);
-        section.finish();
-        let hosts = hosts.filter(|_| manager == Manager::Ssh).unwrap_or_default();
+        if manager == Manager::Ssh && hosts.is_none() {
+            let help =
+                "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`";
+            section.mistake("manager", "`manager: ssh` needs hosts", help);
+        }
+        let hosts = hosts.unwrap_or_default();
         let nodes = if manager == Manager::Ssh { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
-        Written { manager, nodes, time_limit, chaos, hosts, ssh: access }
+        let chaos = chaos.unwrap_or_default().into_iter().flatten().collect();
+        Written { manager, nodes, time_limit, chaos, hosts, ssh: ssh.access }
     }
+}
 
-    /// Slurm has decided how many nodes there are, where we already stand in its allocation.
+impl Written {
+    /// Slurm has decided how many nodes there are, where we already run in its allocation.
     pub(super) fn within(self, allocated: Option<u32>) -> Self {
         match self.manager {
             Manager::Auto | Manager::Slurm => Written { nodes: allocated.or(self.nodes), ..self },
@@ -182,44 +204,39 @@ impl Written {
     }
 }
 
-/// Keys that say something with one manager only.
-fn check_manager(section: &Section<'_>, manager: Manager, has_hosts: bool, says_how: bool) {
-    let reader = section.reader();
-    let foreign: &[&str] = if manager == Manager::Ssh { &["nodes", "chaos"] } else { &["hosts", "hosts_file", "ssh"] };
-    // A spec with every default filled in says nothing wrong.
-    for key in foreign.iter().filter(|key| section.has(key) && (**key != "ssh" || says_how)) {
-        let message = format!("`{key}` says nothing with `manager: {}`", manager.word());
-        let help = match *key {
-            "nodes" => "the list of hosts says how many there are; leave it out",
-            "chaos" => "failures are rehearsed on virtual nodes only: `manager: local`",
-            "ssh" => "it goes with a list of hosts: write `hosts: [n1, n2]` and `manager: ssh`",
-            _ => "a list of hosts goes with `manager: ssh`; write that, or leave the list out",
+keys! {
+    Chaos => Option<Chaos>;
+    /// The node that is hit: its number from 0, or its name.
+    node = text().optional(),
+    /// So long after the first launch.
+    after = duration().optional(),
+    /// As soon as this checkpoint is complete and protected.
+    after_checkpoint = whole::<u64>(1..=MAX_ID).optional(),
+    /// In the middle of `write`, `encode`, `rebuild` or `copy` (drain).
+    during = choice::<ChaosPhase>().optional(),
+    /// With `during`: of this checkpoint. Default: of the first one.
+    checkpoint = whole::<u64>(1..=MAX_ID).optional(),
+    /// `kill`: agent and ranks die, the node's directories are deleted; `kill-agent`: only the agent dies.
+    action = choice().or(ChaosAction::Kill),
+    |section| {
+        let checkpoint = checkpoint.map(CheckpointId);
+        let moment = match (after, after_checkpoint, during) {
+            (Some(time), _, _) => Some(ChaosMoment::After(time)),
+            (_, Some(id), _) => Some(ChaosMoment::AfterCheckpoint(CheckpointId(id))),
+            (_, _, Some(phase)) => Some(ChaosMoment::During { phase, checkpoint }),
+            (None, None, None) => None,
         };
-        reader.mistake(&section.path_of(key), message, help);
-    }
-    if manager == Manager::Ssh && !has_hosts {
-        let help =
-            "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`";
-        reader.mistake(&section.path_of("manager"), "`manager: ssh` needs hosts", help);
+        check_chaos(section, node.is_some(), during);
+        let node = node.map(|text| text.parse().map_or_else(|_| NodeName::new(text), virtual_node));
+        Some(Chaos { node: node?, moment: moment?, action })
     }
 }
 
-fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
-    let node = section.optional("node", &TEXT).map(|text| match text.parse::<u32>() {
-        Ok(index) => virtual_node(index),
-        Err(_) => NodeName::new(text),
-    });
-    let time = section.optional("after", &DURATION);
-    let after = section.optional_number("after_checkpoint", 1..=MAX_ID);
-    let phase = section.optional_choice("during");
-    let of = section.optional_number("checkpoint", 1..=MAX_ID);
-    let action = section.choice("action", ChaosAction::Kill);
+fn check_chaos(section: &Section<'_>, has_node: bool, phase: Option<ChaosPhase>) {
     let (reader, path) = (section.reader(), section.path());
-    // A moment that stands there but is wrong has been told already.
+    // A moment that is written but wrong was reported when it was read.
     let written = ["after", "after_checkpoint", "during"].iter().filter(|key| section.has(key)).count();
-    let of_key = section.has("checkpoint").then(|| section.path_of("checkpoint"));
-    section.finish();
-    if node.is_none() {
+    if !has_node {
         reader.mistake(&path, "`node` is missing", "name the node that is hit: its number from 0, or its name");
     }
     if written != 1 {
@@ -228,15 +245,8 @@ fn read_chaos(mut section: Section<'_>) -> Option<Chaos> {
         let help = "write one of `after: 2s`, `after_checkpoint: 3`, `during: encode`";
         reader.mistake(&path, message, help);
     }
-    if let (Some(key), None, 1) = (of_key, phase, written) {
+    if section.has("checkpoint") && phase.is_none() && written == 1 {
         let help = "it goes with `during`; for \"when checkpoint 3 is complete\" write `after_checkpoint: 3`";
-        reader.mistake(&key, "`checkpoint` says nothing here", help);
+        section.mistake("checkpoint", "`checkpoint` has no effect here", help);
     }
-    let moment = match (time, after, phase) {
-        (Some(time), _, _) => ChaosMoment::After(time),
-        (_, Some(id), _) => ChaosMoment::AfterCheckpoint(CheckpointId(id)),
-        (_, _, Some(phase)) => ChaosMoment::During { phase, checkpoint: of.map(CheckpointId) },
-        (None, None, None) => return None,
-    };
-    Some(Chaos { node: node?, moment, action })
 }

@@ -1,65 +1,61 @@
 //! `checkpoint:` who writes checkpoints, where they are kept, how they are protected, and when they are copied out.
+//!
+//! The defaults are SCR's (`SCR manual §10`).
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::reading::{BANDWIDTH, BYTES, Choice, PERCENT, SWITCH, Section, TEXT};
+use super::keys::{elements, keys, section};
+use super::kinds::{Choice, bandwidth, bytes, choice, path, percent, seconds, switch, whole};
 
-/// Everything about the checkpoints of one run. The defaults are SCR's (`SCR manual §10`).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Checkpoint {
-    /// Who produces the files.
-    pub source: Source,
-    /// Base of the control directory on every node, and the capacity it must have.
-    pub control: ControlDirectory,
-    /// Bases of the cache on every node; at least one.
-    pub cache: Vec<Cache>,
-    /// Redundancy descriptors; at least one. Checkpoint `id` takes the one with the largest `every` that divides it.
-    pub redundancy: Vec<Redundancy>,
-    /// When and how checkpoints are copied to the prefix.
-    pub flush: Flush,
-    /// Where a run looks for a checkpoint to go on from.
-    pub restart: Restart,
-    /// When CRC32s are computed and compared.
-    pub crc: Crc,
-    /// When the application is told that a checkpoint is due.
-    pub need: Need,
-    /// How agents protect what they send each other.
-    pub data_plane: DataPlane,
+const TEMPORARY: &str = "/tmp";
+
+keys! {
+    /// Everything about the checkpoints of one run.
+    pub struct Checkpoint {
+        /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. Files that LLNL's own SCR
+        /// library left on nodes are saved by `holdfast drain`, which does not ask for this key.
+        source: Source = choice().or(Source::Scr),
+        /// Small state on each node.
+        control: ControlDirectory = section::<ControlDirectory>(),
+        /// Checkpoint data on each node; several caches are possible.
+        cache: Vec<Cache> = elements::<Cache>(),
+        /// How checkpoints are protected. Of several descriptors, checkpoint `id` takes the one with the largest `every`
+        /// that divides it; one must have `every: 1`.
+        redundancy: Vec<Redundancy> = elements::<Redundancy>(),
+        /// Copies to the prefix while the application runs. The newest checkpoint is copied at the end in any case.
+        flush: Flush = section::<Flush>(),
+        /// Where a run looks for a checkpoint to continue from: in the caches, then on the prefix; else it starts afresh.
+        restart: Restart = section::<Restart>(),
+        /// When CRC32s are computed and compared.
+        crc: Crc = section::<Crc>(),
+        /// When SCR_Need_checkpoint answers yes: when any of these does; always, if none is set.
+        need: Need = section::<Need>(),
+        /// How agents protect what they send each other.
+        data_plane: DataPlane = choice().or(DataPlane::Encrypted),
+    }
 }
 
-/// A source of checkpoint files (DESIGN §7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The application calls our API.
-    Scr,
-    /// The application links LLNL's SCR library; we take the place of its scripts.
-    ScrFiles,
+keys! {
+    /// The control directory: `<base>/<user>/scr.<job id>`.
+    pub struct ControlDirectory {
+        /// Base of the control directory; only the site's file may set the parameter.
+        base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CNTL_BASE"),
+        /// Capacity that its file system must have; a node with less is down. Default: not checked.
+        bytes: Option<u64> = bytes().optional(),
+    }
 }
 
-impl Choice for Source {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("scr", Source::Scr), ("scr-files", Source::ScrFiles)];
-    const LATER: &'static [&'static str] = &["fti", "command", "jubatus"];
-}
-
-/// The control directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlDirectory {
-    /// `<base>/<user>/scr.<job id>` is the directory itself.
-    pub base: PathBuf,
-    /// Bytes that its file system must offer; a node with less is down. `None` = not checked.
-    pub bytes: Option<u64>,
-}
-
-/// One cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cache {
-    /// `<base>/<user>/scr.<job id>` is the directory itself.
-    pub base: PathBuf,
-    /// Checkpoints kept in it.
-    pub keep: u32,
-    /// Bytes that its file system must offer; a node with less is down. `None` = not checked.
-    pub bytes: Option<u64>,
+keys! {
+    /// One cache: `<base>/<user>/scr.<job id>`.
+    pub struct Cache {
+        /// Base of the cache directory.
+        base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CACHE_BASE"),
+        /// Checkpoints kept in it at a time.
+        keep: u32 = whole(1..=1000).or(2).scr("SCR_CACHE_SIZE"),
+        /// As for the control directory.
+        bytes: Option<u64> = bytes().optional(),
+    }
 }
 
 /// One redundancy descriptor.
@@ -75,8 +71,87 @@ pub struct Redundancy {
     pub every: u64,
     /// The base of the cache that its checkpoints are kept in: one of [`Checkpoint::cache`].
     pub cache: PathBuf,
-    /// What is expected to fail together; no group has two members in one.
-    pub failure_domain: FailureDomain,
+}
+
+keys! {
+    Redundancy => Redundancy;
+    /// `local`: not protected; `partner`: a copy on another node; `xor`: one lost member of a set can be rebuilt.
+    scheme = choice().or(Scheme::Xor).see_scr("SCR_COPY_TYPE"),
+    /// `xor`: members of a set, at least 2.
+    set_size = whole(1..=65_536).or(8).scr("SCR_SET_SIZE"),
+    /// Distance in nodes between members of a set, or to the partner.
+    hop_distance = whole(1..=65_536).or(1).scr("SCR_HOP_DISTANCE"),
+    /// Used for checkpoints that this number divides.
+    every = whole(1..=u64::MAX).or(1),
+    /// The base of one of the caches. Default: the first.
+    cache = path().same_as("cache[0].base"),
+    /// What fails together: no set has two members in one.
+    failure_domain = choice().or(FailureDomain::Node),
+    |section| {
+        // Each node fails by itself: groups are formed over nodes, which is all that the one value asks for.
+        let (FailureDomain::Node, _) = (failure_domain, section);
+        Redundancy { scheme, set_size, hop_distance, every, cache: cache.unwrap_or_else(|| TEMPORARY.into()) }
+    }
+}
+
+keys! {
+    /// Copies to the prefix while the application runs.
+    pub struct Flush {
+        /// Every so many checkpoints; 0 = never.
+        every: u64 = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
+        /// `sync`: the application waits; `async`: it continues.
+        mode: FlushMode = choice().or(FlushMode::Sync).scr_as("SCR_FLUSH_ASYNC", FlushMode::of_parameter),
+        /// `async`: from one node, at most; 0 = not limited.
+        bandwidth: u64 = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
+        /// `async`: share of a processor, at most. Only 0, not limited, is available in this version.
+        percent: f64 = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
+        /// Also flush the checkpoint that a run was restarted from.
+        on_restart: bool = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
+    }
+}
+
+keys! {
+    /// Where a run looks for a checkpoint to continue from: first in the caches, then on the prefix.
+    pub struct Restart {
+        /// Look in the caches: move and rebuild files.
+        distribute: bool = switch().or(true).scr("SCR_DISTRIBUTE"),
+        /// Look on the prefix: fetch files.
+        fetch: bool = switch().or(true).scr("SCR_FETCH"),
+    }
+}
+
+keys! {
+    /// When CRC32s are computed and compared.
+    pub struct Crc {
+        /// When a file is copied from node to node.
+        on_copy: bool = switch().or(false).scr("SCR_CRC_ON_COPY"),
+        /// When a file is copied to the prefix.
+        on_flush: bool = switch().or(true).scr("SCR_CRC_ON_FLUSH"),
+    }
+}
+
+keys! {
+    /// When the application is told that a checkpoint is due (`SCR_Need_checkpoint`).
+    pub struct Need {
+        /// At every so many calls; 0 = not used.
+        interval: u64 = whole(0..=u64::MAX).or(0).scr("SCR_CHECKPOINT_INTERVAL"),
+        /// So many seconds after the last checkpoint; 0 = not used.
+        seconds: Duration = seconds().or(Duration::ZERO).scr("SCR_CHECKPOINT_SECONDS"),
+        /// While checkpointing takes less than so many percent of the time; 0 = not used.
+        overhead: f64 = percent().or(0.0).scr("SCR_CHECKPOINT_OVERHEAD"),
+    }
+}
+
+/// What produces checkpoint files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The application calls our API.
+    Scr,
+}
+
+impl Choice for Source {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("scr", Source::Scr)];
+    const LATER: &'static [&'static str] = &["scr-files", "fti", "command", "jubatus"];
 }
 
 /// A redundancy scheme.
@@ -108,21 +183,6 @@ impl Choice for FailureDomain {
     const LATER: &'static [&'static str] = &["rack", "switch", "chassis"];
 }
 
-/// Copies to the prefix while the application runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Flush {
-    /// Every how many checkpoints; 0 = never (the drain copies what is newest all the same).
-    pub every: u64,
-    /// Whether the application waits.
-    pub mode: FlushMode,
-    /// Asynchronous: bytes a second from one node, at most; 0 = not limited.
-    pub bandwidth: u64,
-    /// Asynchronous: share of one processor that a copy may use on a node; 0 = not limited.
-    pub percent: f64,
-    /// Also flush the checkpoint that a run was restarted from.
-    pub on_restart: bool,
-}
-
 /// Whether the application waits for a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushMode {
@@ -136,34 +196,12 @@ impl Choice for FlushMode {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
 }
 
-/// Where a run looks for a checkpoint to go on from: first in the caches, then on the prefix, else it starts afresh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restart {
-    /// Look in the caches: distribute and rebuild.
-    pub distribute: bool,
-    /// Look on the prefix: fetch.
-    pub fetch: bool,
-}
-
-/// When CRC32s are computed and compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crc {
-    /// When a file is copied from node to node.
-    pub on_copy: bool,
-    /// When a file is copied to the prefix.
-    pub on_flush: bool,
-}
-
-/// When the application is told that a checkpoint is due (`SCR_Need_checkpoint`): when any of these says so; always,
-/// if none is set.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Need {
-    /// At every so many calls; 0 = not used.
-    pub interval: u64,
-    /// So long after the last checkpoint; zero = not used.
-    pub seconds: Duration,
-    /// While checkpointing takes less than this percentage of the time; 0 = not used.
-    pub overhead: f64,
+impl FlushMode {
+    /// SCR_FLUSH_ASYNC: 1 or 0.
+    fn of_parameter(text: &str) -> String {
+        let mode = if text == "1" { FlushMode::Async } else { FlushMode::Sync };
+        mode.word().to_owned()
+    }
 }
 
 /// How agents protect what they send each other.
@@ -176,82 +214,4 @@ pub enum DataPlane {
 impl Choice for DataPlane {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("encrypted", DataPlane::Encrypted)];
     const LATER: &'static [&'static str] = &["authenticated", "plain"];
-}
-
-const TEMPORARY: &str = "/tmp";
-
-impl Checkpoint {
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let source = section.choice("source", Source::Scr);
-        let control = read_control(section.section("control"));
-        let cache: Vec<Cache> = section.elements("cache").into_iter().map(read_cache).collect();
-        let base = cache.first().map_or_else(|| PathBuf::from(TEMPORARY), |first| first.base.clone());
-        let redundancy =
-            section.elements("redundancy").into_iter().map(|element| read_redundancy(element, &base)).collect();
-        let flush = read_flush(section.section("flush"));
-        let restart = read_restart(section.section("restart"));
-        let crc = read_crc(section.section("crc"));
-        let need = read_need(section.section("need"));
-        let data_plane = section.choice("data_plane", DataPlane::Encrypted);
-        section.finish();
-        Checkpoint { source, control, cache, redundancy, flush, restart, crc, need, data_plane }
-    }
-}
-
-fn read_control(mut section: Section<'_>) -> ControlDirectory {
-    let base = PathBuf::from(section.value("base", &TEXT, TEMPORARY.to_owned()));
-    let bytes = section.optional("bytes", &BYTES);
-    section.finish();
-    ControlDirectory { base, bytes }
-}
-
-fn read_cache(mut section: Section<'_>) -> Cache {
-    let base = PathBuf::from(section.value("base", &TEXT, TEMPORARY.to_owned()));
-    let keep = section.number("keep", 1..=1000, 2) as u32;
-    let bytes = section.optional("bytes", &BYTES);
-    section.finish();
-    Cache { base, keep, bytes }
-}
-
-fn read_redundancy(mut section: Section<'_>, first_cache: &std::path::Path) -> Redundancy {
-    let scheme = section.choice("scheme", Scheme::Xor);
-    let set_size = section.number("set_size", 1..=65_536, 8) as u32;
-    let hop_distance = section.number("hop_distance", 1..=65_536, 1) as u32;
-    let every = section.number("every", 1..=u64::MAX, 1);
-    let cache = PathBuf::from(section.value("cache", &TEXT, first_cache.to_string_lossy().into_owned()));
-    let failure_domain = section.choice("failure_domain", FailureDomain::Node);
-    section.finish();
-    Redundancy { scheme, set_size, hop_distance, every, cache, failure_domain }
-}
-
-fn read_flush(mut section: Section<'_>) -> Flush {
-    let every = section.number("every", 0..=u64::MAX, 10);
-    let mode = section.choice("mode", FlushMode::Sync);
-    let bandwidth = section.value("bandwidth", &BANDWIDTH, 200 << 20);
-    let percent = section.value("percent", &PERCENT, 0.0);
-    let on_restart = section.value("on_restart", &SWITCH, false);
-    section.finish();
-    Flush { every, mode, bandwidth, percent, on_restart }
-}
-
-fn read_restart(mut section: Section<'_>) -> Restart {
-    let distribute = section.value("distribute", &SWITCH, true);
-    let fetch = section.value("fetch", &SWITCH, true);
-    section.finish();
-    Restart { distribute, fetch }
-}
-
-fn read_crc(mut section: Section<'_>) -> Crc {
-    let on_copy = section.value("on_copy", &SWITCH, false);
-    let on_flush = section.value("on_flush", &SWITCH, true);
-    section.finish();
-    Crc { on_copy, on_flush }
-}
-
-fn read_need(mut section: Section<'_>) -> Need {
-    let interval = section.number("interval", 0..=u64::MAX, 0);
-    let seconds = Duration::from_secs(section.number("seconds", 0..=u64::from(u32::MAX), 0));
-    let overhead = section.value("overhead", &PERCENT, 0.0);
-    section.finish();
-    Need { interval, seconds, overhead }
 }

@@ -1,22 +1,28 @@
-//! The YAML job spec (DESIGN §4): types, defaults, diagnostics with line and column.
+//! The YAML job spec: types, defaults, diagnostics with line and column.
 //!
 //! [`JobSpec::load`] reads a file; [`JobSpec::from_command`] makes the spec of `holdfast run -- ./app args`. What comes
 //! out is complete: every default is filled in and every number checked against the others, so that nobody who uses a
 //! spec asks whether it makes sense. [`Settings`] keeps where each value came from. `configs/reference.yaml` has all keys.
 //!
 //! * `document`: YAML events to nodes with places, bounded;
-//! * `reading`: nodes to settings, section by section; one file of types for each section;
+//! * `keys`: how a section declares its keys, each once; `kinds`: what single values look like;
+//! * `reading`: nodes to settings, section by section; one file of declarations for each section;
+//! * [`reference`](mod@reference): every key with its default and documentation, from the declarations;
 //! * [`Surroundings`]: SCR's parameters, which stand above and below the spec;
-//! * `validation`: what no single section can know;
+//! * `validation`: what no single section can know; `applies`: keys that have no effect with this manager or launcher;
 //! * `diagnostics`: what the user sees of a mistake;
 //! * [`quantity`]: durations, sizes, points in time.
 
 mod allocation;
+mod applies;
 mod checkpoint;
 mod diagnostics;
 mod document;
+mod keys;
+mod kinds;
 pub mod quantity;
 mod reading;
+pub mod reference;
 pub mod resolved;
 mod run;
 mod settings;
@@ -31,8 +37,7 @@ use std::path::{Path, PathBuf};
 
 pub use allocation::{Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, Manager, virtual_node};
 pub use checkpoint::{
-    Cache, Checkpoint, ControlDirectory, Crc, DataPlane, FailureDomain, Flush, FlushMode, Need, Redundancy, Scheme,
-    Source,
+    Cache, Checkpoint, ControlDirectory, Crc, DataPlane, Flush, FlushMode, Need, Redundancy, Restart, Scheme, Source,
 };
 pub use diagnostics::{Diagnostic, Diagnostics, Place};
 pub use document::MAX_BYTES;
@@ -44,7 +49,9 @@ pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Rela
 pub use surroundings::{SYSTEM_FILE, Surroundings, SurroundingsError};
 
 use document::Node;
-use reading::{Choice, Reader, Section, TEXT};
+use keys::{keys, later, list, section};
+use kinds::{Choice, choice, path, text};
+use reading::Reader;
 
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,8 +83,6 @@ pub struct JobSpec {
 pub struct Step {
     /// Its name; a single path component.
     pub name: String,
-    /// Steps that must be finished before; they stand earlier in the list.
-    pub needs: Vec<String>,
     /// The directory of its checkpoints and index: the job's prefix, or, in a job of several steps, `<prefix>/<name>`.
     pub prefix: PathBuf,
     /// What is launched.
@@ -88,13 +93,13 @@ pub struct Step {
 
 /// What a spec describes.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum JobKind {
     /// A job whose lost nodes are replaced by relaunching on others.
     Job,
 }
 
-impl Choice for Kind {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("job", Kind::Job)];
+impl Choice for JobKind {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("job", JobKind::Job)];
     const LATER: &'static [&'static str] = &["replicated"];
 }
 
@@ -139,65 +144,122 @@ impl JobSpec {
         Ok(spec)
     }
 
+    /// True if `run` stands at the top: one step, in the job's own prefix.
+    fn has_short_form(&self) -> bool {
+        matches!(&self.steps[..], [step] if step.prefix == self.prefix)
+    }
+
     fn from_document(root: &Node, surroundings: &Surroundings) -> Result<JobSpec, Vec<Diagnostic>> {
         let reader = Reader::new(surroundings.above.clone(), surroundings.below.clone());
-        let mut spec = read_job(&reader, root, surroundings.allocated_nodes);
+        let written = <JobSpec as keys::Keys>::read(reader.root(root));
+        let mut spec = written.completed(surroundings.allocated_nodes, &reader);
         validation::check(&spec, &reader);
+        applies::check(&spec, surroundings.manager(spec.allocation.manager), &reader);
         let (mistakes, settings) = reader.finish();
         spec.settings = settings;
         if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
     }
 }
 
-fn read_job(reader: &Reader, root: &Node, allocated_nodes: Option<u32>) -> JobSpec {
-    let mut section = reader.root(root);
-    section.choice("kind", Kind::Job);
-    let job = section.value("job", &TEXT, "job".to_owned());
-    let prefix = PathBuf::from(section.value("prefix", &TEXT, ".".to_owned()));
-    let written = allocation::Written::read(section.section("allocation")).within(allocated_nodes);
-    let before = SiteCommand::read_list(&mut section, "before");
-    let steps = read_steps(&mut section, &job, &prefix, written.nodes);
-    let after = SiteCommand::read_list(&mut section, "after");
-    let relaunch = Relaunch::read(section.section("relaunch"));
-    let health = Health::read(section.section("health"));
-    let halt = Halt::read(section.section("halt"));
-    section.finish();
-    let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
-    let allocation = written.with_nodes(needed);
-    JobSpec { job, prefix, allocation, before, after, steps, relaunch, health, halt, settings: Settings::default() }
+/// What was written; numbers of nodes and ranks still depend on each other.
+struct Written {
+    job: String,
+    prefix: PathBuf,
+    allocation: allocation::Written,
+    before: Vec<SiteCommand>,
+    after: Vec<SiteCommand>,
+    steps: Vec<WrittenStep>,
+    relaunch: Relaunch,
+    health: Health,
+    halt: Halt,
 }
 
-fn read_steps(section: &mut Section<'_>, job: &str, prefix: &Path, nodes: Option<u32>) -> Vec<Step> {
-    let Some(elements) = section.sections("steps") else {
-        let run = Run::read(section.section("run"), nodes);
-        let checkpoint = Checkpoint::read(section.section("checkpoint"));
-        return vec![Step { name: job.to_owned(), needs: Vec::new(), prefix: prefix.to_owned(), run, checkpoint }];
-    };
-    if elements.is_empty() {
-        let help = "list at least one step, or write `run:` instead";
-        section.reader().mistake("steps", "the list is empty", help);
-    }
-    for key in ["run", "checkpoint"] {
-        if section.has(key) {
-            let help = format!("move `{key}:` into the steps, or remove `steps:`");
-            section.reader().mistake("steps", format!("`steps` and `{key}` at the top exclude each other"), help);
+struct WrittenStep {
+    name: String,
+    prefix: PathBuf,
+    run: run::Written,
+    checkpoint: Checkpoint,
+}
+
+keys! {
+    JobSpec => Written;
+    /// What is described. `job`: lost nodes are replaced by launching again on others.
+    kind = choice().or(JobKind::Job),
+    /// The job's name; becomes part of paths.
+    job = text().or("job".to_owned()),
+    /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints, .holdfast/events.jsonl.
+    /// Relative to where `holdfast` is started.
+    prefix = path().or(".".into()).scr("SCR_PREFIX"),
+    /// The nodes of the job.
+    allocation = section::<Allocation>(),
+    /// Commands that are run once in an allocation, before the first launch: `{command: [./stage-in, input.nc]}`.
+    before = list::<SiteCommand>(),
+    /// What is launched.
+    run = section::<Run>().unless("steps"),
+    /// The checkpoints of the run.
+    checkpoint = section::<Checkpoint>().unless("steps"),
+    /// Instead of `run` and `checkpoint`: several steps, run in this order, each when the one before it has finished, each
+    /// with checkpoints of its own in `<prefix>/<name>`.
+    steps = list::<Step>(),
+    /// As `before`, after the last run and before the drain.
+    after = list::<SiteCommand>(),
+    /// When a run that ended without finishing is made again.
+    relaunch = section::<Relaunch>(),
+    /// When a node is down; once down, down for the whole allocation.
+    health = section::<Health>(),
+    /// When the job stops by itself, with a checkpoint, so that another allocation can continue. More at any time:
+    /// `holdfast halt`.
+    halt = section::<Halt>(),
+    |section| {
+        let JobKind::Job = kind;
+        if steps.as_ref().is_some_and(Vec::is_empty) {
+            section.mistake("steps", "the list is empty", "list at least one step, or write `run:` instead");
         }
-        section.skip(key);
+        let mut steps = steps.unwrap_or_default();
+        steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
+        if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
+            // The short form is one step named after the job, in the job's own prefix.
+            steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), run, checkpoint });
+        }
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        Written { job, prefix, allocation, before, after, steps, relaunch, health, halt }
     }
-    elements.into_iter().map(|element| read_step(element, prefix, nodes)).collect()
 }
 
-fn read_step(mut section: Section<'_>, prefix: &Path, nodes: Option<u32>) -> Step {
-    let name = section.optional("name", &TEXT);
-    if name.is_none() {
-        section.reader().mistake(&section.path_of("name"), "the step has no name", "write `name: prepare`");
+keys! {
+    Step => WrittenStep;
+    /// Its name; a single path component.
+    name = text().optional(),
+    /// As `run` above.
+    run = section::<Run>(),
+    /// As `checkpoint` above.
+    checkpoint = section::<Checkpoint>(),
+    /// Steps that must have finished.
+    needs = later("steps run in the order in which they are listed, each when the one before it has finished: leave it out"),
+    |section| {
+        let () = needs;
+        if name.is_none() {
+            section.mistake("name", "the step has no name", "write `name: prepare`");
+        }
+        let name = name.unwrap_or_default();
+        WrittenStep { prefix: PathBuf::new(), name, run, checkpoint }
     }
-    let name = name.unwrap_or_default();
-    let needs = section.words("needs").unwrap_or_default();
-    let run = Run::read(section.section("run"), nodes);
-    let checkpoint = Checkpoint::read(section.section("checkpoint"));
-    section.finish();
-    Step { prefix: prefix.join(&name), name, needs, run, checkpoint }
+}
+
+impl Written {
+    /// The spec, in an allocation that has so many nodes if that is known from outside.
+    fn completed(self, allocated_nodes: Option<u32>, reader: &Reader) -> JobSpec {
+        let Written { job, prefix, allocation, before, after, steps, relaunch, health, halt } = self;
+        let allocation = allocation.within(allocated_nodes);
+        let complete = |step: WrittenStep| {
+            let WrittenStep { name, prefix, run, checkpoint } = step;
+            Step { name, prefix, run: run.within(allocation.nodes, reader), checkpoint }
+        };
+        let steps: Vec<Step> = steps.into_iter().map(complete).collect();
+        let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
+        let allocation = allocation.with_nodes(needed);
+        JobSpec { job, prefix, allocation, before, after, steps, relaunch, health, halt, settings: Settings::default() }
+    }
 }
 
 /// The text of a file that may be anything: too large, a directory, not UTF-8.

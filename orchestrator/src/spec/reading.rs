@@ -1,19 +1,17 @@
-//! From nodes to settings: each section of the spec asks for its keys with their kind and default; what is wrong is
-//! noted and the default taken, so that reading goes on and finds the next mistake.
+//! From nodes to settings: the declared keys of a section are read from it; a mistake is noted and the default taken, so
+//! that reading continues and finds the next mistake.
 //!
-//! A section knows which keys it was asked for. What is left over at its end is unknown, and the keys asked for are
-//! the candidates for the nearest spelling: the list of valid keys can never be out of step with the code.
+//! A section knows which keys were read from it. The others are unknown at its end, and the keys that were read are the
+//! candidates for the nearest spelling: the list of valid keys is always the one that is declared.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
-use std::time::{Duration, SystemTime};
 
 use super::diagnostics::{Diagnostic, Place, nearest};
 use super::document::{Entry, Node, Value};
-use super::quantity;
+use super::kinds::Kind;
 use super::resolved;
-use super::settings::{Origin, Settings};
+use super::settings::{NOT_SET, Origin, Settings};
 
 /// What stands above or below the spec, by key path. In a job of several steps it holds for each of them.
 #[derive(Clone, Debug, Default)]
@@ -39,96 +37,6 @@ fn step_free(path: &str) -> &str {
     let inside = path.strip_prefix("steps[").and_then(|rest| rest.split_once("].")).map(|(_, inside)| inside);
     inside.unwrap_or(path)
 }
-
-/// What a kind of single value looks like, how it is read and how it is written.
-pub(super) struct Kind<T> {
-    /// Completes "expected …".
-    pub(super) expected: &'static str,
-    pub(super) read: fn(&str) -> Option<T>,
-    pub(super) show: fn(&T) -> String,
-}
-
-/// `true` or `false`.
-pub(super) const SWITCH: Kind<bool> = Kind {
-    expected: "`true` or `false`",
-    read: |text| match text {
-        "true" | "True" | "TRUE" => Some(true),
-        "false" | "False" | "FALSE" => Some(false),
-        _ => None,
-    },
-    show: bool::to_string,
-};
-
-/// `250ms`, `5min`.
-pub(super) const DURATION: Kind<Duration> = Kind {
-    expected: "a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`",
-    read: quantity::parse_duration,
-    show: |duration| quantity::format_duration(*duration),
-};
-
-/// `5min`, `none`.
-pub(super) const DURATION_OR_NONE: Kind<Option<Duration>> = Kind {
-    expected: "a duration with its unit, such as `30s` or `5min`, or `none`",
-    read: |text| match text {
-        "none" => Some(None),
-        text => quantity::parse_duration(text).map(Some),
-    },
-    show: |duration| duration.map_or_else(|| "none".to_owned(), quantity::format_duration),
-};
-
-/// `1GiB`.
-pub(super) const BYTES: Kind<u64> = Kind {
-    expected: "a size, such as `512MiB` or `1GiB`",
-    read: quantity::parse_bytes,
-    show: |bytes| quantity::format_bytes(*bytes),
-};
-
-/// `200MB/s`.
-pub(super) const BANDWIDTH: Kind<u64> = Kind {
-    expected: "bytes a second, such as `200MB/s`",
-    read: quantity::parse_bandwidth,
-    show: |bytes| format!("{}/s", quantity::format_bytes(*bytes)),
-};
-
-/// A point in time.
-pub(super) const TIME: Kind<SystemTime> = Kind {
-    expected: "a point in time, such as `2026-11-20T18:00:00` (local) or `2026-11-20T18:00:00Z`",
-    read: quantity::parse_time,
-    show: |time| quantity::format_time(*time),
-};
-
-/// From 0 to 100.
-pub(super) const PERCENT: Kind<f64> = Kind {
-    expected: "a percentage from 0 to 100",
-    read: |text| {
-        let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok()?;
-        (0.0..=100.0).contains(&number).then_some(number)
-    },
-    show: f64::to_string,
-};
-
-/// Text for names and paths: not empty, and without NUL bytes, which no path can carry.
-pub(super) const TEXT: Kind<String> = Kind {
-    expected: "text",
-    read: |text| (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned()),
-    show: |text| text.clone(),
-};
-
-/// A word out of a list.
-pub(super) trait Choice: Copy + PartialEq + 'static {
-    /// What one may write, in this version.
-    const AVAILABLE: &'static [(&'static str, Self)];
-    /// What belongs to Holdfast but not to this version: recognised, so that nobody looks for a typing mistake.
-    const LATER: &'static [&'static str] = &[];
-
-    /// The word for it.
-    fn word(self) -> &'static str {
-        Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
-    }
-}
-
-/// A message and help of its own, for a value that is wrong in a way that "expected …, found …" does not tell.
-type Own = Option<(String, String)>;
 
 /// What reading collects.
 #[derive(Default)]
@@ -162,6 +70,11 @@ impl Reader {
     /// True if the key itself stands in the spec.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.settings.borrow().is_written(key)
+    }
+
+    /// True if the spec gives the key, or a key below it, another value than its default.
+    pub(super) fn is_decided(&self, key: &str) -> bool {
+        self.settings.borrow().is_decided(key)
     }
 
     fn mistake_at(&self, place: Option<Place>, key: &str, message: String, help: Option<String>) {
@@ -236,102 +149,43 @@ impl<'a> Section<'a> {
         (!matches!(entry.node.value, Value::Nothing)).then_some(&entry.node)
     }
 
-    /// An optional single value.
-    pub(super) fn optional<T>(&mut self, key: &'static str, kind: &Kind<T>) -> Option<T> {
-        self.read(key, kind.expected, &|text| (kind.read)(text).ok_or(None), &kind.show, None)
+    /// Notes a mistake at the place of a key of this section.
+    pub(super) fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
+        self.reader.mistake(&self.path_of(key), message, help);
     }
 
-    /// A single value with its default.
-    pub(super) fn value<T: Clone>(&mut self, key: &'static str, kind: &Kind<T>, default: T) -> T {
-        self.read(key, kind.expected, &|text| (kind.read)(text).ok_or(None), &kind.show, Some(default.clone()))
-            .unwrap_or(default)
+    /// The value in force, as text, of a key of the section around this one that was read before.
+    pub(super) fn value_around(&self, key: &str) -> Option<String> {
+        let around = self.path.rsplit_once('.').map_or("", |(around, _)| around);
+        self.reader.settings.borrow().get(&join(around, key)).map(|setting| setting.value.clone())
     }
 
-    /// A whole number in a range.
-    pub(super) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>, default: u64) -> u64 {
-        self.optional_number_or(key, range, Some(default)).unwrap_or(default)
-    }
-
-    /// An optional whole number in a range.
-    pub(super) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
-        self.optional_number_or(key, range, None)
-    }
-
-    fn optional_number_or(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-        default: Option<u64>,
-    ) -> Option<u64> {
-        let (low, high) = (*range.start(), *range.end());
-        let expected = if high == u64::MAX {
-            format!("a whole number, at least {low}")
-        } else {
-            format!("a whole number from {low} to {high}")
-        };
-        let read = |text: &str| text.parse::<u64>().ok().filter(|number| range.contains(number)).ok_or(None);
-        self.read(key, &expected, &read, &u64::to_string, default)
-    }
-
-    /// A word out of a list.
-    pub(super) fn choice<T: Choice>(&mut self, key: &'static str, default: T) -> T {
-        self.choice_or(key, Some(default)).unwrap_or(default)
-    }
-
-    /// A word out of a list, or nothing.
-    pub(super) fn optional_choice<T: Choice>(&mut self, key: &'static str) -> Option<T> {
-        self.choice_or(key, None)
-    }
-
-    fn choice_or<T: Choice>(&mut self, key: &'static str, default: Option<T>) -> Option<T> {
-        let available: Vec<&str> = T::AVAILABLE.iter().map(|(word, _)| *word).collect();
-        let list = format!("`{}`", available.join("`, `"));
-        let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
-        let read = |text: &str| {
-            let lower = text.to_lowercase();
-            match T::AVAILABLE.iter().find(|(word, _)| *word == lower) {
-                Some((_, value)) => Ok(*value),
-                None if T::LATER.contains(&lower.as_str()) => {
-                    Err(Some((format!("`{text}` is not available in this version"), format!("available: {list}"))))
-                }
-                None => Err(nearest(text, available.iter().copied().chain(T::LATER.iter().copied())).map(|near| {
-                    let message = format!("expected {expected}, found the word `{}`", text.escape_debug());
-                    (message, format!("did you mean `{near}`?"))
-                })),
-            }
-        };
-        self.read(key, &expected, &read, &|value: &T| value.word().to_owned(), default)
-    }
-
-    /// Reads one value from what stands highest: an override, the spec, the default. `read` fails with its own
-    /// message and help, or with `None` for the usual one.
-    fn read<T>(
-        &mut self,
-        key: &'static str,
-        expected: &str,
-        read: &dyn Fn(&str) -> Result<T, Own>,
-        show: &dyn Fn(&T) -> String,
-        default: Option<T>,
-    ) -> Option<T> {
+    /// Reads one value from what stands highest: an override, the spec, the default.
+    pub(super) fn single<T: Clone>(&mut self, key: &'static str, kind: &Kind<T>, default: Option<&T>) -> Option<T> {
         let path = self.path_of(key);
         let node = self.node(key);
+        let default_text = default.map_or_else(|| NOT_SET.to_owned(), kind.show);
+        let default = default.cloned();
+        let record = |value: String, origin: Origin| {
+            let is_default = value == default_text;
+            self.reader.settings.borrow_mut().record(path.clone(), value, is_default, origin);
+        };
         let (text, origin) = match (self.reader.above.value(&path), node, self.reader.below.value(&path)) {
             (Some((text, origin)), _, _) | (None, None, Some((text, origin))) => (text, origin.clone()),
             (None, None, None) => {
-                let shown = default.as_ref().map_or_else(|| "none".to_owned(), show);
-                self.reader.settings.borrow_mut().record(path, shown, Origin::Default);
+                record(default_text.clone(), Origin::Default);
                 return default;
             }
             (None, Some(Node { value: Value::Scalar { text, .. }, place }), _) => (text.as_str(), Origin::Spec(*place)),
             (None, Some(Node { value, place }), _) => {
-                let message = format!("expected {expected}, found {}", value.describe());
+                let message = format!("expected {}, found {}", kind.expected, value.describe());
                 self.reader.mistake_at(Some(*place), &path, message, None);
                 return default;
             }
         };
-        match read(text.trim()) {
+        match (kind.read)(text.trim()) {
             Ok(value) => {
-                self.reader.settings.borrow_mut().record(path, show(&value), origin);
+                record((kind.show)(&value), origin);
                 Some(value)
             }
             Err(own) => {
@@ -339,7 +193,7 @@ impl<'a> Section<'a> {
                 let found = written.map_or_else(|| format!("`{}`", text.escape_debug()), |node| node.value.describe());
                 let (mut message, help) = match own {
                     Some((message, help)) => (message, Some(help)),
-                    None => (format!("expected {expected}, found {found}"), None),
+                    None => (format!("expected {}, found {found}", kind.expected), None),
                 };
                 let place = match &origin {
                     Origin::Spec(place) => Some(*place),
@@ -382,9 +236,9 @@ impl<'a> Section<'a> {
                 let words: Vec<String> = words.iter().map(|word| resolved::word(word)).collect();
                 (format!("[{}]", words.join(", ")), Origin::Spec(node.place))
             }
-            _ => ("none".to_owned(), Origin::Default),
+            _ => (NOT_SET.to_owned(), Origin::Default),
         };
-        self.reader.settings.borrow_mut().record(path, shown, origin);
+        self.reader.settings.borrow_mut().record(path, shown, words.is_none(), origin);
         words
     }
 
@@ -422,7 +276,7 @@ impl<'a> Section<'a> {
                     match &entry.node.value {
                         Value::Scalar { text, .. } if !text.contains('\0') => {
                             let origin = Origin::Spec(entry.node.place);
-                            self.reader.settings.borrow_mut().record(key, text.clone(), origin);
+                            self.reader.settings.borrow_mut().record(key, text.clone(), false, origin);
                             names.insert(entry.key.clone(), text.clone());
                         }
                         Value::Nothing => {
@@ -445,7 +299,7 @@ impl<'a> Section<'a> {
 
     /// Makes `key` a known one without reading what stands there.
     pub(super) fn skip(&mut self, key: &'static str) {
-        self.known.push(key);
+        self.node(key);
     }
 
     /// A section below this one; empty if the key is not there.
@@ -491,8 +345,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Ends the section: what nobody asked for is unknown.
-    pub(super) fn finish(self) {
+    /// Ends the reading of the section: a key that was not asked for is unknown.
+    pub(super) fn finish(&self) {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let help = match nearest(&entry.key, self.known.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),

@@ -1,12 +1,12 @@
 //! A spec with every default filled in, as YAML: what `holdfast check --resolved` prints, to be kept beside a job's results
 //! or to start a new spec from.
+//!
+//! Two YAML crates meet here. `saphyr-parser` reads specs (`document`), because it keeps the place of every node, which
+//! diagnostics need; it cannot write. `serde_yaml` prints, and quotes what needs quotes; it never reads a spec.
 
 use serde_yaml::{Mapping, Value};
 
-use super::settings::Settings;
-
-/// What stands for an optional setting that is not set.
-const NOT_SET: &str = "none";
+use super::settings::{NOT_SET, Settings};
 
 /// The settings in force as a spec; reading it again gives the same settings.
 ///

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::reading::{Choice, Section, TEXT};
+use super::keys::{Names, keys, words};
+use super::kinds::{Choice, choice, path, text, whole};
+use super::reading::{Reader, Section};
 
 /// More ranks than this is a typing mistake.
 const MAX_RANKS: u64 = 1 << 20;
@@ -63,57 +65,82 @@ impl Run {
     pub fn ranks_on(&self, index: u32) -> u32 {
         self.ranks.saturating_sub(index.saturating_mul(self.ranks_per_node)).min(self.ranks_per_node)
     }
+}
 
-    pub(super) fn read(mut section: Section<'_>, allocation_nodes: Option<u32>) -> Self {
-        let launcher = section.choice("launcher", Launcher::Auto);
-        let launcher_program = section.optional("launcher_program", &TEXT).filter(|program| !program.is_empty());
-        let program_key = launcher_program.is_some().then(|| section.path_of("launcher_program"));
-        let launcher_options = section.words("launcher_options").unwrap_or_default();
-        let nodes = section.optional_number("nodes", 1..=MAX_NODES).map(|number| number as u32);
-        let per_node = section.optional_number("ranks_per_node", 1..=MAX_RANKS).map(|number| number as u32);
-        let ranks = section.optional_number("ranks", 1..=MAX_RANKS).map(|number| number as u32);
-        let command = section.words("command");
-        let env = section.names("env");
-        let directory = section.optional("directory", &TEXT).map(PathBuf::from);
-        let (reader, key) = (section.reader(), |name: &str| section.path_of(name));
-        let (command_key, env_key, ranks_key) = (key("command"), key("env"), key("ranks"));
-        let missing = !section.has("command");
-        section.finish();
+/// What was written; nodes and ranks may still depend on the size of the allocation.
+pub(super) struct Written {
+    nodes: Option<u32>,
+    ranks_per_node: Option<u32>,
+    ranks: Option<u32>,
+    ranks_key: String,
+    run: Run,
+}
 
-        if let Some(key) = program_key.filter(|_| matches!(launcher, Launcher::Local | Launcher::Srun | Launcher::Ssh))
-        {
-            let help = "it names the mpirun of `launcher: mpirun`; write that, or leave the program out";
-            reader.mistake(&key, "`launcher_program` says nothing with this launcher", help);
-        }
-        let help = "write the program and its arguments: `command: [./app, --steps, \"400\"]`";
-        match &command {
-            None if missing => {
-                reader.mistake(&command_key, "the command is missing; it is the one key without default", help)
-            }
-            Some(words) if words.first().is_none_or(|program| program.trim().is_empty()) => {
-                reader.mistake(&command_key, "the command is empty", help);
-            }
-            _ => {}
-        }
+keys! {
+    Run => Written;
+    /// What starts the processes: `local`, `srun`, `ssh` (one connection a node), `mpirun` (Open MPI or MPICH under Slurm
+    /// or over ssh; docs/mpirun.md). `auto`: what belongs to the resource manager.
+    launcher = choice().or(Launcher::Auto),
+    /// Mpirun: its program, a path or a name in PATH, where there are several. Default: the first of mpirun, mpiexec,
+    /// mpiexec.hydra, orterun in PATH.
+    launcher_program = text().optional(),
+    /// Srun and mpirun: options that the launcher gets as they stand: `[--mpi=pmix, --cpu-bind=cores]`.
+    launcher_options = words(),
+    /// Nodes that the run takes; the rest of the allocation are spares. Default: what `ranks` needs, else the whole
+    /// allocation.
+    nodes = whole::<u32>(1..=MAX_NODES).optional(),
+    /// Ranks on a node. Default: `ranks` spread over `nodes`, else 1.
+    ranks_per_node = whole::<u32>(1..=MAX_RANKS).optional(),
+    /// Ranks altogether. Default: `nodes` times `ranks_per_node`.
+    ranks = whole::<u32>(1..=MAX_RANKS).optional(),
+    /// The program and its arguments: words, no shell. The one key without default.
+    command = words().example("[./app]"),
+    /// Variables added to the environment of every rank: `OMP_NUM_THREADS: 4`.
+    env = Names,
+    /// The working directory of the ranks. Default: where `holdfast` is started.
+    directory = path().optional(),
+    |section| {
+        check_command(section, command.as_deref());
         for name in env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
             let help = "use letters, digits and `_`";
-            reader.mistake(&env_key, format!("`{}` cannot be a variable's name", name.escape_debug()), help);
+            section.mistake("env", format!("`{}` cannot be a variable's name", name.escape_debug()), help);
         }
-        let (nodes, ranks_per_node, ranks) = shape(nodes, per_node, ranks, allocation_nodes);
+        let (launcher_options, command) = (launcher_options.unwrap_or_default(), command.unwrap_or_default());
+        let shape = Run { launcher, launcher_program, nodes: 1, ranks_per_node: 1, ranks: 1, launcher_options, command, env, directory };
+        Written { nodes, ranks_per_node, ranks, ranks_key: section.path_of("ranks"), run: shape }
+    }
+}
+
+fn check_command(section: &Section<'_>, command: Option<&[String]>) {
+    let help = "write the program and its arguments: `command: [./app, --steps, \"400\"]`";
+    match command {
+        None if !section.has("command") => {
+            section.mistake("command", "the command is missing; it is the one key without default", help);
+        }
+        Some(words) if words.first().is_none_or(|program| program.trim().is_empty()) => {
+            section.mistake("command", "the command is empty", help);
+        }
+        _ => {}
+    }
+}
+
+impl Written {
+    /// The run with its nodes and ranks.
+    pub(super) fn within(self, allocation_nodes: Option<u32>, reader: &Reader) -> Run {
+        let (nodes, ranks_per_node, ranks) = shape(self.nodes, self.ranks_per_node, self.ranks, allocation_nodes);
+        let key = &self.ranks_key;
         if ranks > u64::from(nodes) * u64::from(ranks_per_node) {
             let message = format!("{ranks} ranks do not fit on {nodes} nodes with {ranks_per_node} ranks each");
-            reader.mistake(&ranks_key, message, "raise `nodes` or `ranks_per_node`, or leave `ranks` out");
+            reader.mistake(key, message, "raise `nodes` or `ranks_per_node`, or leave `ranks` out");
         } else if ranks <= u64::from(nodes - 1) * u64::from(ranks_per_node) {
             let message = format!("{ranks} ranks leave some of {nodes} nodes with {ranks_per_node} ranks each empty");
             let needed = ranks.div_ceil(u64::from(ranks_per_node));
-            reader.mistake(&ranks_key, message, format!("write `nodes: {needed}`; the rest are spares then"));
+            reader.mistake(key, message, format!("write `nodes: {needed}`; the rest are spares then"));
         } else if ranks > MAX_RANKS {
             let message = format!("{ranks} ranks are more than {MAX_RANKS}");
-            reader.mistake(&ranks_key, message, "lower `nodes` or `ranks_per_node`");
+            reader.mistake(key, message, "lower `nodes` or `ranks_per_node`");
         }
-        let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-        let command = command.unwrap_or_default();
-        Run { launcher, launcher_program, nodes, ranks_per_node, ranks, launcher_options, command, env, directory }
+        Run { nodes, ranks_per_node, ranks: u32::try_from(ranks).unwrap_or(u32::MAX), ..self.run }
     }
 }
 

@@ -26,9 +26,14 @@ pub struct Setting {
     pub key: String,
     /// Its value as it may be written in a spec; `none` where an optional one is not set.
     pub value: String,
+    /// True if this is the value that the key has when it is not written.
+    pub is_default: bool,
     /// Who decided it.
     pub origin: Origin,
 }
+
+/// The value of an optional setting that is not set.
+pub(super) const NOT_SET: &str = "none";
 
 /// All settings of a spec, in the order of the reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,8 +78,16 @@ impl Settings {
         self.places.clear();
     }
 
-    pub(super) fn record(&mut self, key: String, value: String, origin: Origin) {
-        self.list.push(Setting { key, value, origin });
+    /// True if the spec gives the key, or a key below it, another value than its default.
+    pub(super) fn is_decided(&self, key: &str) -> bool {
+        let below =
+            |path: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let written = |origin: &Origin| matches!(origin, Origin::Spec(_));
+        self.list.iter().any(|setting| !setting.is_default && written(&setting.origin) && below(&setting.key))
+    }
+
+    pub(super) fn record(&mut self, key: String, value: String, is_default: bool, origin: Origin) {
+        self.list.push(Setting { key, value, is_default, origin });
     }
 
     /// The first place stays: for a section that is its key, not the first of the keys in it.

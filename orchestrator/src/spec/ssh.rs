@@ -12,9 +12,11 @@ use std::time::Duration;
 use holdfast_core::hostlist;
 use serde::{Deserialize, Serialize};
 
-use super::reading::{DURATION, Reader, Section, TEXT};
+use super::keys::keys;
+use super::kinds::{duration, path, text, whole};
+use super::reading::{Reader, Section};
 
-/// Where sshd listens unless somebody says otherwise.
+/// The usual port of sshd.
 const PORT: u16 = 22;
 /// A list of hosts of the largest machine is smaller.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -23,7 +25,7 @@ const MAX_HOSTS: usize = 1 << 16;
 /// A connection that takes longer to be made will not be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A signing-in costs both sides a few milliseconds of computing; many more at a time only wait for each other.
-const AT_ONCE: u64 = 32;
+const AT_ONCE: u32 = 32;
 
 /// A host, and who signs in on it where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,78 +53,69 @@ pub struct SshAccess {
     pub program: Option<PathBuf>,
 }
 
-impl Default for SshAccess {
-    fn default() -> Self {
-        SshAccess {
-            identity: None,
-            known_hosts: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            at_once: AT_ONCE as u32,
-            program: None,
-        }
-    }
-}
-
-/// What was written about hosts.
-#[derive(Default)]
+/// What `ssh:` holds.
 pub(super) struct Written {
-    /// The hosts, if `hosts` or `hosts_file` stands there.
-    pub(super) hosts: Option<Vec<SshHost>>,
+    /// For hosts that name none.
+    user: Option<String>,
+    port: u16,
     pub(super) access: SshAccess,
-    /// `ssh:` holds more than defaults.
-    pub(super) says_how: bool,
 }
 
-impl Written {
-    /// Reads the keys of `allocation:` that are about hosts.
-    pub(super) fn read(section: &mut Section<'_>) -> Self {
-        let reader = section.reader();
-        let (list_key, file_key) = (section.path_of("hosts"), section.path_of("hosts_file"));
-        let list = section.words("hosts");
-        let file = section.optional("hosts_file", &TEXT);
-        if list.is_some() && file.is_some() {
-            let message = "`hosts` and `hosts_file` exclude each other";
-            reader.mistake(&file_key, message, "keep the list here, or the file, but one of them");
-        }
-        let mut ssh = section.section("ssh");
-        let user = ssh.optional("user", &TEXT);
+keys! {
+    SshAccess => Written;
+    /// For hosts that name none. Default: yours.
+    user = text().optional(),
+    /// For hosts that name none.
+    port = whole(1..=65_535).or(PORT),
+    /// A private key without passphrase. Default: ssh-agent, then ~/.ssh/id_ed25519, id_ecdsa, id_rsa.
+    identity = path().optional(),
+    /// Default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts.
+    known_hosts = path().optional(),
+    /// For a connection, and for each step of signing in.
+    connect_timeout = duration().or(CONNECT_TIMEOUT),
+    /// Connections that are made at a time.
+    at_once = whole(1..=1024).or(AT_ONCE),
+    /// Path of `holdfast` on the hosts. Default: the same as here.
+    program = path().optional(),
+    |section| {
         if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
             let message = format!("`{}` cannot be a user's name", user.escape_debug());
-            reader.mistake(&ssh.path_of("user"), message, "write the name that you sign in with on the hosts");
+            section.mistake("user", message, "write the name that you sign in with on the hosts");
         }
-        let port = ssh.number("port", 1..=65_535, PORT.into()) as u16;
-        let defaults = SshAccess::default();
-        let identity = ssh.optional("identity", &TEXT).map(|path| at_home(&path));
-        let known_hosts = ssh.optional("known_hosts", &TEXT).map(|path| at_home(&path));
-        let connect_timeout = ssh.value("connect_timeout", &DURATION, defaults.connect_timeout);
         if connect_timeout.is_zero() {
-            let message = "no connection is made in no time";
-            reader.mistake(&ssh.path_of("connect_timeout"), message, "write a duration such as `10s`");
+            section.mistake("connect_timeout", "no connection is made in no time", "write a duration such as `10s`");
         }
-        let at_once = ssh.number("at_once", 1..=1024, AT_ONCE) as u32;
-        let program = ssh.optional("program", &TEXT).map(PathBuf::from);
         if program.as_ref().is_some_and(|program| !program.is_absolute()) {
-            let message = "a path on the hosts must be absolute: nobody stands anywhere there";
-            reader.mistake(&ssh.path_of("program"), message, "write, for example, `/opt/holdfast/bin/holdfast`");
+            let message = "paths on remote hosts must be absolute: there is no working directory";
+            section.mistake("program", message, "write, for example, `/opt/holdfast/bin/holdfast`");
         }
-        ssh.finish();
-        let items = match (list, file) {
-            (Some(list), _) => Some(
-                list.iter().enumerate().map(|(at, text)| (format!("{list_key}[{at}]"), text.clone(), None)).collect(),
-            ),
-            (None, Some(file)) => Some(read_file(reader, &file_key, Path::new(&file))),
-            (None, None) => None,
-        };
-        let key = if file_key_is_used(reader, &file_key) { file_key } else { list_key };
-        let hosts = items.map(|items| take(reader, &key, items, user.as_deref(), port));
-        let access = SshAccess { identity, known_hosts, connect_timeout, at_once, program };
-        let says_how = access != defaults || user.is_some() || port != PORT;
-        Written { hosts, access, says_how }
+        let (identity, known_hosts) = (identity.map(at_home), known_hosts.map(at_home));
+        Written { user, port, access: SshAccess { identity, known_hosts, connect_timeout, at_once, program } }
     }
 }
 
-fn file_key_is_used(reader: &Reader, key: &str) -> bool {
-    reader.is_written(key)
+/// The hosts of `hosts` or `hosts_file`; `None` if neither is written.
+pub(super) fn hosts(
+    section: &Section<'_>,
+    list: Option<Vec<String>>,
+    file: Option<String>,
+    ssh: &Written,
+) -> Option<Vec<SshHost>> {
+    let reader = section.reader();
+    let (list_key, file_key) = (section.path_of("hosts"), section.path_of("hosts_file"));
+    if list.is_some() && file.is_some() {
+        let message = "`hosts` and `hosts_file` exclude each other";
+        reader.mistake(&file_key, message, "keep the list here, or the file, but one of them");
+    }
+    let items: Vec<Item> = match (list, file) {
+        (Some(list), _) => {
+            list.iter().enumerate().map(|(at, text)| (format!("{list_key}[{at}]"), text.clone(), None)).collect()
+        }
+        (None, Some(file)) => read_file(reader, &file_key, Path::new(&file)),
+        (None, None) => return None,
+    };
+    let key = if reader.is_written(&file_key) { file_key } else { list_key };
+    Some(take(reader, &key, items, ssh.user.as_deref(), ssh.port))
 }
 
 /// One thing that was written: the key for messages, the text, and the line of the hosts file.
@@ -158,8 +151,8 @@ fn take(reader: &Reader, key: &str, items: Vec<Item>, user: Option<&str>, port: 
         let at = line.map(|line| format!(" (line {line} of the hosts file)")).unwrap_or_default();
         let found = match parse(&text, user, port) {
             Ok(found) => found,
-            Err(message) => {
-                reader.mistake(&key, format!("{message}{at}"), "write `n1`, `user@n1:2222`, `n[1-6]` or `[::1]:22`");
+            Err(error) => {
+                reader.mistake(&key, format!("{error}{at}"), "write `n1`, `user@n1:2222`, `n[1-6]` or `[::1]:22`");
                 continue;
             }
         };
@@ -179,9 +172,18 @@ fn take(reader: &Reader, key: &str, items: Vec<Item>, user: Option<&str>, port: 
     hosts
 }
 
+/// Why a text names no host.
+#[derive(Debug, thiserror::Error)]
+enum HostError {
+    #[error("`{}` {what}", text.escape_debug())]
+    Form { text: String, what: &'static str },
+    #[error(transparent)]
+    List(#[from] hostlist::HostlistError),
+}
+
 /// `n1`, `user@n1`, `n1:2222`, `user@n[1-4]:2222`, `[::1]`, `[::1]:2222`.
-fn parse(text: &str, user: Option<&str>, port: u16) -> Result<Vec<SshHost>, String> {
-    let wrong = |what: &str| format!("`{}` {what}", text.escape_debug());
+fn parse(text: &str, user: Option<&str>, port: u16) -> Result<Vec<SshHost>, HostError> {
+    let wrong = |what: &'static str| HostError::Form { text: text.to_owned(), what };
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, _)) if !is_user(user) => return Err(wrong("has no user in front of the `@`")),
         Some((user, rest)) => (Some(user.to_owned()), rest),
@@ -213,14 +215,14 @@ fn parse(text: &str, user: Option<&str>, port: u16) -> Result<Vec<SshHost>, Stri
     let names: Vec<String> = if names.contains(':') {
         vec![names.to_owned()]
     } else {
-        let names = hostlist::expand(names).map_err(|error| error.to_string())?;
+        let names = hostlist::expand(names)?;
         names.iter().map(ToString::to_string).collect()
     };
     if names.is_empty() {
         return Err(wrong("names no host"));
     }
     if let Some(name) = names.iter().find(|name| !is_host(name)) {
-        return Err(format!("`{}` cannot be a host's name", name.escape_debug()));
+        return Err(HostError::Form { text: name.clone(), what: "cannot be a host's name" });
     }
     Ok(names.into_iter().map(|name| SshHost { name, user: user.clone(), port }).collect())
 }
@@ -237,12 +239,20 @@ fn is_user(name: &str) -> bool {
     !name.is_empty() && name.len() <= 256 && !name.starts_with('-') && name.chars().all(plain)
 }
 
-/// The path for whoever stands elsewhere later. No shell replaces a `~` in a spec.
-fn at_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
-        (Some(rest), Some(home)) => Path::new(&home).join(rest),
+/// The path as it is seen from any directory. No shell replaces a `~` in a spec.
+fn at_home(path: PathBuf) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
+        (Ok(rest), Some(home)) => Path::new(&home).join(rest),
         // It fails where there is no working directory; then nothing else works either.
-        _ => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
+        _ => std::path::absolute(&path).unwrap_or(path),
+    }
+}
+
+#[cfg(test)]
+impl Default for SshAccess {
+    fn default() -> Self {
+        let (connect_timeout, at_once) = (CONNECT_TIMEOUT, AT_ONCE);
+        SshAccess { identity: None, known_hosts: None, connect_timeout, at_once, program: None }
     }
 }
 

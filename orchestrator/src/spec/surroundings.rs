@@ -7,14 +7,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use holdfast_core::params::conf::{self, ConfError, Entry, FileOwner};
+use holdfast_core::params::conf::{self, ConfError, FileOwner};
 use holdfast_core::params::source::{self, Sources};
 use holdfast_core::params::{CopyType, ParamError, Parameters, Runs};
 
-use super::checkpoint::{Checkpoint, FlushMode, Scheme};
-use super::reading::{Choice, Overrides};
+use super::JobSpec;
+use super::allocation::Manager;
+use super::keys::{Declared, Keys as _, Parameter, Shape};
+use super::reading::Overrides;
 use super::settings::Origin;
-use super::{JobSpec, Step};
 
 /// The site's file: what SCR calls the system configuration file.
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
@@ -27,10 +28,11 @@ const SLURM_NODES: [&str; 2] = ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"];
 pub struct Surroundings {
     pub(super) above: Overrides,
     pub(super) below: Overrides,
-    sources: Sources,
     warnings: Vec<String>,
     /// The nodes of the Slurm allocation that this process stands in.
     pub(super) allocated_nodes: Option<u32>,
+    /// What `manager: auto` means here; an error names a resource manager that this version cannot use.
+    auto: Option<Result<Manager, &'static str>>,
 }
 
 /// Why the surroundings cannot be used.
@@ -65,6 +67,7 @@ impl Surroundings {
     ) -> Result<Self, SurroundingsError> {
         let variables: BTreeMap<String, String> = variables.into_iter().collect();
         let allocated_nodes = SLURM_NODES.iter().find_map(|name| variables.get(*name)?.parse().ok());
+        let auto = Some(Manager::Auto.resolve(|name| variables.get(name).cloned()));
         let mut sources = Sources::new(variables);
         if let Some(path) = sources.user_file().map(str::to_owned) {
             sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
@@ -72,13 +75,13 @@ impl Surroundings {
         if system_file.exists() {
             sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
         }
-        Ok(Surroundings { allocated_nodes, ..Surroundings::of(sources)? })
+        Ok(Surroundings { allocated_nodes, auto, ..Surroundings::of(&sources)? })
     }
 
-    fn of(sources: Sources) -> Result<Self, SurroundingsError> {
-        let parameters = Parameters::resolve(&sources)?;
+    fn of(sources: &Sources) -> Result<Self, SurroundingsError> {
+        let parameters = Parameters::resolve(sources)?;
         let warnings = parameters.warnings().iter().map(ToString::to_string).collect();
-        let mut surroundings = Surroundings { sources, warnings, ..Surroundings::default() };
+        let mut surroundings = Surroundings { warnings, ..Surroundings::default() };
         surroundings.take_single_values(&parameters);
         surroundings.take_runs(&parameters);
         surroundings.take_descriptors(&parameters);
@@ -88,6 +91,15 @@ impl Surroundings {
     /// What in them has no effect; worth telling.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The manager in force where `written` stands in the spec.
+    pub(super) fn manager(&self, written: Manager) -> Option<Manager> {
+        match (written, self.auto) {
+            (Manager::Auto, Some(found)) => found.ok(),
+            (Manager::Auto, None) => Some(Manager::Local),
+            (written, _) => Some(written),
+        }
     }
 
     fn set(&mut self, key: &str, text: String, name: &str, origin: &source::Origin) {
@@ -101,9 +113,11 @@ impl Surroundings {
     }
 
     fn take_single_values(&mut self, parameters: &Parameters) {
+        let keys = parameter_keys();
         for explained in parameters.explain().iter().filter(|explained| !explained.value.is_empty()) {
-            let Some((_, key, form)) = KEYS.iter().find(|(name, _, _)| *name == explained.name) else { continue };
-            self.set(key, form.text(&explained.value), explained.name, &explained.origin);
+            if let Some((key, text)) = keys.get(explained.name) {
+                self.set(key, text(&explained.value), explained.name, &explained.origin);
+            }
         }
     }
 
@@ -165,106 +179,25 @@ impl Surroundings {
     }
 }
 
-/// How a parameter's value is written in a spec.
-#[derive(Clone, Copy)]
-enum Form {
-    Same,
-    /// `1` is `true`, `0` is `false`.
-    Switch,
-    /// `1` is `async`, `0` is `sync`.
-    Mode,
-    /// A number of seconds is a duration.
-    Seconds,
+/// The key path that a parameter decides, and how its value is written there.
+type ParameterKey = (String, fn(&str) -> String);
+
+/// The parameters that decide one key, by name, from the declarations of the keys.
+fn parameter_keys() -> BTreeMap<&'static str, ParameterKey> {
+    let mut found = BTreeMap::new();
+    collect(&JobSpec::declared(), "", &mut found);
+    found
 }
 
-impl Form {
-    fn text(self, value: &str) -> String {
-        match (self, value) {
-            (Form::Switch, "1") => "true".to_owned(),
-            (Form::Switch, _) => "false".to_owned(),
-            (Form::Mode, "1") => FlushMode::Async.word().to_owned(),
-            (Form::Mode, _) => FlushMode::Sync.word().to_owned(),
-            (Form::Seconds, seconds) => format!("{seconds}s"),
-            (Form::Same, value) => value.to_owned(),
+fn collect(keys: &[Declared], path: &str, found: &mut BTreeMap<&'static str, ParameterKey>) {
+    for key in keys {
+        match &key.shape {
+            Shape::Value { parameter: Some(Parameter { name, text: Some(text) }), .. } => {
+                found.insert(name, (format!("{path}{}", key.name), *text));
+            }
+            Shape::Section(below) => collect(below, &format!("{path}{}.", key.name), found),
+            Shape::Elements(below) => collect(below, &format!("{path}{}[0].", key.name), found),
+            Shape::Value { .. } | Shape::List(_) | Shape::Later => {}
         }
-    }
-}
-
-/// The parameters that have a key of one value in the spec.
-const KEYS: [(&str, &str, Form); 20] = [
-    ("SCR_PREFIX", "prefix", Form::Same),
-    ("SCR_CNTL_BASE", "checkpoint.control.base", Form::Same),
-    ("SCR_CACHE_BASE", "checkpoint.cache[0].base", Form::Same),
-    ("SCR_CACHE_SIZE", "checkpoint.cache[0].keep", Form::Same),
-    ("SCR_HOP_DISTANCE", "checkpoint.redundancy[0].hop_distance", Form::Same),
-    ("SCR_SET_SIZE", "checkpoint.redundancy[0].set_size", Form::Same),
-    ("SCR_FLUSH", "checkpoint.flush.every", Form::Same),
-    ("SCR_FLUSH_ASYNC", "checkpoint.flush.mode", Form::Mode),
-    ("SCR_FLUSH_ASYNC_BW", "checkpoint.flush.bandwidth", Form::Same),
-    ("SCR_FLUSH_ASYNC_PERCENT", "checkpoint.flush.percent", Form::Same),
-    ("SCR_FLUSH_ON_RESTART", "checkpoint.flush.on_restart", Form::Switch),
-    ("SCR_DISTRIBUTE", "checkpoint.restart.distribute", Form::Switch),
-    ("SCR_FETCH", "checkpoint.restart.fetch", Form::Switch),
-    ("SCR_CRC_ON_COPY", "checkpoint.crc.on_copy", Form::Switch),
-    ("SCR_CRC_ON_FLUSH", "checkpoint.crc.on_flush", Form::Switch),
-    ("SCR_CHECKPOINT_INTERVAL", "checkpoint.need.interval", Form::Same),
-    ("SCR_CHECKPOINT_SECONDS", "checkpoint.need.seconds", Form::Same),
-    ("SCR_CHECKPOINT_OVERHEAD", "checkpoint.need.overhead", Form::Same),
-    ("SCR_HALT_SECONDS", "halt.before_end", Form::Seconds),
-    ("SCR_MIN_NODES", "relaunch.min_nodes", Form::Same),
-];
-
-impl JobSpec {
-    /// SCR's parameters as they are in force for a step: what the spec decided, and what only they know (user, job id,
-    /// excluded nodes, buffer sizes).
-    ///
-    /// # Errors
-    /// A parameter that is not what it must be.
-    pub fn parameters(&self, step: &Step, surroundings: &Surroundings) -> Result<Parameters, ParamError> {
-        let sources = surroundings.sources.clone().with_spec(self.entries(step));
-        Parameters::resolve(&sources)
-    }
-
-    /// The spec as lines of an SCR configuration file. SCR_CNTL_BASE is not among them: no user's file may set it.
-    pub fn entries(&self, step: &Step) -> Vec<Entry> {
-        let Checkpoint { cache, redundancy, flush, restart, crc, need, .. } = &step.checkpoint;
-        let entry = |key: &str, value: String| Entry::new(key, value, source::Origin::Spec(step.name.clone()));
-        let switch = |on: bool| u8::from(on).to_string();
-        let mut entries = vec![
-            entry("SCR_PREFIX", step.prefix.display().to_string()),
-            entry("SCR_COPY_TYPE", "FILE".to_owned()),
-            entry("SCR_FLUSH", flush.every.to_string()),
-            entry("SCR_FLUSH_ASYNC", switch(flush.mode == FlushMode::Async)),
-            entry("SCR_FLUSH_ASYNC_BW", flush.bandwidth.to_string()),
-            entry("SCR_FLUSH_ASYNC_PERCENT", flush.percent.to_string()),
-            entry("SCR_FLUSH_ON_RESTART", switch(flush.on_restart)),
-            entry("SCR_DISTRIBUTE", switch(restart.distribute)),
-            entry("SCR_FETCH", switch(restart.fetch)),
-            entry("SCR_CRC_ON_COPY", switch(crc.on_copy)),
-            entry("SCR_CRC_ON_FLUSH", switch(crc.on_flush)),
-            entry("SCR_CHECKPOINT_INTERVAL", need.interval.to_string()),
-            entry("SCR_CHECKPOINT_SECONDS", need.seconds.as_secs().to_string()),
-            entry("SCR_CHECKPOINT_OVERHEAD", need.overhead.to_string()),
-            entry("SCR_HALT_SECONDS", self.halt.before_end.as_secs().to_string()),
-        ];
-        for (at, cache) in cache.iter().enumerate() {
-            let line = entry("CACHEDESC", at.to_string());
-            entries.push(line.with("BASE", cache.base.display().to_string()).with("SIZE", cache.keep.to_string()));
-        }
-        for (at, descriptor) in redundancy.iter().enumerate() {
-            let scheme = match descriptor.scheme {
-                Scheme::Local => "LOCAL",
-                Scheme::Partner => "PARTNER",
-                Scheme::Xor => "XOR",
-            };
-            let line = entry("CKPTDESC", at.to_string())
-                .with("BASE", descriptor.cache.display().to_string())
-                .with("TYPE", scheme)
-                .with("INTERVAL", descriptor.every.to_string())
-                .with("HOP_DISTANCE", descriptor.hop_distance.to_string())
-                .with("SET_SIZE", descriptor.set_size.to_string());
-            entries.push(line);
-        }
-        entries
     }
 }

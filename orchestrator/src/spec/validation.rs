@@ -53,7 +53,7 @@ fn check_name(reader: &Reader, key: &str, name: &str) {
 }
 
 fn check_steps(spec: &JobSpec, reader: &Reader) {
-    let short_form = matches!(&spec.steps[..], [step] if step.prefix == spec.prefix);
+    let short_form = spec.has_short_form();
     let mut earlier: BTreeSet<&str> = BTreeSet::new();
     for (at, step) in spec.steps.iter().enumerate() {
         let path = if short_form { String::new() } else { format!("steps[{at}].") };
@@ -63,14 +63,6 @@ fn check_steps(spec: &JobSpec, reader: &Reader) {
             if earlier.contains(step.name.as_str()) {
                 reader.mistake(&key, format!("a second step named `{}`", step.name), "give each step its own name");
             }
-        }
-        for need in step.needs.iter().filter(|need| !earlier.contains(need.as_str())) {
-            let message = if spec.steps.iter().any(|other| &other.name == need) {
-                format!("the step needs `{need}`, which does not stand before it")
-            } else {
-                format!("the step needs `{need}`, which does not exist")
-            };
-            reader.mistake(&format!("{path}needs"), message, "steps run in the order in which they are listed");
         }
         earlier.insert(&step.name);
         check_nodes(spec, step, &path, reader);

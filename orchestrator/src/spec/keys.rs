@@ -1,0 +1,400 @@
+//! How the keys of the spec are declared: each once, with its documentation, type, default and SCR parameter.
+//!
+//! [`keys!`] makes of one list of declarations the struct, its reader and its description. The unknown-key check,
+//! `check --explain` and `check --resolved` follow from the reader; `check --reference` and the SCR_* parameters above
+//! and below the spec follow from the description.
+//!
+//! ```ignore
+//! keys! {
+//!     /// Where a run looks for a checkpoint to continue from.
+//!     pub struct Restart {
+//!         /// In the caches.
+//!         distribute: bool = switch().or(true).scr("SCR_DISTRIBUTE"),
+//!     }
+//! }
+//! ```
+//!
+//! The second form, `Type => Built; … |section| { … }`, is for a section whose struct is declared elsewhere (settings
+//! that travel to the agents as they are) or is computed from several keys.
+
+use std::collections::BTreeMap;
+
+use super::kinds::Kind;
+use super::reading::Section;
+
+/// The keys of one section.
+pub(super) trait Keys {
+    /// What reading the section gives.
+    type Built;
+
+    /// Reads the section; mistakes are noted in it.
+    fn read(section: Section<'_>) -> Self::Built;
+
+    /// The keys in their order.
+    fn declared() -> Vec<Declared>;
+}
+
+/// A key as the reference describes it.
+pub(super) struct Declared {
+    pub(super) name: &'static str,
+    /// The lines of its doc comment.
+    pub(super) documentation: &'static str,
+    pub(super) shape: Shape,
+}
+
+/// What stands behind a key.
+pub(super) enum Shape {
+    /// A single value or a list of words; no default means that it is not set.
+    Value { default: Option<String>, parameter: Option<Parameter> },
+    /// A section.
+    Section(Vec<Declared>),
+    /// A list of sections that has one element with defaults.
+    Elements(Vec<Declared>),
+    /// A list of sections that is empty unless it is written.
+    List(Vec<Declared>),
+    /// Nothing in this version: the reference leaves it out.
+    Later,
+}
+
+/// The SCR_* parameter of a key.
+#[derive(Clone, Copy)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    /// Its value as the key's value is written. `None`: the parameter decides more than this key, see `surroundings`.
+    pub(super) text: Option<fn(&str) -> String>,
+}
+
+/// How a key is read and described.
+pub(super) trait Key {
+    /// The type of its value.
+    type Value;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value;
+
+    fn shape(&self) -> Shape;
+}
+
+/// Declares the keys of a section: see the module's documentation.
+macro_rules! keys {
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident {
+            $($(#[doc = $documentation:literal])+ $key:ident: $type:ty = $form:expr,)+
+        }
+        $(checked by $check:path;)?
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        $visibility struct $name {
+            $($(#[doc = $documentation])+ pub $key: $type,)+
+        }
+
+        keys! {
+            $name => $name;
+            $($(#[doc = $documentation])+ $key = $form,)+
+            |section| {
+                let built = $name { $($key),+ };
+                $($check(&built, section);)?
+                let _ = section;
+                built
+            }
+        }
+    };
+    (
+        $name:ty => $built:ty;
+        $($(#[doc = $documentation:literal])+ $key:ident = $form:expr,)+
+        |$section:ident| $build:block
+    ) => {
+        impl $crate::spec::keys::Keys for $name {
+            type Built = $built;
+
+            fn read(mut reading: $crate::spec::reading::Section<'_>) -> $built {
+                use $crate::spec::keys::Key as _;
+                $(let $key = ($form).read(&mut reading, stringify!($key));)+
+                reading.finish();
+                let $section = &reading;
+                $build
+            }
+
+            fn declared() -> Vec<$crate::spec::keys::Declared> {
+                use $crate::spec::keys::Key as _;
+                vec![$($crate::spec::keys::Declared {
+                    name: stringify!($key),
+                    documentation: concat!($($documentation, "\n"),+),
+                    shape: ($form).shape(),
+                }),+]
+            }
+        }
+    };
+}
+pub(super) use keys;
+
+/// A single value with a default.
+pub(super) struct Single<T> {
+    kind: Kind<T>,
+    default: T,
+    parameter: Option<Parameter>,
+}
+
+/// A single value that need not be set.
+pub(super) struct Optional<T> {
+    kind: Kind<T>,
+    parameter: Option<Parameter>,
+}
+
+impl<T> Kind<T> {
+    /// The key has this value if it is not written.
+    pub(super) fn or(self, default: T) -> Single<T> {
+        Single { kind: self, default, parameter: None }
+    }
+
+    /// The key may be left unset.
+    pub(super) fn optional(self) -> Optional<T> {
+        Optional { kind: self, parameter: None }
+    }
+}
+
+impl<T> Single<T> {
+    /// The SCR parameter of the same meaning.
+    pub(super) fn scr(self, name: &'static str) -> Self {
+        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr) });
+        Single { parameter, ..self }
+    }
+
+    /// The SCR parameter of the same meaning, whose values are these words of the spec.
+    pub(super) fn scr_as(self, name: &'static str, text: fn(&str) -> String) -> Self {
+        Single { parameter: Some(Parameter { name, text: Some(text) }), ..self }
+    }
+
+    /// An SCR parameter that decides this key among others.
+    pub(super) fn see_scr(self, name: &'static str) -> Self {
+        Single { parameter: Some(Parameter { name, text: None }), ..self }
+    }
+}
+
+impl<T> Optional<T> {
+    /// The SCR parameter of the same meaning.
+    pub(super) fn scr(self, name: &'static str) -> Self {
+        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr) });
+        Optional { parameter, ..self }
+    }
+}
+
+impl<T: Clone> Key for Single<T> {
+    type Value = T;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> T {
+        section.single(name, &self.kind, Some(&self.default)).unwrap_or_else(|| self.default.clone())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value { default: Some((self.kind.show)(&self.default)), parameter: self.parameter }
+    }
+}
+
+impl<T: Clone> Key for Optional<T> {
+    type Value = Option<T>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Option<T> {
+        section.single(name, &self.kind, None)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value { default: None, parameter: self.parameter }
+    }
+}
+
+/// A single value that is the same as another one, unless it is written.
+pub(super) struct SameAs<T> {
+    kind: Kind<T>,
+    other: &'static str,
+}
+
+impl<T> Kind<T> {
+    /// The key has the value of `other` if it is not written: a key of the section around this one, declared earlier.
+    pub(super) fn same_as(self, other: &'static str) -> SameAs<T> {
+        SameAs { kind: self, other }
+    }
+}
+
+impl<T: Clone> Key for SameAs<T> {
+    type Value = Option<T>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Option<T> {
+        let default = section.value_around(self.other).and_then(|text| (self.kind.read)(&text).ok());
+        section.single(name, &self.kind, default.as_ref())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value { default: None, parameter: None }
+    }
+}
+
+/// A list of words, such as a command.
+pub(super) struct Words {
+    /// What the reference writes.
+    example: Option<&'static str>,
+}
+
+/// A list of words that need not be there.
+pub(super) fn words() -> Words {
+    Words { example: None }
+}
+
+impl Words {
+    /// What the reference writes, for a key that has no default and must be there.
+    pub(super) fn example(self, example: &'static str) -> Self {
+        Words { example: Some(example) }
+    }
+}
+
+impl Key for Words {
+    type Value = Option<Vec<String>>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+        section.words(name)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value { default: self.example.map(str::to_owned), parameter: None }
+    }
+}
+
+/// A map of names to text, such as environment variables.
+pub(super) struct Names;
+
+impl Key for Names {
+    type Value = BTreeMap<String, String>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+        section.names(name)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value { default: Some("{}".to_owned()), parameter: None }
+    }
+}
+
+/// A section below this one.
+pub(super) struct Below<S>(std::marker::PhantomData<S>);
+
+/// A section below this one, with the defaults of its keys if it is not written.
+pub(super) fn section<S: Keys>() -> Below<S> {
+    Below(std::marker::PhantomData)
+}
+
+impl<S: Keys> Key for Below<S> {
+    type Value = S::Built;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> S::Built {
+        S::read(section.section(name))
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Section(S::declared())
+    }
+}
+
+/// A section that another key replaces.
+pub(super) struct Unless<S> {
+    other: &'static str,
+    section: Below<S>,
+}
+
+impl<S> Below<S> {
+    /// The section is not there if the key `other` is.
+    pub(super) fn unless(self, other: &'static str) -> Unless<S> {
+        Unless { other, section: self }
+    }
+}
+
+impl<S: Keys> Key for Unless<S> {
+    type Value = Option<S::Built>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+        if !section.has(self.other) {
+            return Some(self.section.read(section, name));
+        }
+        section.skip(name);
+        if section.has(name) {
+            let message = format!("`{}` and `{name}` at the top exclude each other", self.other);
+            let help = format!("move `{name}:` into the {0}, or remove `{0}:`", self.other);
+            section.mistake(name, message, help);
+        }
+        None
+    }
+
+    fn shape(&self) -> Shape {
+        self.section.shape()
+    }
+}
+
+/// A key that belongs to Holdfast, but has no effect in this version.
+pub(super) struct Later {
+    instead: &'static str,
+}
+
+/// A key that is recognised and refused, with what to do instead.
+pub(super) fn later(instead: &'static str) -> Later {
+    Later { instead }
+}
+
+impl Key for Later {
+    type Value = ();
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) {
+        section.skip(name);
+        if section.has(name) {
+            section.mistake(name, format!("`{name}` has no effect in this version"), self.instead);
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Later
+    }
+}
+
+/// A list of sections.
+pub(super) struct List<S> {
+    section: std::marker::PhantomData<S>,
+}
+
+/// A list of sections, or nothing.
+pub(super) fn list<S: Keys>() -> List<S> {
+    List { section: std::marker::PhantomData }
+}
+
+impl<S: Keys> Key for List<S> {
+    /// `None` if the key is not there.
+    type Value = Option<Vec<S::Built>>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+        Some(section.sections(name)?.into_iter().map(S::read).collect())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::List(S::declared())
+    }
+}
+
+/// A list of sections that has one element if it is not written.
+pub(super) struct Elements<S> {
+    section: std::marker::PhantomData<S>,
+}
+
+/// A list of sections with at least one element.
+pub(super) fn elements<S: Keys>() -> Elements<S> {
+    Elements { section: std::marker::PhantomData }
+}
+
+impl<S: Keys> Key for Elements<S> {
+    type Value = Vec<S::Built>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+        section.elements(name).into_iter().map(S::read).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Elements(S::declared())
+    }
+}

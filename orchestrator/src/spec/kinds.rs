@@ -1,0 +1,160 @@
+//! Kinds of single values: what is expected, how it is read, how it is written, and how SCR writes it.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use super::diagnostics::nearest;
+use super::quantity;
+
+/// A message and help of its own, for a value that is wrong in a way that "expected …, found …" does not tell.
+pub(super) type Own = Option<(String, String)>;
+
+type Read<T> = Box<dyn Fn(&str) -> Result<T, Own>>;
+
+/// A kind of single value.
+pub(super) struct Kind<T> {
+    /// Completes "expected …".
+    pub(super) expected: String,
+    pub(super) read: Read<T>,
+    pub(super) show: fn(&T) -> String,
+    /// The text of an SCR parameter as the spec writes it.
+    pub(super) from_scr: fn(&str) -> String,
+}
+
+impl<T: 'static> Kind<T> {
+    fn new(expected: impl Into<String>, read: impl Fn(&str) -> Option<T> + 'static, show: fn(&T) -> String) -> Self {
+        let read = Box::new(move |text: &str| read(text).ok_or(None));
+        Kind { expected: expected.into(), read, show, from_scr: str::to_owned }
+    }
+
+    fn with_scr(self, from_scr: fn(&str) -> String) -> Self {
+        Kind { from_scr, ..self }
+    }
+}
+
+/// `true` or `false`; 1 or 0 in SCR.
+pub(super) fn switch() -> Kind<bool> {
+    let read = |text: &str| match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    };
+    Kind::new("`true` or `false`", read, bool::to_string).with_scr(|text| (text == "1").to_string())
+}
+
+/// `250ms`, `5min`; seconds in SCR.
+pub(super) fn duration() -> Kind<Duration> {
+    let expected = "a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`";
+    let show = |duration: &Duration| quantity::format_duration(*duration);
+    Kind::new(expected, quantity::parse_duration, show).with_scr(|text| format!("{text}s"))
+}
+
+/// `5min`, `none`.
+pub(super) fn duration_or_none() -> Kind<Option<Duration>> {
+    let read = |text: &str| match text {
+        "none" => Some(None),
+        text => quantity::parse_duration(text).map(Some),
+    };
+    let show = |duration: &Option<Duration>| duration.map_or_else(|| "none".to_owned(), quantity::format_duration);
+    Kind::new("a duration with its unit, such as `30s` or `5min`, or `none`", read, show)
+}
+
+/// `600`: seconds without a unit, as in SCR.
+pub(super) fn seconds() -> Kind<Duration> {
+    let read = |text: &str| text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
+    let show = |duration: &Duration| duration.as_secs().to_string();
+    Kind::new(format!("a whole number from 0 to {}", u32::MAX), read, show)
+}
+
+/// `1GiB`.
+pub(super) fn bytes() -> Kind<u64> {
+    let show = |bytes: &u64| quantity::format_bytes(*bytes);
+    Kind::new("a size, such as `512MiB` or `1GiB`", quantity::parse_bytes, show)
+}
+
+/// `200MB/s`.
+pub(super) fn bandwidth() -> Kind<u64> {
+    let show = |bytes: &u64| format!("{}/s", quantity::format_bytes(*bytes));
+    Kind::new("bytes a second, such as `200MB/s`", quantity::parse_bandwidth, show)
+}
+
+/// A point in time.
+pub(super) fn time() -> Kind<SystemTime> {
+    let expected = "a point in time, such as `2026-11-20T18:00:00` (local) or `2026-11-20T18:00:00Z`";
+    Kind::new(expected, quantity::parse_time, |time| quantity::format_time(*time))
+}
+
+/// From 0 to 100.
+pub(super) fn percent() -> Kind<f64> {
+    let read = |text: &str| {
+        let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok()?;
+        (0.0..=100.0).contains(&number).then_some(number)
+    };
+    Kind::new("a percentage from 0 to 100", read, f64::to_string)
+}
+
+/// Text for names: not empty, and without NUL bytes, which no path can carry.
+pub(super) fn text() -> Kind<String> {
+    Kind::new("text", |text| is_text(text).then(|| text.to_owned()), String::clone)
+}
+
+/// A path.
+pub(super) fn path() -> Kind<PathBuf> {
+    Kind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
+}
+
+fn is_text(text: &str) -> bool {
+    !text.is_empty() && !text.contains('\0')
+}
+
+/// A whole number in a range.
+pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
+    let (low, high) = (*range.start(), *range.end());
+    let expected = if high == u64::MAX {
+        format!("a whole number, at least {low}")
+    } else {
+        format!("a whole number from {low} to {high}")
+    };
+    let read = move |text: &str| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number))?;
+        T::try_from(number).ok()
+    };
+    Kind::new(expected, read, T::to_string)
+}
+
+/// A value that is written as a word out of a list.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    /// What one may write, in this version.
+    const AVAILABLE: &'static [(&'static str, Self)];
+    /// What belongs to Holdfast but not to this version: recognised, so that it is not taken for a typing mistake.
+    const LATER: &'static [&'static str] = &[];
+
+    /// The word for it.
+    fn word(self) -> &'static str {
+        Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
+    }
+}
+
+/// A word out of a list; SCR's words are the same in upper case.
+pub(super) fn choice<T: Choice>() -> Kind<T> {
+    let available = || T::AVAILABLE.iter().map(|(word, _)| *word);
+    let list = format!("`{}`", available().collect::<Vec<_>>().join("`, `"));
+    let expected = if T::AVAILABLE.len() == 1 { list.clone() } else { format!("one of {list}") };
+    let wanted = expected.clone();
+    let read = move |text: &str| {
+        let lower = text.to_lowercase();
+        if let Some((_, value)) = T::AVAILABLE.iter().find(|(word, _)| *word == lower) {
+            return Ok(*value);
+        }
+        if T::LATER.contains(&lower.as_str()) {
+            return Err(Some((format!("`{text}` is not available in this version"), format!("available: {list}"))));
+        }
+        Err(nearest(text, available().chain(T::LATER.iter().copied())).map(|near| {
+            let message = format!("expected {wanted}, found the word `{}`", text.escape_debug());
+            (message, format!("did you mean `{near}`?"))
+        }))
+    };
+    Kind { expected, read: Box::new(read), show: |value| value.word().to_owned(), from_scr: |text| text.to_lowercase() }
+}

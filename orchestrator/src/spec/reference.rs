@@ -1,0 +1,151 @@
+//! Every key of a job spec with its default and what it means, as a spec: `configs/reference.yaml`, which
+//! `holdfast check --reference` prints. It is written from the declarations of the keys.
+
+use super::JobSpec;
+use super::keys::{Declared, Keys as _, Parameter, Shape};
+
+/// What stands before the first key.
+const HEAD: &str = "\
+# Every key of a job spec with its default. Only `run.command` has none.
+#
+# `holdfast check job.yaml` reports what is wrong in a spec before anything is started. With `--explain` it prints each
+# setting in force and where it came from; `holdfast check --reference` prints this page.
+#
+# Durations: 250ms, 30s, 5min, 1h30m, 2d.   Sizes: 4096, 512KiB, 1GiB, 200MB (base 1024 in every spelling, as in SCR).
+# Times: 2026-11-20T18:00:00 (local), 2026-11-20T18:00:00Z.   A key without a value counts as not written.
+#
+# SCR's parameters keep their meaning: SCR_FLUSH=5 in the environment, then in the file that SCR_CONF_FILE names,
+# overrides `checkpoint.flush.every`; the site's file, /etc/holdfast/scr.conf, counts for what the spec does not set.
+";
+
+/// The widest line.
+const WIDTH: usize = 120;
+/// Where comments behind a value begin.
+const COMMENT_COLUMN: usize = 26;
+
+/// The reference.
+pub fn text() -> String {
+    let mut text = HEAD.to_owned();
+    for key in JobSpec::declared() {
+        text.push('\n');
+        write_key(&key, 0, &mut text);
+    }
+    text
+}
+
+fn write_key(key: &Declared, indent: usize, text: &mut String) {
+    let margin = " ".repeat(indent);
+    let documentation = documentation(key);
+    match &key.shape {
+        Shape::Value { default, .. } => {
+            let default = default.as_ref().map(|default| format!(" {default}")).unwrap_or_default();
+            let line = format!("{margin}{}:{default}", key.name);
+            let short = format!("{line:COMMENT_COLUMN$}# {documentation}");
+            if indent > 0 && short.chars().count() <= WIDTH && line.len() < COMMENT_COLUMN {
+                push_line(text, &short);
+            } else {
+                write_comment(&documentation, &margin, text);
+                push_line(text, &line);
+            }
+        }
+        Shape::Section(keys) => {
+            write_comment(&documentation, &margin, text);
+            push_line(text, &format!("{margin}{}:", key.name));
+            keys.iter().for_each(|key| write_key(key, indent + 2, text));
+        }
+        Shape::Elements(keys) => {
+            write_comment(&documentation, &margin, text);
+            push_line(text, &format!("{margin}{}:", key.name));
+            let mut element = String::new();
+            keys.iter().for_each(|key| write_key(key, indent + 4, &mut element));
+            // The first key, behind its comment if it has one, opens the element.
+            let first = element.lines().position(|line| !line.trim_start().starts_with('#')).unwrap_or(0);
+            for (at, line) in element.lines().enumerate() {
+                let line = if at == first { format!("{margin}  - {}", line.trim_start()) } else { line.to_owned() };
+                push_line(text, &line);
+            }
+        }
+        Shape::List(keys) => {
+            write_comment(&documentation, &margin, text);
+            push_line(text, &format!("{margin}# Keys of an element:"));
+            keys.iter().for_each(|key| write_element_key(key, &margin, text));
+            // An empty list of steps would be a list without a step.
+            let value = if key.name == "steps" { "" } else { " []" };
+            push_line(text, &format!("{margin}{}:{value}", key.name));
+        }
+        Shape::Later => {}
+    }
+}
+
+/// A key of a list that is empty: as a comment.
+fn write_element_key(key: &Declared, margin: &str, text: &mut String) {
+    let default = match &key.shape {
+        Shape::Later => return,
+        Shape::Value { default: Some(default), .. } => format!(" {default}"),
+        _ => String::new(),
+    };
+    let line = format!("{margin}#   {}:{default}", key.name);
+    let mut lines = wrapped(&documentation(key), WIDTH - COMMENT_COLUMN - 2).into_iter();
+    push_line(text, &format!("{line:COMMENT_COLUMN$}# {}", lines.next().unwrap_or_default()));
+    let below = format!("{margin}#");
+    lines.for_each(|more| push_line(text, &format!("{below:COMMENT_COLUMN$}# {more}")));
+}
+
+/// The doc comment as one paragraph, with the parameter that sets the key.
+fn documentation(key: &Declared) -> String {
+    let words: Vec<&str> = key.documentation.split_whitespace().collect();
+    let text = words.join(" ");
+    match &key.shape {
+        Shape::Value { parameter: Some(Parameter { name, .. }), .. } => format!("{text} ({name})"),
+        _ => text,
+    }
+}
+
+fn write_comment(documentation: &str, margin: &str, text: &mut String) {
+    let lines = wrapped(documentation, WIDTH - margin.len() - 2);
+    lines.iter().for_each(|line| push_line(text, &format!("{margin}# {line}")));
+}
+
+/// Lines of at most `width` characters, broken at blanks outside of backticks.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut quoted = false;
+    let is_break = |character: char| {
+        quoted ^= character == '`';
+        character == ' ' && !quoted
+    };
+    for word in text.split(is_break) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn push_line(text: &mut String, line: &str) {
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_in_configs_is_the_one_that_is_declared() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/reference.yaml");
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(written == text(), "write it anew: holdfast check --reference >configs/reference.yaml");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_a_page_is_wide() {
+        for line in text().lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+    }
+}
