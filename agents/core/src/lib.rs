@@ -11,7 +11,7 @@
 //! * [`params`]: SCR_* parameters and their order of precedence;
 //! * [`workers`]: a map over many small files with a few threads;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
-//! * [`durable`]: the one way to replace a file.
+//! * [`durable`]: the one way to replace a file; [`regular_file`]: opening one that must be a regular file.
 
 #![forbid(unsafe_code)]
 
@@ -22,4 +22,5 @@ pub mod kvtree;
 pub mod params;
 pub mod prefix;
 pub mod redundancy;
+pub mod regular_file;
 pub mod workers;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use holdfast_core::kvtree::print;
 use holdfast_core::params::conf::{ConfError, Entry, FileOwner, parse, read, tree};
-use holdfast_core::params::source::{Origin, Place, Sources};
+use holdfast_core::params::source::Sources;
 use holdfast_core::params::{CopyType, ParamError, Parameters, Runs, Warning, WarningKind};
+use holdfast_core::params::{Origin, Place};
 use holdfast_core::redundancy::Scheme;
 use holdfast_testkit::fixtures;
 use proptest::prelude::*;

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use holdfast_core::regular_file;
 
 use super::error::FormatsError;
 
@@ -27,13 +27,9 @@ impl Input {
     /// When it cannot be opened, or is no regular file: a pipe would let us wait for ever.
     pub fn open(path: &Path) -> Result<Input, FormatsError> {
         let open = || -> io::Result<(File, u64)> {
-            let flags = OFlags::NONBLOCK.bits().cast_signed();
-            let file = File::options().read(true).custom_flags(flags).open(path)?;
-            let metadata = file.metadata()?;
-            if !metadata.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-            }
-            Ok((file, metadata.len()))
+            let file = regular_file::open(path)?;
+            let size = file.metadata()?.len();
+            Ok((file, size))
         };
         let (file, size) = open().map_err(FormatsError::reading("open", path))?;
         Ok(Input { path: path.to_owned(), file, size })

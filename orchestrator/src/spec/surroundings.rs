@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::params::conf::{self, ConfError, FileOwner};
-use holdfast_core::params::source::{self, Sources};
-use holdfast_core::params::{CopyType, ParamError, Parameters, Runs};
+use holdfast_core::params::source::Sources;
+use holdfast_core::params::{self, CopyType, ParamError, Parameters, Runs};
 
 use super::JobSpec;
 use super::allocation::Manager;
@@ -102,12 +102,12 @@ impl Surroundings {
         }
     }
 
-    fn set(&mut self, key: &str, text: String, name: &str, origin: &source::Origin) {
+    fn set(&mut self, key: &str, text: String, name: &str, origin: &params::Origin) {
         let (overrides, from) = match origin {
-            source::Origin::Environment => (&mut self.above, name.to_owned()),
-            source::Origin::UserFile(place) => (&mut self.above, format!("{name} ({place})")),
-            source::Origin::SystemFile(place) => (&mut self.below, format!("{name} ({place})")),
-            source::Origin::Default | source::Origin::Spec(_) => return,
+            params::Origin::Environment => (&mut self.above, name.to_owned()),
+            params::Origin::UserFile(place) => (&mut self.above, format!("{name} ({place})")),
+            params::Origin::SystemFile(place) => (&mut self.below, format!("{name} ({place})")),
+            params::Origin::Default | params::Origin::Spec(_) => return,
         };
         overrides.values.insert(key.to_owned(), (text, Origin::Parameter(from)));
     }
@@ -133,7 +133,7 @@ impl Surroundings {
     /// `SCR_COPY_TYPE` asks for one descriptor, or for those of the CKPTDESC lines; either takes the place of a whole list.
     fn take_descriptors(&mut self, parameters: &Parameters) {
         let caches = &parameters.descriptors().cache;
-        if let Some(first) = caches.iter().find(|cache| cache.origin != source::Origin::Default)
+        if let Some(first) = caches.iter().find(|cache| cache.origin != params::Origin::Default)
             && parameters.explain().iter().all(|explained| explained.origin != first.origin)
         {
             self.set_length("checkpoint.cache", caches.len(), &first.origin);
@@ -169,11 +169,11 @@ impl Surroundings {
         }
     }
 
-    fn set_length(&mut self, key: &str, length: usize, origin: &source::Origin) {
+    fn set_length(&mut self, key: &str, length: usize, origin: &params::Origin) {
         let overrides = match origin {
-            source::Origin::Environment | source::Origin::UserFile(_) => &mut self.above,
-            source::Origin::SystemFile(_) => &mut self.below,
-            source::Origin::Default | source::Origin::Spec(_) => return,
+            params::Origin::Environment | params::Origin::UserFile(_) => &mut self.above,
+            params::Origin::SystemFile(_) => &mut self.below,
+            params::Origin::Default | params::Origin::Spec(_) => return,
         };
         overrides.lengths.insert(key.to_owned(), length);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_client::{ClientError, Rank};
 
-use crate::geometry::Size;
+use crate::geometry::{Size, TooFewRows};
 
 /// Why a file cannot be used as initial field.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +17,13 @@ pub enum InputProblem {
     #[error("it is not a field file")]
     NotAField,
     /// A version that this program does not know.
-    #[error("it is of version {0}, this program reads version {known}", known = crate::field::VERSION)]
-    Version(u32),
+    #[error("it is of version {found}, this program reads version {known}")]
+    Version {
+        /// The version of the file.
+        found: u32,
+        /// The version of this program.
+        known: u32,
+    },
     /// The header's checksum does not fit.
     #[error("its header is damaged (wrong CRC)")]
     DamagedHeader,
@@ -83,13 +88,8 @@ pub enum HeatError {
         problem: InputProblem,
     },
     /// More ranks than rows.
-    #[error("heat: {ranks} ranks cannot share {height} rows: use at most one rank a row, or a larger --size")]
-    TooFewRows {
-        /// Ranks of the run.
-        ranks: u32,
-        /// Rows of the field.
-        height: usize,
-    },
+    #[error("heat: {0}")]
+    TooFewRows(#[from] TooFewRows),
     /// It is not known how the neighbours can reach this rank.
     #[error("heat: rank {rank} does not know an address of its node ({problem}); name one with --address")]
     NoAddress {

@@ -25,8 +25,7 @@ use crate::slab::Slab;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"HEATFLD\0";
-/// The version of field files.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// What a field file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +58,9 @@ impl Header {
         if &bytes[..8] != MAGIC {
             return Err(InputProblem::NotAField);
         }
-        let version = word(bytes, 8);
-        if version != VERSION {
-            return Err(InputProblem::Version(version));
+        let found = word(bytes, 8);
+        if found != VERSION {
+            return Err(InputProblem::Version { found, known: VERSION });
         }
         if crc32fast::hash(&bytes[..44]) != word(bytes, 44) {
             return Err(InputProblem::DamagedHeader);

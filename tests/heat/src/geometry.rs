@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use holdfast_client::Rank;
 
-use crate::error::HeatError;
-
 /// The longest side of a field.
 const LONGEST_SIDE: usize = 1 << 20;
 /// The most cells of a field: 32 GiB.
@@ -17,6 +15,16 @@ const MOST_CELLS: usize = 1 << 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected columns x rows, each 3 to {LONGEST_SIDE}, 32 GiB of numbers at most; for example 256x128")]
 pub struct InvalidSize;
+
+/// More ranks than rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{ranks} ranks cannot share {height} rows: use at most one rank a row, or a larger --size")]
+pub struct TooFewRows {
+    /// Ranks of the run.
+    pub ranks: u32,
+    /// Rows of the field.
+    pub height: usize,
+}
 
 /// Columns and rows of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +52,10 @@ impl Size {
     }
 
     /// The rows of a rank: as even as possible, the first ranks have one more.
-    pub fn rows_of(self, rank: Rank, ranks: u32) -> Result<Range<usize>, HeatError> {
+    pub fn rows_of(self, rank: Rank, ranks: u32) -> Result<Range<usize>, TooFewRows> {
         let (index, count) = (rank.index(), ranks as usize);
         if count == 0 || count > self.height {
-            return Err(HeatError::TooFewRows { ranks, height: self.height });
+            return Err(TooFewRows { ranks, height: self.height });
         }
         let (each, more) = (self.height / count, self.height % count);
         let first = index * each + index.min(more);

@@ -36,5 +36,5 @@ mod tests;
 
 pub use args::{HeatArgs, HeatInitArgs};
 pub use error::{HeatError, InputProblem};
-pub use geometry::{InvalidSize, Size};
+pub use geometry::{InvalidSize, Size, TooFewRows};
 pub use simulation::{run, run_init};

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use super::tree::Tree;
 use crate::durable::{self, DurableError};
+use crate::regular_file;
 
 pub use super::lock::{Locked, read_shared};
 pub use super::packed::{FormatError, PrefixError, decode, decode_prefix, encode};
@@ -74,7 +72,7 @@ impl FileError {
 /// # Errors
 /// When the file cannot be read, or is not a hash file; see [`FormatError`] for the ways.
 pub fn read(path: &Path) -> Result<Tree, FileError> {
-    let file = open_regular(path, false).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    let file = regular_file::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
     read_open(path, &file)
 }
 
@@ -99,16 +97,6 @@ pub fn write(path: &Path, tree: &Tree) -> Result<(), FileError> {
         return Err(FileError::NulInKey { path: path.to_owned(), key: key.to_owned() });
     }
     Ok(durable::replace(path, &encode(tree))?)
-}
-
-/// Opens a file that is one: a pipe of that name would let its reader wait for ever.
-pub(super) fn open_regular(path: &Path, writable: bool) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).write(writable).custom_flags(flags).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
-    }
 }
 
 pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, FileError> {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::file::{FileError, open_regular, read_open, write};
+use super::file::{FileError, read_open, write};
 use super::packed::encode;
 use super::tree::Tree;
-use crate::durable;
+use crate::{durable, regular_file};
 
 /// A lock is held for the time of one small write. Who holds it for longer is stopped or stuck, and nobody should hang
 /// with him.
@@ -77,7 +77,8 @@ fn hold(path: &Path, operation: FlockOperation) -> Result<File, FileError> {
     // Network file systems give an exclusive lock only on what is open for writing.
     let exclusive = matches!(operation, FlockOperation::NonBlockingLockExclusive);
     for _ in 0..ATTEMPTS {
-        let file = open_regular(path, exclusive).map_err(cannot_read)?;
+        let open = if exclusive { regular_file::open_writable } else { regular_file::open };
+        let file = open(path).map_err(cannot_read)?;
         match flock(&file, operation) {
             Ok(()) => {
                 let (ours, named) = (file.metadata().map_err(cannot_read)?, fs::metadata(path).map_err(cannot_read)?);

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::source::{Origin, Place};
+use super::origin::{Origin, Place};
 use crate::durable;
 use crate::kvtree::Tree;
 

@@ -3,7 +3,8 @@
 //! These are requests; the groups that come of them, one per rank, are [`crate::redundancy::Descriptor`].
 
 use super::conf::Entry;
-use super::source::{Origin, Resolver};
+use super::origin::Origin;
+use super::source::Resolver;
 use super::value;
 use super::{CopyType, ParamError, Parameters, Setting, Warning, WarningKind};
 use crate::redundancy::Scheme;

@@ -1,10 +1,10 @@
 //! Where values come from, in which order, and what a user may not set.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use super::conf::Entry;
-use super::{Explained, ParamError, Setting, Warning, WarningKind};
+use super::origin::Origin;
+use super::setting::{Explained, ParamError, Setting, Warning, WarningKind};
 
 /// Only the system file may set these.
 const SYSTEM_FILE_ONLY: &[&str] = &["SCR_CNTL_BASE"];
@@ -27,48 +27,6 @@ const WITHOUT_MEANING: &[&str] = &[
 
 /// Keys that are tables: each line is one entry.
 pub(super) const TABLES: &[&str] = &["CACHEDESC", "CKPTDESC", "CNTLDIR", "CACHEDIR"];
-
-/// A line of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The file, as it was named.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-/// Who set a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// Nobody.
-    Default,
-    /// The environment.
-    Environment,
-    /// A line of the user's file.
-    UserFile(Place),
-    /// A place in the job spec, as the spec's reader names it.
-    Spec(String),
-    /// A line of the site's file.
-    SystemFile(Place),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::Default => f.write_str("default"),
-            Origin::Environment => f.write_str("environment"),
-            Origin::UserFile(place) => write!(f, "user file {place}"),
-            Origin::Spec(place) => write!(f, "job spec {place}"),
-            Origin::SystemFile(place) => write!(f, "system file {place}"),
-        }
-    }
-}
 
 /// Everything that values can come from.
 #[derive(Clone, Debug, Default)]

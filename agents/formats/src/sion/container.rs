@@ -5,23 +5,16 @@
 //! sionsplit numbers them: by global rank in a set of several files, by local rank in a single one.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::error::{Fault, Oddity, SionError, Warning};
+use super::error::SionError;
+use super::fault::Fault;
 use super::header::{Header, KeyValue};
+use super::oddity::{Oddity, Warning};
 use super::part::Part;
+use super::slot::{Slot, part_path};
 use super::tables::Mapping;
-
-/// Where a task's stream is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
-    /// Index of the physical file.
-    pub part: usize,
-    /// The task's index in that file.
-    pub local: usize,
-}
 
 /// A container opened for reading. Reading needs no exclusive access: any number of threads can share one.
 #[derive(Debug)]
@@ -31,16 +24,6 @@ pub struct Container {
     slots: Vec<Slot>,
     warnings: Vec<Warning>,
     ranks_are_numbers: bool,
-}
-
-/// The name of a physical file of the set with this name.
-pub fn part_path(path: &Path, number: u32) -> PathBuf {
-    if number == 0 {
-        return path.to_owned();
-    }
-    let mut name = OsString::from(path.as_os_str());
-    name.push(format!(".{number:06}"));
-    PathBuf::from(name)
 }
 
 impl Container {

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use super::container::Container;
 use super::copying::{copy_between, each};
-use super::error::{SionError, Warning};
+use super::error::SionError;
 use super::join::prefix_of;
+use super::oddity::Warning;
 use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
 use super::recover::recover;
 use super::writer::Creation;

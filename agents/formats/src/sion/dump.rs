@@ -7,8 +7,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::container::Container;
-use super::error::{SionError, Warning};
+use super::error::SionError;
 use super::header::{Header, KeyValue};
+use super::oddity::Warning;
 use super::recover::recover;
 use super::statistics::{Statistics, percent};
 

@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::MOST_TASKS;
 use super::byte_order::{self, ByteOrder, Fields};
-use super::error::{Fault, Oddity, SionError};
+use super::error::SionError;
+use super::fault::Fault;
 use super::layout::{HEAD_BYTES, Layout, align, head_end};
-use super::part::read_exactly;
+use super::limits::{MOST_TASKS, PREFIX_BYTES};
+use super::oddity::Oddity;
+use super::reading::read_exactly;
 
 /// The first four bytes of every container.
 pub const MAGIC: [u8; 4] = *b"sion";
 
-const PREFIX_BYTES: usize = 1024;
 /// Format 2 knows neither file number nor flags.
 const FIELDS_MISSING_IN_FORMAT_2: u64 = 20;
 const NEWEST_FORMAT: i32 = 5;

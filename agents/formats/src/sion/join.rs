@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use super::copying::{copy_between, each};
 use super::error::SionError;
 use super::header::KeyValue;
-use super::part::open_regular;
-use super::plan::{LARGEST_BLOCK, Plan, PlanOptions, Shape, TaskPlan};
-use super::task_writer::Usage;
+use super::limits::{LARGEST_BLOCK, MOST_TASKS};
+use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
+use super::reading::open_regular;
+use super::usage::Usage;
 use super::writer::Creation;
 use crate::Progress;
 
@@ -50,7 +51,7 @@ impl JoinInput {
                 wrong("the files t_<task> have gaps; give every task's, from t_00000 on")
             }
             (Some(_), None) => Ok(JoinInput::Plain(plain.into_values().collect())),
-            (None, Some((last, _))) if *last >= super::MOST_TASKS => wrong("a file's task number is too large"),
+            (None, Some((last, _))) if *last >= MOST_TASKS => wrong("a file's task number is too large"),
             (None, Some((last, _))) => {
                 // A task without records has no file.
                 let tasks = (0..=*last).map(|task| keyed.get(&task).cloned().unwrap_or_default().into_iter().collect());

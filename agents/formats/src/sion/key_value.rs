@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Seek};
 
-use super::MOST_RECORDS;
 use super::byte_order::ByteOrder;
 use super::container::{Container, TaskStream};
-use super::error::{Fault, SionError};
+use super::error::SionError;
+use super::fault::Fault;
 use super::header::KeyValue;
+use super::limits::MOST_RECORDS;
 
 const HEADER_BYTES: u64 = 16;
 

@@ -12,53 +12,60 @@
 //! Containers are untrusted: every sum is checked, nothing is allocated before the file's length and the limits below
 //! have bounded it, and no loop depends on a number of the file alone.
 
+mod attachment;
 mod byte_order;
 mod container;
 mod copying;
 mod defrag;
 mod dump;
 mod error;
+mod fault;
 mod format;
 mod header;
 mod join;
 mod key_value;
 mod layout;
+mod limits;
+mod oddity;
 mod part;
 mod plan;
+mod plan_error;
+mod reading;
 mod recover;
+mod slot;
 mod split;
 mod statistics;
 mod tables;
 mod task_writer;
+mod usage;
 mod verify;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use attachment::Attachment;
 pub use byte_order::ByteOrder;
-pub use container::{Container, Slot, TaskStream, part_path};
+pub use container::{Container, TaskStream};
 pub use defrag::{DefragOptions, Defragmented, defrag};
 pub use dump::{DumpOptions, describe, dump};
-pub use error::{Fault, Oddity, SionError, Warning};
+pub use error::SionError;
+pub use fault::Fault;
 pub use format::Sion;
 pub use header::{Closed, Header, KeyValue, MAGIC};
 pub use join::{JoinInput, JoinOptions, Joined, join};
 pub use key_value::{KeyedValue, Record, Records};
 pub use layout::Layout;
+pub use oddity::{Oddity, Warning};
 pub use part::Part;
-pub use plan::{Plan, PlanError, PlanOptions, PlannedPart, Shape, TaskPlan};
+pub use plan::{Plan, PlanOptions, PlannedPart, Shape, TaskPlan};
+pub use plan_error::PlanError;
 pub use recover::recover;
+pub use slot::{Slot, part_path};
 pub use split::{Split, SplitFile, SplitOptions, split};
 pub use statistics::{ChunkSum, Statistics};
 pub use tables::{ChunkTable, Mapping};
-pub use task_writer::{TaskWriter, Usage};
+pub use task_writer::TaskWriter;
+pub use usage::Usage;
 pub use verify::{VerifyOptions, verify};
-pub use writer::{Attachment, Creation};
-
-/// Most tasks of one physical file that are accepted: ten times those of the largest runs written so.
-const MOST_TASKS: u64 = 1 << 24;
-/// Most byte counts of one physical file that are accepted: 256 MiB of table.
-const MOST_CHUNKS: u64 = 1 << 25;
-/// Most records of one task that are followed.
-const MOST_RECORDS: u64 = 1 << 24;
+pub use writer::Creation;

@@ -1,13 +1,17 @@
 //! One physical file of a container, opened and checked.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{Fault, Oddity, SionError, Warning};
+use super::error::SionError;
+use super::fault::Fault;
 use super::header::Header;
 use super::layout::Layout;
+use super::limits::MOST_TASKS;
+use super::oddity::{Oddity, Warning};
+use super::reading::{FileAt, open_regular};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
 /// One physical file. All methods read at positions, so that any number of threads can share it.
@@ -143,8 +147,8 @@ impl OpenedHead {
             oddities.push(Oddity::TrailingBytes { bytes: left });
             return Ok(Mapping::None);
         }
-        if size > super::MOST_TASKS {
-            return Err(damaged(Fault::TooMany { what: "mapped ranks", count: size, limit: super::MOST_TASKS }));
+        if size > MOST_TASKS {
+            return Err(damaged(Fault::TooMany { what: "mapped ranks", count: size, limit: MOST_TASKS }));
         }
         let mut entries = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         for _ in 0..size {
@@ -219,36 +223,5 @@ impl Part {
             done += want;
         }
         Ok(done)
-    }
-}
-
-/// Opens a regular file for reading. Without waiting, so that a pipe in its place is refused instead of waited for.
-pub(super) fn open_regular(path: &Path) -> Result<File, SionError> {
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(SionError::io("open", path))?;
-    if !file.metadata().map_err(SionError::io("look at", path))?.is_file() {
-        let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
-        return Err(SionError::io("read", path)(error));
-    }
-    Ok(file)
-}
-
-/// Fills the buffer from a position, which the caller knows to be inside the file.
-pub(super) fn read_exactly(file: &File, path: &Path, position: u64, buffer: &mut [u8]) -> Result<(), SionError> {
-    file.read_exact_at(buffer, position).map_err(SionError::io("read", path))
-}
-
-/// A file read from a position on, without moving the position that others may use.
-pub(super) struct FileAt<'a> {
-    pub file: &'a File,
-    pub position: u64,
-}
-
-impl Read for FileAt<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.position)?;
-        self.position = self.position.saturating_add(read as u64);
-        Ok(read)
     }
 }

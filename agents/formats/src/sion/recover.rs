@@ -16,10 +16,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::byte_order::ByteOrder;
-use super::container::{Container, Slot, part_path};
-use super::error::{Fault, Oddity, SionError};
+use super::container::Container;
+use super::error::SionError;
+use super::fault::Fault;
 use super::header::KeyValue;
+use super::oddity::Oddity;
 use super::part::{OpenedHead, Part};
+use super::slot::{Slot, part_path};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
 /// Missing files that are told one by one.

@@ -7,9 +7,11 @@ use std::path::Path;
 
 use super::container::Container;
 use super::copying::{copy_exactly, each};
-use super::error::{Fault, SionError, Warning};
+use super::error::SionError;
+use super::fault::Fault;
 use super::header::KeyValue;
 use super::key_value::KeyedValue;
+use super::oddity::Warning;
 use super::recover::recover;
 use crate::{Destination, FormatsError, Progress};
 

@@ -7,10 +7,12 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::MOST_CHUNKS;
 use super::byte_order::ByteOrder;
-use super::error::{Fault, Oddity, SionError};
+use super::error::SionError;
+use super::fault::Fault;
 use super::layout::Layout;
+use super::limits::MOST_CHUNKS;
+use super::oddity::Oddity;
 
 /// The byte counts of one physical file's chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,70 +6,10 @@
 
 use std::io::{self, Write};
 
-use serde::{Deserialize, Serialize};
-
+use super::attachment::Attachment;
 use super::error::SionError;
 use super::header::KeyValue;
-use super::writer::Attachment;
-
-/// What a task wrote: the bytes in each of its chunks. This is what travels to the creator of the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Runs of chunks with the same number of bytes, so that a long stream of full chunks stays small.
-    runs: Vec<(u64, u64)>,
-}
-
-impl Usage {
-    /// A stream of this many bytes whose chunks, of this size, are all filled.
-    pub fn filled(bytes: u64, chunk_size: u64) -> Usage {
-        let mut usage = Usage::default();
-        if let (Some(full), Some(rest)) = (bytes.checked_div(chunk_size), bytes.checked_rem(chunk_size)) {
-            usage.push_run(full, chunk_size);
-            usage.push_run(u64::from(rest > 0), rest);
-        }
-        usage
-    }
-
-    /// Number of chunks; a task that wrote nothing still counts one.
-    pub fn chunks(&self) -> u64 {
-        self.used().max(1)
-    }
-
-    /// Bytes of the whole stream.
-    pub fn bytes(&self) -> u64 {
-        self.runs.iter().map(|(count, bytes)| count.saturating_mul(*bytes)).fold(0, u64::saturating_add)
-    }
-
-    fn used(&self) -> u64 {
-        self.runs.iter().map(|(count, _)| *count).fold(0, u64::saturating_add)
-    }
-
-    fn push_run(&mut self, count: u64, bytes: u64) {
-        match self.runs.last_mut() {
-            _ if count == 0 => {}
-            Some((last, same)) if *same == bytes => *last = last.saturating_add(count),
-            _ => self.runs.push((count, bytes)),
-        }
-    }
-
-    /// Takes the last chunk off.
-    fn pop(&mut self) -> Option<u64> {
-        let (count, bytes) = self.runs.last_mut()?;
-        let bytes = *bytes;
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            self.runs.pop();
-        }
-        Some(bytes)
-    }
-
-    /// The bytes of each chunk; one empty chunk for a task that wrote nothing.
-    pub(super) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        let nothing = (self.used() == 0).then_some(0);
-        let runs = self.runs.iter().flat_map(|(count, bytes)| (0..*count).map(|_| *bytes));
-        runs.chain(nothing)
-    }
-}
+use super::usage::Usage;
 
 /// Appends to one task's stream. Nothing is buffered: each call is written where it belongs.
 #[derive(Debug)]
@@ -82,8 +22,33 @@ pub struct TaskWriter {
     inside: u64,
 }
 
+impl Attachment {
+    /// A writer for a task's stream, from its begin.
+    ///
+    /// # Errors
+    /// When the file has no such task.
+    pub fn task(&self, local: usize) -> Result<TaskWriter, SionError> {
+        self.resume(local, Usage::default())
+    }
+
+    /// A writer that goes on behind what was written before.
+    ///
+    /// # Errors
+    /// When the file has no such task.
+    pub fn resume(&self, local: usize, usage: Usage) -> Result<TaskWriter, SionError> {
+        if local >= self.layout().tasks() {
+            return Err(SionError::NoSuchTask {
+                path: self.path().to_owned(),
+                task: local,
+                tasks: self.layout().tasks(),
+            });
+        }
+        Ok(TaskWriter::new(self.clone(), local, usage))
+    }
+}
+
 impl TaskWriter {
-    pub(super) fn new(to: Attachment, local: usize, mut done: Usage) -> TaskWriter {
+    fn new(to: Attachment, local: usize, mut done: Usage) -> TaskWriter {
         let inside = done.pop().unwrap_or(0);
         TaskWriter { to, local, chunk: done.used(), done, inside }
     }

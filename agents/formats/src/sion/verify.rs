@@ -6,10 +6,12 @@
 
 use std::path::Path;
 
-use super::container::{Container, part_path};
-use super::error::{Fault, SionError};
+use super::container::Container;
+use super::error::SionError;
+use super::fault::Fault;
 use super::header::KeyValue;
 use super::part::Part;
+use super::slot::part_path;
 use crate::{Damage, Progress, Verdict};
 
 /// How thorough a verification is.

@@ -5,20 +5,19 @@
 //! talking to each other; the creator **commits** with everyone's byte counts: it writes the tails, synchronises and
 //! renames. The file that is opened to read a set, the first, gets its name last, so that a set with this name is whole.
 
-use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use super::container::part_path;
-use super::error::SionError;
-use super::layout::Layout;
-use super::plan::{Plan, PlannedPart};
-use super::tables::table_bytes;
-use super::task_writer::{TaskWriter, Usage};
-use super::{ByteOrder, KeyValue};
 use holdfast_core::durable::Pending;
+
+use super::attachment::Attachment;
+use super::error::SionError;
+use super::layout::head_end;
+use super::plan::{Plan, PlannedPart};
+use super::slot::part_path;
+use super::tables::table_bytes;
+use super::task_writer::TaskWriter;
+use super::usage::Usage;
 
 /// A container that is being written. Dropped without [`Creation::commit`], it leaves nothing behind.
 #[derive(Debug)]
@@ -27,16 +26,6 @@ pub struct Creation {
     plan: Plan,
     pending: Vec<Pending>,
     attachments: Vec<Attachment>,
-}
-
-/// A physical file under its temporary name, open for writing streams into it. Clones share the file.
-#[derive(Debug, Clone)]
-pub struct Attachment {
-    file: Arc<File>,
-    path: Arc<Path>,
-    layout: Arc<Layout>,
-    byte_order: ByteOrder,
-    key_value: KeyValue,
 }
 
 impl Creation {
@@ -95,13 +84,13 @@ impl Creation {
         for (task, stream) in (first..).zip(streams) {
             let slot = self.plan.slot(task).ok_or_else(|| missing(task))?;
             let to = self.attachments.get(slot.part).ok_or_else(|| missing(task))?;
-            let (length, size) = (stream.len() as u64, to.layout.chunk_size(slot.local));
+            let (length, size) = (stream.len() as u64, to.layout().chunk_size(slot.local));
             if length > size {
                 let reason =
                     format!("{length} bytes of task {task} do not fit into a chunk of {size}; plan larger chunks");
                 return Err(SionError::Input { path: self.path.clone(), reason });
             }
-            let position = to.layout.chunk_position(slot.local, 0).ok_or_else(|| missing(task))?;
+            let position = to.layout().chunk_position(slot.local, 0).ok_or_else(|| missing(task))?;
             run.add(to, position, stream)?;
             usages.push(Usage::filled(length, size));
         }
@@ -144,7 +133,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn add(&mut self, to: &'a Attachment, position: u64, bytes: &[u8]) -> Result<(), SionError> {
         let end = self.position.checked_add(self.bytes.len() as u64);
-        let follows = self.to.is_some_and(|before| Arc::ptr_eq(&before.file, &to.file)) && end == Some(position);
+        let follows = self.to.is_some_and(|before| before.is_same_file(to)) && end == Some(position);
         if !follows || self.bytes.len().saturating_add(bytes.len()) > GATHERED_BYTES {
             self.flush()?;
             (self.to, self.position) = (Some(to), position);
@@ -155,7 +144,7 @@ impl<'a> Run<'a> {
 
     fn flush(&mut self) -> Result<(), SionError> {
         if let Some(to) = self.to.filter(|_| !self.bytes.is_empty()) {
-            to.file.write_all_at(&self.bytes, self.position).map_err(SionError::io("write", &to.path))?;
+            to.write_to_file(self.position, &self.bytes)?;
             self.bytes.clear();
         }
         Ok(())
@@ -164,7 +153,7 @@ impl<'a> Run<'a> {
 
 /// Writes the tail and the last fields of the head, and synchronises.
 fn close(part: &PlannedPart, attachment: &Attachment, usages: &[&Usage]) -> Result<(), SionError> {
-    let path = &*attachment.path;
+    let path = attachment.path();
     let input = |reason: String| SionError::Input { path: path.to_owned(), reason };
     let blocks = usages.iter().map(|usage| usage.chunks()).max().unwrap_or(1).max(1);
     let count = u32::try_from(blocks).ok().filter(|count| i32::try_from(*count).is_ok());
@@ -198,119 +187,9 @@ fn close(part: &PlannedPart, attachment: &Attachment, usages: &[&Usage]) -> Resu
             order.put_i32(&mut out, local.cast_signed());
         }
     }
-    let write =
-        |bytes: &[u8], position| attachment.file.write_all_at(bytes, position).map_err(SionError::io("write", path));
-    write(&out, tail)?;
+    attachment.write_to_file(tail, &out)?;
     let closing = part.header.encode_closing(count, tail);
-    let head_end = super::layout::head_end(usages.len() as u64).unwrap_or(0);
-    write(&closing, head_end.saturating_sub(closing.len() as u64))?;
+    let head_end = head_end(usages.len() as u64).unwrap_or(0);
+    attachment.write_to_file(head_end.saturating_sub(closing.len() as u64), &closing)?;
     attachment.synchronise()
-}
-
-impl Attachment {
-    /// Opens a file that another process created under this temporary name, for writing streams of the same plan.
-    ///
-    /// # Errors
-    /// When it is not there, or is not the file the plan describes.
-    pub fn open(temporary: &Path, part: &PlannedPart) -> Result<Attachment, SionError> {
-        let file =
-            OpenOptions::new().read(true).write(true).open(temporary).map_err(SionError::io("open", temporary))?;
-        let expected = part.header.encode();
-        let mut head = vec![0; expected.len()];
-        file.read_exact_at(&mut head, 0).map_err(SionError::io("read the head of", temporary))?;
-        if head != expected {
-            let reason = "its head is not the plan's; attach with the plan that it was created from".to_owned();
-            return Err(SionError::Input { path: temporary.to_owned(), reason });
-        }
-        Ok(Attachment::to_file(file, temporary, part))
-    }
-
-    fn to_file(file: File, path: &Path, part: &PlannedPart) -> Attachment {
-        Attachment {
-            file: Arc::new(file),
-            path: Arc::from(path),
-            layout: Arc::new(part.layout.clone()),
-            byte_order: part.header.byte_order,
-            key_value: part.header.key_value,
-        }
-    }
-
-    /// A writer for a task's stream, from its begin.
-    ///
-    /// # Errors
-    /// When the file has no such task.
-    pub fn task(&self, local: usize) -> Result<TaskWriter, SionError> {
-        self.resume(local, Usage::default())
-    }
-
-    /// A writer that goes on behind what was written before.
-    ///
-    /// # Errors
-    /// When the file has no such task.
-    pub fn resume(&self, local: usize, usage: Usage) -> Result<TaskWriter, SionError> {
-        if local >= self.layout.tasks() {
-            return Err(SionError::NoSuchTask {
-                path: self.path.to_path_buf(),
-                task: local,
-                tasks: self.layout.tasks(),
-            });
-        }
-        Ok(TaskWriter::new(self.clone(), local, usage))
-    }
-
-    /// Writes at an offset of a task's stream whose chunks are all filled to the end: many threads can write one
-    /// stream. Its usage is then [`Usage::filled`].
-    ///
-    /// # Errors
-    /// When the file has no such task, its chunks have no room, or writing fails.
-    pub fn write_at(&self, local: usize, offset: u64, bytes: &[u8]) -> Result<(), SionError> {
-        let mut rest = bytes;
-        let mut at = offset;
-        let size = self.layout.chunk_size(local);
-        while !rest.is_empty() {
-            let (Some(chunk), Some(inside)) = (at.checked_div(size), at.checked_rem(size)) else {
-                return Err(self.no_room(local));
-            };
-            let room = usize::try_from(size - inside).unwrap_or(usize::MAX).min(rest.len());
-            let (now, later) = rest.split_at(room);
-            self.put(local, chunk, inside, now).map_err(SionError::io("write", &self.path))?;
-            at = at.checked_add(now.len() as u64).ok_or_else(|| self.no_room(local))?;
-            rest = later;
-        }
-        Ok(())
-    }
-
-    /// Makes durable what was written so far; a process that is not the creator does this before it reports.
-    ///
-    /// # Errors
-    /// When the file system fails.
-    pub fn synchronise(&self) -> Result<(), SionError> {
-        self.file.sync_all().map_err(SionError::io("synchronise", &self.path))
-    }
-
-    fn no_room(&self, local: usize) -> SionError {
-        let reason = format!("task {local} has chunks of no bytes; plan room for it");
-        SionError::Input { path: self.path.to_path_buf(), reason }
-    }
-
-    pub(super) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    pub(super) fn byte_order(&self) -> ByteOrder {
-        self.byte_order
-    }
-
-    pub(super) fn key_value(&self) -> KeyValue {
-        self.key_value
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn put(&self, local: usize, chunk: u64, inside: u64, bytes: &[u8]) -> io::Result<()> {
-        let position = self.layout.chunk_position(local, chunk).and_then(|at| at.checked_add(inside));
-        self.file.write_all_at(bytes, position.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?)
-    }
 }

@@ -1,0 +1,45 @@
+//! Who set a value, and where.
+
+use std::fmt;
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Who set a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Nobody.
+    Default,
+    /// The environment.
+    Environment,
+    /// A line of the user's file.
+    UserFile(Place),
+    /// A place in the job spec, as the spec's reader names it.
+    Spec(String),
+    /// A line of the site's file.
+    SystemFile(Place),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Environment => f.write_str("environment"),
+            Origin::UserFile(place) => write!(f, "user file {place}"),
+            Origin::Spec(place) => write!(f, "job spec {place}"),
+            Origin::SystemFile(place) => write!(f, "system file {place}"),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The formats there are, and which one a file has.
+
+use std::path::Path;
+
+use crate::{Confidence, Format, FormatsError, Input, Probe};
+use crate::{fti_ff, jubatus, scr_hash, scr_xor, sion};
+
+/// The formats, in the order in which they are asked: the surest signs first.
+pub fn all() -> &'static [&'static dyn Format] {
+    &[&scr_hash::ScrHash, &scr_xor::ScrXor, &fti_ff::FtiFf, &sion::Sion, &jubatus::Jubatus]
+}
+
+/// A file that was recognised, or not.
+#[derive(Clone, Copy)]
+pub struct Recognised {
+    /// Its format; `None` is an unknown file.
+    pub format: Option<&'static dyn Format>,
+    /// How sure that is.
+    pub confidence: Confidence,
+}
+
+impl std::fmt::Debug for Recognised {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.format.map_or("unknown", |format| format.name());
+        write!(out, "{name} ({:?})", self.confidence)
+    }
+}
+
+/// Which format a file has. The surest answer wins, the earlier in [`all`] between equals.
+///
+/// # Errors
+/// When the file cannot be opened or read, or is no regular file.
+pub fn recognise(path: &Path) -> Result<Recognised, FormatsError> {
+    let input = Input::open(path)?;
+    let head_bytes = usize::try_from(input.size()).unwrap_or(usize::MAX).min(Probe::HEAD_BYTES);
+    let head = input.bytes_at(0, head_bytes)?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let probe = Probe { input: &input, name, head: &head, size: input.size() };
+    let mut best = Recognised { format: None, confidence: Confidence::No };
+    for format in all() {
+        let confidence = format.recognise(&probe);
+        if confidence > best.confidence {
+            best = Recognised { format: Some(*format), confidence };
+        }
+    }
+    Ok(best)
+}
+
+/// The format of this short name.
+pub fn by_name(name: &str) -> Option<&'static dyn Format> {
+    all().iter().copied().find(|format| format.name() == name)
+}

@@ -1,0 +1,34 @@
+//! Physical files opened and read at positions.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use holdfast_core::regular_file;
+
+use super::error::SionError;
+
+/// Opens a regular file for reading.
+pub(super) fn open_regular(path: &Path) -> Result<File, SionError> {
+    regular_file::open(path).map_err(SionError::io("open", path))
+}
+
+/// Fills the buffer from a position, which the caller knows to be inside the file.
+pub(super) fn read_exactly(file: &File, path: &Path, position: u64, buffer: &mut [u8]) -> Result<(), SionError> {
+    file.read_exact_at(buffer, position).map_err(SionError::io("read", path))
+}
+
+/// A file read from a position on, without moving the position that others may use.
+pub(super) struct FileAt<'a> {
+    pub file: &'a File,
+    pub position: u64,
+}
+
+impl Read for FileAt<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.position)?;
+        self.position = self.position.saturating_add(read as u64);
+        Ok(read)
+    }
+}

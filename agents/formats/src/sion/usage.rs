@@ -1,0 +1,62 @@
+//! What a task wrote: the bytes in each of its chunks.
+
+use serde::{Deserialize, Serialize};
+
+/// What a task wrote: the bytes in each of its chunks. This is what travels to the creator of the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Runs of chunks with the same number of bytes, so that a long stream of full chunks stays small.
+    runs: Vec<(u64, u64)>,
+}
+
+impl Usage {
+    /// A stream of this many bytes whose chunks, of this size, are all filled.
+    pub fn filled(bytes: u64, chunk_size: u64) -> Usage {
+        let mut usage = Usage::default();
+        if let (Some(full), Some(rest)) = (bytes.checked_div(chunk_size), bytes.checked_rem(chunk_size)) {
+            usage.push_run(full, chunk_size);
+            usage.push_run(u64::from(rest > 0), rest);
+        }
+        usage
+    }
+
+    /// Number of chunks; a task that wrote nothing still counts one.
+    pub fn chunks(&self) -> u64 {
+        self.used().max(1)
+    }
+
+    /// Bytes of the whole stream.
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(|(count, bytes)| count.saturating_mul(*bytes)).fold(0, u64::saturating_add)
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.runs.iter().map(|(count, _)| *count).fold(0, u64::saturating_add)
+    }
+
+    pub(super) fn push_run(&mut self, count: u64, bytes: u64) {
+        match self.runs.last_mut() {
+            _ if count == 0 => {}
+            Some((last, same)) if *same == bytes => *last = last.saturating_add(count),
+            _ => self.runs.push((count, bytes)),
+        }
+    }
+
+    /// Takes the last chunk off.
+    pub(super) fn pop(&mut self) -> Option<u64> {
+        let (count, bytes) = self.runs.last_mut()?;
+        let bytes = *bytes;
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.runs.pop();
+        }
+        Some(bytes)
+    }
+
+    /// The bytes of each chunk; one empty chunk for a task that wrote nothing.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let nothing = (self.used() == 0).then_some(0);
+        let runs = self.runs.iter().flat_map(|(count, bytes)| (0..*count).map(|_| *bytes));
+        runs.chain(nothing)
+    }
+}
