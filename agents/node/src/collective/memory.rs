@@ -18,6 +18,8 @@ const RUN: &str = "holdfast.run";
 const MEMBER: &str = "holdfast.member";
 /// The leader's results.
 const LEADER: &str = "holdfast.leader";
+/// Where the leader flushes to.
+const FLUSHES: &str = "holdfast.flushes";
 
 /// What a node knows of the run's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +158,52 @@ impl LeaderMemory {
     }
 }
 
+/// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that failed,
+/// or whose leader was restarted, is resumed there; what is complete in it is not copied again.
+#[derive(Debug)]
+pub struct UnfinishedFlushes {
+    path: PathBuf,
+    known: Mutex<Flushes>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Flushes {
+    generation: Generation,
+    directories: BTreeMap<CheckpointId, String>,
+}
+
+impl UnfinishedFlushes {
+    /// Those of this generation. What another one began holds, under the same id, other files perhaps.
+    pub fn open(control: &Path, generation: Generation) -> Self {
+        let path = control.join(FLUSHES);
+        let known = state_file::read::<Flushes>(&path).filter(|known| known.generation == generation);
+        let known = known.unwrap_or(Flushes { generation, directories: BTreeMap::new() });
+        UnfinishedFlushes { path, known: Mutex::new(known) }
+    }
+
+    /// Where the flush of this dataset was interrupted.
+    pub fn directory_of(&self, checkpoint: CheckpointId) -> Option<String> {
+        self.known.lock().directories.get(&checkpoint).cloned()
+    }
+
+    /// A flush begins, or is resumed. Blocks.
+    pub fn begin(&self, checkpoint: CheckpointId, directory: &str) -> io::Result<()> {
+        self.change(|directories| drop(directories.insert(checkpoint, directory.to_owned())))
+    }
+
+    /// It is published, or the dataset is deleted. Blocks.
+    pub fn end(&self, checkpoint: CheckpointId) -> io::Result<()> {
+        self.change(|directories| drop(directories.remove(&checkpoint)))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<CheckpointId, String>)) -> io::Result<()> {
+        let mut known = self.known.lock();
+        let before = known.clone();
+        change(&mut known.directories);
+        if *known == before { Ok(()) } else { state_file::write(&self.path, &*known) }
+    }
+}
+
 /// What a collective gives back: every rank gets the same, and its agent adds what is local (paths, file names).
 pub type Outcome = Result<Reply, CallError>;
 
@@ -188,6 +236,19 @@ mod tests {
         let control = tempfile::tempdir().unwrap();
         fs::write(control.path().join(LEADER), b"{\"generation\":1,").unwrap();
         assert_eq!(LeaderMemory::open(control.path(), Generation(1)), LeaderMemory::fresh(Generation(1)));
+    }
+
+    #[test]
+    fn an_unfinished_flush_is_resumed_by_the_next_leader_of_the_same_generation_only() {
+        let control = tempfile::tempdir().unwrap();
+        let flushes = UnfinishedFlushes::open(control.path(), Generation(2));
+        flushes.begin(CheckpointId(5), "five").unwrap();
+        flushes.begin(CheckpointId(6), "six").unwrap();
+        flushes.end(CheckpointId(6)).unwrap();
+        let next = UnfinishedFlushes::open(control.path(), Generation(2));
+        assert_eq!(next.directory_of(CheckpointId(5)).as_deref(), Some("five"));
+        assert_eq!(next.directory_of(CheckpointId(6)), None);
+        assert_eq!(UnfinishedFlushes::open(control.path(), Generation(3)).directory_of(CheckpointId(5)), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use holdfast_wire::{Generation, NodeName, Rank};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::leader::{self, Leader};
 use super::member::{self, Calls};
@@ -46,6 +47,8 @@ pub struct Run {
     pub to_leader: mpsc::UnboundedSender<ToLeader>,
     /// What this node knows of the run's checkpoints.
     pub memory: Remembered,
+    /// Ends the copies that belong to the run.
+    pub cancelled: CancellationToken,
     /// If this is the run's first node.
     pub leader: Option<Arc<Leader>>,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -59,6 +62,7 @@ impl Run {
 
     /// Ends the run's tasks.
     fn end(&self) {
+        self.cancelled.cancel();
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
@@ -165,6 +169,7 @@ pub async fn begin_run(agent: &Arc<Agent>, plan: RunPlan) -> Result<RunAccepted,
 struct Prepared {
     memory: Remembered,
     leader: Option<Arc<Leader>>,
+    cancelled: CancellationToken,
 }
 
 /// Sets up the filemaps and the state files of a run, on a thread that may block.
@@ -184,13 +189,14 @@ fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunE
     let control = agent.paths.control();
     memory::write_plan(&control, plan)
         .map_err(|source| RunError::Record { directory: control.display().to_string(), source })?;
+    let cancelled = CancellationToken::new();
     let leader = if plan.leader == agent.start.node {
         let unusable = |why: String| RunError::Unusable { generation: plan.generation, why };
-        Some(Arc::new(Leader::new(agent, plan.clone()).map_err(unusable)?))
+        Some(Arc::new(Leader::new(agent, plan.clone(), cancelled.clone()).map_err(unusable)?))
     } else {
         None
     };
-    Ok(Prepared { memory: Remembered::open(&control, plan.generation), leader })
+    Ok(Prepared { memory: Remembered::open(&control, plan.generation), leader, cancelled })
 }
 
 /// Takes up the run again that the control directory knows of, after the agent was restarted.
@@ -213,7 +219,7 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
 }
 
 fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bool) {
-    let Prepared { memory, leader } = prepared;
+    let Prepared { memory, leader, cancelled } = prepared;
     agent.collectives.addresses.lock().extend(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
     let run = Arc::new(Run {
@@ -221,6 +227,7 @@ fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bo
         adopted,
         to_leader,
         memory,
+        cancelled,
         leader: leader.clone(),
         tasks: Mutex::default(),
         plan,

@@ -1,23 +1,24 @@
 //! Work on a checkpoint directory of the parallel file system that the orchestrator spreads over the agents.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
-use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::redundancy::xor::directory::{RebuildOptions, rebuild_member};
 use holdfast_core::redundancy::xor::file::XorFile;
 use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_wire::agent::{RebuildReply, RebuildRequest, VerifyReply, VerifyRequest};
-use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
-use super::{CopyError, THREADS, check_directory};
+use super::error::CopyError;
+use super::pipeline::{Lane, Pipeline, Recorded};
 use crate::events::ProgressBoard;
+
+/// Read size: large enough that a parallel file system sees few calls, small enough to stay in a processor's cache.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Rebuilds one member of a set. Survivors are verified while they are read; nothing is replaced unless all is well.
 ///
@@ -63,45 +64,32 @@ fn survivor(request: &RebuildRequest) -> Option<XorFile> {
 ///
 /// # Errors
 /// When the directory is none that may be used. What is wrong with a file stands in the reply.
-pub fn verify(request: &VerifyRequest) -> Result<VerifyReply, CopyError> {
+pub fn verify(request: &VerifyRequest, cancelled: CancellationToken) -> Result<VerifyReply, CopyError> {
     check_directory(&request.directory)?;
-    let damaged = Mutex::new(BTreeMap::new());
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(name) = request.files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(fault) = verify_file(&request.directory, name) {
-                damaged.lock().insert(name.clone(), fault);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..THREADS.min(request.files.len()) {
-            scope.spawn(work);
-        }
-        work();
+    let results = Pipeline::new(BUFFER_BYTES, cancelled).each(&request.files, |lane, name| {
+        verify_file(lane, &request.directory, name).err().map(|fault| (name.clone(), fault))
     });
-    Ok(VerifyReply { damaged: damaged.into_inner() })
+    Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
 }
 
-fn verify_file(directory: &Path, name: &str) -> Result<(), String> {
+/// A drain writes only to a path that leads nowhere else than it says.
+pub(super) fn check_directory(directory: &Path) -> Result<(), CopyError> {
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if directory.is_absolute() && directory.components().all(plain) {
+        Ok(())
+    } else {
+        Err(CopyError::Directory(directory.to_owned()))
+    }
+}
+
+fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), String> {
     base_name(name).map_err(|error| error.to_string())?;
     let path = directory.join(name);
-    // Before it is opened: a pipe would keep us for ever.
     match fs::symlink_metadata(&path) {
         Ok(metadata) if metadata.is_file() => {}
         Ok(_) => return Err("it is not a regular file".to_owned()),
         Err(error) => return Err(format!("it cannot be read: {error}")),
     }
     let meta = Meta::read(&path).map_err(|error| error.to_string())?;
-    let Meta { rank, size, crc, .. } = meta;
-    match crc {
-        Some(crc) => {
-            let unit = VerifyUnit { rank, name: name.to_owned(), size, crc };
-            unit.check(directory, &|_| {}).map_err(|damage| damage.to_string())
-        }
-        None => {
-            let found = fs::metadata(&path).map_err(|error| error.to_string())?.len();
-            if found == size { Ok(()) } else { Err(format!("it has {found} bytes where its meta file says {size}")) }
-        }
-    }
+    lane.verify(&path, Recorded::from(&meta)).map_err(|fault| fault.to_string())
 }

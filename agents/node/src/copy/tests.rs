@@ -1,10 +1,16 @@
-use super::*;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdfast_core::control::meta::Meta;
-use holdfast_wire::CheckpointId;
-use holdfast_wire::agent::{RebuildRequest, VerifyRequest};
+use holdfast_core::prefix::rank_filemap::RankFilemap;
+use holdfast_wire::agent::{CopyReply, CopyRequest, RebuildRequest, VerifyRequest};
+use holdfast_wire::{CheckpointId, Rank};
+use tokio_util::sync::CancellationToken;
 
+use super::drain::copy_from;
+use super::on_prefix;
+use crate::store::Store;
 use crate::store::fixture_node::fixture;
 
 fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
@@ -19,7 +25,7 @@ fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
 }
 
 fn run(store: &Store, request: &CopyRequest) -> CopyReply {
-    copy_from(store, &Arc::default(), request, &|| {}).unwrap()
+    copy_from(store, &Arc::default(), request, CancellationToken::new(), &|| {}).unwrap()
 }
 
 fn same_files(ours: &Path, theirs: &Path) {
@@ -155,8 +161,11 @@ fn a_directory_that_is_not_absolute_is_refused() {
     for bad in ["relative", "/tmp/../etc"] {
         let mut request = request(Path::new("/"), 3);
         request.directory = bad.into();
-        assert!(copy_from(&store, &Arc::default(), &request, &|| {}).is_err());
-        assert!(on_prefix::verify(&VerifyRequest { directory: bad.into(), files: Vec::new() }).is_err());
+        assert!(copy_from(&store, &Arc::default(), &request, CancellationToken::new(), &|| {}).is_err());
+        assert!(
+            on_prefix::verify(&VerifyRequest { directory: bad.into(), files: Vec::new() }, CancellationToken::new())
+                .is_err()
+        );
     }
 }
 
@@ -171,11 +180,11 @@ fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
 
     let files = ["rank_2.ckpt", "rank_1.ckpt", "3_of_4_in_0.xor", "../x", "missing"].map(str::to_owned).to_vec();
     let verify = VerifyRequest { directory: scratch.path().to_owned(), files };
-    let damaged = on_prefix::verify(&verify).unwrap().damaged;
+    let damaged = on_prefix::verify(&verify, CancellationToken::new()).unwrap().damaged;
     assert_eq!(damaged.keys().collect::<Vec<_>>(), ["../x", "missing"]);
     let mut bytes = fs::read(scratch.path().join("rank_1.ckpt")).unwrap();
     bytes[0] ^= 1;
     fs::write(scratch.path().join("rank_1.ckpt"), bytes).unwrap();
-    assert!(on_prefix::verify(&verify).unwrap().damaged.contains_key("rank_1.ckpt"));
+    assert!(on_prefix::verify(&verify, CancellationToken::new()).unwrap().damaged.contains_key("rank_1.ckpt"));
     assert!(on_prefix::rebuild(&Arc::default(), &request).is_err(), "from a damaged survivor");
 }

@@ -1,9 +1,7 @@
 //! The files of one rank on one connection: a greeting that names them, their bytes, one after the other, and an
 //! acknowledgement when the receiver has them all.
 
-use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
@@ -12,8 +10,8 @@ use holdfast_wire::peer::Member;
 use holdfast_wire::{CheckpointId, NodeName, Rank, frame};
 use serde::{Deserialize, Serialize};
 
-use super::copying::buffer;
 use super::{Result, Trouble, Work, rank_directory};
+use crate::copy::pipeline::Recorded;
 use crate::events::Working;
 use crate::paths::base_name;
 use crate::stream::{Incoming, Outgoing};
@@ -57,14 +55,14 @@ impl Work<'_> {
         let mut metas = Vec::new();
         // The filemap lists the newest first; the receiver adds them in the order in which they were made.
         for name in self.agent.store.files(checkpoint, owner.rank).into_iter().rev() {
-            let meta = Meta::read(&directory.join(&name)).map_err(|error| Trouble::Other(error.to_string()))?;
-            metas.push(meta);
+            metas.push(Meta::read(&directory.join(&name))?);
         }
         let files = metas.iter().map(|meta| Base64(hash_file::encode(&meta.to_tree()))).collect();
         frame::send(stream, &Greeting { owner: owner.clone(), files })?;
-        let mut buffer = buffer(self.run.plan.settings.copy_bytes);
+        let pipeline = self.pipeline();
+        let mut lane = pipeline.lane();
         for meta in &metas {
-            send_file(stream, &directory.join(&meta.file), meta.size, &mut buffer, working)?;
+            lane.send(&directory.join(&meta.file), stream, Recorded::from(meta), working)?;
         }
         stream.flush().map_err(Trouble::file("send files of", &directory))?;
         let mut answer = [0];
@@ -106,11 +104,12 @@ impl Work<'_> {
             store.set_partner(checkpoint, slot, rank, owner)?;
         }
         store.set_expected(checkpoint, slot, rank, u32::try_from(metas.len()).unwrap_or(u32::MAX))?;
-        let mut buffer = buffer(self.run.plan.settings.copy_bytes);
+        let pipeline = self.pipeline();
+        let mut lane = pipeline.lane();
         for meta in &metas {
             let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
-            receive_file(stream, &path, meta, &mut buffer, &working)?;
-            meta.write(&path).map_err(|error| Trouble::Other(error.to_string()))?;
+            lane.receive(stream, &path, Recorded::from(meta), &working)?;
+            meta.write(&path)?;
         }
         stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(|error| Trouble::Frame(error.into()))
     }
@@ -128,43 +127,4 @@ fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> 
         return Err(wrong(format!("{} is of checkpoint {} and rank {}", meta.file, meta.checkpoint, meta.rank)));
     }
     Ok(meta)
-}
-
-fn send_file(stream: &mut Outgoing, path: &Path, size: u64, buffer: &mut [u8], working: &Working) -> Result<()> {
-    let mut file = File::open(path).map_err(Trouble::file("open", path))?;
-    let mut left = size;
-    while left > 0 {
-        let want = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        let read = file.read(&mut buffer[..want]).map_err(Trouble::file("read", path))?;
-        if read == 0 {
-            return Err(Trouble::Other(format!("{} is shorter than its meta data says", path.display())));
-        }
-        stream.write_all(&buffer[..read]).map_err(|error| Trouble::Frame(error.into()))?;
-        working.advance(read as u64);
-        left -= read as u64;
-    }
-    Ok(())
-}
-
-fn receive_file(stream: &mut Incoming, path: &Path, meta: &Meta, buffer: &mut [u8], working: &Working) -> Result<()> {
-    let mut file = File::create(path).map_err(Trouble::file("create", path))?;
-    let mut crc = crc32fast::Hasher::new();
-    let mut left = meta.size;
-    while left > 0 {
-        let want = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        stream.read_exact(&mut buffer[..want]).map_err(|error| Trouble::Frame(error.into()))?;
-        crc.update(&buffer[..want]);
-        file.write_all(&buffer[..want]).map_err(Trouble::file("write", path))?;
-        working.advance(want as u64);
-        left -= want as u64;
-    }
-    file.sync_all().map_err(Trouble::file("bring to disk", path))?;
-    let found = crc.finalize();
-    match meta.crc {
-        Some(expected) if expected != found => Err(Trouble::Other(format!(
-            "{}: its CRC32 is {found:#010x} instead of {expected:#010x}: it was damaged in cache",
-            path.display()
-        ))),
-        _ => Ok(()),
-    }
 }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use holdfast_core::control::meta::Meta;
-use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_model::Task;
 use holdfast_wire::peer::OrderResult;
 use holdfast_wire::{CheckpointId, Rank};
 
-use super::copying::{Pace, buffer, copy};
-use super::{Result, Trouble, Work, rank_directory};
-
-type Flushed = Vec<(String, u64, Option<u32>)>;
+use super::{Result, Work, rank_directory};
+use crate::copy::cached::CachedFile;
 
 impl Work<'_> {
+    /// Copies the application's files of the local ranks. What an interrupted flush of this dataset left there is not
+    /// copied again.
     pub(super) fn flush(
         &self,
         checkpoint: CheckpointId,
@@ -21,64 +21,27 @@ impl Work<'_> {
         bandwidth: u64,
         crc: bool,
     ) -> Result<OrderResult> {
-        // The bandwidth is the node's: its ranks take turns, so that it is kept without talking to each other.
-        let mut pace = Pace::new(bandwidth);
-        let mut flushed: BTreeMap<Rank, Flushed> = BTreeMap::new();
+        let mut files = Vec::new();
         for rank in self.local() {
-            flushed.insert(*rank, self.flush_rank(checkpoint, *rank, directory, &mut pace, crc)?);
+            let cache = rank_directory(self.agent, checkpoint, *rank)?;
+            for name in self.agent.store.files(checkpoint, *rank) {
+                let path = cache.join(name);
+                let meta = Meta::read(&path)?;
+                if meta.kind == FileKind::Full {
+                    files.push((*rank, path, meta));
+                }
+            }
         }
-        holdfast_core::durable::sync_directory(directory).map_err(|error| Trouble::Other(error.to_string()))?;
+        let total = files.iter().map(|(_, _, meta)| meta.size).sum();
+        let working = self.agent.progress.begin(Task::Flush, checkpoint, total);
+        // The bandwidth is the node's: its files share it, so that it is kept without a word between the nodes.
+        let pipeline = self.pipeline().limited(bandwidth);
+        let copied = pipeline
+            .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
+        let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();
+        for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
+            flushed.entry(rank).or_default().push((meta.file, meta.size, crc?));
+        }
         Ok(OrderResult::Flushed(flushed))
-    }
-
-    fn flush_rank(
-        &self,
-        checkpoint: CheckpointId,
-        rank: Rank,
-        directory: &Path,
-        pace: &mut Pace,
-        crc: bool,
-    ) -> Result<Flushed> {
-        let cache = rank_directory(self.agent, checkpoint, rank)?;
-        let names: Vec<String> = self
-            .agent
-            .store
-            .files(checkpoint, rank)
-            .into_iter()
-            .filter(|name| XorName::parse(name).is_none())
-            .collect();
-        let metas = names
-            .iter()
-            .map(|name| Meta::read(&cache.join(name)).map_err(|error| Trouble::Other(error.to_string())))
-            .collect::<Result<Vec<Meta>>>()?;
-        let working = self.agent.progress.begin(
-            holdfast_model::Task::Flush,
-            checkpoint,
-            metas.iter().map(|meta| meta.size).sum(),
-        );
-        let mut buffer = buffer(self.run.plan.settings.copy_bytes);
-        let mut flushed = Vec::with_capacity(metas.len());
-        for mut meta in metas {
-            let (from, to) = (cache.join(&meta.file), directory.join(&meta.file));
-            let (size, found) = copy(&from, &to, &mut buffer, crc, pace, |bytes| working.advance(bytes))?;
-            if size != meta.size {
-                return Err(Trouble::Other(format!("{} has {size} bytes instead of {}", from.display(), meta.size)));
-            }
-            if let (Some(known), Some(found)) = (meta.crc, found)
-                && known != found
-            {
-                return Err(Trouble::Other(format!(
-                    "{} has CRC32 {found:#010x} instead of {known:#010x}: it was damaged in cache",
-                    from.display()
-                )));
-            }
-            if meta.crc.is_none() && found.is_some() {
-                meta.crc = found;
-                meta.write(&from).map_err(|error| Trouble::Other(error.to_string()))?;
-            }
-            meta.write(&to).map_err(|error| Trouble::Other(error.to_string()))?;
-            flushed.push((meta.file, size, meta.crc));
-        }
-        Ok(flushed)
     }
 }

@@ -7,7 +7,6 @@
 //! * [`direct`]: datasets that the ranks write to the prefix directory themselves;
 //! * [`fetch`] and [`flush`]: from and to the prefix directory.
 
-mod copying;
 mod direct;
 mod encode;
 mod fetch;
@@ -22,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_core::control::ControlError;
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_wire::agent::{HaltState, Locations};
 use holdfast_wire::frame::FrameError;
@@ -30,6 +30,8 @@ use holdfast_wire::{CheckpointId, Rank};
 
 use crate::agent::Agent;
 use crate::collective::Run;
+use crate::copy::CopyFault;
+use crate::copy::pipeline::Pipeline;
 use crate::store::StoreError;
 use crate::stream::StreamError;
 use holdfast_wire::convert;
@@ -85,6 +87,12 @@ pub(super) enum Trouble {
     /// The redundancy itself.
     #[error(transparent)]
     Redundancy(#[from] RedundancyError),
+    /// A meta file.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A file on its way.
+    #[error(transparent)]
+    Copy(#[from] CopyFault),
     /// A file.
     #[error("{doing} {path}: {source}")]
     File {
@@ -106,8 +114,9 @@ impl Trouble {
         match self {
             Trouble::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) => false,
             Trouble::Stream(_) | Trouble::Frame(_) => true,
+            Trouble::Copy(fault) => matches!(fault, CopyFault::Peer(_)),
             Trouble::Redundancy(error) => error.is_lost_link(),
-            Trouble::Store(_) | Trouble::File { .. } | Trouble::Other(_) => false,
+            Trouble::Store(_) | Trouble::Control(_) | Trouble::File { .. } | Trouble::Other(_) => false,
         }
     }
 
@@ -130,6 +139,11 @@ impl Work<'_> {
     /// The ranks on this node.
     fn local(&self) -> &[Rank] {
         self.run.local_ranks(&self.agent.start.node)
+    }
+
+    /// Copies of files for this order; they end with the run.
+    fn pipeline(&self) -> Pipeline {
+        Pipeline::new(self.run.plan.settings.copy_bytes, self.run.cancelled.clone())
     }
 
     fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<OrderResult> {

@@ -8,7 +8,6 @@ use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_wire::peer::{OrderResult, SealedFiles};
 use holdfast_wire::{CheckpointId, Rank};
 
-use super::copying::checksum;
 use super::{Result, Trouble, Work, rank_directory};
 
 impl Work<'_> {
@@ -32,7 +31,7 @@ impl Work<'_> {
             if !metadata.is_file() {
                 return Err(Trouble::Other(format!("{} is not a regular file", path.display())));
             }
-            let crc = if crc { Some(checksum(&path, self.run.plan.settings.copy_bytes)?.1) } else { None };
+            let crc = if crc { Some(self.pipeline().lane().content(&path)?.crc) } else { None };
             sealed.names.push(name.clone());
             let meta = Meta {
                 file: name,
@@ -44,7 +43,7 @@ impl Work<'_> {
                 complete: true,
                 crc,
             };
-            meta.write(&path).map_err(|error| Trouble::Other(error.to_string()))?;
+            meta.write(&path)?;
             sealed.bytes += metadata.len();
         }
         Ok(sealed)

@@ -18,6 +18,7 @@ use holdfast_wire::agent::{
 use holdfast_wire::frame;
 use holdfast_wire::run::RunPlan;
 use serde::de::DeserializeOwned;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::agent::Agent;
 use crate::collective::{self, RunError};
@@ -117,6 +118,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(Failure::internal)
 }
 
+/// A token for work that is of no use once the request is dropped, because its client is gone.
+fn cancelled_with_request() -> (CancellationToken, DropGuard) {
+    let cancelled = CancellationToken::new();
+    (cancelled.clone(), cancelled.drop_guard())
+}
+
 /// Now, with what the run in force knows of the allocation's end.
 fn moment(agent: &Agent) -> Moment {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -184,7 +191,8 @@ async fn change_halt(State(agent): State<Arc<Agent>>, Message(change): Message<H
 }
 
 async fn copy_files(State(agent): State<Arc<Agent>>, Message(request): Message<CopyRequest>) -> Answer<CopyReply> {
-    Ok(Json(blocking(move || copy::copy(&agent, &request)).await??))
+    let (cancelled, _guard) = cancelled_with_request();
+    Ok(Json(blocking(move || copy::drain::copy(&agent, &request, cancelled)).await??))
 }
 
 async fn rebuild(State(agent): State<Arc<Agent>>, Message(request): Message<RebuildRequest>) -> Answer<RebuildReply> {
@@ -192,7 +200,8 @@ async fn rebuild(State(agent): State<Arc<Agent>>, Message(request): Message<Rebu
 }
 
 async fn verify(Message(request): Message<VerifyRequest>) -> Answer<VerifyReply> {
-    Ok(Json(blocking(move || on_prefix::verify(&request)).await??))
+    let (cancelled, _guard) = cancelled_with_request();
+    Ok(Json(blocking(move || on_prefix::verify(&request, cancelled)).await??))
 }
 
 async fn flushed(State(agent): State<Arc<Agent>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {

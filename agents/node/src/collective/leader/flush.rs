@@ -6,25 +6,35 @@ use std::time::Instant;
 
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
-use holdfast_core::prefix::{Prefix, Summary};
+use holdfast_core::prefix::{DirectoryName, Prefix, Summary};
 use holdfast_wire::agent::{AgentEvent, Locations};
 use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::CallError;
 use holdfast_wire::{CheckpointId, Rank};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::Work;
 use super::fetch::now;
+use crate::collective::memory::UnfinishedFlushes;
 
 /// The flush that goes on beside the ranks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Background {
-    /// Held by the flush while it works; holds the dataset that it works on.
+    /// Where an interrupted flush is to be resumed.
+    pub(super) unfinished: UnfinishedFlushes,
+    /// The run is over.
+    cancelled: CancellationToken,
+    /// Held by the flush while it works.
     working: Mutex<()>,
     current: parking_lot::Mutex<Option<CheckpointId>>,
 }
 
 impl Background {
+    pub(super) fn new(unfinished: UnfinishedFlushes, cancelled: CancellationToken) -> Self {
+        Background { unfinished, cancelled, working: Mutex::default(), current: parking_lot::Mutex::default() }
+    }
+
     /// Returns when nothing is under way.
     pub(super) async fn wait(&self) {
         drop(self.working.lock().await);
@@ -78,7 +88,8 @@ impl Work {
             let _working = leader.flushing.working.lock().await;
             *leader.flushing.current.lock() = Some(checkpoint);
             let _ = begun.send(());
-            work.flush(checkpoint, bandwidth).await;
+            // A flush that is interrupted leaves an entry of the index without COMPLETE, and is resumed by the next.
+            let _ = leader.flushing.cancelled.run_until_cancelled(work.flush(checkpoint, bandwidth)).await;
             *leader.flushing.current.lock() = None;
         });
         // From here on `wait` waits for it.
@@ -112,9 +123,18 @@ impl Work {
     async fn try_flush(&self, checkpoint: CheckpointId, bandwidth: u64) -> Result<String, CallError> {
         let (dataset, job) = (self.dataset(checkpoint), self.agent.start.job_id.clone());
         let make_current = dataset.checkpoint;
+        let leader = self.leader.clone();
         let begin = move |prefix: &Prefix| {
-            let now = now();
-            let directory = prefix.create_checkpoint_directory(now, &job, checkpoint)?;
+            let (now, unfinished) = (now(), &leader.flushing.unfinished);
+            let interrupted = unfinished.directory_of(checkpoint).and_then(|name| DirectoryName::new(name).ok());
+            let directory = match interrupted.filter(|known| prefix.checkpoint_path(known).is_dir()) {
+                Some(known) => known,
+                None => prefix.create_checkpoint_directory(now, &job, checkpoint)?,
+            };
+            if let Err(error) = unfinished.begin(checkpoint, directory.as_str()) {
+                // Only an agent that is restarted in the middle of the flush would begin it anew.
+                tracing::warn!(%checkpoint, %error, "flush_not_recorded");
+            }
             publish::begin(prefix, checkpoint, &directory, &dataset, now)?;
             Ok((prefix.checkpoint_path(&directory), directory))
         };
@@ -132,6 +152,8 @@ impl Work {
         if let Some(failure) = failure {
             return Err(failure);
         }
+        let leader = self.leader.clone();
+        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(|error| error.to_string())).await?;
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
         Ok(directory.to_string())
     }

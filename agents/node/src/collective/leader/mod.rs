@@ -31,13 +31,14 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use self::dispatch::Dispatch;
 use self::flush::Background;
 use self::gather::Gather;
 use self::layout::Layout;
 use super::member::carry;
-use super::memory::LeaderMemory;
+use super::memory::{LeaderMemory, UnfinishedFlushes};
 use crate::agent::Agent;
 use crate::halt::{HaltError, HaltKeeper, Moment};
 
@@ -58,7 +59,7 @@ pub struct Leader {
 
 impl Leader {
     /// Forms the groups of the run; fails if the plan does not allow any.
-    pub(super) fn new(agent: &Agent, plan: Arc<RunPlan>) -> Result<Leader, String> {
+    pub(super) fn new(agent: &Agent, plan: Arc<RunPlan>, cancelled: CancellationToken) -> Result<Leader, String> {
         let layout = Layout::new(&agent.paths, &plan)?;
         let memory = LeaderMemory::open(&agent.paths.control(), plan.generation);
         Ok(Leader {
@@ -66,7 +67,7 @@ impl Leader {
             news: Notify::new(),
             dispatch: Dispatch::new(agent.instance),
             need: Mutex::new(checkpoint::Pace::new(plan.settings.need)),
-            flushing: Background::default(),
+            flushing: Background::new(UnfinishedFlushes::open(&agent.paths.control(), plan.generation), cancelled),
             memory: Mutex::new(memory),
             layout,
             plan,
@@ -266,7 +267,9 @@ impl Work {
         let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
         self.order(self.leader.everywhere(&order)).await?;
         self.memory(|memory| memory.datasets.remove(&checkpoint));
-        Ok(())
+        // The id may be given out again, and then means other files.
+        let leader = self.leader.clone();
+        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(|error| error.to_string())).await
     }
 
     /// The prefix directory, made if it is missing, on a thread that may block.

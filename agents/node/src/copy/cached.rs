@@ -1,0 +1,91 @@
+//! A file in cache, copied into a checkpoint directory of the parallel file system, with its meta file.
+
+use std::path::Path;
+
+use holdfast_core::control::meta::{Meta, format_crc};
+use holdfast_core::durable;
+use holdfast_core::kvtree::{Tree, file as hash_file};
+
+use super::error::CopyFault;
+use super::pipeline::{Lane, Recorded};
+use crate::events::Working;
+
+/// A file that is to be copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedFile<'a> {
+    /// Where it is.
+    pub(crate) path: &'a Path,
+    /// Its meta file.
+    pub(crate) meta: &'a Meta,
+}
+
+impl CachedFile<'_> {
+    /// Copies the file and its meta file into `directory`, unless they are there already. With `record_crc` both meta files
+    /// get the checksum. Returns the checksum that is recorded.
+    ///
+    /// A file that is not what was written is marked in cache as not complete, so that no restart takes it, and what an
+    /// earlier copy left of it is removed.
+    ///
+    /// # Errors
+    /// The first thing that went wrong, with the file.
+    pub(crate) fn copy_to(
+        &self,
+        directory: &Path,
+        record_crc: bool,
+        lane: &mut Lane<'_>,
+        working: &Working,
+    ) -> Result<Option<u32>, CopyFault> {
+        let target = directory.join(&self.meta.file);
+        let recorded = Recorded::from(self.meta);
+        let content = match lane.already_there(self.path, &target, recorded)? {
+            Some(content) => {
+                working.advance(content.bytes);
+                content
+            }
+            None => lane.copy(self.path, &target, recorded, working).inspect_err(|fault| {
+                if matches!(fault, CopyFault::Crc { .. }) {
+                    self.mark_damaged(&target);
+                }
+            })?,
+        };
+        let crc = record_crc.then_some(content.crc).or(self.meta.crc);
+        let path = Meta::path_for(self.path);
+        let known = hash_file::read(&path)?;
+        let mut tree = known.clone();
+        set_crc(&mut tree, crc);
+        let copied = Meta::path_for(&target);
+        if !hash_file::read(&copied).is_ok_and(|there| there == tree) {
+            hash_file::write(&copied, &tree)?;
+        }
+        // A cache that cannot be written any more loses nothing by it.
+        if tree != known
+            && let Err(error) = hash_file::write(&path, &tree)
+        {
+            tracing::warn!(%error, "checksum_not_noted_in_cache");
+        }
+        Ok(crc)
+    }
+
+    fn mark_damaged(&self, target: &Path) {
+        let cached = Meta::path_for(self.path);
+        let marked = hash_file::read(&cached).and_then(|mut tree| {
+            tree.put("COMPLETE", 0);
+            hash_file::write(&cached, &tree)
+        });
+        if let Err(error) = marked {
+            tracing::warn!(%error, "damaged_file_not_marked");
+        }
+        for leftover in [Meta::path_for(target), target.to_owned()] {
+            if let Err(error) = durable::remove(&leftover) {
+                tracing::warn!(%error, "damaged_copy_not_removed");
+            }
+        }
+    }
+}
+
+/// A checksum that is known already stays where it is.
+fn set_crc(tree: &mut Tree, crc: Option<u32>) {
+    if let Some(crc) = crc.filter(|_| tree.get("CRC").is_none()) {
+        tree.put("CRC", format_crc(crc));
+    }
+}

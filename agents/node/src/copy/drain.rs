@@ -1,0 +1,184 @@
+//! The drain on one node: copies what it holds of a checkpoint to the parallel file system
+//! (`SCR manual §11.10.3`, `FORMATS.md` §13). The filemap of a rank lists what was copied and how many files there should
+//! have been, so that a rank that lost one is rebuilt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Once};
+
+use holdfast_core::control::meta::Meta;
+use holdfast_core::durable;
+use holdfast_core::prefix::dataset;
+use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
+use holdfast_model::Task;
+use holdfast_wire::agent::{CopyReply, CopyRequest};
+use holdfast_wire::run::RehearsalPoint;
+use holdfast_wire::{NodeName, Rank};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::cached::CachedFile;
+use super::error::{CopyError, CopyFault};
+use super::on_prefix::check_directory;
+use super::pipeline::{Lane, Pipeline};
+use crate::agent::Agent;
+use crate::events::{ProgressBoard, Working};
+use crate::store::Store;
+use crate::store::examine::{Examined, ExaminedFile, examine};
+
+/// Copies this node's files of a checkpoint. Blocks for as long as it takes.
+///
+/// # Errors
+/// When the directory cannot be used. What goes wrong with a rank stands in the reply.
+pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
+    let midway = || crate::rehearsal::point(agent, RehearsalPoint::Copy, request.checkpoint);
+    copy_from(&agent.store, &agent.progress, request, cancelled, &midway)
+}
+
+/// One rank on its way.
+struct Order {
+    rank: Rank,
+    found: Examined,
+    expected: u32,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    remaining: usize,
+    bytes: u64,
+    fault: Option<String>,
+    /// Positions in `found.files`.
+    copied: BTreeSet<usize>,
+}
+
+/// As [`copy`], from a store; `midway` is called when the first file has been copied.
+pub(super) fn copy_from(
+    store: &Store,
+    board: &Arc<ProgressBoard>,
+    request: &CopyRequest,
+    cancelled: CancellationToken,
+    midway: &(dyn Fn() + Sync),
+) -> Result<CopyReply, CopyError> {
+    check_directory(&request.directory)?;
+    let mut reply = CopyReply::default();
+    let orders = orders(store, request, &mut reply.partners);
+    if orders.is_empty() {
+        return Ok(reply);
+    }
+    durable::create_directory(&request.directory, 0o700)?;
+    if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
+        dataset::write(dataset, &request.directory)?;
+    }
+    let total = orders.iter().flat_map(|order| &order.found.files).map(|file| file.size).sum();
+    let working = board.begin(Task::Copy, request.checkpoint, total);
+    let units: Vec<(&Order, usize)> =
+        orders.iter().flat_map(|order| (0..order.found.files.len()).map(move |file| (order, file))).collect();
+    let first = Once::new();
+    Pipeline::new(request.buffer_bytes, cancelled).each(&units, |lane, (order, at)| {
+        let result = copy_file(&order.found.files[*at], order.rank, request, lane, &working);
+        if result.is_ok() {
+            first.call_once(midway);
+        }
+        finish_file(order, *at, result, request);
+    });
+    for order in &orders {
+        if order.found.files.is_empty() {
+            write_filemap(order, &mut order.progress.lock(), request);
+        }
+        let progress = std::mem::take(&mut *order.progress.lock());
+        match progress.fault {
+            None => reply.copied.insert(order.rank, progress.bytes).map(|_| ()),
+            Some(fault) => reply.failed.insert(order.rank, fault).map(|_| ()),
+        };
+    }
+    Ok(reply)
+}
+
+/// What this node is to copy; fills in whose partner copies it holds.
+fn orders(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, NodeName>) -> Vec<Order> {
+    let (on_disk, bases) = store.on_disk();
+    let mut by_rank: BTreeMap<Rank, Order> = BTreeMap::new();
+    for (_, map) in &on_disk.slots {
+        for rank in map.ranks(request.checkpoint) {
+            let expected = map.expected(request.checkpoint, rank);
+            if expected.is_none() && map.files(request.checkpoint, rank).next().is_none() {
+                // A neighbour's descriptor.
+                continue;
+            }
+            let wanted = match map.partner(request.checkpoint, rank) {
+                Some(owner) => {
+                    let wanted = request.on_behalf_of.contains(&owner);
+                    partners.insert(rank, owner);
+                    wanted
+                }
+                None => !request.partners_only,
+            };
+            if !wanted {
+                continue;
+            }
+            let found = examine(map, request.checkpoint, rank, store.paths(), &bases);
+            let better = by_rank.get(&rank).is_none_or(|other| found.complete && !other.found.complete);
+            if better {
+                let progress =
+                    Progress { remaining: found.files.len(), fault: found.fault.clone(), ..Progress::default() };
+                // Not finished: there should be at least one more, so that nobody takes it for complete.
+                let listed = u32::try_from(found.files.len()).unwrap_or(u32::MAX);
+                let expected = expected.unwrap_or(listed.saturating_add(1));
+                by_rank.insert(rank, Order { rank, found, expected, progress: Mutex::new(progress) });
+            }
+        }
+    }
+    by_rank.into_values().collect()
+}
+
+/// Copies one file; returns its size.
+fn copy_file(
+    source: &ExaminedFile,
+    rank: Rank,
+    request: &CopyRequest,
+    lane: &mut Lane<'_>,
+    working: &Working,
+) -> Result<u64, CopyFault> {
+    let meta = match &source.meta {
+        Some(meta) => meta.clone(),
+        None => Meta::of_usable(&source.path, request.checkpoint, rank, None)?,
+    };
+    CachedFile { path: &source.path, meta: &meta }.copy_to(&request.directory, request.crc, lane, working)?;
+    Ok(meta.size)
+}
+
+/// Notes how one file went; after the last one of a rank, writes its filemap.
+fn finish_file(order: &Order, at: usize, result: Result<u64, CopyFault>, request: &CopyRequest) {
+    let mut progress = order.progress.lock();
+    match result {
+        Ok(bytes) => {
+            progress.bytes += bytes;
+            progress.copied.insert(at);
+        }
+        Err(fault) => {
+            let fault = fault.to_string();
+            tracing::warn!(rank = %order.rank, checkpoint = %request.checkpoint, fault, "file_not_copied");
+            progress.fault.get_or_insert(fault);
+        }
+    }
+    progress.remaining -= 1;
+    if progress.remaining == 0 {
+        write_filemap(order, &mut progress, request);
+    }
+}
+
+fn write_filemap(order: &Order, progress: &mut Progress, request: &CopyRequest) {
+    let filemap = RankFilemap {
+        rank: order.rank,
+        id: request.checkpoint,
+        files: progress.copied.iter().map(|at| order.found.files[*at].name.clone()).collect(),
+        expected: order.expected,
+    };
+    let known = RankFilemap::path_in(&request.directory, order.rank);
+    if RankFilemap::read(&known).is_ok_and(|known| known == filemap) {
+        return;
+    }
+    if let Err(error) = filemap.write(&request.directory, Origin::Copy) {
+        progress.fault.get_or_insert(error.to_string());
+    }
+}

@@ -1,0 +1,104 @@
+//! Why files were not copied.
+
+use std::io;
+use std::path::PathBuf;
+
+use holdfast_core::control::ControlError;
+use holdfast_core::control::meta::{Unusable, format_crc};
+use holdfast_core::durable::DurableError;
+use holdfast_core::kvtree::file::FileError;
+use holdfast_core::prefix::PrefixError;
+use holdfast_core::redundancy::RedundancyError;
+
+/// Why one file was not copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyFault {
+    /// The file cannot be opened or read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The copy cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The copy.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The copy cannot be put in place.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// The connection to the other node broke.
+    #[error("the connection to the peer broke: {0}")]
+    Peer(io::Error),
+    /// A pipe, a directory, a device.
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// The file has another length than is recorded.
+    #[error("{} has {found} bytes, {expected} are recorded", path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Bytes as recorded.
+        expected: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// The content is not what was written.
+    #[error(
+        "{} is damaged: its CRC32 is {}, {} is recorded",
+        path.display(), format_crc(*found), format_crc(*expected)
+    )]
+    Crc {
+        /// The file.
+        path: PathBuf,
+        /// As recorded.
+        expected: u32,
+        /// Of the content.
+        found: u32,
+    },
+    /// The filemap lists the file, but it cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// Its meta file cannot be read or written.
+    #[error(transparent)]
+    MetaFile(#[from] FileError),
+    /// Its meta file cannot be read or written.
+    #[error(transparent)]
+    Meta(#[from] ControlError),
+    /// The run or the request that the copy belongs to is over.
+    #[error("the copy was cancelled")]
+    Cancelled,
+}
+
+/// Why nothing at all could be copied, rebuilt or verified.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// Not a directory that a drain may write to.
+    #[error("{} is not an absolute path without `..`: a checkpoint directory must be", .0.display())]
+    Directory(PathBuf),
+    /// The directory could not be made.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// The dataset's name could not be recorded there.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// A rebuild.
+    #[error("member {missing} of set {group_id} in {} was not rebuilt: {source}", directory.display())]
+    Rebuild {
+        /// The checkpoint directory.
+        directory: PathBuf,
+        /// The set.
+        group_id: u32,
+        /// The lost member.
+        missing: u32,
+        /// Why.
+        source: RedundancyError,
+    },
+}

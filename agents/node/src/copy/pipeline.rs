@@ -1,0 +1,462 @@
+//! The one way in which the bytes of files move: from file to file, and between a file and a connection to another node.
+//!
+//! A [`Pipeline`] is what the copies of one step share: the size of their buffers, how many run at a time, their bandwidth and
+//! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. A checksum is always computed, because it
+//! costs little beside the copy; a size and a checksum that are [`Recorded`] must agree with it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use holdfast_core::control::meta::Meta;
+use holdfast_core::durable::Pending;
+use rustix::fs::OFlags;
+use tokio_util::sync::CancellationToken;
+
+use super::bandwidth::Bandwidth;
+use super::error::CopyFault;
+use crate::events::Working;
+
+/// Files that one node copies at a time: enough to keep a parallel file system's servers busy while one file is
+/// synchronised, few enough for thousands of nodes to do it together.
+const WIDTH: usize = 4;
+/// Smallest and largest buffer: what a setting asks for is kept between.
+const BUFFER_BYTES: (usize, usize) = (4 << 10, 64 << 20);
+/// The longest wait between two looks at the token.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Size and CRC32 of content that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) bytes: u64,
+    pub(crate) crc: u32,
+}
+
+/// What a meta file or a summary records of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) bytes: u64,
+    pub(crate) crc: Option<u32>,
+}
+
+impl From<&Meta> for Recorded {
+    fn from(meta: &Meta) -> Self {
+        Recorded { bytes: meta.size, crc: meta.crc }
+    }
+}
+
+impl Recorded {
+    /// Checks what was read from `path` against the record.
+    fn check(self, found: Content, path: &Path) -> Result<Content, CopyFault> {
+        let path = || path.to_owned();
+        match self.crc {
+            _ if found.bytes != self.bytes => {
+                Err(CopyFault::Size { path: path(), expected: self.bytes, found: found.bytes })
+            }
+            Some(expected) if expected != found.crc => Err(CopyFault::Crc { path: path(), expected, found: found.crc }),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// What the copies of one step share.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    buffer_bytes: usize,
+    bandwidth: Bandwidth,
+    cancelled: CancellationToken,
+}
+
+impl Pipeline {
+    /// Copies with buffers of this size that end when `cancelled` is.
+    pub(crate) fn new(buffer_bytes: usize, cancelled: CancellationToken) -> Self {
+        let buffer_bytes = buffer_bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
+        Pipeline { buffer_bytes, bandwidth: Bandwidth::new(0), cancelled }
+    }
+
+    /// Keeps all its copies together below a bandwidth; 0 is no limit.
+    pub(crate) fn limited(mut self, bytes_per_second: u64) -> Self {
+        self.bandwidth = Bandwidth::new(bytes_per_second);
+        self
+    }
+
+    /// Does `work` for every item, several at a time, and returns the results in the order of the items.
+    pub(crate) fn each<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&mut Lane<'_>, &T) -> R + Sync) -> Vec<R> {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            let (mut lane, mut done) = (self.lane(), Vec::new());
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(item) = items.get(at) else { return done };
+                done.push((at, work(&mut lane, item)));
+            }
+        };
+        let cores = thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+        let width = WIDTH.min(items.len()).min(cores);
+        let mut all = thread::scope(|scope| {
+            let others: Vec<_> = (1..width).map(|_| scope.spawn(run)).collect();
+            let mut all = run();
+            for other in others {
+                // A panic is a bug in the work; it belongs to the caller's thread.
+                all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            all
+        });
+        all.sort_unstable_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// One copy at a time.
+    pub(crate) fn lane(&self) -> Lane<'_> {
+        Lane { pipeline: self, buffer: Vec::new() }
+    }
+}
+
+/// One thread of a pipeline.
+#[derive(Debug)]
+pub(crate) struct Lane<'a> {
+    pipeline: &'a Pipeline,
+    /// Allocated at the first use.
+    buffer: Vec<u8>,
+}
+
+/// Which side of a copy broke.
+enum Broken {
+    Source(io::Error),
+    Sink(io::Error),
+    Cancelled,
+}
+
+impl Lane<'_> {
+    /// Copies a file; the copy replaces what is at `to` in one step, once it is on disk and agrees with the record.
+    pub(crate) fn copy(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        recorded: Recorded,
+        working: &Working,
+    ) -> Result<Content, CopyFault> {
+        let source = open(from)?;
+        self.write(source, |source| CopyFault::Read { path: from.to_owned(), source }, from, to, recorded, working)
+    }
+
+    /// Sends a file of the recorded size over a connection. The receiver compares the checksum.
+    pub(crate) fn send(
+        &mut self,
+        from: &Path,
+        to: &mut impl Write,
+        recorded: Recorded,
+        working: &Working,
+    ) -> Result<(), CopyFault> {
+        let source = open(from)?.take(recorded.bytes);
+        let found = self.pump(source, to, Some(working)).map_err(|broken| match broken {
+            Broken::Source(source) => CopyFault::Read { path: from.to_owned(), source },
+            Broken::Sink(error) => CopyFault::Peer(error),
+            Broken::Cancelled => CopyFault::Cancelled,
+        })?;
+        if found.bytes < recorded.bytes {
+            return Err(CopyFault::Size { path: from.to_owned(), expected: recorded.bytes, found: found.bytes });
+        }
+        Ok(())
+    }
+
+    /// Receives a file of the recorded size from a connection; it appears at `to` in one step, once it is on disk and
+    /// agrees with the record.
+    pub(crate) fn receive(
+        &mut self,
+        from: &mut impl Read,
+        to: &Path,
+        recorded: Recorded,
+        working: &Working,
+    ) -> Result<Content, CopyFault> {
+        self.write(WholeOf::new(from, recorded.bytes), CopyFault::Peer, to, to, recorded, working)
+    }
+
+    /// The content of the file at `to`, if it is what a copy of `from` would be: nothing is to be copied then. Content that
+    /// is recorded without a checksum is read for it.
+    pub(crate) fn already_there(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        recorded: Recorded,
+    ) -> Result<Option<Content>, CopyFault> {
+        let same_size = fs::symlink_metadata(to).is_ok_and(|it| it.is_file() && it.len() == recorded.bytes);
+        if !same_size {
+            return Ok(None);
+        }
+        let crc = match recorded.crc {
+            Some(crc) => crc,
+            None => self.content(from)?.crc,
+        };
+        match self.content(to) {
+            Ok(found) => Ok((found == Content { bytes: recorded.bytes, crc }).then_some(found)),
+            // What cannot be read is replaced.
+            Err(CopyFault::Read { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Checks a file against its record; without a recorded checksum only its size.
+    pub(crate) fn verify(&mut self, path: &Path, recorded: Recorded) -> Result<(), CopyFault> {
+        if recorded.crc.is_some() {
+            return recorded.check(self.content(path)?, path).map(drop);
+        }
+        let found = fs::metadata(path).map_err(|source| CopyFault::Read { path: path.to_owned(), source })?.len();
+        if found == recorded.bytes {
+            return Ok(());
+        }
+        Err(CopyFault::Size { path: path.to_owned(), expected: recorded.bytes, found })
+    }
+
+    /// Reads a file for its size and checksum.
+    pub(crate) fn content(&mut self, path: &Path) -> Result<Content, CopyFault> {
+        self.pump(open(path)?, io::sink(), None).map_err(|broken| match broken {
+            Broken::Source(source) | Broken::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
+            Broken::Cancelled => CopyFault::Cancelled,
+        })
+    }
+
+    /// Writes a source under a temporary name, and renames it. `blamed` is the file that is wrong if the content does not
+    /// agree with the record.
+    fn write(
+        &mut self,
+        source: impl Read,
+        unreadable: impl FnOnce(io::Error) -> CopyFault,
+        blamed: &Path,
+        to: &Path,
+        recorded: Recorded,
+        working: &Working,
+    ) -> Result<Content, CopyFault> {
+        let (pending, file) = Pending::create(to)?;
+        let unwritable = |source| CopyFault::Write { path: to.to_owned(), source };
+        let found = self.pump(source, &file, Some(working)).map_err(|broken| match broken {
+            Broken::Source(error) => unreadable(error),
+            Broken::Sink(error) => unwritable(error),
+            Broken::Cancelled => CopyFault::Cancelled,
+        })?;
+        let found = recorded.check(found, blamed)?;
+        file.sync_all().map_err(unwritable)?;
+        pending.commit()?;
+        Ok(found)
+    }
+
+    /// Moves all of `source` into `sink`.
+    fn pump(
+        &mut self,
+        mut source: impl Read,
+        mut sink: impl Write,
+        working: Option<&Working>,
+    ) -> Result<Content, Broken> {
+        let Pipeline { buffer_bytes, bandwidth, cancelled } = self.pipeline;
+        self.buffer.resize(*buffer_bytes, 0);
+        let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0);
+        loop {
+            if cancelled.is_cancelled() {
+                return Err(Broken::Cancelled);
+            }
+            let read = match source.read(&mut self.buffer) {
+                Ok(0) => return Ok(Content { bytes, crc: hasher.finalize() }),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Broken::Source(error)),
+            };
+            hasher.update(&self.buffer[..read]);
+            sink.write_all(&self.buffer[..read]).map_err(Broken::Sink)?;
+            bytes += read as u64;
+            // What is only read, for its checksum, is no part of the work that is shown and limited.
+            if let Some(working) = working {
+                working.advance(read as u64);
+                wait(bandwidth.moved(read as u64), cancelled);
+            }
+        }
+    }
+}
+
+fn wait(mut left: Duration, cancelled: &CancellationToken) {
+    while !left.is_zero() && !cancelled.is_cancelled() {
+        let now = left.min(WAIT);
+        thread::sleep(now);
+        left -= now;
+    }
+}
+
+/// Opens a regular file. A pipe under its name is refused and not waited for.
+fn open(path: &Path) -> Result<File, CopyFault> {
+    let failed = |source| CopyFault::Read { path: path.to_owned(), source };
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_file() { Ok(file) } else { Err(CopyFault::NotRegular(path.to_owned())) }
+}
+
+/// So many bytes of a connection; fewer are an error.
+struct WholeOf<'a, R> {
+    source: &'a mut R,
+    left: u64,
+}
+
+impl<'a, R: Read> WholeOf<'a, R> {
+    fn new(source: &'a mut R, bytes: u64) -> Self {
+        WholeOf { source, left: bytes }
+    }
+}
+
+impl<R: Read> Read for WholeOf<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Ok(0);
+        }
+        let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        match self.source.read(&mut buffer[..most])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                self.left -= read as u64;
+                Ok(read)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use holdfast_core::durable;
+    use holdfast_model::{CheckpointId, Task};
+
+    use super::*;
+    use crate::events::ProgressBoard;
+
+    fn working() -> (Arc<ProgressBoard>, Working) {
+        let board: Arc<ProgressBoard> = Arc::default();
+        let working = board.begin(Task::Copy, CheckpointId(1), 1 << 30);
+        (board, working)
+    }
+
+    fn pipeline() -> Pipeline {
+        Pipeline::new(4096, CancellationToken::new())
+    }
+
+    fn bytes(seed: u32) -> Vec<u8> {
+        (0..100_000_u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
+    }
+
+    fn recorded(bytes: &[u8]) -> Recorded {
+        Recorded { bytes: bytes.len() as u64, crc: Some(crc32fast::hash(bytes)) }
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_copy_has_the_same_bytes_and_its_progress_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let content = bytes(1);
+        fs::write(&from, &content).unwrap();
+        let (board, working) = working();
+        let found = pipeline().lane().copy(&from, &to, recorded(&content), &working).unwrap();
+        assert_eq!(Some(found.crc), recorded(&content).crc);
+        assert_eq!(fs::read(&to).unwrap(), content);
+        assert_eq!(board.snapshot()[0].done, 100_000);
+        assert_eq!(names(directory.path()), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_source_that_is_not_as_recorded_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let (pipeline, (_board, working)) = (pipeline(), working());
+        fs::write(&from, bytes(1)).unwrap();
+        fs::write(&to, "older").unwrap();
+        let damaged = pipeline.lane().copy(&from, &to, recorded(&bytes(2)), &working);
+        assert!(matches!(damaged, Err(CopyFault::Crc { path, .. }) if path == from));
+        let longer = Recorded { bytes: 100_001, crc: None };
+        assert!(matches!(pipeline.lane().copy(&from, &to, longer, &working), Err(CopyFault::Size { .. })));
+        assert!(matches!(pipeline.lane().copy(directory.path(), &to, longer, &working), Err(CopyFault::NotRegular(_))));
+        assert_eq!(fs::read(&to).unwrap(), b"older");
+        assert_eq!(names(directory.path()), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_copy_that_is_cancelled_stops_in_the_middle_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        fs::write(&from, bytes(1)).unwrap();
+        let (board, working) = working();
+        let cancelled = CancellationToken::new();
+        // Far below the time that the test may take: it is cancelled while it waits for its bandwidth.
+        let pipeline = Pipeline::new(4096, cancelled.clone()).limited(1);
+        let result = thread::scope(|scope| {
+            let copying = scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), &working));
+            while board.snapshot()[0].done == 0 {
+                thread::yield_now();
+            }
+            cancelled.cancel();
+            copying.join().unwrap()
+        });
+        assert!(matches!(result, Err(CopyFault::Cancelled)));
+        assert_eq!(board.snapshot()[0].done, 4096);
+        assert_eq!(names(directory.path()), ["a"]);
+    }
+
+    #[test]
+    fn what_is_there_is_known_by_its_content_whatever_its_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        fs::write(&from, bytes(1)).unwrap();
+        let without_crc = Recorded { bytes: 100_000, crc: None };
+        let pipeline = pipeline();
+        let there = |recorded| pipeline.lane().already_there(&from, &to, recorded).unwrap().is_some();
+        assert!(!there(without_crc), "there is nothing");
+        // Left by an earlier dataset of the same name and size.
+        fs::write(&to, bytes(2)).unwrap();
+        assert!(!there(without_crc) && !there(recorded(&bytes(1))));
+        fs::write(&to, bytes(1)).unwrap();
+        assert!(there(without_crc) && there(recorded(&bytes(1))));
+    }
+
+    #[test]
+    fn a_file_arrives_at_another_node_as_it_was_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let content = bytes(3);
+        fs::write(&from, &content).unwrap();
+        let (pipeline, (_board, working)) = (pipeline(), working());
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| pipeline.lane().send(&from, &mut near, recorded(&content), &working));
+            pipeline.lane().receive(&mut far, &to, recorded(&content), &working).unwrap();
+            sending.join().unwrap().unwrap();
+        });
+        assert_eq!(fs::read(&to).unwrap(), content);
+    }
+
+    #[test]
+    fn a_connection_that_breaks_leaves_no_file_and_is_a_lost_peer() {
+        let directory = tempfile::tempdir().unwrap();
+        let to = directory.path().join("b");
+        let (near, mut far) = UnixStream::pair().unwrap();
+        (&near).write_all(&bytes(3)[..5000]).unwrap();
+        drop(near);
+        let (_board, working) = working();
+        let result = pipeline().lane().receive(&mut far, &to, recorded(&bytes(3)), &working);
+        assert!(matches!(result, Err(CopyFault::Peer(_))));
+        assert_eq!(names(directory.path()).iter().filter(|name| !durable::is_temporary(name)).count(), 0);
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(pipeline().each(&items, |_, item| item * 2), items.iter().map(|it| it * 2).collect::<Vec<_>>());
+        assert!(pipeline().each(&Vec::<u32>::new(), |_, item| *item).is_empty());
+    }
+}
