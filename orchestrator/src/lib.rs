@@ -2,9 +2,9 @@
 //!
 //! * [`cli`]: one file a subcommand, thin: parse, call, print;
 //! * [`spec`]: the YAML job spec;
-//! * [`allocation`]: resource managers behind one trait;
-//! * [`launch`]: launchers behind one trait;
-//! * [`on_node`]: what runs on a host at the other end of an ssh connection;
+//! * [`host`]: this machine: programs, processes, external commands;
+//! * [`allocation`]: resource managers, one folder each;
+//! * [`launch`]: launchers, one folder each, with the supervision of what they started;
 //! * [`fleet`]: start, poll and command the agents;
 //! * [`relaunch`]: the loop as a pure state machine;
 //! * [`job`]: the driver of a job: feeds the machine, performs its actions;
@@ -20,8 +20,8 @@ pub mod drain;
 pub mod events;
 pub mod exit;
 pub mod fleet;
+pub mod host;
 pub mod job;
 pub mod launch;
-pub mod on_node;
 pub mod relaunch;
 pub mod spec;

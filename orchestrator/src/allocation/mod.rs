@@ -17,13 +17,10 @@
 //! | `reachable` | whether a machine answers whose agent is silent |
 //! | [`RemoteShell`] | how a launcher's own daemons get onto a node |
 //! | [`record`] | what a second orchestrator has to know of an allocation |
-//! | [`process`] | looking at and ending processes of this machine, checked against reused process numbers |
 
 pub mod agents;
 mod error;
 pub mod local;
-pub(crate) mod log;
-pub mod process;
 mod reachable;
 pub mod record;
 mod remote_shell;

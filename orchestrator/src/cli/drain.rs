@@ -13,7 +13,7 @@ use super::output::{Output, Report, Style, document, printable};
 use crate::drain::DrainReport;
 use crate::drain::standalone::{self, Preview, Roots, StandaloneError};
 use crate::exit;
-use crate::job::start;
+use crate::host;
 use crate::relaunch::DrainResult;
 use crate::spec::{JobSpec, Surroundings};
 
@@ -86,7 +86,7 @@ impl DrainArgs {
             directory: directory.clone(),
             nodes,
             job_id: job_id.clone(),
-            user: self.roots.user.clone().unwrap_or_else(start::user_name),
+            user: self.roots.user.clone().unwrap_or_else(host::user_name),
             checkpoint,
         }))
     }

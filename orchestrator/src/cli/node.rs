@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::output::Style;
+use crate::allocation::ssh::on_node::{self, NodeError};
 use crate::exit;
-use crate::on_node::{self, NodeError};
+use crate::launch;
 
 /// Serve one request on this machine: started over ssh by `holdfast run`, never by hand
 #[derive(Clone, Debug, clap::Args)]
@@ -48,7 +49,7 @@ pub(super) fn run(args: NodeArgs, _style: Style) -> Result<u8, Failure> {
     let done = match args.verb {
         Verb::Survey => on_node::survey::run(&mut input, io::stdout()),
         Verb::Agent { log } => on_node::agent::start(&mut input, io::stdout(), &log),
-        Verb::Ranks => on_node::ranks::run(&mut input, io::stdout()),
+        Verb::Ranks => launch::ssh::on_node::run(&mut input, io::stdout()),
         Verb::Run => return on_node::run::run(&mut input).map_err(failed),
         Verb::End { pid, patience } => {
             let ended = on_node::agent::end(pid, Duration::from_millis(patience));

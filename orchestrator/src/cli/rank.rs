@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use crate::exit;
-use crate::launch::rank;
+use crate::launch::mpirun::rank;
 
 /// Run one rank, and tell how it ended: started by mpirun, never by hand
 #[derive(Clone, Debug, clap::Args)]

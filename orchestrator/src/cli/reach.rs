@@ -6,9 +6,9 @@ use holdfast_wire::environment;
 
 use super::failure::Failure;
 use super::output::Style;
+use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, Target};
 use crate::exit;
-use crate::on_node::NodeCommand;
 
 /// The variables that the command gets from here; everything else is the host's.
 const HANDED_ON: [&str; 3] = [environment::JOB, environment::NODE, "HOLDFAST_PREFIX"];

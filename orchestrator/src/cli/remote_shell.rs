@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::failure::Failure;
 use crate::exit;
-use crate::launch::remote_shell::{self, CALLED, REACH_FILE};
+use crate::launch::mpirun::remote_shell::{self, CALLED, REACH_FILE};
 
 /// Run a command line on a node of the run: started by mpirun, never by hand
 #[derive(Clone, Debug, clap::Args)]

@@ -1,29 +1,29 @@
 //! Everything that can be known to be wrong before anything is started.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::site;
-use super::start::{RunError, user_name};
+use super::start::RunError;
 use crate::allocation::AllocationError;
 use crate::allocation::slurm::job_of_environment;
-use crate::allocation::ssh;
-use crate::launch::local::LocalLauncher;
-use crate::launch::mpirun::{self, MpirunLauncher};
-use crate::launch::remote::SshLauncher;
-use crate::launch::srun::SrunLauncher;
-use crate::launch::{LaunchError, Launcher, program};
-use crate::spec::{self, JobSpec, Manager, Step};
+use crate::host::external_command::{self, ExternalCommandError};
+use crate::host::program;
+use crate::launch::{LaunchError, Launcher, LauncherContext, registry};
+use crate::spec::{JobSpec, Manager, Step};
 
 /// The commands of Slurm that we use.
 const SLURM_COMMANDS: [&str; 3] = ["srun", "squeue", "sinfo"];
 /// The first Slurm whose steps can overlap.
 const OLDEST_SLURM: (u32, u32) = (20, 11);
+
+/// Commands of the system and the site answer within this, or hang.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// What preflight found.
 pub(super) struct Prepared {
@@ -52,6 +52,9 @@ pub enum PreflightError {
         /// What it says of itself.
         found: String,
     },
+    /// A command that hangs.
+    #[error("{0}; try it by hand")]
+    ExternalCommand(#[from] ExternalCommandError),
     /// Libraries of the application.
     #[error("{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under `run.env`", program.display(), missing.join(", "))]
     Libraries {
@@ -59,20 +62,6 @@ pub enum PreflightError {
         program: PathBuf,
         /// What it needs.
         missing: Vec<String>,
-    },
-    /// The launcher's program.
-    #[error(transparent)]
-    Mpirun(#[from] mpirun::FindError),
-    /// Our own program.
-    #[error("cannot find out where this program is: {0}")]
-    Ourselves(std::io::Error),
-    /// Manager and launcher that do not go together.
-    #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
-    Launcher {
-        /// The launcher.
-        launcher: &'static str,
-        /// The manager.
-        manager: &'static str,
     },
 }
 
@@ -87,7 +76,9 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if manager == Manager::Ssh && !cfg!(feature = "ssh") {
         return Err(AllocationError::NoSsh.into());
     }
-    let kind = kind(manager, step.run.launcher)?;
+    let wanted = step.run.launcher.name();
+    // Before anything else is looked for: the two may not go together.
+    registry::select(manager.name(), wanted)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -95,9 +86,11 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     }
     let name = step.run.command.first().map(String::as_str).unwrap_or_default();
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-    let launcher = launcher(kind, step, &spec.allocation, &working_directory)?;
-    let program = program::find(name, &working_directory, path.as_deref())?;
-    let missing = missing_libraries(&program, step);
+    let context =
+        LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
+    let launcher = registry::open(manager.name(), wanted, &context)?;
+    let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
+    let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {
         return Err(PreflightError::Libraries { program, missing }.into());
     }
@@ -106,51 +99,6 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         return Err(RunError::TooFewNodes { have: have as usize, needed });
     }
     Ok(Prepared { manager, launcher, program, working_directory })
-}
-
-/// Which launcher a wish means with this manager.
-fn kind(manager: Manager, wanted: spec::Launcher) -> Result<spec::Launcher, PreflightError> {
-    use spec::Launcher::{Auto, Local, Mpirun, Srun, Ssh};
-    let name = match manager {
-        Manager::Slurm => "slurm",
-        Manager::Ssh => "ssh",
-        Manager::Auto | Manager::Local => "local",
-    };
-    let not = |launcher| Err(PreflightError::Launcher { launcher, manager: name });
-    match (manager, wanted) {
-        (Manager::Slurm, Auto | Srun) => Ok(Srun),
-        (Manager::Ssh, Auto | Ssh) => Ok(Ssh),
-        (Manager::Slurm | Manager::Ssh, Mpirun) => Ok(Mpirun),
-        (Manager::Auto | Manager::Local, Auto | Local) => Ok(Local),
-        (Manager::Slurm | Manager::Ssh, Local) => not("local"),
-        (_, Srun) => not("srun"),
-        (_, Ssh) => not("ssh"),
-        (_, Mpirun) => not("mpirun"),
-    }
-}
-
-fn launcher(
-    kind: spec::Launcher,
-    step: &Step,
-    allocation: &spec::Allocation,
-    directory: &Path,
-) -> Result<Box<dyn Launcher>, RunError> {
-    match kind {
-        spec::Launcher::Srun => Ok(Box::new(SrunLauncher::of_environment())),
-        spec::Launcher::Ssh => Ok(Box::new(SshLauncher::new(ssh::targets(allocation, &user_name())?))),
-        spec::Launcher::Mpirun => {
-            let path = env::var_os("PATH");
-            let (program, found) = mpirun::find(step.run.launcher_program.as_deref(), directory, path.as_deref())
-                .map_err(PreflightError::from)?;
-            tracing::info!(program = %program.display(), version = found.name, "the mpirun that is used");
-            let holdfast = env::current_exe().map_err(PreflightError::Ourselves)?;
-            let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-            let on_nodes = allocation.ssh.program.clone().unwrap_or_else(|| holdfast.clone());
-            let launcher = MpirunLauncher::new(program, found, holdfast, variables).with_program_on_nodes(on_nodes);
-            Ok(Box::new(launcher))
-        }
-        spec::Launcher::Auto | spec::Launcher::Local => Ok(Box::new(LocalLauncher)),
-    }
 }
 
 fn slurm(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Result<(), RunError> {
@@ -162,8 +110,10 @@ fn slurm(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Res
             return Err(PreflightError::Command { command, manager: "Slurm" }.into());
         }
     }
-    let told = Command::new("srun").arg("--version").stdin(Stdio::null()).output();
-    let found = told.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let found = external_command::run("srun", &["--version"], &BTreeMap::new(), ANSWER_WITHIN)
+        .map_err(PreflightError::from)?
+        .output;
+    let found = found.trim().to_owned();
     match slurm_version(&found) {
         Some(version) if version < OLDEST_SLURM => Err(PreflightError::OldSlurm { found }.into()),
         // One that says it in another way is not old for that.
@@ -179,14 +129,20 @@ fn slurm_version(text: &str) -> Option<(u32, u32)> {
 
 /// The shared libraries that the loader does not find for a program. Nothing for scripts, for static programs, and where
 /// the loader cannot be asked.
-fn missing_libraries(program: &Path, step: &Step) -> Vec<String> {
+fn missing_libraries(program: &Path, step: &Step) -> Result<Vec<String>, PreflightError> {
     let mut magic = [0_u8; 4];
     let is_elf = File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF";
     if !is_elf || env::current_exe().is_ok_and(|own| own == program) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let asked = Command::new("ldd").arg(program).envs(&step.run.env).stdin(Stdio::null()).output();
-    asked.map(|output| not_found(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
+    let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    let file = program.to_string_lossy();
+    match external_command::run("ldd", &[&file], &variables, ANSWER_WITHIN) {
+        Ok(answer) => Ok(not_found(&answer.output)),
+        // Not every system has it.
+        Err(ExternalCommandError::Start { .. }) => Ok(Vec::new()),
+        Err(timeout) => Err(timeout.into()),
+    }
 }
 
 fn not_found(listing: &str) -> Vec<String> {
@@ -210,28 +166,6 @@ mod tests {
     fn libraries_that_the_loader_does_not_find_are_named_once_each() {
         let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
         assert_eq!(not_found(listing), ["libmpi.so.40", "libscr.so.0"]);
-    }
-
-    #[test]
-    fn a_launcher_goes_with_its_manager() {
-        use spec::Launcher::{Auto, Local, Mpirun, Srun, Ssh};
-        let table = [
-            (Manager::Slurm, Auto, Srun),
-            (Manager::Slurm, Mpirun, Mpirun),
-            (Manager::Ssh, Auto, Ssh),
-            (Manager::Ssh, Mpirun, Mpirun),
-            (Manager::Local, Auto, Local),
-        ];
-        for (manager, wanted, expected) in table {
-            assert_eq!(kind(manager, wanted).ok(), Some(expected), "{manager:?} {wanted:?}");
-        }
-        for (manager, wanted) in
-            [(Manager::Local, Mpirun), (Manager::Local, Ssh), (Manager::Ssh, Local), (Manager::Slurm, Ssh)]
-        {
-            assert!(kind(manager, wanted).is_err(), "{manager:?} {wanted:?}");
-        }
-        let wrong = kind(Manager::Local, Srun).err().map(|error| error.to_string());
-        assert!(wrong.is_some_and(|text| text.contains("srun") && text.contains("local")));
     }
 
     #[test]

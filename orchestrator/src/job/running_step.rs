@@ -13,10 +13,10 @@ use holdfast_wire::environment;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
-use crate::allocation::process;
+use crate::host::process;
 use crate::launch::follow::{Follower, Look};
 use crate::launch::output::{OutputTail, Stream};
-use crate::launch::{StepEvent, StepPlan};
+use crate::launch::{StepEvent, StepPlan, registry};
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -180,8 +180,8 @@ fn watch(
 ) {
     let mut follower = Follower::new(directory, child.is_none());
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
-    let labels = plan.and_then(|plan| plan.launcher).map(|launcher| launcher.labels).unwrap_or_default();
-    let mut tail = OutputTail::new(directory, ranks.into_iter(), child.is_none()).labelled(labels);
+    let labels = plan.and_then(|plan| registry::supervision(&plan).ok()?.labels());
+    let mut tail = OutputTail::new(directory, ranks.into_iter(), labels, child.is_none());
     let mut looks = 0_u32;
     let last = loop {
         looks = looks.wrapping_add(1);

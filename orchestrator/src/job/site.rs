@@ -14,7 +14,7 @@ use holdfast_wire::environment;
 use crate::allocation::Allocation;
 use crate::events::{Entry, OwnEvent};
 use crate::fleet::fan_out;
-use crate::launch::program;
+use crate::host::program;
 use crate::spec::{CommandNodes, SiteCommand};
 
 /// Kept of what a failing command prints.

@@ -18,6 +18,7 @@ use super::state::{JobLock, JobState, Stage, StateError};
 use super::{Driver, StepContext, settings, site, state};
 use crate::allocation::local::Local;
 use crate::allocation::slurm::Slurm;
+use crate::allocation::ssh::on_node::Question;
 use crate::allocation::ssh::{self, Ssh};
 use crate::allocation::{AgentTemplate, Allocation, AllocationError};
 use crate::drain::standalone::{self, StandaloneError};
@@ -26,8 +27,9 @@ use crate::events::{Entry, Journal, OwnEvent, RunReport, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, Clock, FleetError};
+use crate::host::program::ProgramError;
+use crate::host::user_name;
 use crate::launch::LaunchError;
-use crate::on_node::Question;
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::{DrainResult, EndCause, Machine, Outcome};
 use crate::spec::{JobSpec, Manager, Step, virtual_node};
@@ -100,7 +102,9 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::Launch(
-                LaunchError::NoProgram { .. } | LaunchError::NotExecutable { .. } | LaunchError::NoDirectory { .. },
+                LaunchError::Program(ProgramError::Missing { .. } | ProgramError::NotExecutable { .. })
+                | LaunchError::NoDirectory { .. }
+                | LaunchError::Unsuitable { .. },
             )
             | RunError::TooFewNodes { .. }
             | RunError::Allocation(
@@ -109,7 +113,6 @@ impl RunError {
                 | AllocationError::Outside { .. }
                 | AllocationError::NoSsh,
             ) => exit::CONFIGURATION,
-            RunError::Preflight(PreflightError::Launcher { .. }) => exit::CONFIGURATION,
             RunError::Undrained(_) => exit::DAMAGED_DATA,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
@@ -425,19 +428,6 @@ fn new_job_id() -> String {
         earlier => format!("-{}", earlier + 1),
     };
     format!("{}-{}{count}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
-}
-
-/// The user's name, or number if no name is known.
-pub(crate) fn user_name() -> String {
-    let named = ["USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
-    named.or_else(name_in_database).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
-}
-
-/// As the system's database of users has it, wherever that is kept.
-fn name_in_database() -> Option<String> {
-    let output = std::process::Command::new("id").arg("-un").stdin(std::process::Stdio::null()).output().ok()?;
-    let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    (output.status.success() && !name.is_empty()).then_some(name)
 }
 
 impl Driver {

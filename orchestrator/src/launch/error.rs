@@ -6,22 +6,43 @@ use std::path::PathBuf;
 use holdfast_core::durable::DurableError;
 use holdfast_model::NodeName;
 
+use super::mpirun::FindError;
+use crate::allocation::AllocationError;
+use crate::host::program::ProgramError;
+
 /// A launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The command's program is not there.
-    #[error("the program {program:?} does not exist{}; check `run.command`", searched.as_ref().map(|path| format!(" in PATH ({path})")).unwrap_or_default())]
-    NoProgram {
-        /// As it stands in the spec.
-        program: String,
-        /// The PATH that was searched, if it was.
-        searched: Option<String>,
+    /// The command's program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The allocation, as far as a launcher needs it.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// The mpirun.
+    #[error(transparent)]
+    Mpirun(#[from] FindError),
+    /// A launcher and a resource manager that do not go together.
+    #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
+    Unsuitable {
+        /// The launcher.
+        launcher: &'static str,
+        /// The manager.
+        manager: &'static str,
     },
-    /// It is there, and cannot be run.
-    #[error("{} is not an executable file; check `run.command` and its mode", path.display())]
-    NotExecutable {
-        /// The file.
-        path: PathBuf,
+    /// A plan names a launcher that this version does not have.
+    #[error("the launch plan names the launcher {launcher:?}, which this version of Holdfast does not have")]
+    UnknownLauncher {
+        /// Its name in the plan.
+        launcher: String,
+    },
+    /// The part of a plan that only its launcher understands.
+    #[error("the part of the launch plan for the launcher {launcher} cannot be used: {source}")]
+    Details {
+        /// The launcher.
+        launcher: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
     },
     /// The working directory is not there.
     #[error("the working directory {} does not exist; check `run.directory`", path.display())]

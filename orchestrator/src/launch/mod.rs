@@ -1,44 +1,111 @@
-//! Launchers behind one trait, and the step supervisor that outlives the orchestrator.
+//! Launchers: which processes make up a generation, and how they are supervised.
 //!
-//! A launcher says which processes make up a generation ([`StepPlan`]). `holdfast step PLAN` starts them and writes down
-//! what becomes of them ([`step`]); the orchestrator, or the one that takes over from it, reads that ([`follow`]) and shows
-//! what the ranks print ([`output`]).
+//! A launcher is one folder and one line in the [`registry`]. It plans a generation ([`Launcher`], in the orchestrator), and
+//! it supervises what it planned ([`Supervision`], in `holdfast step PLAN`, which outlives the orchestrator). The plan on
+//! disk names its launcher. The orchestrator, or the one that takes over from it, reads what the supervisor writes down
+//! ([`follow`]) and shows what the ranks print ([`output`]).
+//!
+//! | folder, file | subject |
+//! |---|---|
+//! | [`local`] | every rank is a child of the supervisor |
+//! | [`srun`] | one Slurm step is the whole run |
+//! | [`mpirun`] | one mpirun of Open MPI or MPICH is the whole run |
+//! | [`ssh`] | the ranks of a node are started over a connection to it |
+//! | `command` | shared by `srun` and `mpirun`: one command that starts all ranks |
+//! | `children` | shared by all: processes that are started, waited for and killed |
+//! | [`plan`] | the two files between the orchestrator and the supervisor |
+//! | [`step`] | the supervisor |
 //!
 //! Everything of a generation lies in `<prefix>/.holdfast/generations/<g>/`: `plan.json`, `steps.jsonl`, and of each rank
 //! `rank_<r>.out` and `rank_<r>.err`; or, where one command starts all ranks, `ranks.out` and `ranks.err`.
 
-mod abort;
+pub(crate) mod children;
 mod command;
-mod descendants;
 mod error;
 pub mod follow;
-pub mod labels;
 pub mod local;
 pub mod mpirun;
 pub mod output;
 pub mod plan;
-pub mod program;
-pub mod rank;
-pub mod remote;
-pub mod remote_shell;
+pub mod registry;
 pub mod srun;
+pub mod ssh;
 pub mod step;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 use holdfast_wire::environment;
-use holdfast_wire::run::RunNode;
 
 pub use error::LaunchError;
-pub use plan::{LauncherCommand, StepEvent, StepPlan, StepProcess};
+pub use plan::{StepEvent, StepPlan};
+pub use step::Step;
 
 use crate::allocation::RemoteShell;
-use crate::spec::Run;
-use holdfast_model::Placement;
+use crate::spec::{self, Run};
 
-/// What a launcher has to know.
+/// A launcher's line in the [`registry`].
+#[derive(Debug)]
+pub struct LauncherEntry {
+    /// Its name, in a spec and in plans.
+    pub name: &'static str,
+    /// The resource managers on whose nodes it can start ranks.
+    pub managers: &'static [&'static str],
+    /// Finds what it needs on this machine.
+    pub open: fn(&LauncherContext<'_>) -> Result<Box<dyn Launcher>, LaunchError>,
+    /// The supervision of a plan that it made.
+    pub supervision: fn(&StepPlan) -> Result<Box<dyn Supervision>, LaunchError>,
+}
+
+/// What a launcher is opened for.
+#[derive(Clone, Copy, Debug)]
+pub struct LauncherContext<'a> {
+    /// What is to be run.
+    pub run: &'a Run,
+    /// The nodes, as the spec describes them.
+    pub allocation: &'a spec::Allocation,
+    /// The working directory of every rank, absolute.
+    pub working_directory: &'a Path,
+}
+
+/// Turns a placement into a plan.
+pub trait Launcher: Send + Sync {
+    /// The plan of a generation.
+    ///
+    /// # Errors
+    /// A node of the placement has no socket or cannot be reached, or a file of the generation cannot be written.
+    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError>;
+}
+
+/// Starts what a plan says, and watches it to its end.
+pub trait Supervision {
+    /// Runs to the end of the last rank. [`Step::emit`] takes what happens.
+    ///
+    /// # Errors
+    /// The generation's directory cannot be written to.
+    fn run(&mut self, step: &mut Step) -> Result<(), LaunchError>;
+
+    /// How the lines of all ranks in one file are told apart; `None` if each rank has files of its own.
+    fn labels(&self) -> Option<&'static LineLabels> {
+        None
+    }
+}
+
+/// A rank, and what it printed.
+pub type LabelledText<'a> = (Rank, Cow<'a, [u8]>);
+
+/// How a launcher labels lines in a file that holds the lines of all ranks.
+#[derive(Debug)]
+pub struct LineLabels {
+    /// The rank and the text of a line; `None` for the launcher's own messages.
+    pub read: fn(&[u8]) -> Option<LabelledText<'_>>,
+    /// True for a text that is meant for the supervisor, not for people.
+    pub is_internal: fn(&[u8]) -> bool,
+}
+
+/// What a launcher has to know of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchRequest<'a> {
     /// The job id.
@@ -49,7 +116,7 @@ pub struct LaunchRequest<'a> {
     pub placement: &'a Placement,
     /// The agents' sockets.
     pub sockets: &'a BTreeMap<NodeName, PathBuf>,
-    /// The ways onto the nodes that have ranks, where there are any.
+    /// How to get onto the nodes that have ranks, where that is possible.
     pub reach: &'a BTreeMap<NodeName, RemoteShell>,
     /// What is to be run.
     pub run: &'a Run,
@@ -62,7 +129,7 @@ pub struct LaunchRequest<'a> {
 }
 
 impl LaunchRequest<'_> {
-    /// What the plans of all launchers begin with: the program, its arguments, and the variables of every rank.
+    /// The common part of all launchers' plans: the program, its arguments, and the variables of every rank.
     fn plan(&self) -> StepPlan {
         let mut plan = StepPlan::new(
             self.job_id.to_owned(),
@@ -80,19 +147,22 @@ impl LaunchRequest<'_> {
         plan
     }
 
-    /// Each rank with its node, in the order of the ranks: what a host file says.
+    /// Each rank with its node, in the order of the ranks: the content of a host file.
     fn homes(&self) -> BTreeMap<Rank, NodeName> {
         let of_node = |node: &RunNode| node.ranks.iter().map(|rank| (*rank, node.name.clone())).collect::<Vec<_>>();
         self.placement.used().flat_map(of_node).collect()
+    }
+
+    /// The socket of a node's agent.
+    fn socket(&self, node: &NodeName) -> Result<&PathBuf, LaunchError> {
+        self.sockets.get(node).ok_or_else(|| LaunchError::NoSocket { node: node.clone() })
     }
 
     /// One environment goes to all ranks that one command starts, so that their agents' sockets must have one name.
     fn common_socket(&self) -> Result<PathBuf, LaunchError> {
         let mut common: Option<&PathBuf> = None;
         for node in self.placement.used() {
-            let Some(socket) = self.sockets.get(&node.name) else {
-                return Err(LaunchError::NoSocket { node: node.name.clone() });
-            };
+            let socket = self.socket(&node.name)?;
             if common.is_some_and(|other| other != socket) {
                 return Err(LaunchError::SocketsDiffer { path: socket.clone() });
             }
@@ -102,22 +172,11 @@ impl LaunchRequest<'_> {
     }
 }
 
-/// Turns a placement into processes.
-pub trait Launcher: Send + Sync {
-    /// Its name, as in a spec.
-    fn name(&self) -> &'static str;
-
-    /// The processes of a generation.
-    ///
-    /// # Errors
-    /// A node of the placement has no socket.
-    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError>;
-}
-
-/// What the launchers' tests have in common.
+/// Fixtures of the launchers' tests.
 #[cfg(test)]
-mod rehearsal {
+mod fixtures {
     use super::*;
+    use serde::de::DeserializeOwned;
 
     /// A node with these ranks.
     pub(super) fn node(name: &str, ranks: &[u32]) -> RunNode {
@@ -153,5 +212,11 @@ mod rehearsal {
             working_directory: Path::new("/"),
             directory,
         })
+    }
+
+    /// What a launcher wrote into its plan, read as the supervisor reads it; the plan must find its launcher again.
+    pub(super) fn details<T: DeserializeOwned>(plan: &StepPlan) -> T {
+        registry::supervision(plan).unwrap();
+        plan.details().unwrap()
     }
 }

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_model::Rank;
 
-use super::labels::Labels;
+use super::LineLabels;
 use super::plan::StepPlan;
-use super::rank;
 
 /// Read of one file at once at most, so that one talkative rank does not hide the others.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -28,7 +27,7 @@ pub enum Stream {
 #[derive(Debug)]
 pub struct OutputTail {
     files: Vec<Tailed>,
-    labels: Labels,
+    labels: Option<&'static LineLabels>,
 }
 
 #[derive(Debug)]
@@ -43,40 +42,32 @@ struct Tailed {
 }
 
 impl OutputTail {
-    /// The output of these ranks. `from_end` skips what is there already: another orchestrator has shown it.
-    pub fn new(directory: &Path, ranks: impl Iterator<Item = Rank>, from_end: bool) -> Self {
-        let files = ranks
-            .flat_map(|rank| {
-                let paths = [
-                    (Stream::Output, StepPlan::output_in(directory, rank)),
-                    (Stream::Errors, StepPlan::errors_in(directory, rank)),
-                ];
-                paths.map(|(stream, path)| {
-                    let there = || path.metadata().map_or(0, |metadata| metadata.len());
-                    let offset = if from_end { there() } else { 0 };
-                    Tailed { rank: Some(rank), stream, path, file: None, offset, partial: Vec::new() }
-                })
-            })
-            .chain(OutputTail::of_all(directory, from_end))
-            .collect();
-        OutputTail { files, labels: Labels::default() }
-    }
-
-    /// Of files of all ranks: how it is said whose line it is.
-    pub fn labelled(self, labels: Labels) -> Self {
-        OutputTail { labels, ..self }
-    }
-
-    /// The files in which one launcher command puts the lines of all ranks. There are either these or those of each.
-    fn of_all(directory: &Path, from_end: bool) -> impl Iterator<Item = Tailed> {
-        let paths = [
-            (Stream::Output, StepPlan::all_output_in(directory)),
-            (Stream::Errors, StepPlan::all_errors_in(directory)),
-        ];
-        paths.into_iter().map(move |(stream, path)| {
+    /// The output of these ranks: in files of each rank, or with `labels` in one file of all. `from_end` skips what is there
+    /// already: another orchestrator has shown it.
+    pub fn new(
+        directory: &Path,
+        ranks: impl Iterator<Item = Rank>,
+        labels: Option<&'static LineLabels>,
+        from_end: bool,
+    ) -> Self {
+        let tail = |rank, stream, path: PathBuf| {
             let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
-            Tailed { rank: None, stream, path, file: None, offset, partial: Vec::new() }
-        })
+            Tailed { rank, stream, path, file: None, offset, partial: Vec::new() }
+        };
+        let of_rank = |rank| {
+            [
+                tail(Some(rank), Stream::Output, StepPlan::output_in(directory, rank)),
+                tail(Some(rank), Stream::Errors, StepPlan::errors_in(directory, rank)),
+            ]
+        };
+        let of_all = || {
+            [
+                tail(None, Stream::Output, StepPlan::all_output_in(directory)),
+                tail(None, Stream::Errors, StepPlan::all_errors_in(directory)),
+            ]
+        };
+        let files = if labels.is_some() { of_all().into() } else { ranks.flat_map(of_rank).collect() };
+        OutputTail { files, labels }
     }
 
     /// Passes on the lines that are new, without their ends. Says whether there may be more at once.
@@ -120,17 +111,20 @@ impl Tailed {
         Ok(read)
     }
 
-    fn hand_on(&self, line: &[u8], labels: Labels, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
-        match self.rank.map(|rank| (rank, line.into())).or_else(|| labels.read(line)) {
-            // For the step supervisor, not for people.
-            Some((_, line)) if self.rank.is_none() && rank::is_ours(&line) => {}
-            Some((rank, line)) => sink(rank, self.stream, &line),
-            // The launcher's own word. It reports the end of ranks, which is told as an event.
-            None => tracing::info!(line = %String::from_utf8_lossy(line), "said by the launcher"),
+    fn hand_on(&self, line: &[u8], labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+        match (self.rank, labels) {
+            (Some(rank), _) => sink(rank, self.stream, line),
+            (None, None) => {}
+            (None, Some(labels)) => match (labels.read)(line) {
+                Some((_, text)) if (labels.is_internal)(&text) => {}
+                Some((rank, text)) => sink(rank, self.stream, &text),
+                // It reports the end of ranks, which is told as an event.
+                None => tracing::info!(line = %String::from_utf8_lossy(line), "launcher_message"),
+            },
         }
     }
 
-    fn take_lines(&mut self, labels: Labels, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+    fn take_lines(&mut self, labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
         let mut begin = 0;
         while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
             self.hand_on(&self.partial[begin..begin + length], labels, sink);
@@ -147,6 +141,7 @@ impl Tailed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::{mpirun, srun};
     use std::fs::{self, OpenOptions};
     use std::io::Write as _;
 
@@ -166,7 +161,7 @@ mod tests {
     #[test]
     fn lines_of_all_ranks_are_passed_on_once_and_whole() {
         let base = tempfile::tempdir().unwrap();
-        let mut tail = OutputTail::new(base.path(), [Rank(0), Rank(1)].into_iter(), false);
+        let mut tail = OutputTail::new(base.path(), [Rank(0), Rank(1)].into_iter(), None, false);
         assert!(lines(&mut tail).is_empty());
         add(&StepPlan::output_in(base.path(), Rank(0)), "one\ntw");
         add(&StepPlan::errors_in(base.path(), Rank(1)), "oops\n");
@@ -183,7 +178,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let path = StepPlan::output_in(base.path(), Rank(0));
         fs::write(&path, "old\n").unwrap();
-        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), true);
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), None, true);
         add(&path, "new\n");
         assert_eq!(lines(&mut tail), ["0: new"]);
     }
@@ -191,7 +186,7 @@ mod tests {
     #[test]
     fn lines_of_one_file_of_all_ranks_find_their_rank() {
         let base = tempfile::tempdir().unwrap();
-        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), false);
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), Some(&srun::LABELS), false);
         add(&StepPlan::all_output_in(base.path()), " 0: one: two\n11: \n11:   deep\nsrun: not a rank\n");
         add(&StepPlan::all_errors_in(base.path()), "3: oops\nsrun: error: n1: task 3: Killed\n");
         assert_eq!(lines(&mut tail), ["0: one: two", "11: ", "11:   deep", "3!: oops"]);
@@ -199,7 +194,8 @@ mod tests {
     #[test]
     fn under_mpirun_the_ends_of_ranks_are_not_shown() {
         let base = tempfile::tempdir().unwrap();
-        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), false).labelled(Labels::Hydra);
+        let mut tail =
+            OutputTail::new(base.path(), [Rank(0)].into_iter(), Some(mpirun::labels(mpirun::Dialect::Hydra)), false);
         add(&StepPlan::all_output_in(base.path()), "[0] one\n[11] two: three\n[mpiexec@n1] its own word\n");
         add(&StepPlan::all_errors_in(base.path()), "[3] @holdfast-rank 3 code 4\n[3] oops\n");
         assert_eq!(lines(&mut tail), ["0: one", "11: two: three", "3!: oops"]);

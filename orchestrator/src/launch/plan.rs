@@ -6,21 +6,20 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable;
-use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank, RankEnd};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::LaunchError;
-use super::labels::Labels;
-use super::remote::RemoteStep;
-use holdfast_model::RankEnd;
 
 /// The version of both files.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A plan of a million ranks stays below this.
 const LARGEST_PLAN: u64 = 2 << 30;
 
 /// The processes of a generation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepPlan {
     /// The version of the plan.
     pub version: u32,
@@ -36,41 +35,10 @@ pub struct StepPlan {
     pub working_directory: PathBuf,
     /// Variables that all processes get, in addition to what the supervisor has.
     pub environment: BTreeMap<String, String>,
-    /// The processes; none if one launcher command starts them all.
-    pub processes: Vec<StepProcess>,
-    /// The command that starts all ranks, if there is one.
-    #[serde(default)]
-    pub launcher: Option<LauncherCommand>,
-    /// The nodes to which the supervisor goes over ssh to start the processes there, if that is how.
-    #[serde(default)]
-    pub remote: Option<RemoteStep>,
-}
-
-/// A command that starts all ranks: the program and its arguments follow its own options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LauncherCommand {
-    /// Its program.
-    pub program: PathBuf,
-    /// Its options.
-    pub options: Vec<String>,
-    /// Variables that it must not inherit.
-    pub without: Vec<String>,
-    /// The ranks that it starts, and where.
-    pub ranks: BTreeMap<Rank, NodeName>,
-    /// How it says whose line it is.
-    #[serde(default)]
-    pub labels: Labels,
-}
-
-/// One process of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepProcess {
-    /// Its rank.
-    pub rank: Rank,
-    /// The node that it belongs to.
-    pub node: NodeName,
-    /// Variables of its own.
-    pub environment: BTreeMap<String, String>,
+    /// The launcher that made the plan, and supervises it.
+    pub launcher: String,
+    /// What only that launcher understands.
+    details: Box<RawValue>,
 }
 
 /// One line of `steps.jsonl`.
@@ -119,8 +87,14 @@ pub enum StepEvent {
     Done,
 }
 
+/// What every version of a plan has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 impl StepPlan {
-    /// A plan without processes.
+    /// A plan of no launcher yet: [`StepPlan::with_details`].
     pub fn new(job_id: String, generation: Generation, program: PathBuf, working_directory: PathBuf) -> Self {
         StepPlan {
             version: VERSION,
@@ -130,10 +104,28 @@ impl StepPlan {
             arguments: Vec::new(),
             working_directory,
             environment: BTreeMap::new(),
-            processes: Vec::new(),
-            launcher: None,
-            remote: None,
+            launcher: String::new(),
+            details: RawValue::NULL.to_owned(),
         }
+    }
+
+    /// The same plan with what `launcher` has to know to supervise it.
+    ///
+    /// # Errors
+    /// [`LaunchError::Details`].
+    pub fn with_details(self, launcher: &'static str, details: &impl Serialize) -> Result<Self, LaunchError> {
+        let details =
+            to_raw_value(details).map_err(|source| LaunchError::Details { launcher: launcher.to_owned(), source })?;
+        Ok(StepPlan { launcher: launcher.to_owned(), details, ..self })
+    }
+
+    /// What the plan's launcher has written for its supervision.
+    ///
+    /// # Errors
+    /// [`LaunchError::Details`].
+    pub fn details<T: DeserializeOwned>(&self) -> Result<T, LaunchError> {
+        let launcher = self.launcher.clone();
+        serde_json::from_str(self.details.get()).map_err(|source| LaunchError::Details { launcher, source })
     }
 
     /// Where the plan of a generation stands.
@@ -191,10 +183,34 @@ impl StepPlan {
         let file = File::open(path).map_err(LaunchError::file("open", path))?;
         file.take(LARGEST_PLAN).read_to_end(&mut bytes).map_err(LaunchError::file("read", path))?;
         let bad = |problem: String| LaunchError::Plan { path: path.to_owned(), problem };
-        let plan: StepPlan = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
-        if plan.version != VERSION {
-            return Err(bad(format!("version {}, and only {VERSION} is known", plan.version)));
+        let Versioned { version } = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        if version != VERSION {
+            return Err(bad(format!("version {version}, and only {VERSION} is known")));
         }
-        Ok(plan)
+        serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_the_plan_of_another_version_with_its_number() {
+        let base = tempfile::tempdir().unwrap();
+        let path = StepPlan::path_in(base.path());
+        std::fs::write(&path, r#"{"version":1,"processes":[]}"#).unwrap();
+        let error = StepPlan::read(&path).unwrap_err().to_string();
+        assert!(error.contains("version 1"), "{error}");
+    }
+
+    #[test]
+    fn a_plan_is_read_as_it_was_written() {
+        let base = tempfile::tempdir().unwrap();
+        let plan = StepPlan::new("17".to_owned(), Generation(1), "/bin/app".into(), "/".into());
+        let path = plan.with_details("local", &[3, 4]).unwrap().write(base.path()).unwrap();
+        let read = StepPlan::read(&path).unwrap();
+        assert_eq!((read.launcher.as_str(), read.details::<Vec<u32>>().unwrap()), ("local", vec![3, 4]));
+        assert!(read.details::<String>().unwrap_err().to_string().contains("local"));
     }
 }

@@ -51,6 +51,11 @@ impl Choice for Manager {
 }
 
 impl Manager {
+    /// Its name, once it is resolved: `auto` is the manager that a machine without any has.
+    pub fn name(self) -> &'static str {
+        if self == Manager::Auto { Manager::Local.word() } else { self.word() }
+    }
+
     /// What `auto` means here: the manager whose variables the environment holds, else `local`. Never ssh: that a spec
     /// lists hosts has been seen while it was read.
     ///

@@ -49,6 +49,13 @@ pub enum Launcher {
     Ssh,
 }
 
+impl Launcher {
+    /// Its name; `None` for [`Launcher::Auto`].
+    pub fn name(self) -> Option<&'static str> {
+        (self != Launcher::Auto).then(|| self.word())
+    }
+}
+
 impl Choice for Launcher {
     const AVAILABLE: &'static [(&'static str, Self)] = &[
         ("auto", Launcher::Auto),

@@ -23,8 +23,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord, Fault,
-    FaultInjection, NodeAccess, Observation, Pending, RemoteShell, RunningAgent, process,
+    FaultInjection, NodeAccess, Observation, Pending, RemoteShell, RunningAgent,
 };
+use crate::host::process;
 use crate::spec::Chaos;
 use fault_schedule::FaultSchedule;
 

@@ -27,8 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::environment;
-use crate::allocation::log::{last_line, tail};
 use crate::allocation::{AgentStartError, AgentTemplate};
+use crate::host::log::{last_line, tail};
 
 /// Questions that come within this time of each other become one step.
 const TOGETHER: Duration = Duration::from_millis(5);

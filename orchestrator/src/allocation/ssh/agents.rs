@@ -1,11 +1,12 @@
 //! What is done on a host over a connection: asking what it is, starting and ending an agent, running a command, following
-//! the ranks of a node. Each blocks, and opens a connection of its own.
+//! what runs there. Each blocks, and opens a connection of its own.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use holdfast_model::Timestamp;
 use holdfast_wire::run::{AgentReady, AgentStart};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,10 +14,9 @@ use serde::de::DeserializeOwned;
 use super::Target;
 use super::connection::{Command, Connection};
 use super::error::SshError;
+use super::on_node::{Facts, NodeCommand, Question};
 use super::survey::Seen;
 use crate::exit;
-use crate::fleet::clock::unix_millis;
-use crate::on_node::{Facts, NodeCommand, NodeRanks, Question, RanksNews};
 
 /// Starting an agent and looking at directories take as long, on a busy machine or a slow file system.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ pub(super) fn ask(target: &Target, question: &Question) -> Result<Seen, SshError
         Err(error) => return Err(version_instead(target, &connection, error)),
         Ok(facts) => facts,
     };
-    Ok(Seen { facts, address: connection.address(), at_ms: unix_millis() })
+    Ok(Seen { facts, address: connection.address(), at: Timestamp::from(SystemTime::now()) })
 }
 
 /// A program that does not know the question may be another version of Holdfast.
@@ -75,9 +75,7 @@ pub(super) fn start(
     connection.patience(Some(ANSWER_WITHIN));
     let log = log.to_string_lossy();
     let mut command = connection.start(&["node", "agent", &log], &line(target, &start)?)?;
-    let ready: AgentReady = answer(target, &mut command, |line| {
-        tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(line), "said by a host");
-    })?;
+    let ready: AgentReady = answer(target, &mut command, |line| foreign_line(target, line))?;
     if is_wanted() {
         return Ok(ready);
     }
@@ -129,41 +127,45 @@ pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> 
     }
 }
 
-/// Starts the ranks of a host and follows them: everything that happens is handed to `tell`, until the host has said that
-/// nothing is left, or `tell` wants no more.
+/// Sends a message to `holdfast node VERB` on a host, and hands everything that comes back to `receive`: messages, each with
+/// as many bytes that follow it as `bytes_behind` says, until `receive` returns false.
 ///
 /// # Errors
-/// The host cannot be reached, or the connection broke on the way.
-pub fn follow_ranks(
+/// The host cannot be reached, or the connection broke before.
+pub fn follow<T: DeserializeOwned>(
     target: &Target,
-    ranks: &NodeRanks,
-    mut tell: impl FnMut(RanksNews, Vec<u8>) -> bool,
+    verb: &str,
+    message: &impl Serialize,
+    bytes_behind: impl Fn(&T) -> usize,
+    mut receive: impl FnMut(T, Vec<u8>) -> bool,
 ) -> Result<(), SshError> {
     let connection = Connection::open(target)?;
-    let mut command = connection.start(&["node", "ranks"], &line(target, ranks)?)?;
-    // Ranks compute for hours without a word.
+    let mut command = connection.start(&["node", verb], &line(target, message)?)?;
+    // Ranks compute for hours without a message.
     connection.patience(None);
-    let broken = |error: &io::Error| target.io("follow the ranks", error);
+    let broken = |error: &io::Error| target.io("follow what runs there", error);
     loop {
         let Some(line) = command.line(LONGEST_LINE).map_err(|error| broken(&error))? else {
             let ended = command.end().map_err(|error| broken(&error))?;
-            return Err(command.judge(&ended, "ended before its ranks"));
+            return Err(command.judge(&ended, "ended too early"));
         };
-        let Ok(news) = serde_json::from_slice::<RanksNews>(&line) else {
-            tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(&line), "said by a host");
+        let Ok(message) = serde_json::from_slice::<T>(&line) else {
+            foreign_line(target, &line);
             continue;
         };
-        let bytes = match &news {
-            RanksNews::Output { bytes, .. } => {
-                command.bytes((*bytes).min(LONGEST_LINE as usize)).map_err(|error| broken(&error))?
-            }
-            _ => Vec::new(),
+        let bytes = match bytes_behind(&message) {
+            0 => Vec::new(),
+            count => command.bytes(count.min(LONGEST_LINE as usize)).map_err(|error| broken(&error))?,
         };
-        let done = matches!(news, RanksNews::Done);
-        if !tell(news, bytes) || done {
+        if !receive(message, bytes) {
             return Ok(());
         }
     }
+}
+
+/// The user's shell or the site may print something.
+fn foreign_line(target: &Target, line: &[u8]) {
+    tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(line), "foreign_line");
 }
 
 /// One JSON line.

@@ -9,7 +9,7 @@
 //! | `agents` | starting and ending an agent, following the ranks of a node |
 //! | `error` | what can go wrong on the way to a host, with what the user can do |
 //!
-//! What runs on the hosts, at the other end, is [`crate::on_node`]. An agent outlives the connection that started it.
+//! What runs on the hosts, at the other end, is [`on_node`]; the launcher's part of it is in [`crate::launch::ssh`]. An agent outlives the connection that started it.
 //! Nothing secret is on a command line: the job's key travels on standard input.
 
 #[cfg_attr(not(feature = "ssh"), path = "without.rs")]
@@ -19,6 +19,7 @@ mod connection;
 mod error;
 #[cfg(feature = "ssh")]
 mod known_hosts;
+pub mod on_node;
 #[cfg(feature = "ssh")]
 mod sign_in;
 mod survey;
@@ -39,11 +40,11 @@ use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
     NodeAccess, Pending, RemoteShell, RunningAgent,
 };
-use crate::on_node::Question;
 use crate::spec::{self, SshAccess, SshHost};
 
-pub use agents::{follow_ranks, run_command};
+pub use agents::{follow, run_command};
 pub use error::SshError;
+use on_node::Question;
 pub use survey::{Found, survey};
 
 /// An agent whose machine is there, but that went silent: frozen, and then nothing can be started there either.
@@ -176,7 +177,7 @@ impl Ssh {
         }
         let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
         let record = SshRecord {
-            own: own.map(|(node, _)| (node.clone(), crate::on_node::host_name())),
+            own: own.map(|(node, _)| (node.clone(), crate::host::host_name())),
             nodes: found.into_iter().map(|(node, _)| node).collect(),
             hosts: allocation.hosts.clone(),
             program: program(&allocation.ssh)?,
@@ -199,7 +200,7 @@ impl Ssh {
             return Err(AllocationError::NoSsh);
         }
         make_directory(&logs)?;
-        let here = crate::on_node::host_name();
+        let here = crate::host::host_name();
         record.own = record.own.filter(|(_, name)| *name == here);
         Ok(Ssh { record, logs, refused: BTreeMap::new(), agents: Mutex::default() })
     }

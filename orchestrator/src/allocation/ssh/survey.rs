@@ -4,11 +4,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use holdfast_model::NodeName;
+use holdfast_model::{NodeName, Timestamp};
 
 use super::error::SshError;
+use super::on_node::{Facts, Question};
 use super::{Target, agents, on_threads};
-use crate::on_node::{Facts, Question, boot_id, host_name};
+use crate::host::{boot_id, host_name};
 
 /// What a host said of itself.
 #[derive(Clone, Debug)]
@@ -16,8 +17,8 @@ pub(super) struct Seen {
     pub(super) facts: Facts,
     /// Where it is.
     pub(super) address: IpAddr,
-    /// Our clock when the answer came, milliseconds since the epoch.
-    pub(super) at_ms: u64,
+    /// Our clock when the answer came.
+    pub(super) at: Timestamp,
 }
 
 /// What was found of a host that can be used.
@@ -62,7 +63,7 @@ fn judge(target: &Target, seen: &Seen, addresses: &[IpAddr]) -> Result<Found, Ss
         return Err(SshError::Loopback { host, address });
     }
     let is_here = facts.host_name == host_name() && facts.boot_id == boot_id();
-    let clock = (Duration::from_millis(facts.clock_ms.abs_diff(seen.at_ms)), facts.clock_ms > seen.at_ms);
+    let clock = (Duration::from_millis(facts.clock.millis().abs_diff(seen.at.millis())), facts.clock > seen.at);
     Ok(Found { address, is_here, version: facts.version.clone(), clock })
 }
 
@@ -76,10 +77,10 @@ mod tests {
         let host = SshHost { name: "n1".to_owned(), user: None, port: 22 };
         let (user, program) = ("anna".to_owned(), "/opt/holdfast".to_owned());
         let target = Target { host, user, access: SshAccess::default(), program };
-        let mut facts = crate::on_node::survey::look(&Question::default());
+        let mut facts = super::super::on_node::survey::look(&Question::default());
         change(&mut facts);
         let addresses: Vec<IpAddr> = others.iter().map(|other| other.parse().unwrap()).collect();
-        judge(&target, &Seen { at_ms: facts.clock_ms, facts, address: address.parse().unwrap() }, &addresses)
+        judge(&target, &Seen { at: facts.clock, facts, address: address.parse().unwrap() }, &addresses)
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_wire::run::{AgentReady, AgentStart};
+use serde::Serialize;
 
 use super::Target;
 use super::error::SshError;
+use super::on_node::{NodeCommand, Question};
 use super::survey::Seen;
-use crate::on_node::{NodeCommand, NodeRanks, Question, RanksNews};
 
 pub(super) fn ask(_target: &Target, _question: &Question) -> Result<Seen, SshError> {
     Err(SshError::NotBuilt)
@@ -35,14 +36,16 @@ pub fn run_command(_target: &Target, _what: &NodeCommand) -> Result<u8, SshError
     Err(SshError::NotBuilt)
 }
 
-/// Would start the ranks of a host and follow them.
+/// Would follow what runs on a host.
 ///
 /// # Errors
 /// [`SshError::NotBuilt`].
-pub fn follow_ranks(
+pub fn follow<T>(
     _target: &Target,
-    _ranks: &NodeRanks,
-    _tell: impl FnMut(RanksNews, Vec<u8>) -> bool,
+    _verb: &str,
+    _message: &impl Serialize,
+    _bytes_behind: impl Fn(&T) -> usize,
+    _receive: impl FnMut(T, Vec<u8>) -> bool,
 ) -> Result<(), SshError> {
     Err(SshError::NotBuilt)
 }

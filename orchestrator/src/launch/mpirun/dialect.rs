@@ -1,7 +1,10 @@
 //! Which mpirun this is, by what it says of itself.
 
+use serde::{Deserialize, Serialize};
+
 /// A family of mpirun programs that take the same words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// Open MPI 3 and 4: ORTE.
     OpenMpi,

@@ -1,21 +1,18 @@
 //! Where mpirun is, and which one.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::dialect::{KNOWN, Recognised, recognise};
-use crate::launch::program;
+use crate::host::external_command::{self, ExternalCommandError};
+use crate::host::program;
 
 /// Looked for in this order, where the spec names none.
 const NAMES: [&str; 4] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun"];
 /// An answer that takes longer does not come.
 const WITHIN: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// More than any of them says of itself.
-const ANSWER_BYTES: u64 = 64 << 10;
 
 /// No mpirun can be used.
 #[derive(Debug, thiserror::Error)]
@@ -43,14 +40,9 @@ pub enum FindError {
         /// Its first words.
         answer: String,
     },
-    /// It said nothing.
-    #[error("{} --version {problem}; try it by hand, or name another: `run.launcher_program`", path.display())]
-    Silent {
-        /// The program.
-        path: PathBuf,
-        /// What happened instead.
-        problem: String,
-    },
+    /// It did not tell its version.
+    #[error("{0}, asked for its version; try `--version` by hand, or name another: `run.launcher_program`")]
+    Silent(#[from] ExternalCommandError),
 }
 
 /// Finds mpirun (`named`, or by name in `path`), and asks it what it is.
@@ -71,7 +63,7 @@ pub fn find(
             .find_map(|name| program::find(name, working_directory, path).ok())
             .ok_or_else(|| FindError::Missing { path: path.unwrap_or_default().to_string_lossy().into_owned() })?,
     };
-    let answer = ask(&program).map_err(|problem| FindError::Silent { path: program.clone(), problem })?;
+    let answer = ask(&program)?;
     match recognise(&answer) {
         Some(recognised) => Ok((program, recognised)),
         None => {
@@ -82,32 +74,9 @@ pub fn find(
 }
 
 /// What a program answers to `--version`, on whichever stream.
-fn ask(program: &Path) -> Result<String, String> {
-    let text = |error: std::io::Error| format!("cannot be run: {error}");
-    // A file, not a pipe: nobody has to read while it is waited for.
-    let mut file = tempfile::tempfile().map_err(text)?;
-    let output = file.try_clone().map_err(text)?;
-    let errors = file.try_clone().map_err(text)?;
-    let mut child = Command::new(program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        .spawn()
-        .map_err(text)?;
-    let begun = Instant::now();
-    while child.try_wait().map_err(text)?.is_none() {
-        if begun.elapsed() > WITHIN {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("did not answer within {} s", WITHIN.as_secs()));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    let mut answer = Vec::new();
-    std::io::Seek::rewind(&mut file).map_err(text)?;
-    file.take(ANSWER_BYTES).read_to_end(&mut answer).map_err(text)?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+fn ask(program: &Path) -> Result<String, ExternalCommandError> {
+    let answer = external_command::run(program, &["--version"], &BTreeMap::new(), WITHIN)?;
+    Ok(if answer.output.trim().is_empty() { answer.errors } else { answer.output })
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(super) fn options(start: &Start<'_>) -> Vec<String> {
 }
 
 /// `[3] text`: the rank and the text.
-pub(in crate::launch) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
+pub(super) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
     let inside = line.strip_prefix(b"[")?;
     let end = inside.iter().position(|byte| *byte == b']')?;
     let rank = std::str::from_utf8(&inside[..end]).ok()?.parse().ok()?;

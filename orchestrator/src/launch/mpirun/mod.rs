@@ -4,33 +4,48 @@
 //! |---|---|
 //! | `dialect` | which mpirun it is |
 //! | `find` | where it is, and asking it |
-//! | `openmpi`, `hydra` | the words and files of each family |
+//! | `openmpi`, `hydra` | the options and files of each family |
+//! | `messages` | what an mpirun says, and what its end means |
+//! | [`rank`] | the parent of a rank |
+//! | [`remote_shell`] | how mpirun's daemons get onto a node |
 //!
 //! Each rank stands on its node because the host file says so, line by line; a down node is not in it. The daemons that
-//! mpirun needs on the nodes are started by our own remote shell ([`super::remote_shell`]), as steps that overlap or over
+//! mpirun needs on the nodes are started by our own remote shell ([`remote_shell`]), as steps that overlap or over
 //! ssh, so that it never waits for a resource manager that has not noticed a dead node. How ranks end is told by their
-//! parents ([`super::rank`]).
+//! parents ([`rank`]).
 
 mod dialect;
 mod find;
-pub(super) mod hydra;
-pub(super) mod openmpi;
+mod hydra;
+mod messages;
+mod openmpi;
+pub mod rank;
+pub mod remote_shell;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::path::PathBuf;
 
 use holdfast_core::durable;
 use holdfast_model::{NodeName, Rank};
 use holdfast_wire::environment;
+use serde::{Deserialize, Serialize};
 
-pub use dialect::{Dialect, KNOWN, Recognised, recognise};
-pub use find::{FindError, find};
+use dialect::Recognised;
+pub use find::FindError;
+use find::find;
 
-use super::labels::Labels;
-use super::plan::LauncherCommand;
-use super::remote_shell::{self, REACH_FILE, Reach};
-use super::{LaunchError, LaunchRequest, Launcher, StepPlan};
+pub(super) use dialect::Dialect;
+pub(super) use messages::labels;
+
+use super::command::{self, LauncherCommand};
+use super::{
+    LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, Step, StepPlan, Supervision,
+};
 use crate::allocation::slurm;
+use crate::host::program;
+use messages::MpirunMessages;
+use remote_shell::{REACH_FILE, Reach};
 
 /// The file that says where each rank goes.
 const HOST_FILE: &str = "hosts";
@@ -67,12 +82,26 @@ const OF_AN_OUTER_LAUNCHER: [&str; 25] = [
     "MPI_LOCALRANKID",
 ];
 
+/// The line of the registry.
+pub static ENTRY: LauncherEntry = LauncherEntry {
+    name: "mpirun",
+    managers: &["slurm", "ssh"],
+    open: |context| Ok(Box::new(MpirunLauncher::open(context)?)),
+    supervision: |plan| Ok(Box::new(MpirunSupervision { step: plan.details()? })),
+};
+
+/// What the supervision has to know of a run.
+#[derive(Debug, Serialize, Deserialize)]
+struct MpirunStep {
+    dialect: Dialect,
+    command: LauncherCommand,
+}
+
 /// An mpirun that was found and recognised.
 #[derive(Clone, Debug)]
-pub struct MpirunLauncher {
+struct MpirunLauncher {
     program: PathBuf,
     dialect: Dialect,
-    name: String,
     /// The program that remote shells are: ourselves.
     holdfast: PathBuf,
     /// The same on the nodes, where it is the ranks' parent.
@@ -93,21 +122,16 @@ struct Start<'a> {
 }
 
 impl MpirunLauncher {
-    /// The launcher with this mpirun. `holdfast` is our own program, `variables` are the names in our environment.
-    pub fn new(program: PathBuf, recognised: Recognised, holdfast: PathBuf, variables: BTreeSet<String>) -> Self {
-        let Recognised { dialect, name } = recognised;
-        let on_nodes = holdfast.clone();
-        MpirunLauncher { program, dialect, name, holdfast, on_nodes, variables }
-    }
-
-    /// The same, with our program at another path on the nodes.
-    pub fn with_program_on_nodes(self, on_nodes: PathBuf) -> Self {
-        MpirunLauncher { on_nodes, ..self }
-    }
-
-    /// The MPI's name and version, for people.
-    pub fn mpi(&self) -> &str {
-        &self.name
+    /// Finds the mpirun that is to be used, and asks it what it is.
+    fn open(context: &LauncherContext<'_>) -> Result<Self, LaunchError> {
+        let path = env::var_os("PATH");
+        let named = context.run.launcher_program.as_deref();
+        let (program, Recognised { dialect, name }) = find(named, context.working_directory, path.as_deref())?;
+        tracing::info!(program = %program.display(), version = name, "mpirun_found");
+        let holdfast = program::ourselves()?;
+        let on_nodes = context.allocation.ssh.program.clone().unwrap_or_else(|| holdfast.clone());
+        let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+        Ok(MpirunLauncher { program, dialect, holdfast, on_nodes, variables })
     }
 
     /// Settings of the dialect, where the user has not made his own.
@@ -124,10 +148,6 @@ impl MpirunLauncher {
 }
 
 impl Launcher for MpirunLauncher {
-    fn name(&self) -> &'static str {
-        "mpirun"
-    }
-
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
         let homes = request.homes();
@@ -173,21 +193,30 @@ impl Launcher for MpirunLauncher {
         let on_nodes = self.on_nodes.to_string_lossy().into_owned();
         options.extend([on_nodes, "rank".to_owned(), "--".to_owned()]);
         let without = slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).map(|name| (*name).to_owned());
-        plan.launcher = Some(LauncherCommand {
-            program: self.program.clone(),
-            options,
-            without: without.collect(),
-            ranks: homes,
-            labels: if self.dialect == Dialect::Hydra { Labels::Hydra } else { Labels::OpenMpi },
-        });
-        Ok(plan)
+        let command =
+            LauncherCommand { program: self.program.clone(), options, without: without.collect(), ranks: homes };
+        plan.with_details(ENTRY.name, &MpirunStep { dialect: self.dialect, command })
+    }
+}
+
+struct MpirunSupervision {
+    step: MpirunStep,
+}
+
+impl Supervision for MpirunSupervision {
+    fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
+        command::supervise(step, &self.step.command, &mut MpirunMessages::new(self.step.dialect))
+    }
+
+    fn labels(&self) -> Option<&'static LineLabels> {
+        Some(labels(self.step.dialect))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::rehearsal::{launch, node};
+    use crate::launch::fixtures::{details, launch, node};
     use crate::spec::{JobSpec, Surroundings};
     use std::path::Path;
 
@@ -196,11 +225,15 @@ mod tests {
         spec.steps[0].run.launcher_options = vec!["--verbose".to_owned()];
         spec.steps[0].run.env.insert("TOKEN".to_owned(), "secret".to_owned());
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
-        let recognised = Recognised { dialect, name: "an MPI".to_owned() };
         let variables = ["SCR_FLUSH", "HOME"].map(str::to_owned).into();
-        let launcher = MpirunLauncher::new("/opt/mpi/bin/mpirun".into(), recognised, holdfast.into(), variables);
+        let (program, holdfast, on_nodes) = ("/opt/mpi/bin/mpirun".into(), holdfast.into(), holdfast.into());
+        let launcher = MpirunLauncher { program, dialect, holdfast, on_nodes, variables };
         let sockets = [("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")];
         launch(&launcher, &spec.steps[0].run, nodes, &sockets, directory)
+    }
+
+    fn command(plan: &StepPlan) -> LauncherCommand {
+        details::<MpirunStep>(plan).command
     }
 
     #[test]
@@ -219,7 +252,7 @@ mod tests {
     fn the_user_s_options_stand_behind_ours_and_in_front_of_the_rank_s_parent() {
         let base = tempfile::tempdir().unwrap();
         for dialect in [Dialect::OpenMpi, Dialect::Prrte, Dialect::Hydra] {
-            let launcher = plan(dialect, "/bin/holdfast", base.path()).unwrap().launcher.unwrap();
+            let launcher = plan(dialect, "/bin/holdfast", base.path()).map(|plan| command(&plan)).unwrap();
             let end = &launcher.options[launcher.options.len() - 4..];
             assert_eq!(end, ["--verbose", "/bin/holdfast", "rank", "--"]);
         }
@@ -230,7 +263,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         for dialect in [Dialect::OpenMpi, Dialect::Prrte, Dialect::Hydra] {
             let plan = plan(dialect, "/bin/holdfast", base.path()).unwrap();
-            let launcher = plan.launcher.unwrap();
+            let launcher = command(&plan);
             assert_eq!(plan.environment["TOKEN"], "secret");
             assert!(!launcher.options.iter().any(|word| word.contains("secret")), "{:?}", launcher.options);
         }
@@ -239,7 +272,7 @@ mod tests {
     #[test]
     fn parameters_of_scr_reach_the_ranks_and_the_outer_launcher_s_numbers_do_not() {
         let base = tempfile::tempdir().unwrap();
-        let launcher = plan(Dialect::OpenMpi, "/bin/holdfast", base.path()).unwrap().launcher.unwrap();
+        let launcher = plan(Dialect::OpenMpi, "/bin/holdfast", base.path()).map(|plan| command(&plan)).unwrap();
         let has = |name: &str| launcher.options.windows(2).any(|pair| pair == ["-x", name]);
         assert!(has("SCR_FLUSH") && has("HOLDFAST_SOCKET") && has("TOKEN") && !has("HOME"), "{:?}", launcher.options);
         assert!(!has(REACH_FILE) && !has("OMPI_MCA_hwloc_base_binding_policy"), "{:?}", launcher.options);

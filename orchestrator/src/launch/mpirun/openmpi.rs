@@ -57,7 +57,7 @@ pub(super) fn variables(dialect: Dialect) -> &'static [(&'static str, &'static s
 }
 
 /// `[1,3]<stdout>:text` (4) or `[prterun-n1-77@1,3]<stdout>: text` (5): the rank and the text.
-pub(in crate::launch) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
+pub(super) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
     let inside = line.strip_prefix(b"[")?;
     let end = inside.iter().position(|byte| *byte == b']')?;
     let (job, rest) = (&inside[..end], &inside[end + 1..]);
@@ -71,7 +71,7 @@ pub(in crate::launch) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
 }
 
 /// The label that stands in front of a line's text. It is put there anew whenever a rank writes, also within a line.
-pub(in crate::launch) fn label<'a>(line: &'a [u8], text: &[u8]) -> &'a [u8] {
+pub(super) fn label<'a>(line: &'a [u8], text: &[u8]) -> &'a [u8] {
     &line[..line.len() - text.len()]
 }
 

@@ -1,43 +1,45 @@
 //! Processes of this machine, ended without hitting a stranger that got an old number.
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
-/// True if a process of this number exists and is more than a zombie.
+/// True if a process of ours has this number and has not ended: a zombie has.
 pub fn is_alive(pid: u32) -> bool {
-    let Some(number) = number(pid) else { return false };
-    if test_kill_process(number).is_err() {
+    if number(pid).is_none_or(|number| test_kill_process(number).is_err()) {
         return false;
     }
-    // A zombie has ended; only its parent has not asked yet.
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])),
-        Err(_) => false,
-    }
+    find(pid).and_then(|process| process.stat().ok()).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// True if the process is this program in the given role (`agent`, `step`): its second argument says so.
+/// True if the process is this program in the given role (`agent`, `step`): its first argument names it.
 pub fn plays(pid: u32, role: &str) -> bool {
-    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
-    line.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes())
+    arguments(pid).first().is_some_and(|first| first == role)
 }
 
 /// True if the process is this program in the given role, and this is the file that it was given.
 pub fn plays_with(pid: u32, role: &str, file: &Path) -> bool {
-    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
-    let mut words = line.split(|byte| *byte == 0).skip(1);
-    words.next() == Some(role.as_bytes()) && words.next() == Some(file.as_os_str().as_bytes())
+    let arguments = arguments(pid);
+    arguments.len() >= 2 && arguments[0] == role && Path::new(&arguments[1]) == file
 }
 
 /// True if the process was started with this variable in its environment.
 pub fn has_variable(pid: u32, name: &str, value: &str) -> bool {
-    let Ok(block) = fs::read(format!("/proc/{pid}/environ")) else { return false };
-    let wanted = format!("{name}={value}");
-    block.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    let environment = find(pid).and_then(|process| process.environ().ok()).unwrap_or_default();
+    environment.get(OsStr::new(name)).is_some_and(|found| found == OsStr::new(value))
+}
+
+fn find(pid: u32) -> Option<Process> {
+    Process::new(number(pid)?.as_raw_nonzero().get()).ok()
+}
+
+/// The arguments of a process, without its program.
+fn arguments(pid: u32) -> Vec<OsString> {
+    let words = find(pid).and_then(|process| process.cmdline().ok()).unwrap_or_default();
+    words.into_iter().skip(1).map(OsString::from).collect()
 }
 
 /// Kills an agent and waits until it is gone, `patience` at most; a process that is something else is left alone.

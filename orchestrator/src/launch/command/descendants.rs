@@ -2,7 +2,6 @@
 //! their own, and survive an mpirun that is killed.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
@@ -21,7 +20,7 @@ pub(super) fn adopt() {
 }
 
 /// Kills all of them, at once.
-pub(super) fn kill() {
+pub(in crate::launch) fn kill() {
     for _ in 0..ROUNDS {
         let found = all();
         if found.is_empty() {
@@ -34,7 +33,7 @@ pub(super) fn kill() {
 }
 
 /// Waits a little for those that are about to end, and kills the others. The launcher itself has been waited for.
-pub(super) fn see_off() {
+pub(super) fn terminate() {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
@@ -48,13 +47,12 @@ pub(super) fn see_off() {
 
 /// Our descendants that live.
 fn all() -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let Ok(processes) = procfs::process::all_processes() else { return Vec::new() };
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for pid in numbers {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if let Some(parent) = parent_of(&stat) {
-            children.entry(parent).or_default().push(pid);
+    // Those that end meanwhile have no status.
+    for stat in processes.filter_map(|process| process.ok()?.stat().ok()) {
+        if !matches!(stat.state, 'Z' | 'X') {
+            children.entry(stat.ppid).or_default().push(stat.pid);
         }
     }
     let mut found = children.remove(&getpid().as_raw_nonzero().get()).unwrap_or_default();
@@ -66,26 +64,9 @@ fn all() -> Vec<Pid> {
     found.into_iter().filter_map(Pid::from_raw).collect()
 }
 
-/// The parent in a line of `/proc/PID/stat`, unless the process has ended.
-fn parent_of(stat: &str) -> Option<i32> {
-    // The name, in parentheses, may hold anything.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut words = rest.split(' ');
-    let state = words.next()?;
-    let parent = words.next()?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(parent)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_cannot_hide_the_parent_and_what_has_ended_has_none() {
-        assert_eq!(parent_of("17 (a) S 99 (b)) S 12 17 17 0"), Some(12));
-        assert_eq!(parent_of("17 (sleep) Z 12 17 17 0"), None);
-        assert_eq!(parent_of(""), None);
-    }
 
     #[test]
     fn grandchildren_are_found() {
@@ -94,8 +75,8 @@ mod tests {
         let begun = Instant::now();
         let grandchild = loop {
             let parent = |pid: &Pid| {
-                let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-                parent_of(&stat)
+                let process = procfs::process::Process::new(pid.as_raw_nonzero().get()).ok()?;
+                Some(process.stat().ok()?.ppid)
             };
             if let Some(found) = all().into_iter().find(|found| parent(found) == Some(pid)) {
                 break found;

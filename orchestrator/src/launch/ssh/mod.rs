@@ -4,6 +4,8 @@
 //! The step supervisor holds the connections. What the ranks print comes back over them into the files of each rank, their
 //! ends with exit code or signal. When the supervisor ends, the connections do, and with them the ranks.
 
+pub mod on_node;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -12,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use holdfast_model::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{StepEvent, StepPlan};
-use super::{LaunchError, LaunchRequest, Launcher};
+use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
+use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, SshError, Target};
-use crate::on_node::{NodeCommand, NodeRanks, RanksNews};
-use holdfast_model::RankEnd;
+use crate::host::user_name;
+use on_node::{NodeRanks, RanksNews};
 
 /// While nothing happens, it is looked this often whether the step is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -55,47 +57,49 @@ const STAY: [&str; 20] = [
 ];
 const STAY_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
 
+/// The line of the registry.
+pub static ENTRY: LauncherEntry = LauncherEntry {
+    name: "ssh",
+    managers: &["ssh"],
+    open: |context| Ok(Box::new(SshLauncher::new(ssh::targets(context.allocation, &user_name())?))),
+    supervision: |plan| Ok(Box::new(SshSupervision { nodes: plan.details()? })),
+};
+
 /// The nodes of a step that is started over ssh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteStep {
-    /// So many connections are made at a time.
-    pub at_once: usize,
+struct RemoteStep {
+    /// The number of connections that are made at a time.
+    at_once: usize,
     /// Where to go, and which ranks to start there with which variables.
-    pub nodes: BTreeMap<NodeName, RemoteNode>,
+    nodes: BTreeMap<NodeName, RemoteNode>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteNode {
-    /// The host.
-    pub target: Target,
+struct RemoteNode {
+    target: Target,
     /// The program there.
-    pub program: PathBuf,
-    /// The ranks.
-    pub ranks: BTreeMap<Rank, BTreeMap<String, String>>,
+    program: PathBuf,
+    /// The ranks with their variables.
+    ranks: BTreeMap<Rank, BTreeMap<String, String>>,
 }
 
 /// One connection a node.
 #[derive(Clone, Debug)]
-pub struct SshLauncher {
+struct SshLauncher {
     targets: BTreeMap<NodeName, Target>,
 }
 
 impl SshLauncher {
     /// The launcher for these hosts.
-    pub fn new(targets: Vec<Target>) -> Self {
+    fn new(targets: Vec<Target>) -> Self {
         let named = |target: Target| (NodeName::new(target.host.name.clone()), target);
         SshLauncher { targets: targets.into_iter().map(named).collect() }
     }
 }
 
 impl Launcher for SshLauncher {
-    fn name(&self) -> &'static str {
-        "ssh"
-    }
-
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
-        let mut plan = request.plan();
         let is_ourselves = std::env::current_exe().is_ok_and(|own| own == request.program);
         let mut nodes = BTreeMap::new();
         for node in request.placement.used() {
@@ -116,8 +120,7 @@ impl Launcher for SshLauncher {
             nodes.insert(node.name.clone(), RemoteNode { target: target.clone(), program, ranks });
         }
         let at_once = nodes.values().next().map_or(1, |node| node.target.access.at_once.max(1) as usize);
-        plan.remote = Some(RemoteStep { at_once, nodes });
-        Ok(plan)
+        request.plan().with_details(ENTRY.name, &RemoteStep { at_once, nodes })
     }
 }
 
@@ -127,43 +130,43 @@ enum News {
     Lost(SshError),
 }
 
-/// Starts the ranks of all nodes, writes down what they print and how they end, until none is left or `is_ending`. When it
-/// returns, the process is to end: that ends what is still there.
-pub(super) fn supervise(
-    plan: &StepPlan,
-    remote: &RemoteStep,
-    directory: &Path,
-    is_ending: impl Fn() -> bool,
-    tell: &mut impl FnMut(&StepEvent) -> Result<(), LaunchError>,
-) -> Result<(), LaunchError> {
-    let (news, without) = start_all(plan, remote);
-    let mut step = Watched::new(remote);
-    for node in &without {
-        step.lost(node).iter().try_for_each(&mut *tell)?;
-    }
-    while !step.is_over() {
-        if is_ending() {
-            return step.give_up(KILLED).iter().try_for_each(tell);
+struct SshSupervision {
+    nodes: RemoteStep,
+}
+
+impl Supervision for SshSupervision {
+    /// Starts the ranks of all nodes, writes down what they print and how they end, until none is left. When it returns,
+    /// the process is to end: that ends what is still there.
+    fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
+        let (news, without) = start_all(&step.plan, &self.nodes);
+        let mut watched = Watched::new(&self.nodes);
+        for node in &without {
+            step.emit_all(watched.lost(node))?;
         }
-        let (node, news) = match news.recv_timeout(LOOK_EVERY) {
-            Ok(news) => news,
-            Err(mpsc::RecvTimeoutError::Timeout) => continue,
-            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-        };
-        if let News::Told(RanksNews::Output { rank, errors, .. }, bytes) = &news {
-            write_down(directory, *rank, *errors, bytes)?;
-            continue;
-        }
-        if let News::Lost(error) = &news {
-            // Where people look when ranks end without a word.
-            let message = format!("holdfast: {error}\n");
-            if let Some(rank) = step.first_of(&node) {
-                write_down(directory, rank, true, message.as_bytes())?;
+        while !watched.is_over() {
+            if step.children.is_ending() {
+                return step.emit_all(watched.give_up(KILLED));
             }
+            let (node, news) = match news.recv_timeout(LOOK_EVERY) {
+                Ok(news) => news,
+                Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            };
+            if let News::Told(RanksNews::Output { rank, errors, .. }, bytes) = &news {
+                write_down(&step.directory, *rank, *errors, bytes)?;
+                continue;
+            }
+            if let News::Lost(error) = &news {
+                // Where people look when ranks end without a message.
+                let message = format!("holdfast: {error}\n");
+                if let Some(rank) = watched.first_of(&node) {
+                    write_down(&step.directory, rank, true, message.as_bytes())?;
+                }
+            }
+            step.emit_all(watched.take_in(&node, news))?;
         }
-        step.take_in(&node, news).iter().try_for_each(&mut *tell)?;
+        step.emit_all(watched.give_up(RankEnd::Unknown))
     }
-    step.give_up(RankEnd::Unknown).iter().try_for_each(tell)
 }
 
 /// The ranks that have not ended.
@@ -244,11 +247,12 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName,
         let (name, target) = (node.clone(), remote.target.clone());
         let follow = move || {
             let mut permit = permits.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-            let followed = ssh::follow_ranks(&target, &ranks, |told, bytes| {
+            let followed = ssh::follow(&target, "ranks", &ranks, RanksNews::bytes_behind, |told, bytes| {
                 if permit.take().is_some() {
                     let _ = free.try_send(());
                 }
-                news.send((name.clone(), News::Told(told, bytes))).is_ok()
+                let done = told == RanksNews::Done;
+                news.send((name.clone(), News::Told(told, bytes))).is_ok() && !done
             });
             if permit.take().is_some() {
                 let _ = free.try_send(());
@@ -282,7 +286,7 @@ fn write_down(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::rehearsal::{launch, node};
+    use crate::launch::fixtures::{details, launch, node};
     use crate::spec::JobSpec;
 
     fn plan() -> StepPlan {
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn every_node_gets_its_ranks_and_every_rank_learns_who_it_is() {
         let plan = plan();
-        let remote = plan.remote.unwrap();
+        let remote: RemoteStep = details(&plan);
         assert_eq!(remote.nodes.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["n2", "n3"]);
         let n3 = &remote.nodes[&NodeName::from("n3")];
         assert_eq!((n3.program.as_path(), n3.target.user.as_str()), (Path::new("/bin/app"), "anna"));
@@ -310,7 +314,7 @@ mod tests {
     }
 
     fn watched() -> Watched {
-        Watched::new(&plan().remote.unwrap())
+        Watched::new(&details(&plan()))
     }
 
     #[test]

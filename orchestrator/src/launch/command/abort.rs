@@ -5,9 +5,7 @@
 //! The launcher then ends all ranks, often the caller too before it can end itself, and of some it says so before it says
 //! anything of the caller. The library's words are what is left of the caller's own end.
 
-use holdfast_model::Rank;
-
-use holdfast_model::RankEnd;
+use holdfast_model::{Rank, RankEnd};
 
 /// Of an abort whose code nobody has said, or is the one of success.
 const SOME_ERROR: i32 = 1;

@@ -4,40 +4,48 @@
 //! their files are and down nodes are not even mentioned. `--overlap` is what lets a step start beside one that still has
 //! tasks on a dead node: without it the new step would wait until Slurm has noticed.
 
+mod messages;
+
 use std::path::PathBuf;
 
 use holdfast_core::durable;
 use holdfast_wire::environment;
 
-use super::labels::Labels;
-use super::plan::LauncherCommand;
-use super::{LaunchError, LaunchRequest, Launcher, StepPlan};
+use super::command::{self, LauncherCommand};
+use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, Step, StepPlan, Supervision};
 use crate::allocation::slurm;
+use messages::SrunMessages;
+
+pub(super) use messages::LABELS;
 
 /// What a batch script gave each task, which `srun` does not take over by itself.
 const CPUS_PER_TASK: &str = "SLURM_CPUS_PER_TASK";
 /// The file that says where each task goes.
 const HOST_FILE: &str = "hosts";
 
+/// The line of the registry.
+pub static ENTRY: LauncherEntry = LauncherEntry {
+    name: "srun",
+    managers: &["slurm"],
+    open: |_| Ok(Box::new(SrunLauncher::of_environment())),
+    supervision: |plan| Ok(Box::new(SrunSupervision { command: plan.details()? })),
+};
+
 /// One Slurm step.
 #[derive(Clone, Debug, Default)]
-pub struct SrunLauncher {
+struct SrunLauncher {
     /// Processors of a rank, as the batch script asked for.
     cpus_per_task: Option<String>,
 }
 
 impl SrunLauncher {
     /// The launcher in this process's environment.
-    pub fn of_environment() -> Self {
+    fn of_environment() -> Self {
         SrunLauncher { cpus_per_task: std::env::var(CPUS_PER_TASK).ok().filter(|count| !count.is_empty()) }
     }
 }
 
 impl Launcher for SrunLauncher {
-    fn name(&self) -> &'static str {
-        "srun"
-    }
-
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let homes = request.homes();
         let host_file = request.directory.join(HOST_FILE);
@@ -49,14 +57,13 @@ impl Launcher for SrunLauncher {
             (environment::SOCKET.to_owned(), request.common_socket()?.to_string_lossy().into_owned()),
             ("SLURM_HOSTFILE".to_owned(), host_file.to_string_lossy().into_owned()),
         ]);
-        plan.launcher = Some(LauncherCommand {
+        let command = LauncherCommand {
             program: PathBuf::from("srun"),
             options: self.options(homes.len(), request.placement.used().count(), &request.run.launcher_options),
             without: slurm::leaves_out().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
-            labels: Labels::Srun,
-        });
-        Ok(plan)
+        };
+        plan.with_details(ENTRY.name, &command)
     }
 }
 
@@ -84,10 +91,24 @@ impl SrunLauncher {
     }
 }
 
+struct SrunSupervision {
+    command: LauncherCommand,
+}
+
+impl Supervision for SrunSupervision {
+    fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
+        command::supervise(step, &self.command, &mut SrunMessages::default())
+    }
+
+    fn labels(&self) -> Option<&'static LineLabels> {
+        Some(&LABELS)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::rehearsal::{launch, node};
+    use crate::launch::fixtures::{details, launch, node};
     use crate::spec::{JobSpec, Surroundings};
     use holdfast_model::Rank;
     use std::path::Path;
@@ -108,7 +129,7 @@ mod tests {
         assert_eq!(plan.environment["HOLDFAST_SOCKET"], "/t/agent.sock");
         assert_eq!(plan.environment["HOLDFAST_RANKS"], "4");
         assert!(!plan.environment.contains_key("HOLDFAST_RANK"));
-        let launcher = plan.launcher.unwrap();
+        let launcher: LauncherCommand = details(&plan);
         for word in
             ["--overlap", "--no-kill", "--nodes=2", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"]
         {

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{NodeCommand, NodeError, message, when_nobody_listens};
-use crate::launch::program;
+use super::{NodeCommand, NodeError, message, when_connection_ends};
+use crate::host::program;
 
 /// Runs it to its end.
 ///
@@ -28,7 +28,7 @@ pub fn run(input: &mut impl BufRead) -> Result<u8, NodeError> {
         .spawn()
         .map_err(NodeError::io("run", name.clone()))?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    when_nobody_listens(move || {
+    when_connection_ends(move || {
         // It has not been waited for as long as this process lives, so that the number is still its own.
         if let Some(group) = group {
             let _ = kill_process_group(group, Signal::KILL);

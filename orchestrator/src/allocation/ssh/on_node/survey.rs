@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, Read as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::SystemTime;
 
-use super::{Facts, NodeError, Question, boot_id, host_name, message};
-use crate::fleet::clock::unix_millis;
+use holdfast_model::Timestamp;
+
+use super::{Facts, NodeError, Question, message};
+use crate::host::{boot_id, host_name};
 
 /// A mark is shorter.
 const LONGEST_MARK: u64 = 4096;
@@ -57,7 +60,7 @@ pub fn look(question: &Question) -> Facts {
     Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         wire: holdfast_wire::VERSION,
-        clock_ms: unix_millis(),
+        clock: Timestamp::from(SystemTime::now()),
         host_name: host_name(),
         boot_id: boot_id(),
         problems,

@@ -1,21 +1,22 @@
-//! The ranks of this node: each a process in a group of its own, its output handed on, its end told.
+//! The ranks of this node, at the other end of the connection (`holdfast node ranks`): each a process in a group of its own,
+//! its output handed on, its end reported.
 //!
-//! When nobody listens any more, the ranks are killed: the run is over for whoever started it. (The node's agent would find
-//! them too, by what stands in their environment.)
+//! When the connection ends, the ranks are killed: their run is over for whoever started it. (The node's agent would find
+//! them too, by their environment.)
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use holdfast_model::Rank;
-use rustix::process::{Pid, Signal, kill_process_group};
+use holdfast_model::{Rank, RankEnd};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
-use super::{NodeCommand, NodeError, NodeRanks, RanksNews, message, when_nobody_listens};
-use holdfast_model::RankEnd;
+use crate::allocation::ssh::on_node::{NodeCommand, NodeError, message, when_connection_ends};
+use crate::launch::children::{Children, Started};
 
 /// Handed on at once at most.
 const PIECE_BYTES: usize = 32 << 10;
@@ -24,11 +25,60 @@ const LEFT_OVER: Duration = Duration::from_millis(500);
 /// While ranks run, it is looked this often whether one has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Where everything is told: one message at a time.
+/// Where messages are written: one at a time.
 type Out<W> = Arc<Mutex<W>>;
 
-/// The process groups of ranks that have not been waited for: their numbers cannot belong to anybody else.
-type Groups = Arc<Mutex<BTreeMap<Rank, Pid>>>;
+/// The ranks of a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRanks {
+    /// What is run, with its arguments, where, and with which variables.
+    pub command: NodeCommand,
+    /// The ranks, with the variables of each.
+    pub ranks: BTreeMap<Rank, BTreeMap<String, String>>,
+}
+
+/// A message about the ranks of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum RanksNews {
+    /// The message was understood; ranks are being started.
+    Up,
+    /// A rank could not be started; those that were are killed.
+    Refused {
+        /// The rank.
+        rank: Rank,
+        /// Why.
+        reason: String,
+    },
+    /// A rank wrote; its bytes follow this line.
+    Output {
+        /// The rank.
+        rank: Rank,
+        /// To its standard error.
+        errors: bool,
+        /// How many.
+        bytes: usize,
+    },
+    /// A rank ended.
+    Exited {
+        /// The rank.
+        rank: Rank,
+        /// How.
+        end: RankEnd,
+    },
+    /// None is left.
+    Done,
+}
+
+impl RanksNews {
+    /// The number of bytes that follow this message.
+    pub(super) fn bytes_behind(&self) -> usize {
+        match self {
+            RanksNews::Output { bytes, .. } => *bytes,
+            _ => 0,
+        }
+    }
+}
 
 /// Runs the ranks to their end.
 ///
@@ -36,79 +86,72 @@ type Groups = Arc<Mutex<BTreeMap<Rank, Pid>>>;
 /// [`NodeError`].
 pub fn run(input: &mut impl BufRead, output: impl Write + Send + 'static) -> Result<(), NodeError> {
     let NodeRanks { command, ranks } = message(input)?;
-    let (out, groups) = (Arc::new(Mutex::new(output)), Groups::default());
-    let listening = Arc::clone(&groups);
-    when_nobody_listens(move || {
-        kill_all(&listening);
-        // Nobody would read what is still told.
+    let (out, children) = (Arc::new(Mutex::new(output)), Arc::new(Children::default()));
+    let started = Arc::clone(&children);
+    when_connection_ends(move || {
+        started.kill_all();
+        // Nobody would read what is still reported.
         std::process::exit(0);
     })?;
-    run_all(&command, ranks, &out, &groups).map_err(NodeError::io("tell of", "the ranks"))
+    run_all(&command, ranks, &out, &children).map_err(NodeError::io("report", "the ranks"))
 }
 
 fn run_all<W: Write + Send + 'static>(
     command: &NodeCommand,
     ranks: BTreeMap<Rank, BTreeMap<String, String>>,
     out: &Out<W>,
-    groups: &Groups,
+    children: &Children,
 ) -> io::Result<()> {
-    tell(out, &RanksNews::Up, &[])?;
-    let mut running = BTreeMap::new();
+    send(out, &RanksNews::Up, &[])?;
+    let mut readers = BTreeMap::new();
     for (rank, variables) in ranks {
-        match start(command, &variables) {
-            Ok(mut child) => {
-                if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                    lock(groups).insert(rank, group);
-                }
-                let readers = [
-                    child.stdout.take().map(|stream| hand_on(stream, rank, false, out)),
-                    child.stderr.take().map(|stream| hand_on(stream, rank, true, out)),
+        match start(command, rank, &variables, children) {
+            Ok(Some(Started { output, errors, .. })) => {
+                let of_rank = [
+                    output.map(|stream| hand_on(stream, rank, false, out)),
+                    errors.map(|stream| hand_on(stream, rank, true, out)),
                 ];
-                running.insert(rank, (child, readers));
+                readers.insert(rank, of_rank);
             }
+            Ok(None) => break,
             Err(error) => {
-                kill_all(groups);
+                children.kill_all();
                 let reason = format!("cannot start {}: {error}", command.words.first().map_or("", String::as_str));
-                tell(out, &RanksNews::Refused { rank, reason }, &[])?;
+                send(out, &RanksNews::Refused { rank, reason }, &[])?;
                 break;
             }
         }
     }
-    while !running.is_empty() {
-        let mut ended = Vec::new();
-        for (rank, (child, _)) in &mut running {
-            // Taking it off the system's table and out of ours is one step for whoever kills.
-            let mut groups = lock(groups);
-            if let Some(status) = child.try_wait()? {
-                groups.remove(rank);
-                ended.push((*rank, end_of(status)));
-            }
-        }
-        for (rank, end) in &ended {
-            if let Some((_, readers)) = running.remove(rank) {
-                wait_for(readers.into_iter().flatten().collect());
-            }
-            tell(out, &RanksNews::Exited { rank: *rank, end: *end }, &[])?;
-        }
+    while !children.is_empty() {
+        let ended = children.reap();
         if ended.is_empty() {
             std::thread::sleep(LOOK_EVERY);
         }
+        for (rank, end) in ended {
+            wait_for(readers.remove(&rank).into_iter().flatten().flatten().collect());
+            send(out, &RanksNews::Exited { rank, end }, &[])?;
+        }
     }
-    tell(out, &RanksNews::Done, &[])
+    send(out, &RanksNews::Done, &[])
 }
 
-fn start(command: &NodeCommand, variables: &BTreeMap<String, String>) -> io::Result<Child> {
+fn start(
+    command: &NodeCommand,
+    rank: Rank,
+    variables: &BTreeMap<String, String>,
+    children: &Children,
+) -> io::Result<Option<Started>> {
     let (program, arguments) = command.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    Command::new(program)
+    let mut process = Command::new(program);
+    process
         .args(arguments)
         .current_dir(&command.directory)
         .envs(&command.environment)
         .envs(variables)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
+        .stderr(Stdio::piped());
+    children.start(rank, &mut process)
 }
 
 /// Hands on what a rank writes, on a thread of its own.
@@ -125,7 +168,7 @@ fn hand_on<W: Write + Send + 'static>(
             match stream.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(bytes) => {
-                    if tell(&out, &RanksNews::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
+                    if send(&out, &RanksNews::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
                         return;
                     }
                 }
@@ -144,37 +187,20 @@ fn wait_for(readers: Vec<JoinHandle<()>>) {
     }
 }
 
-fn tell<W: Write>(out: &Out<W>, news: &RanksNews, bytes: &[u8]) -> io::Result<()> {
+fn send<W: Write>(out: &Out<W>, news: &RanksNews, bytes: &[u8]) -> io::Result<()> {
     let mut message = serde_json::to_vec(news)?;
     message.push(b'\n');
     message.extend_from_slice(bytes);
-    let mut out = lock(out);
+    let mut out = out.lock();
     out.write_all(&message)?;
     out.flush()
-}
-
-fn kill_all(groups: &Groups) {
-    for group in lock(groups).values() {
-        let _ = kill_process_group(*group, Signal::KILL);
-    }
-}
-
-fn end_of(status: ExitStatus) -> RankEnd {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => RankEnd::Code(code),
-        (None, Some(signal)) => RankEnd::Signal(signal),
-        (None, None) => RankEnd::Unknown,
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::on_node::line;
+    use crate::allocation::ssh::on_node::line;
+    use rustix::process::{Pid, Signal};
 
     /// Every message of ranks that run this script, with the bytes that follow each.
     fn told(script: &str, ranks: u32) -> Vec<(RanksNews, Vec<u8>)> {
@@ -186,8 +212,8 @@ mod tests {
         let variables = |rank: u32| BTreeMap::from([("RANK".to_owned(), rank.to_string())]);
         let ranks = (0..ranks).map(|rank| (Rank(rank), variables(rank))).collect();
         let out = Arc::new(Mutex::new(Vec::new()));
-        run_all(&command, ranks, &out, &Groups::default()).unwrap();
-        let bytes = lock(&out).clone();
+        run_all(&command, ranks, &out, &Children::default()).unwrap();
+        let bytes = out.lock().clone();
         let mut rest = &bytes[..];
         let mut news = Vec::new();
         while !rest.is_empty() {
@@ -236,8 +262,8 @@ mod tests {
             NodeCommand { words: vec!["/no/such".to_owned()], directory: "/".into(), environment: BTreeMap::new() };
         let ranks = (0..3).map(|rank| (Rank(rank), BTreeMap::new())).collect();
         let out = Arc::new(Mutex::new(Vec::new()));
-        run_all(&command, ranks, &out, &Groups::default()).unwrap();
-        let text = String::from_utf8(lock(&out).clone()).unwrap();
+        run_all(&command, ranks, &out, &Children::default()).unwrap();
+        let text = String::from_utf8(out.lock().clone()).unwrap();
         assert_eq!(text.matches("refused").count(), 1, "{text}");
         assert!(text.contains("/no/such"), "{text}");
     }

@@ -6,16 +6,16 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_model::Rank;
+use holdfast_model::{Rank, RankEnd};
 use holdfast_wire::environment;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use holdfast_model::RankEnd;
+use crate::host::host_name;
+use crate::launch::children::end_of;
 
 /// Where the launchers that start us put the rank.
 const RANK_NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
@@ -68,8 +68,8 @@ impl RankNews {
     }
 }
 
-/// True for a line of a rank that is ours, and not the application's.
-pub fn is_ours(line: &[u8]) -> bool {
+/// True for a line of a rank's parent, which is not the application's.
+pub fn is_internal(line: &[u8]) -> bool {
     line.starts_with(MARK.as_bytes())
 }
 
@@ -111,18 +111,9 @@ pub fn run(command: &[String]) -> Result<u8, NoRank> {
             Ok(code_of(end))
         }
         Err(error) => {
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            say(rank, &RankNews::Refused(format!("cannot run {program} on {}: {error}", host.trim())));
+            say(rank, &RankNews::Refused(format!("cannot run {program} on {}: {error}", host_name())));
             Ok(NOT_RUN)
         }
-    }
-}
-
-fn end_of(status: ExitStatus) -> RankEnd {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => RankEnd::Code(code),
-        (None, Some(signal)) => RankEnd::Signal(signal),
-        (None, None) => RankEnd::Unknown,
     }
 }
 
@@ -158,7 +149,7 @@ mod tests {
         ];
         for news in all {
             let line = news.line(Rank(7));
-            assert!(is_ours(line.as_bytes()));
+            assert!(is_internal(line.as_bytes()));
             assert_eq!(RankNews::parse(line.trim_end()), Some((Rank(7), news)));
         }
     }

@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::{LaunchError, program};
 use crate::allocation::RemoteShell;
+use crate::host::program;
+use crate::launch::LaunchError;
 
 /// Names the file, for the remote shells that mpirun starts.
 pub const REACH_FILE: &str = "HOLDFAST_REACH_FILE";

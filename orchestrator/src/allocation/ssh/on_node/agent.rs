@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::{NodeError, line};
-use crate::allocation::log::last_line;
-use crate::allocation::process;
+use crate::host::log::last_line;
+use crate::host::process;
 
 /// How long an agent may take to say that it is up; a busy machine is slow, a broken one never answers.
 const READY_WITHIN: Duration = Duration::from_secs(25);

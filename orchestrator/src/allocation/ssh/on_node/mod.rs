@@ -7,27 +7,23 @@
 //! | `agent` | starts the agent in a session of its own, and ends when it is up |
 //! | `end` | ends an agent |
 //! | `run` | runs one command |
-//! | `ranks` | runs the ranks of this node |
+//! | `ranks` | runs the ranks of this node: the launcher's part ([`crate::launch::ssh`]) |
 //!
-//! Each reads one JSON line from standard input: nothing but numbers and paths stands on a command line. Standard input
-//! stays open as long as somebody is interested; its end ends commands and ranks, because a connection that is gone tells
-//! nobody how they end.
+//! Each reads one JSON line from standard input: nothing but numbers and paths is on a command line. Standard input stays
+//! open as long as the connection does; its end ends commands and ranks, because their ends can be reported to nobody any
+//! more.
 
 pub mod agent;
-pub mod ranks;
 pub mod run;
 pub mod survey;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, BufRead, Read as _};
 use std::path::PathBuf;
 
-use holdfast_model::Rank;
+use holdfast_model::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-use holdfast_model::RankEnd;
 
 /// A message is one line, shorter than this.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -50,8 +46,8 @@ pub struct Facts {
     pub version: String,
     /// The version of what agents and orchestrators say to each other.
     pub wire: u32,
-    /// Its clock, milliseconds since the epoch.
-    pub clock_ms: u64,
+    /// Its clock.
+    pub clock: Timestamp,
     /// Its own name.
     pub host_name: String,
     /// What the kernel calls this boot; machines in containers share it.
@@ -69,48 +65,6 @@ pub struct NodeCommand {
     pub directory: PathBuf,
     /// Variables that it gets beside those of the sign-in.
     pub environment: BTreeMap<String, String>,
-}
-
-/// The ranks of a node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NodeRanks {
-    /// What is run, with its arguments, where, and with which variables.
-    pub command: NodeCommand,
-    /// The ranks, with the variables of each.
-    pub ranks: BTreeMap<Rank, BTreeMap<String, String>>,
-}
-
-/// What is told of the ranks of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "news", rename_all = "snake_case")]
-pub enum RanksNews {
-    /// The message was understood; ranks are being started.
-    Up,
-    /// A rank could not be started; those that were are killed.
-    Refused {
-        /// The rank.
-        rank: Rank,
-        /// Why.
-        reason: String,
-    },
-    /// A rank wrote; so many bytes follow this line.
-    Output {
-        /// The rank.
-        rank: Rank,
-        /// To its standard error.
-        errors: bool,
-        /// How many.
-        bytes: usize,
-    },
-    /// A rank ended.
-    Exited {
-        /// The rank.
-        rank: Rank,
-        /// How.
-        end: RankEnd,
-    },
-    /// None is left.
-    Done,
 }
 
 /// A verb that could not be carried out.
@@ -140,7 +94,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    fn io(action: &'static str, what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(action: &'static str, what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| NodeError::Io { action, what, source }
     }
@@ -154,28 +108,18 @@ pub fn message<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<T, NodeE
     serde_json::from_slice(&line(input)?).map_err(|error| NodeError::Message(error.into()))
 }
 
-fn line(input: &mut impl BufRead) -> Result<Vec<u8>, NodeError> {
+pub(crate) fn line(input: &mut impl BufRead) -> Result<Vec<u8>, NodeError> {
     let mut line = Vec::new();
     input.take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(NodeError::Message)?;
     Ok(line)
 }
 
-/// Calls `then` when standard input ends: nobody is interested any more.
-fn when_nobody_listens(then: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+/// Calls `then` when standard input ends: the connection is gone.
+pub(crate) fn when_connection_ends(then: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
     let wait = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         then();
     };
     let thread = std::thread::Builder::new().name("listener".to_owned()).spawn(wait);
     thread.map(drop).map_err(NodeError::io("start", "a thread"))
-}
-
-/// This machine's own name; empty if it has none.
-pub fn host_name() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
-}
-
-/// What the kernel calls this boot.
-pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

@@ -1,0 +1,32 @@
+//! This machine: its name, its user, its processes, and programs that are run on it. The lowest layer of the orchestrator.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`external_command`] | running a command of the system or the site with a time limit |
+//! | [`program`] | finding the program of a command |
+//! | [`process`] | looking at and ending processes, checked against reused process numbers |
+//! | [`log`] | the end of a log file, which explains a failure |
+
+pub mod external_command;
+pub mod log;
+pub mod process;
+pub mod program;
+
+use std::env;
+
+/// This machine's own name; empty if it has none.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The kernel's identifier of this boot; containers on one machine share it.
+pub fn boot_id() -> String {
+    procfs::sys::kernel::random::boot_id().unwrap_or_default().trim().to_owned()
+}
+
+/// The user's name: from the environment, the system's database of users, or else the user number.
+pub fn user_name() -> String {
+    let named = ["USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
+    let in_database = || uzers::get_current_username().and_then(|name| name.into_string().ok());
+    named.or_else(in_database).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+}

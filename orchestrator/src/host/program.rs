@@ -1,0 +1,97 @@
+//! Finding the program of a command, before anything is started.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The program of a spec that means Holdfast itself: its built-in examples.
+const OURSELVES: &str = "holdfast";
+
+/// The program of a command cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// It does not exist.
+    #[error("the program {program:?} does not exist{}; check `run.command`", searched.as_ref().map(|path| format!(" in PATH ({path})")).unwrap_or_default())]
+    Missing {
+        /// As the spec names it.
+        program: String,
+        /// The PATH that was searched, if it was.
+        searched: Option<String>,
+    },
+    /// It exists, and cannot be run.
+    #[error("{} is not an executable file; check `run.command` and its mode", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The path of this program is unknown.
+    #[error("cannot find the holdfast program itself: {0}; was it replaced or removed while it runs?")]
+    Ourselves(io::Error),
+}
+
+/// The file that `program` names: ourselves, a path seen from `working_directory`, or a name in `path`.
+///
+/// # Errors
+/// [`ProgramError`].
+pub fn find(program: &str, working_directory: &Path, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
+    if program == OURSELVES {
+        return ourselves();
+    }
+    which::which_in(program, path, working_directory).map_err(|_| {
+        let file = working_directory.join(program);
+        match program.contains('/') {
+            true if file.exists() => ProgramError::NotExecutable { path: file },
+            true => ProgramError::Missing { program: program.to_owned(), searched: None },
+            false => {
+                let searched = path.unwrap_or_default().to_string_lossy().into_owned();
+                ProgramError::Missing { program: program.to_owned(), searched: Some(searched) }
+            }
+        }
+    })
+}
+
+/// The file of this program.
+///
+/// # Errors
+/// [`ProgramError::Ourselves`].
+pub fn ourselves() -> Result<PathBuf, ProgramError> {
+    env::current_exe().map_err(ProgramError::Ourselves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_path_is_seen_from_the_working_directory() {
+        let base = tempfile::tempdir().unwrap();
+        let app = base.path().join("app");
+        fs::write(&app, b"#!/bin/sh\n").unwrap();
+        assert!(matches!(find("./app", base.path(), None), Err(ProgramError::NotExecutable { .. })));
+        fs::set_permissions(&app, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(find("./app", base.path(), None).unwrap(), base.path().join("./app"));
+        assert!(matches!(find("./other", base.path(), None), Err(ProgramError::Missing { .. })));
+    }
+
+    #[test]
+    fn a_name_is_searched_in_path_and_a_directory_of_that_name_does_not_count() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir_all(base.path().join("a/app")).unwrap();
+        fs::create_dir(base.path().join("b")).unwrap();
+        let app = base.path().join("b/app");
+        fs::write(&app, b"").unwrap();
+        fs::set_permissions(&app, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = env::join_paths([base.path().join("a"), base.path().join("b")]).unwrap();
+        assert_eq!(find("app", base.path(), Some(&path)).unwrap(), app);
+        let missing = find("application", base.path(), Some(&path)).unwrap_err();
+        assert!(missing.to_string().contains("run.command"), "{missing}");
+    }
+
+    #[test]
+    fn the_program_holdfast_is_ourselves_wherever_it_is_installed() {
+        assert_eq!(find("holdfast", Path::new("/"), None).unwrap(), env::current_exe().unwrap());
+    }
+}

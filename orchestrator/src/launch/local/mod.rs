@@ -1,0 +1,132 @@
+//! The local launcher: every rank is a child of the step supervisor on this machine.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use holdfast_model::{NodeName, Rank};
+use holdfast_wire::environment;
+use serde::{Deserialize, Serialize};
+
+use super::children::{Started, wait_for_any};
+use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
+
+/// The line of the registry.
+pub static ENTRY: LauncherEntry = LauncherEntry {
+    name: "local",
+    managers: &["local"],
+    open: |_| Ok(Box::new(LocalLauncher)),
+    supervision: |plan| Ok(Box::new(LocalSupervision { processes: plan.details()? })),
+};
+
+/// One process a rank, on this machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct LocalLauncher;
+
+/// One process of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct StepProcess {
+    rank: Rank,
+    node: NodeName,
+    environment: BTreeMap<String, String>,
+}
+
+impl Launcher for LocalLauncher {
+    fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
+        let mut processes = Vec::new();
+        for node in request.placement.used() {
+            let socket = request.socket(&node.name)?;
+            for rank in &node.ranks {
+                let environment = BTreeMap::from([
+                    (environment::RANK.to_owned(), rank.to_string()),
+                    (environment::NODE.to_owned(), node.name.to_string()),
+                    (environment::SOCKET.to_owned(), socket.to_string_lossy().into_owned()),
+                ]);
+                processes.push(StepProcess { rank: *rank, node: node.name.clone(), environment });
+            }
+        }
+        processes.sort_by_key(|process| process.rank);
+        request.plan().with_details(ENTRY.name, &processes)
+    }
+}
+
+struct LocalSupervision {
+    processes: Vec<StepProcess>,
+}
+
+impl Supervision for LocalSupervision {
+    fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
+        for process in &self.processes {
+            match start(step, process) {
+                Ok(Some(Started { pid, .. })) => {
+                    step.emit(&StepEvent::Started { rank: process.rank, node: process.node.clone(), pid })?;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    step.children.kill_all();
+                    step.emit(&StepEvent::Refused { rank: process.rank, reason: error.to_string() })?;
+                }
+            }
+        }
+        while !step.children.is_empty() {
+            wait_for_any();
+            let ended = step.children.reap();
+            step.emit_all(ended.into_iter().map(|(rank, end)| StepEvent::Exited { rank, end }))?;
+        }
+        Ok(())
+    }
+}
+
+fn start(step: &Step, process: &StepProcess) -> io::Result<Option<Started>> {
+    let (plan, directory): (&StepPlan, &Path) = (&step.plan, &step.directory);
+    let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let mut command = Command::new(&plan.program);
+    command
+        .args(&plan.arguments)
+        .current_dir(&plan.working_directory)
+        .envs(&plan.environment)
+        .envs(&process.environment)
+        .stdin(Stdio::null())
+        .stdout(open(StepPlan::output_in(directory, process.rank))?)
+        .stderr(open(StepPlan::errors_in(directory, process.rank))?);
+    step.children.start(process.rank, &mut command).map_err(|error| {
+        let message = format!("cannot start {} for rank {}: {error}", plan.program.display(), process.rank);
+        io::Error::new(error.kind(), message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::fixtures::{details, launch, node};
+    use crate::spec::JobSpec;
+
+    fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
+        let spec = JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml").unwrap();
+        let nodes = vec![node("node2", &[1]), node("node0", &[0]), node("node1", &[])];
+        launch(&LocalLauncher, &spec.steps[0].run, nodes, sockets, Path::new("/g"))
+    }
+
+    #[test]
+    fn every_rank_learns_who_it_is_and_where_its_agent_listens() {
+        let plan = plan(&[("node0", "/s/node0"), ("node2", "/s/node2")]).unwrap();
+        assert_eq!(plan.arguments, ["--fast"]);
+        assert_eq!(plan.environment["HOLDFAST_JOB"], "17");
+        assert_eq!(plan.environment["HOLDFAST_GENERATION"], "3");
+        assert_eq!(plan.environment["HOLDFAST_RANKS"], "2");
+        let second = &details::<Vec<StepProcess>>(&plan)[1];
+        assert_eq!((second.rank, second.node.as_str()), (Rank(1), "node2"));
+        assert_eq!(second.environment["HOLDFAST_RANK"], "1");
+        assert_eq!(second.environment["HOLDFAST_NODE"], "node2");
+        assert_eq!(second.environment["HOLDFAST_SOCKET"], "/s/node2");
+    }
+
+    #[test]
+    fn a_node_without_socket_stops_the_launch_before_it_begins() {
+        let error = plan(&[("node0", "/s/node0")]).unwrap_err();
+        assert!(error.to_string().contains("node2"));
+    }
+}

@@ -1,0 +1,246 @@
+//! What an mpirun and the parents of its ranks say, and what its end means.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use holdfast_model::{NodeName, Rank, RankEnd};
+
+use super::rank::{self, RankNews};
+use super::{Dialect, hydra, openmpi, remote_shell};
+use crate::launch::LineLabels;
+use crate::launch::command::LauncherMessages;
+use crate::launch::command::rank_ends::{RankEnds, is_termination, may_be_consequence};
+
+/// Kept of an mpirun's own messages, to explain why there is no run.
+const LONGEST_MESSAGES: usize = 2 << 10;
+
+static HYDRA_LABELS: LineLabels = LineLabels {
+    read: |line| hydra::labelled(line).map(|(rank, text)| (rank, Cow::from(text))),
+    is_internal: rank::is_internal,
+};
+static OPEN_MPI_LABELS: LineLabels = LineLabels {
+    read: |line| {
+        let (rank, text) = openmpi::labelled(line)?;
+        Some((rank, without(text, openmpi::label(line, text))))
+    },
+    is_internal: rank::is_internal,
+};
+
+/// How this mpirun labels the lines of ranks.
+pub(in crate::launch) fn labels(dialect: Dialect) -> &'static LineLabels {
+    match dialect {
+        Dialect::Hydra => &HYDRA_LABELS,
+        Dialect::OpenMpi | Dialect::Prrte => &OPEN_MPI_LABELS,
+    }
+}
+
+/// What mpirun and its ranks' parents have said so far.
+#[derive(Debug)]
+pub(super) struct MpirunMessages {
+    dialect: Dialect,
+    /// Ranks that are known to have begun.
+    begun: BTreeSet<Rank>,
+    /// mpirun's own messages, in one line.
+    launcher_messages: String,
+}
+
+impl MpirunMessages {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        MpirunMessages { dialect, begun: BTreeSet::new(), launcher_messages: String::new() }
+    }
+
+    fn keep(&mut self, line: &str) {
+        let text = line.trim_matches([' ', '-', '=']);
+        if !text.is_empty() && self.launcher_messages.len() + text.len() < LONGEST_MESSAGES {
+            self.launcher_messages.push_str(if self.launcher_messages.is_empty() { "" } else { " " });
+            self.launcher_messages.push_str(text);
+        }
+    }
+}
+
+impl LauncherMessages for MpirunMessages {
+    fn labels(&self) -> &'static LineLabels {
+        labels(self.dialect)
+    }
+
+    fn read_line(&mut self, rank: Option<Rank>, text: &str, ends: &mut RankEnds) {
+        if rank.is_none() {
+            return self.keep(text);
+        }
+        match RankNews::parse(text) {
+            Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
+            Some((rank, RankNews::Refused(reason))) => ends.refuse(rank, reason),
+            // mpirun ends the other ranks itself, and their parents report that: those wait for the one that began.
+            Some((rank, RankNews::Ended(end))) if may_be_consequence(end) => ends.hold(rank, end),
+            Some((rank, RankNews::Ended(end))) => ends.report(rank, end),
+            None => {}
+        }
+    }
+
+    /// A daemon that did not come up: MPICH's mpiexec would wait for it for ever.
+    fn look(&mut self, directory: &Path, ends: &mut RankEnds) {
+        if ends.is_refused() || self.begun.len() >= ends.ranks().len() {
+            return;
+        }
+        let silent_rank = |node: &NodeName| {
+            let mut ranks = ends.ranks().iter();
+            ranks.find(|(rank, home)| *home == node && !self.begun.contains(rank)).map(|(rank, _)| *rank)
+        };
+        let broken = remote_shell::broken(directory);
+        let found = broken.into_iter().find_map(|(node, problem)| Some((silent_rank(&node)?, node, problem)));
+        if let Some((rank, node, problem)) = found {
+            let colon = if self.launcher_messages.is_empty() { "" } else { ": " };
+            let said = &self.launcher_messages;
+            ends.refuse(rank, format!("mpirun's daemon on node {node} did not come up: {problem}{colon}{said}"));
+        }
+    }
+
+    fn is_own_signal(&self, end: RankEnd) -> bool {
+        is_termination(end)
+    }
+
+    fn waits_for_launcher(&self, end: RankEnd) -> bool {
+        is_termination(end)
+    }
+
+    /// What an mpirun that failed leaves to be reported, if no rank's end explains it.
+    fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds) {
+        let failed = matches!(launcher, RankEnd::Code(code) if code != 0);
+        if !failed || !ends.none_reported() || ends.is_refused() {
+            return;
+        }
+        if !self.begun.is_empty() {
+            return ends.fail(launcher);
+        }
+        let said = if self.launcher_messages.is_empty() { "it said nothing" } else { &self.launcher_messages };
+        ends.refuse(ends.first(), format!("mpirun ended with {launcher} before any rank began: {said}"));
+    }
+
+    /// The ranks' parents say nothing of ranks that succeed.
+    fn end_of_silent(&self, launcher: RankEnd, _ends: &RankEnds) -> RankEnd {
+        if launcher == RankEnd::SUCCESS { RankEnd::SUCCESS } else { RankEnd::Unknown }
+    }
+}
+
+/// A text without a label that was put into it again.
+fn without<'a>(text: &'a [u8], label: &[u8]) -> Cow<'a, [u8]> {
+    let at = |text: &[u8]| text.windows(label.len().max(1)).position(|window| window == label);
+    let Some(mut found) = at(text) else { return text.into() };
+    let (mut kept, mut rest) = (Vec::with_capacity(text.len()), text);
+    loop {
+        kept.extend_from_slice(&rest[..found]);
+        rest = &rest[found + label.len()..];
+        match at(rest) {
+            Some(next) => found = next,
+            None => break,
+        }
+    }
+    kept.extend_from_slice(rest);
+    kept.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::StepEvent;
+    use crate::launch::command::fixtures::Watched;
+
+    fn under(dialect: Dialect, text: &str) -> Watched<MpirunMessages> {
+        Watched::new(MpirunMessages::new(dialect), text)
+    }
+
+    fn under_mpirun(text: &str) -> Watched<MpirunMessages> {
+        under(Dialect::Hydra, text)
+    }
+
+    #[test]
+    fn under_mpirun_the_rank_that_began_is_told_before_those_that_were_ended_for_it() {
+        let text = "[0] @holdfast-rank 0 begins\n[2] @holdfast-rank 2 begins\n[0] @holdfast-rank 0 signal 15\n\
+                    [2] @holdfast-rank 2 code 3\n[1] @holdfast-rank 1 signal 15\n";
+        let mut watched = under_mpirun(text);
+        assert_eq!(watched.look(), []);
+        let events = watched.finish(RankEnd::Code(3));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(3) });
+        assert_eq!(events.len(), 3);
+    }
+
+    #[test]
+    fn under_mpirun_silent_ranks_did_not_succeed_when_another_failed() {
+        let mut watched = under_mpirun("[1] @holdfast-rank 1 signal 11\n");
+        assert_eq!(watched.look(), [StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) }]);
+        let unknown = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::Unknown };
+        assert_eq!(watched.finish(RankEnd::Code(255)), [unknown(0), unknown(2)]);
+    }
+
+    #[test]
+    fn an_mpirun_that_starts_nothing_is_a_launch_that_failed_in_its_own_words() {
+        let text = "-----------\nmpirun has detected an attempt to run as root.\n\nWe refuse.\n-----------\n";
+        let events = under_mpirun(text).finish(RankEnd::Code(1));
+        let StepEvent::Refused { reason, .. } = &events[0] else { panic!("{events:?}") };
+        assert!(reason.contains("attempt to run as root. We refuse."), "{reason}");
+    }
+
+    #[test]
+    fn an_mpirun_that_fails_without_a_word_of_its_ranks_is_not_one_that_never_began() {
+        let text = "[0] @holdfast-rank 0 begins\nORTE has lost communication with a remote daemon.\n";
+        let events = under_mpirun(text).finish(RankEnd::Code(205));
+        assert_eq!(events[0], StepEvent::Failed { end: RankEnd::Code(205) });
+    }
+
+    #[test]
+    fn an_abort_is_its_rank_s_whoever_was_ended_for_it() {
+        let text = "[0] @holdfast-rank 0 begins\n[1] Abort(5) on node 1 (rank 1 in comm 0): application called\n\
+                    [0] @holdfast-rank 0 signal 15\n";
+        let events = under_mpirun(text).finish(RankEnd::Code(5));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(5) });
+    }
+
+    #[test]
+    fn an_abort_is_told_first_wherever_its_echo_stands() {
+        let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 5.\n";
+        let echo = "[1,1]<stderr>:@holdfast-rank 1 signal 15\n";
+        let own = "[1,2]<stderr>:@holdfast-rank 2 code 5\n";
+        let ended = "[1,2]<stderr>:@holdfast-rank 2 signal 15\n";
+        let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
+        for text in [[said, echo, own], [echo, own, said], [echo, said, own], [echo, own, ""], [ended, echo, said]] {
+            let mut watched = under(Dialect::OpenMpi, &text.concat());
+            assert_eq!(watched.look(), [], "another may still turn out to be the first");
+            assert_eq!(watched.finish(RankEnd::Code(5)).first(), Some(&abort), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_a_node_does_not_have_is_a_launch_that_failed() {
+        let text = "[0] @holdfast-rank 0 begins\n[0] @holdfast-rank 0 refused cannot run ./app on n3: No such file\n";
+        let events = under_mpirun(text).finish(RankEnd::Code(127));
+        let reason = "cannot run ./app on n3: No such file".to_owned();
+        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason });
+    }
+
+    #[test]
+    fn a_library_that_aborts_because_another_rank_is_gone_is_not_the_first() {
+        let text = "[2] @holdfast-rank 2 code 3\n[0] Abort(807018255) on node 0 (rank 0 in comm 0): Fatal error in \
+                    internal_Barrier\n[0] @holdfast-rank 0 code 15\n[1] @holdfast-rank 1 signal 15\n";
+        let events = under_mpirun(text).finish(RankEnd::Code(15));
+        assert_eq!(events[0], StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(3) });
+    }
+
+    #[test]
+    fn a_label_that_comes_again_within_a_line_is_no_text() {
+        let read = labels(Dialect::OpenMpi).read;
+        let line = b"[1,2]<stderr>:[n5] [1,2]<stderr>:[ 0] [1,2]<stderr>:/lib/libc.so";
+        let (rank, text) = read(line).unwrap();
+        assert_eq!((rank, text.as_ref()), (Rank(2), b"[n5] [ 0] /lib/libc.so".as_slice()));
+        // That of another rank is text.
+        let (_, text) = read(b"[1,2]<stdout>:[1,3]<stdout>:x").unwrap();
+        assert_eq!(text.as_ref(), b"[1,3]<stdout>:x");
+    }
+
+    #[test]
+    fn each_dialect_reads_its_own_labels_only() {
+        assert_eq!((labels(Dialect::Hydra).read)(b"[2] 3: text").map(|(rank, _)| rank), Some(Rank(2)));
+        assert_eq!((labels(Dialect::Hydra).read)(b"3: text"), None);
+        assert_eq!((labels(Dialect::OpenMpi).read)(b"5: text"), None);
+    }
+}

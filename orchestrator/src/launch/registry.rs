@@ -1,0 +1,74 @@
+//! All launchers: a new one is a folder and a line here.
+
+use super::plan::StepPlan;
+use super::{LaunchError, LauncherContext, LauncherEntry, Supervision};
+use super::{local, mpirun, srun, ssh};
+
+/// The launchers. For `launcher: auto` the first one counts that can start ranks on the manager's nodes.
+pub static LAUNCHERS: [&LauncherEntry; 4] = [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY];
+
+/// The launcher for nodes of `manager`; `wanted` is the name in the spec, `None` for `auto`.
+///
+/// # Errors
+/// [`LaunchError::Unsuitable`].
+pub fn select(manager: &'static str, wanted: Option<&'static str>) -> Result<&'static LauncherEntry, LaunchError> {
+    LAUNCHERS
+        .into_iter()
+        .filter(|entry| entry.managers.contains(&manager))
+        .find(|entry| wanted.is_none_or(|wanted| wanted == entry.name))
+        .ok_or(LaunchError::Unsuitable { launcher: wanted.unwrap_or("auto"), manager })
+}
+
+/// The supervision of a plan, by the launcher that made it.
+///
+/// # Errors
+/// [`LaunchError::UnknownLauncher`], [`LaunchError::Details`].
+pub fn supervision(plan: &StepPlan) -> Result<Box<dyn Supervision>, LaunchError> {
+    let entry = LAUNCHERS.into_iter().find(|entry| entry.name == plan.launcher);
+    let entry = entry.ok_or_else(|| LaunchError::UnknownLauncher { launcher: plan.launcher.clone() })?;
+    (entry.supervision)(plan)
+}
+
+/// Makes the launcher ready to plan runs.
+///
+/// # Errors
+/// What it needs is missing.
+pub fn open(
+    manager: &'static str,
+    wanted: Option<&'static str>,
+    context: &LauncherContext<'_>,
+) -> Result<Box<dyn super::Launcher>, LaunchError> {
+    (select(manager, wanted)?.open)(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selects_a_launcher_that_suits_the_manager() {
+        let table = [
+            ("slurm", None, "srun"),
+            ("slurm", Some("mpirun"), "mpirun"),
+            ("ssh", None, "ssh"),
+            ("ssh", Some("mpirun"), "mpirun"),
+            ("local", None, "local"),
+        ];
+        for (manager, wanted, expected) in table {
+            assert_eq!(select(manager, wanted).unwrap().name, expected, "{manager} {wanted:?}");
+        }
+        for (manager, wanted) in [("local", "mpirun"), ("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
+            assert!(select(manager, Some(wanted)).is_err(), "{manager} {wanted}");
+        }
+        let wrong = select("local", Some("srun")).unwrap_err().to_string();
+        assert!(wrong.contains("srun") && wrong.contains("local"), "{wrong}");
+    }
+
+    #[test]
+    fn refuses_a_plan_of_an_unknown_launcher() {
+        let mut plan = StepPlan::new("17".to_owned(), holdfast_model::Generation(1), "/a".into(), "/".into());
+        plan.launcher = "other".to_owned();
+        let error = supervision(&plan).err().unwrap().to_string();
+        assert!(error.contains("other"), "{error}");
+    }
+}
