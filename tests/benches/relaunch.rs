@@ -81,7 +81,7 @@ fn deaths(log: &Path) -> Result<Vec<Vec<f64>>> {
         let event: Value = serde_json::from_str(line)?;
         let name = event["event"].as_str().ok_or("an event without name")?;
         let time = DateTime::parse_from_rfc3339(event["time"].as_str().ok_or("an event without time")?)?;
-        if name == "chaos_struck" {
+        if name == "fault_injected" {
             since = Some(BTreeMap::from([(name.to_owned(), time)]));
         } else if let Some(times) = &mut since {
             times.insert(name.to_owned(), time);
@@ -99,7 +99,7 @@ fn deaths(log: &Path) -> Result<Vec<Vec<f64>>> {
 
 fn steps(times: &BTreeMap<String, DateTime<FixedOffset>>) -> Result<Vec<f64>> {
     let at = |name: &str| times.get(name).copied().ok_or_else(|| format!("there is no event {name} after a death"));
-    let mut before = at("chaos_struck")?;
+    let mut before = at("fault_injected")?;
     let mut seconds = Vec::new();
     for (name, _) in STEPS {
         let time = at(name)?;

@@ -76,14 +76,14 @@ fn strangers_at_an_agent_s_port_are_refused_and_counted_and_disturb_nothing() {
         drop(connect(address));
     }
     world.wait("all are counted", || (strangers() >= 23).then_some(()));
-    running.sees_event("stranger");
+    running.sees_event("unauthenticated_connection");
 
     job.go_on();
-    running.ends_with(0).says(&["refused a stranger"]);
+    running.ends_with(0).says(&["refused an unauthenticated connection"]);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("agent_lost").len(), 0);
-    assert!(world.all("stranger").iter().all(|event| event["node"] == "node1"));
+    assert!(world.all("unauthenticated_connection").iter().all(|event| event["node"] == "node1"));
     pfs::assert_current(&world.prefix(), 8);
     world.assert_nothing_is_left();
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast::events::reader::Reader;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -118,7 +119,12 @@ impl World {
 
     /// The event log of another prefix directory.
     pub fn events_of(&self, prefix: &Path) -> Vec<Value> {
-        let text = fs::read_to_string(prefix.join(".holdfast/events.jsonl")).unwrap_or_default();
+        let own = prefix.join(".holdfast");
+        // Each line is one that Holdfast reads back.
+        if let Some(reader) = Reader::open(&own).unwrap() {
+            reader.for_each(|record| drop(record.unwrap()));
+        }
+        let text = fs::read_to_string(own.join("events.jsonl")).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
         whole.lines().map(parse).collect()

@@ -12,9 +12,9 @@ use super::job::{self, JobSelection};
 use super::output::{Output, Report, Style, document, printable};
 use crate::drain::DrainReport;
 use crate::drain::standalone::{self, Preview, Roots, StandaloneError};
+use crate::events::DrainResult;
 use crate::exit;
 use crate::host;
-use crate::relaunch::DrainResult;
 use crate::spec::{JobSpec, Surroundings};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use holdfast_model::{CheckpointId, NodeName};
+use chrono::{DateTime, Local};
+use holdfast_model::{CheckpointId, NodeName, Timestamp};
 use holdfast_wire::agent::{HaltState, Health};
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use super::contact::Contact;
 use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
+use crate::events::{History, reader::Reader};
 use crate::exit;
 use crate::relaunch::explain::{Activity, Condition, NodeExplanation};
 
@@ -36,7 +38,14 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
     if health.is_empty() && !contact.driven {
         return Err(contact.nobody());
     }
-    style.result(&Status { contact, health, halt })?;
+    let directory = crate::job::state::directory(&contact.prefix);
+    let read = || Reader::open(&directory)?.map(History::of).transpose();
+    // The agents' answers are worth showing without it.
+    let history = read().unwrap_or_else(|error| {
+        style.warn(&error.to_string());
+        None
+    });
+    style.result(&Status { contact, health, halt, history: history.unwrap_or_default() })?;
     Ok(exit::FINISHED)
 }
 
@@ -44,6 +53,7 @@ struct Status {
     contact: Contact,
     health: BTreeMap<NodeName, Health>,
     halt: Option<HaltState>,
+    history: History,
 }
 
 /// One node, as it is shown.
@@ -86,6 +96,12 @@ impl Status {
     }
 }
 
+/// A point in time as people here write it.
+fn local_time(time: Timestamp) -> String {
+    let local = DateTime::from_timestamp_millis(time.millis()).map(|time| time.with_timezone(&Local));
+    local.map_or_else(|| time.secs().to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
+}
+
 impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let state = &self.contact.state;
@@ -104,6 +120,18 @@ impl Report for Status {
             let ranks = if ranks.is_empty() { String::new() } else { format!("  ranks {}", ranks.join(",")) };
             let reason = node.reason.map(|reason| format!("  {}", printable(&reason))).unwrap_or_default();
             writeln!(to, "  {:12} {}{ranks}{reason}", printable(&node.name), node.state)?;
+        }
+        for past in &self.history.generations {
+            let from = match past.from {
+                None => "not started yet".to_owned(),
+                Some(None) => "from the beginning".to_owned(),
+                Some(Some(id)) => format!("from checkpoint {id}"),
+            };
+            let ended = past.ended.as_ref().map(|cause| format!("; {}", printable(&cause.to_string())));
+            writeln!(to, "generation {}: {from}{}", past.generation, ended.unwrap_or_default())?;
+        }
+        if let Some((at, sentence)) = &self.history.last {
+            writeln!(to, "last event, {}: {}", local_time(*at), printable(sentence))?;
         }
         match self.halt.as_ref().and_then(|halt| halt.met.as_ref()) {
             Some(met) => writeln!(to, "halt: {}", printable(met)),

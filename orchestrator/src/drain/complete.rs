@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::DrainError;
-use crate::events::{Entry, OwnEvent};
+use crate::events::LogEvent;
 use crate::fleet::{AgentClient, Roster, fan_out};
 
 /// A request to check or rebuild files may take this long; an agent that is lost is noticed long before.
@@ -48,7 +48,7 @@ pub struct Completion {
     /// Ranks whose files an agent has just read, compared with their checksums, and written: not read again.
     pub fresh: BTreeSet<Rank>,
     /// Who is told what happens.
-    pub events: mpsc::UnboundedSender<Entry>,
+    pub events: mpsc::UnboundedSender<LogEvent>,
 }
 
 /// What came of it.
@@ -73,7 +73,7 @@ impl Completion {
         apply(&mut scanned, &failures, &BTreeSet::new());
         let mut inspection = inspect(&scanned);
         for file in &inspection.damaged {
-            self.tell(OwnEvent::DamagedInPrefix { checkpoint: self.checkpoint, file: file.to_string() });
+            self.tell(LogEvent::DamagedInPrefix { checkpoint: self.checkpoint, file: file.to_string() });
         }
         let (mut rebuilt, mut reasons) = (BTreeSet::new(), Vec::new());
         if !inspection.rebuildable.is_empty() {
@@ -81,7 +81,7 @@ impl Completion {
                 match outcome {
                     Ok(()) => {
                         rebuilt.insert(set.rank);
-                        self.tell(OwnEvent::RebuiltInPrefix { checkpoint: self.checkpoint, rank: set.rank });
+                        self.tell(LogEvent::RebuiltInPrefix { checkpoint: self.checkpoint, rank: set.rank });
                     }
                     Err(reason) => reasons.push(format!("{set} was not rebuilt: {reason}")),
                 }
@@ -99,7 +99,7 @@ impl Completion {
         let publication = Publication::of_scan(directory, &scanned, &inspection, self.make_current, now);
         let complete = spawn_blocking(move || publication.publish(&prefix)).await??;
         let directory = self.directory.to_string();
-        self.tell(OwnEvent::Indexed { checkpoint: self.checkpoint, directory, complete });
+        self.tell(LogEvent::Indexed { checkpoint: self.checkpoint, directory, complete });
         Ok(Completed { complete, rebuilt: rebuilt.into_iter().collect(), reasons })
     }
 
@@ -107,9 +107,9 @@ impl Completion {
         self.prefix.checkpoint_path(&self.directory)
     }
 
-    fn tell(&self, event: OwnEvent) {
+    fn tell(&self, event: LogEvent) {
         // Nobody listens when the orchestrator is ending; the drain's result says the same.
-        let _ = self.events.send(Entry::Own(event));
+        let _ = self.events.send(event);
     }
 
     async fn scan(&self) -> Result<Scan, DrainError> {

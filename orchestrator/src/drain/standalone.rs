@@ -17,12 +17,12 @@ use super::work::{self, DrainOrder, DrainReport};
 use super::{DrainError, plan};
 use crate::allocation::local::Local;
 use crate::allocation::{AgentTemplate, Allocation, AllocationError};
-use crate::events::{Entry, Journal, OwnEvent, Screen, ScreenStyle};
+use crate::events::DrainResult;
+use crate::events::{Journal, LogEvent, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::{AgentClient, Clock, FleetError, PollNews, PollTarget, Poller, Roster, fan_out};
 use crate::job::running_step;
 use crate::job::state::{self, JobLock, JobState, Stage, StateError};
-use crate::relaunch::DrainResult;
 use crate::spec::Checkpoint;
 
 /// An agent that an earlier orchestrator started answers within this, or is started anew.
@@ -272,8 +272,8 @@ struct Crew {
     screen: Screen,
     news: mpsc::UnboundedSender<CrewNews>,
     ear: mpsc::UnboundedReceiver<CrewNews>,
-    entries: mpsc::UnboundedSender<Entry>,
-    entries_ear: mpsc::UnboundedReceiver<Entry>,
+    entries: mpsc::UnboundedSender<LogEvent>,
+    entries_ear: mpsc::UnboundedReceiver<LogEvent>,
 }
 
 enum CrewNews {
@@ -289,7 +289,8 @@ impl Crew {
         style: ScreenStyle,
     ) -> Result<Self, StandaloneError> {
         let own = state::directory(prefix);
-        let journal = own.is_dir().then(|| Journal::open(&own)).transpose().map_err(StandaloneError::Journal)?;
+        let journal =
+            own.is_dir().then(|| Journal::open(&own, &template.job)).transpose().map_err(StandaloneError::Journal)?;
         let (news, ear) = mpsc::unbounded_channel();
         let (entries, entries_ear) = mpsc::unbounded_channel();
         Ok(Crew {
@@ -353,7 +354,7 @@ impl Crew {
         for outcome in started.await {
             match outcome {
                 Ok((node, pid)) => drop(self.pids.insert(node, pid)),
-                Err((node, reason)) => self.tell(Entry::Own(OwnEvent::Remark { message: format!("{node}: {reason}") })),
+                Err((node, reason)) => self.tell(LogEvent::AgentNotStarted { node, reason: reason.to_string() }),
             }
         }
         for (node, address) in self.roster.agents() {
@@ -430,11 +431,11 @@ impl Crew {
         }
     }
 
-    fn tell(&mut self, entry: Entry) {
+    fn tell(&mut self, event: LogEvent) {
         if let Some(journal) = &mut self.journal {
-            journal.write(&entry);
+            journal.write(&event);
         }
-        self.screen.event(&entry);
+        self.screen.event(&event);
     }
 
     /// Ends all agents; what does not end by itself is killed.

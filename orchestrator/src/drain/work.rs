@@ -17,9 +17,9 @@ use super::complete::{Completed, Completion, ranks_of};
 use super::plan::{self, Candidate, DrainPlan};
 use super::rounds::{Copied, Order, Rounds};
 use super::{DrainError, resume};
-use crate::events::{Entry, OwnEvent};
+use crate::events::DrainResult;
+use crate::events::LogEvent;
 use crate::fleet::{AgentClient, Roster, fan_out};
-use crate::relaunch::DrainResult;
 
 /// A copy may take this long; an agent that is lost is noticed long before.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -46,7 +46,7 @@ pub struct DrainOrder {
     /// This dataset instead of the newest.
     pub wanted: Option<CheckpointId>,
     /// Who is told what happens.
-    pub events: mpsc::UnboundedSender<Entry>,
+    pub events: mpsc::UnboundedSender<LogEvent>,
 }
 
 /// How a drain went.
@@ -97,7 +97,7 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     let (inventories, silent) = inventories(order).await?;
     let plan = plan::plan(&inventories, order.wanted);
     for (checkpoint, reason) in &plan.skipped {
-        tell(order, OwnEvent::DrainSkipped { checkpoint: *checkpoint, reason: reason.clone() });
+        tell(order, LogEvent::DrainSkipped { checkpoint: *checkpoint, reason: reason.clone() });
     }
     if let Some(wanted) = order.wanted
         && plan.candidates.is_empty()
@@ -137,7 +137,7 @@ pub async fn inventories(order: &DrainOrder) -> Result<(Vec<Inventory>, BTreeMap
         match answer {
             Ok(mut inventory) => {
                 for fault in &inventory.faults {
-                    tell(order, OwnEvent::Remark { message: format!("{node}: {fault}") });
+                    tell(order, LogEvent::InventoryFault { node: node.clone(), fault: fault.clone() });
                 }
                 inventory.node = Some(node);
                 inventories.push(inventory);
@@ -172,7 +172,7 @@ async fn drain_one(
         Ok::<_, DrainError>((prefix, directory, resumed))
     });
     let (prefix, directory, resumed) = prepared.await??;
-    tell(order, OwnEvent::DrainStarted { checkpoint, directory: directory.to_string(), resumed });
+    tell(order, LogEvent::DrainStarted { checkpoint, directory: directory.to_string(), resumed });
     let copied = copy(order, candidate, prefix.checkpoint_path(&directory)).await;
     let completion = Completion {
         client: order.client.clone(),
@@ -281,13 +281,13 @@ fn take_in(order: &DrainOrder, rounds: &mut Rounds, copy: &Order, answer: Result
                     more => format!("rank {rank}: {reason} (and {} more ranks)", more - 1),
                 });
                 let (ranks, bytes) = (ranks_of(&reply.copied), reply.copied.values().sum());
-                tell(order, OwnEvent::Copied { round, node, ranks, bytes, failure });
+                tell(order, LogEvent::Copied { round, node, ranks, bytes, failure });
             }
             rounds.answered(copy, reply);
         }
         Err(reason) => {
             let failure = Some(reason.clone());
-            tell(order, OwnEvent::Copied { round, node, ranks: Vec::new(), bytes: 0, failure });
+            tell(order, LogEvent::Copied { round, node, ranks: Vec::new(), bytes: 0, failure });
             rounds.unanswered(copy, reason);
         }
     }
@@ -306,6 +306,6 @@ async fn note_flushed(order: &DrainOrder, checkpoint: CheckpointId) {
     }
 }
 
-fn tell(order: &DrainOrder, event: OwnEvent) {
-    let _ = order.events.send(Entry::Own(event));
+fn tell(order: &DrainOrder, event: LogEvent) {
+    let _ = order.events.send(event);
 }

@@ -1,16 +1,26 @@
-//! The event log and what a person sees.
+//! The events of a job, and what a person sees of them.
 //!
-//! * [`journal`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event;
-//! * [`entry`]: what an event is, and its line for people;
+//! * `vocabulary`: what an event is: its stable name and its fields; `reason`: why something ended or is down;
+//! * [`log`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event; [`reader`] reads it back;
+//! * [`history`]: what became of a job, from its events;
+//! * `sentence`: the line for people, made of the fields;
 //! * [`screen`]: plain lines in a log, a live view on a terminal, the application's output passing above it;
 //! * [`report`]: the summary at the end.
 
-pub mod entry;
-pub mod journal;
+#[cfg(test)]
+mod documentation;
+pub mod history;
+pub mod log;
+pub mod reader;
+mod reason;
 pub mod report;
 pub mod screen;
+mod sentence;
+mod vocabulary;
 
-pub use entry::{Entry, OwnEvent};
-pub use journal::Journal;
+pub use history::History;
+pub use log::Journal;
+pub use reason::{DownReason, DrainResult, EndCause, StopReason, Verdict, ranks_text};
 pub use report::RunReport;
 pub use screen::{Screen, ScreenStyle, View};
+pub use vocabulary::LogEvent;

@@ -12,7 +12,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::Progress;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::Entry;
+use super::LogEvent;
 use crate::launch::output::Stream;
 
 /// How often a bar is redrawn for the time that passes.
@@ -81,8 +81,8 @@ impl Screen {
     }
 
     /// Shows an event, if it is one for people.
-    pub fn event(&self, entry: &Entry) {
-        if let Some(line) = entry.line() {
+    pub fn event(&self, event: &LogEvent) {
+        if let Some(line) = event.sentence() {
             self.line(&line);
         }
     }

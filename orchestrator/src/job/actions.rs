@@ -13,7 +13,6 @@ use super::inputs::TaskResult;
 use super::running_step::RunningStep;
 use super::{Driver, settings, site, state};
 use crate::drain::{self, DrainOrder, DrainReport};
-use crate::events::Entry;
 use crate::fleet::fan_out;
 use crate::launch::{LaunchError, LaunchRequest, step};
 use crate::relaunch::{Action, Event};
@@ -43,7 +42,7 @@ impl Driver {
                 self.update_peers(PeersUpdate { generation, addresses, down }, &to);
             }
             Action::FenceNode { node, address } => self.fence_node(&node, address),
-            Action::Record(event) => self.emit(Entry::Machine(event)),
+            Action::Record(event) => self.emit(event),
             Action::Drain { down, .. } => self.drain(down),
             Action::StopAgents { to } => self.stop_agents(&to).await,
             Action::Finish(outcome) => self.outcome = Some(outcome),

@@ -10,7 +10,7 @@ use holdfast_wire::agent::{Health, KillRequest, PollRequest, StopRequest};
 use super::Driver;
 use super::inputs::TaskResult;
 use super::state::AgentRecord;
-use crate::events::{Entry, OwnEvent};
+use crate::events::LogEvent;
 use crate::fleet::clock::unix_millis;
 use crate::fleet::{PollTarget, Poller, fan_out};
 use crate::relaunch::Event;
@@ -65,13 +65,11 @@ pub(super) enum Adopted {
     Lost(String),
 }
 
-/// What is wrong with a node's clock, if it is too far from ours. Halt times, the end of the allocation and the names of
-/// checkpoints are by the clock of the node that looks at it.
-fn clock_fault(node: &NodeName, theirs_ms: u64, ours_ms: u64) -> Option<String> {
-    let apart = Duration::from_millis(theirs_ms.abs_diff(ours_ms));
-    let direction = if theirs_ms > ours_ms { "ahead of" } else { "behind" };
-    (apart > CLOCK_TOLERANCE)
-        .then(|| format!("{node}: its clock is {} s {direction} ours; is its time service running?", apart.as_secs()))
+/// Milliseconds by which a node's clock is ahead of ours, if that is too much. Halt times, the end of the allocation and
+/// the names of checkpoints are by the clock of the node that looks at it.
+fn clock_skew(theirs_ms: u64, ours_ms: u64) -> Option<i64> {
+    let ahead = i64::try_from(i128::from(theirs_ms) - i128::from(ours_ms)).unwrap_or(i64::MAX);
+    (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
 }
 
 impl Driver {
@@ -93,8 +91,8 @@ impl Driver {
             let started = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
-                    if let Some(message) = ready.clock_ms.and_then(|theirs| clock_fault(&node, theirs, unix_millis())) {
-                        let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
+                    if let Some(ahead_ms) = ready.clock_ms.and_then(|theirs| clock_skew(theirs, unix_millis())) {
+                        let _ = entries.send(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                     }
                     // A node that fails its health test must not be given ranks first.
                     let reply = client.poll(ready.address, &ABOUT_ITSELF, ABOUT_ITSELF_WITHIN).await;
@@ -261,11 +259,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_wrong_is_told_with_its_direction_and_latency_is_none() {
-        let node = NodeName::from("n3");
-        assert_eq!(clock_fault(&node, 100_000, 100_900), None);
-        let behind = clock_fault(&node, 100_000, 137_000).unwrap();
-        assert!(behind.contains("n3") && behind.contains("37 s behind"), "{behind}");
-        assert!(clock_fault(&node, 137_000, 100_000).unwrap().contains("ahead of"));
+    fn a_wrong_clock_has_a_direction_and_latency_is_no_skew() {
+        assert_eq!(clock_skew(100_000, 100_900), None);
+        assert_eq!(clock_skew(100_000, 137_000), Some(-37_000));
+        assert_eq!(clock_skew(137_000, 100_000), Some(37_000));
     }
 }

@@ -8,9 +8,10 @@ use holdfast_wire::agent::StopRequest;
 
 use super::state::Stage;
 use super::{Driver, state};
+use crate::events::{DrainResult, LogEvent};
 use crate::fleet::fan_out;
 use crate::launch::step;
-use crate::relaunch::{DrainResult, Outcome};
+use crate::relaunch::Outcome;
 
 /// An agent that was told to stop gets so long, then it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
@@ -86,16 +87,15 @@ impl Driver {
         };
         if self.keeps_data() {
             let place = self.context.state.allocation.place();
-            let prefix = self.context.prefix.display().to_string();
-            self.remark(format!(
-                "what could not be drained is kept in {place}; `holdfast drain --prefix {prefix}` tries again"
-            ));
+            self.emit(LogEvent::DataKept { place, prefix: self.context.prefix.clone() });
         } else {
             let allocation = Arc::clone(&self.context.allocation);
-            match tokio::task::spawn_blocking(move || allocation.release()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => self.remark(error.to_string()),
-                Err(error) => self.remark(error.to_string()),
+            let failure = match tokio::task::spawn_blocking(move || allocation.release()).await {
+                Ok(released) => released.err().map(|error| error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(reason) = failure {
+                self.emit(LogEvent::ReleaseFailed { reason });
             }
         }
         self.write_state();

@@ -11,7 +11,7 @@ use super::agents::Started;
 use super::running_step::StepUpdate;
 use crate::allocation::Observation;
 use crate::drain::DrainReport;
-use crate::events::{Entry, OwnEvent};
+use crate::events::LogEvent;
 use crate::fleet::PollNews;
 use crate::launch::StepEvent;
 use crate::relaunch::Event;
@@ -99,7 +99,7 @@ impl Driver {
     }
 
     async fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
-        self.emit(Entry::Agent { node: node.clone(), event: event.clone() });
+        self.emit(LogEvent::of_agent(node, event.clone()));
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
                 self.context.state.restarted_from.insert(generation, checkpoint);
@@ -121,7 +121,7 @@ impl Driver {
         let allocation = Arc::clone(&self.context.allocation);
         let Some(injection) = allocation.fault_injection() else { return };
         for fault in injection.due_faults(observation) {
-            self.emit(Entry::Own(OwnEvent::ChaosStruck { node: fault.node.clone(), agent_only: fault.agent_only }));
+            self.emit(LogEvent::FaultInjected { node: fault.node.clone(), agent_only: fault.agent_only });
             let running = self.running.as_ref().filter(|_| !fault.agent_only);
             tokio::task::block_in_place(|| {
                 // The agent first: a node that dies reports nothing.
@@ -165,16 +165,16 @@ impl Driver {
         match event {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }).await,
             StepEvent::Started { .. } => {}
-            StepEvent::Waiting { reason } => self.emit(Entry::Own(OwnEvent::LaunchDelayed { generation, reason })),
+            StepEvent::Waiting { reason } => self.emit(LogEvent::LaunchDelayed { generation, reason }),
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
-                    let entry = Entry::Own(OwnEvent::RankFailed { generation, rank, end });
+                    let failed = LogEvent::RankFailed { generation, rank, end };
                     // That ranks die of being killed is only for the log.
                     if self.context.machine.is_running(generation) {
-                        self.emit(entry);
+                        self.emit(failed);
                     } else {
-                        self.context.journal.write(&entry);
+                        self.context.journal.write(&failed);
                     }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;

@@ -33,7 +33,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::DateTime;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -43,10 +42,10 @@ use tokio::time::MissedTickBehavior;
 
 use crate::allocation::{AgentTemplate, Allocation};
 use crate::drain::DrainReport;
-use crate::events::{Entry, Journal, OwnEvent, Screen, View};
+use crate::events::{DownReason, Journal, LogEvent, Screen, View};
 use crate::fleet::{AgentClient, Clock, PollNews, Roster};
 use crate::launch::Launcher;
-use crate::relaunch::{Action, DownReason, Event, Machine, Outcome};
+use crate::relaunch::{Action, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 use agents::{Adopted, AgentHandle};
 use inputs::TaskResult;
@@ -106,7 +105,7 @@ struct Driver {
     fences: JoinSet<()>,
     results: Sender<TaskResult>,
     polls: Sender<PollNews>,
-    entries: Sender<Entry>,
+    entries: Sender<LogEvent>,
     steps: mpsc::Sender<StepUpdate>,
 }
 
@@ -116,7 +115,7 @@ type Sender<T> = mpsc::UnboundedSender<T>;
 struct EventSources {
     results: mpsc::UnboundedReceiver<TaskResult>,
     polls: mpsc::UnboundedReceiver<PollNews>,
-    entries: mpsc::UnboundedReceiver<Entry>,
+    entries: mpsc::UnboundedReceiver<LogEvent>,
     steps: mpsc::Receiver<StepUpdate>,
     interrupt: Signal,
     terminate: Signal,
@@ -249,11 +248,7 @@ impl Driver {
         let end = self.context.allocation.end().map(settings::epoch);
         if self.end.send_if_modified(|known| std::mem::replace(known, end) != end) {
             self.context.settings.allocation_end = end;
-            let local = |end: i64| DateTime::from_timestamp(end, 0).map(|at| at.with_timezone(&chrono::Local));
-            self.remark(match end.and_then(local) {
-                Some(at) => format!("the allocation now ends at {}", at.format("%Y-%m-%d %H:%M:%S")),
-                None => "the allocation has no end now".to_owned(),
-            });
+            self.emit(LogEvent::AllocationEndChanged { end });
             self.feed(Event::AllocationEnd { end }).await;
         }
         if let Some(first) = self.first_launch {
@@ -263,13 +258,9 @@ impl Driver {
     }
 
     /// Shows and logs an event.
-    fn emit(&mut self, entry: Entry) {
-        self.context.journal.write(&entry);
-        self.context.screen.event(&entry);
-    }
-
-    fn remark(&mut self, message: impl Into<String>) {
-        self.emit(Entry::Own(OwnEvent::Remark { message: message.into() }));
+    fn emit(&mut self, event: LogEvent) {
+        self.context.journal.write(&event);
+        self.context.screen.event(&event);
     }
 
     fn show(&mut self) {

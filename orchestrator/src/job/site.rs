@@ -12,7 +12,7 @@ use holdfast_model::NodeName;
 use holdfast_wire::environment;
 
 use crate::allocation::Allocation;
-use crate::events::{Entry, OwnEvent};
+use crate::events::LogEvent;
 use crate::fleet::fan_out;
 use crate::host::program;
 use crate::spec::{CommandNodes, SiteCommand};
@@ -143,7 +143,7 @@ pub async fn run_all(
     commands: &[SiteCommand],
     nodes: &[NodeName],
     context: &CommandContext,
-    mut tell: impl FnMut(Entry),
+    mut tell: impl FnMut(LogEvent),
 ) -> Result<(), String> {
     for command in commands {
         let on: Vec<NodeName> = match command.on {
@@ -153,7 +153,7 @@ pub async fn run_all(
         let failures = test(&command.command, on.clone(), context, None).await;
         let failure = failures.into_iter().next().map(|(node, reason)| format!("{node}: {reason}"));
         let program = command.command.first().cloned().unwrap_or_default();
-        tell(Entry::Own(OwnEvent::SiteCommand { program: program.clone(), nodes: on, failure: failure.clone() }));
+        tell(LogEvent::SiteCommand { program: program.clone(), nodes: on, failure: failure.clone() });
         if let Some(failure) = failure {
             return Err(format!("{program} failed on {failure}"));
         }

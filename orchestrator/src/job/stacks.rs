@@ -10,7 +10,7 @@ use holdfast_wire::agent::StackRequest;
 
 use super::inputs::TaskResult;
 use super::{Driver, state};
-use crate::events::{Entry, OwnEvent};
+use crate::events::LogEvent;
 use crate::fleet::fan_out;
 use crate::relaunch::Event;
 
@@ -47,8 +47,7 @@ impl Driver {
                 }
             });
             for trouble in trouble.await.into_iter().flatten() {
-                let message = format!("the stacks of ranks that hang could not be saved: {trouble}");
-                let _ = entries.send(Entry::Own(OwnEvent::Remark { message }));
+                let _ = entries.send(LogEvent::StacksNotSaved { generation, reason: trouble });
             }
             let _ = results.send(TaskResult::Event(Event::StacksSaved { generation }));
         });

@@ -23,7 +23,7 @@ use crate::allocation::ssh::{self, Ssh};
 use crate::allocation::{AgentTemplate, Allocation, AllocationError};
 use crate::drain::standalone::{self, StandaloneError};
 use crate::events::report::GenerationReport;
-use crate::events::{Entry, Journal, OwnEvent, RunReport, Screen, ScreenStyle};
+use crate::events::{DrainResult, EndCause, Journal, LogEvent, RunReport, Screen, ScreenStyle};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, Clock, FleetError};
@@ -31,7 +31,7 @@ use crate::host::program::ProgramError;
 use crate::host::user_name;
 use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
-use crate::relaunch::{DrainResult, EndCause, Machine, Outcome};
+use crate::relaunch::{Machine, Outcome};
 use crate::spec::{JobSpec, Manager, Step, virtual_node};
 
 /// What `holdfast run` is to do.
@@ -236,7 +236,7 @@ fn finished_before(spec: &JobSpec) -> Result<RunReport, RunError> {
         checkpoint_directory: None,
         complete: None,
         output: None,
-        events: state::directory(&prefix).join(crate::events::journal::FILE),
+        events: state::directory(&prefix).join(crate::events::log::FILE),
         prefix,
         took: std::time::Duration::ZERO,
     })
@@ -265,7 +265,8 @@ async fn run_step(
     }
     let previous = previous.filter(|state| state.stage == Stage::Running);
     let logs = state::directory(&prefix).join("agents");
-    let mut journal = Journal::open(&state::directory(&prefix)).map_err(RunError::io("open the event log"))?;
+    let mut journal =
+        Journal::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
     let screen = Screen::new(options.style);
     let (allocation, state) = match previous {
         Some(state) => (state.allocation.reopen(chaos, logs).await?, state),
@@ -374,16 +375,15 @@ async fn begin(
     let state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
         let _ = allocation.release();
     })?;
-    let mut tell = |entry: Entry| {
-        journal.write(&entry);
-        screen.event(&entry);
+    let mut tell = |event: LogEvent| {
+        journal.write(&event);
+        screen.event(&event);
     };
-    tell(Entry::Own(OwnEvent::JobStarted {
-        job: spec.job.clone(),
+    tell(LogEvent::JobStarted {
         job_id: allocation.job_id().to_owned(),
         nodes: allocation.nodes().to_vec(),
         prefix: prefix.to_owned(),
-    }));
+    });
     let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
     let context = site::CommandContext {
         job_id: allocation.job_id().to_owned(),

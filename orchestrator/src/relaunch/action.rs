@@ -7,8 +7,8 @@ use std::sync::Arc;
 use holdfast_wire::{Generation, NodeName, Rank};
 
 use super::outcome::Outcome;
-use super::reason::StopReason;
-use super::record::LogEvent;
+use crate::events::LogEvent;
+use crate::events::StopReason;
 use holdfast_model::Placement;
 
 /// Something to do. None of them blocks the machine: the driver begins them in order, and their ends come back as events.

@@ -9,9 +9,9 @@ use holdfast_wire::{Generation, NodeName, Rank};
 use super::action::Action;
 use super::machine::Machine;
 use super::nodes::{Due, Lost, Starting, Status};
-use super::reason::{DownReason, Verdict};
-use super::record::LogEvent;
 use super::snapshot::Phase;
+use crate::events::LogEvent;
+use crate::events::{DownReason, Verdict};
 
 impl Machine {
     pub(super) fn start_all_agents(&mut self, now: Duration, out: &mut Vec<Action>) {

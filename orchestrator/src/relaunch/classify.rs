@@ -7,7 +7,7 @@ use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::reason::EndCause;
+use crate::events::EndCause;
 use crate::spec::ExitAction;
 use holdfast_model::RankEnd;
 

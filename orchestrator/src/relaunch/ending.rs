@@ -7,11 +7,12 @@ use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 use super::action::Action;
 use super::classify::Run;
 use super::machine::Machine;
-use super::outcome::{DrainResult, Outcome};
+use super::outcome::Outcome;
 use super::policy::stop_after;
-use super::reason::{StopReason, Verdict};
-use super::record::LogEvent;
 use super::snapshot::{Before, Phase};
+use crate::events::DrainResult;
+use crate::events::LogEvent;
+use crate::events::{StopReason, Verdict};
 use holdfast_model::RankEnd;
 
 impl Machine {
@@ -287,7 +288,7 @@ impl Machine {
             launches: self.state.launches,
             newest: self.state.newest,
         };
-        self.record(LogEvent::finished(&outcome), out);
+        self.record(LogEvent::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() }, out);
         self.end_agents(out);
         self.state.drain = drain;
         self.state.outcome = Some(outcome.clone());

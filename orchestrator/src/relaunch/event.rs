@@ -6,8 +6,8 @@ use std::time::Duration;
 use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
-use super::outcome::DrainResult;
-use super::reason::DownReason;
+use crate::events::DownReason;
+use crate::events::DrainResult;
 use holdfast_model::RankEnd;
 
 /// Something that happened. Events may come in any order, twice, or too late: what is of an older generation, of a node

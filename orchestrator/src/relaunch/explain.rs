@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use super::nodes::Status;
-use super::reason::{DownReason, StopReason, Verdict};
 pub use super::snapshot::PastGeneration;
 use super::snapshot::Phase;
+use crate::events::{DownReason, StopReason, Verdict};
 
 /// What the loop decided so far, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

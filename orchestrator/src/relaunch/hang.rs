@@ -10,8 +10,8 @@ use holdfast_wire::{Generation, NodeName};
 
 use super::action::Action;
 use super::machine::Machine;
-use super::record::LogEvent;
 use super::watchdog::{Suspicion, Watch};
+use crate::events::LogEvent;
 
 impl Machine {
     /// Notes something about the ranks of the run under way.

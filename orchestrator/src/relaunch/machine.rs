@@ -11,9 +11,9 @@ use holdfast_wire::{Generation, NodeName, Rank};
 use super::action::Action;
 use super::config::Config;
 use super::event::Event;
-use super::record::LogEvent;
 use super::snapshot::{Phase, RestoreError, Snapshot};
 use super::watchdog::Watch;
+use crate::events::LogEvent;
 use holdfast_model::Placement;
 
 /// The relaunch loop.

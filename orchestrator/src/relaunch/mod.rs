@@ -51,8 +51,6 @@ mod nodes;
 pub mod outcome;
 pub mod placement;
 mod policy;
-pub mod reason;
-pub mod record;
 pub mod snapshot;
 mod stages;
 #[cfg(test)]
@@ -64,7 +62,5 @@ pub use config::{AllocatedNode, Config};
 pub use event::Event;
 pub use explain::Explanation;
 pub use machine::Machine;
-pub use outcome::{DrainResult, Outcome};
-pub use reason::{DownReason, EndCause, StopReason};
-pub use record::LogEvent;
+pub use outcome::Outcome;
 pub use snapshot::Snapshot;

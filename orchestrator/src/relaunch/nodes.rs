@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::reason::{DownReason, Verdict};
+use crate::events::{DownReason, Verdict};
 
 /// Tries to start an agent for the first time.
 const FIRST_TRIES: u32 = 3;

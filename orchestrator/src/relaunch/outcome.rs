@@ -5,34 +5,8 @@ use std::fmt;
 use holdfast_wire::{CheckpointId, Generation};
 use serde::{Deserialize, Serialize};
 
-use super::reason::{EndCause, StopReason, Verdict};
+use crate::events::{DrainResult, EndCause, StopReason, Verdict};
 use crate::exit;
-
-/// How the drain went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "drain", rename_all = "snake_case")]
-pub enum DrainResult {
-    /// There was nothing to drain: no dataset in cache, or all are on the prefix directory.
-    Nothing,
-    /// A dataset is complete on the prefix directory and current.
-    Complete {
-        /// It.
-        checkpoint: CheckpointId,
-    },
-    /// No dataset could be completed; what there is of this one is recorded as incomplete, and an older one, if there is one,
-    /// stays current.
-    Incomplete {
-        /// It.
-        checkpoint: CheckpointId,
-        /// What is missing.
-        reason: String,
-    },
-    /// The drain could not be carried out.
-    Failed {
-        /// Why.
-        reason: String,
-    },
-}
 
 /// How it all ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::classify::Run;
 use super::config::Config;
-use super::reason::{EndCause, StopReason};
 use super::snapshot::Snapshot;
+use crate::events::{EndCause, StopReason};
 use crate::spec::ExitAction;
 
 /// Why the loop stops after a generation that ended like this; `None`: it goes on.

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::classify::Run;
 use super::config::Config;
 use super::nodes::Node;
-use super::outcome::{DrainResult, Outcome};
-use super::reason::{EndCause, StopReason, Verdict};
+use super::outcome::Outcome;
+use crate::events::DrainResult;
+use crate::events::{EndCause, StopReason, Verdict};
 
 /// Everything that the machine knows, but for its configuration. Opaque: serialise it, keep it, restore it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

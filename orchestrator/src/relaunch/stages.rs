@@ -9,9 +9,9 @@ use super::classify::Run;
 use super::machine::Machine;
 use super::nodes::{Starting, Status};
 use super::placement::{Demand, place};
-use super::reason::{DownReason, StopReason, Verdict};
-use super::record::LogEvent;
 use super::snapshot::{Before, PastGeneration, Phase};
+use crate::events::LogEvent;
+use crate::events::{DownReason, StopReason, Verdict};
 
 impl Machine {
     /// The nodes that a launch needs.

@@ -25,7 +25,7 @@ use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{NodeName, Rank};
 
 use super::config::Config;
-use super::reason::ranks_text;
+use crate::events::ranks_text;
 use crate::spec::quantity::format_duration;
 
 /// What was heard of the ranks.

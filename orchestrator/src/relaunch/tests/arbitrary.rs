@@ -1,5 +1,6 @@
 //! Events in any order, also such as no driver would send.
 
+use crate::events::{DownReason, DrainResult, LogEvent};
 use holdfast_model::RankEnd;
 use std::time::Duration;
 

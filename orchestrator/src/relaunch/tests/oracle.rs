@@ -1,5 +1,6 @@
 //! What must hold in every simulated world, whatever happens there.
 
+use crate::events::LogEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_wire::{Generation, NodeName, Rank};

@@ -1,5 +1,6 @@
 //! What a job lives through, from its first launch to its end.
 
+use crate::events::{DownReason, DrainResult, EndCause, StopReason};
 use holdfast_wire::{CheckpointId, Generation, NodeName};
 
 use super::world::{World, address, config, ms, name};

@@ -1,6 +1,7 @@
 //! A world with its own truth (nodes, agents and ranks that live and die, answers that are late or lost) and an oracle that
 //! watches every action of the machine.
 
+use crate::events::{DownReason, DrainResult};
 use holdfast_model::RankEnd;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};

@@ -1,5 +1,6 @@
 //! An orchestrator that takes over from one that was killed.
 
+use crate::events::{EndCause, StopReason};
 use holdfast_model::RankEnd;
 use holdfast_wire::{Generation, Rank};
 

@@ -1,5 +1,6 @@
 //! How the end of a generation is judged, and what follows.
 
+use crate::events::{EndCause, LogEvent, StopReason};
 use holdfast_model::RankEnd;
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! A small obedient world: it does at once what the machine asks for, as far as its nodes live.
 
+use crate::events::{DrainResult, EndCause, LogEvent, StopReason};
 use holdfast_model::RankEnd;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,0 +1,37 @@
+//! The table of events for users, `docs/events.md`: written from the declarations of the vocabulary.
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use crate::events::log::SCHEMA;
+    use crate::events::vocabulary::EVENTS;
+
+    fn table() -> String {
+        let mut text = String::new();
+        for event in EVENTS {
+            let _ = writeln!(text, "\n### `{}`\n\n{}", event.name(), event.documentation.trim());
+            if !event.fields.is_empty() {
+                text.push_str("\n| field | meaning |\n|---|---|\n");
+            }
+            for (field, meaning) in event.fields {
+                let _ = writeln!(text, "| `{field}` | {} |", meaning.trim());
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn the_documentation_lists_every_event_with_its_fields() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/events.md");
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(written.contains(&format!("`\"v\": \"{SCHEMA}\"`")), "the version is not {SCHEMA}");
+        let (head, _) = written.split_once("\n### ").unwrap();
+        let wanted = format!("{head}{}", table());
+        if wanted != written {
+            let new = std::env::temp_dir().join("events.md");
+            std::fs::write(&new, wanted).unwrap();
+            panic!("docs/events.md is not what is declared; what it should be is in {}", new.display());
+        }
+    }
+}

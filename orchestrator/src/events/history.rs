@@ -1,0 +1,124 @@
+//! What became of a job, from the events of its log.
+
+use holdfast_model::{CheckpointId, Generation, Timestamp};
+
+use super::log::Record;
+use super::reader::ReadError;
+use super::{EndCause, LogEvent};
+
+/// What happened since the job began in its present allocation, or in its last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The generations that were placed, oldest first.
+    pub generations: Vec<PastGeneration>,
+    /// The last event that has a sentence for people, and when it happened.
+    pub last: Option<(Timestamp, String)>,
+}
+
+/// A generation as the log shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastGeneration {
+    /// The generation.
+    pub generation: Generation,
+    /// What its ranks started from, once they did; the inner `None` is the beginning.
+    pub from: Option<Option<CheckpointId>>,
+    /// Why it ended, if it did.
+    pub ended: Option<EndCause>,
+}
+
+impl History {
+    /// The history of a log.
+    ///
+    /// # Errors
+    /// The first event that cannot be read.
+    pub fn of(records: impl IntoIterator<Item = Result<Record, ReadError>>) -> Result<History, ReadError> {
+        let mut history = History::default();
+        for record in records {
+            history.add(record?);
+        }
+        Ok(history)
+    }
+
+    fn add(&mut self, record: Record) {
+        if let Some(sentence) = record.event.sentence() {
+            self.last = Some((record.time, sentence));
+        }
+        match record.event {
+            LogEvent::JobStarted { .. } => self.generations.clear(),
+            LogEvent::GenerationPlaced { generation, .. } => {
+                self.generations.push(PastGeneration { generation, from: None, ended: None });
+            }
+            LogEvent::Restarted { generation, checkpoint, .. } => {
+                self.change(generation, |past| past.from = Some(checkpoint));
+            }
+            LogEvent::GenerationEnded { generation, cause, .. } => {
+                self.change(generation, |past| past.ended = Some(cause));
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, generation: Generation, change: impl FnOnce(&mut PastGeneration)) {
+        self.generations.iter_mut().rfind(|past| past.generation == generation).map(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::RestartSource;
+
+    use super::*;
+
+    fn record(event: LogEvent) -> Result<Record, ReadError> {
+        Ok(Record { time: Timestamp::from_secs(7), job: "heat".to_owned(), event })
+    }
+
+    fn placed(generation: u64) -> Result<Record, ReadError> {
+        let generation = Generation(generation);
+        record(LogEvent::GenerationPlaced { generation, nodes: Vec::new(), spares: 0, moved: Vec::new() })
+    }
+
+    fn restarted(generation: u64, checkpoint: Option<CheckpointId>) -> Result<Record, ReadError> {
+        record(LogEvent::Restarted {
+            node: "n1".into(),
+            generation: Generation(generation),
+            checkpoint,
+            source: RestartSource::Cache,
+            rebuilt: Vec::new(),
+            moved: Vec::new(),
+            millis: 1,
+        })
+    }
+
+    #[test]
+    fn generations_have_a_start_and_an_end_and_a_new_allocation_begins_afresh() {
+        let started =
+            || record(LogEvent::JobStarted { job_id: "1".to_owned(), nodes: Vec::new(), prefix: "/p".into() });
+        let cause = EndCause::NodeFailure { nodes: vec!["n1".into()] };
+        let ended = LogEvent::GenerationEnded {
+            generation: Generation(3),
+            cause: cause.clone(),
+            newest: None,
+            without_progress: 0,
+        };
+        let records = [
+            started(),
+            placed(1),
+            started(),
+            placed(3),
+            restarted(3, None),
+            record(ended),
+            placed(4),
+            restarted(4, Some(CheckpointId(6))),
+            record(LogEvent::EncodeStarted {
+                node: "n1".into(),
+                generation: Generation(4),
+                checkpoint: CheckpointId(7),
+            }),
+        ];
+        let history = History::of(records).unwrap();
+        let past = |generation, from, ended| PastGeneration { generation: Generation(generation), from, ended };
+        assert_eq!(history.generations, [past(3, Some(None), Some(cause)), past(4, Some(Some(CheckpointId(6))), None)]);
+        assert!(history.last.unwrap().1.starts_with("started from checkpoint 6"));
+    }
+}

@@ -1,0 +1,208 @@
+//! Reading the event log back.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::log::{FILE, Record, SCHEMA};
+use super::vocabulary::EVENTS;
+
+/// No line is longer: the longest names all nodes and ranks of a generation.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// Why an event log cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file system refused.
+    #[error("cannot read the event log {}: {source}", path.display())]
+    File {
+        /// The log.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A line of a version that is not known here.
+    #[error(
+        "{}:{line}: the event has version {found} of the schema, and this Holdfast reads {SCHEMA}; \
+         use the version of Holdfast that wrote it",
+        path.display()
+    )]
+    Version {
+        /// The log.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// Its version; `none` if it has none.
+        found: String,
+    },
+    /// An event that the line's own version does not have, or without a field that it must have.
+    #[error("{}:{line}: {problem}; the log was changed by something else than Holdfast", path.display())]
+    Event {
+        /// The log.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: serde_json::Error,
+    },
+}
+
+/// The events of a log, oldest first. Lines that are no JSON, which a crash cut off, and events that a newer minor version
+/// of the schema added are skipped.
+#[derive(Debug)]
+pub struct Reader<R> {
+    path: PathBuf,
+    lines: R,
+    line: u64,
+}
+
+impl Reader<BufReader<File>> {
+    /// Opens the log in a `.holdfast` directory; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of opening the file.
+    pub fn open(directory: &Path) -> Result<Option<Self>, ReadError> {
+        let path = directory.join(FILE);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(Reader { path, lines: BufReader::new(file), line: 0 })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(ReadError::File { path, source }),
+        }
+    }
+}
+
+impl<R: BufRead> Reader<R> {
+    /// The event of a line; `None` if it is one to be skipped.
+    fn record(&self, text: &[u8]) -> Result<Option<Record>, ReadError> {
+        let Ok(value) = serde_json::from_slice::<Value>(text) else { return Ok(None) };
+        let (path, line) = (&self.path, self.line);
+        let refused = |found: &str| ReadError::Version { path: path.clone(), line, found: found.to_owned() };
+        let found = value["v"].as_str().ok_or_else(|| refused("none"))?;
+        let (major, minor) = version(found).ok_or_else(|| refused(found))?;
+        let (own_major, own_minor) = version(SCHEMA).ok_or_else(|| refused(SCHEMA))?;
+        if major != own_major {
+            return Err(refused(found));
+        }
+        let is_known = value["event"].as_str().is_some_and(|name| EVENTS.iter().any(|event| event.name() == name));
+        if !is_known && minor > own_minor {
+            return Ok(None);
+        }
+        let event = |problem| ReadError::Event { path: path.clone(), line, problem };
+        serde_json::from_value(value).map(Some).map_err(event)
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Record, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let mut text = Vec::new();
+            self.line += 1;
+            match self.lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(source) => return Some(Err(ReadError::File { path: self.path.clone(), source })),
+            }
+            match self.record(&text) {
+                Ok(Some(record)) => return Some(Ok(record)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// `1.0` as numbers.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::{CheckpointId, Generation, Rank, RankEnd, RestartSource};
+
+    use super::*;
+    use crate::events::{DownReason, DrainResult, EndCause, Journal, LogEvent, StopReason};
+
+    fn read(text: &str) -> Result<Vec<LogEvent>, ReadError> {
+        let reader = Reader { path: "events.jsonl".into(), lines: text.as_bytes(), line: 0 };
+        reader.map(|record| record.map(|record| record.event)).collect()
+    }
+
+    fn line(version: &str, rest: &str) -> String {
+        format!("{{\"v\":\"{version}\",\"time\":\"2026-11-21T23:00:00.000Z\",\"job\":\"heat\",{rest}}}\n")
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let base = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(base.path(), "heat").unwrap();
+        let (generation, checkpoint) = (Generation(2), CheckpointId(7));
+        let application = EndCause::Application { rank: Some(Rank(3)), end: RankEnd::Signal(9) };
+        let events = [
+            LogEvent::JobStarted { job_id: "17".to_owned(), nodes: vec!["n1".into()], prefix: "/p".into() },
+            LogEvent::NodeDown {
+                node: "n1".into(),
+                reason: DownReason::AgentSilent { reason: "a".to_owned(), restart: "b".to_owned() },
+                ranks: vec![Rank(1)],
+            },
+            LogEvent::Restarted {
+                node: "n1".into(),
+                generation,
+                checkpoint: Some(checkpoint),
+                source: RestartSource::Rebuilt,
+                rebuilt: vec![Rank(0)],
+                moved: Vec::new(),
+                millis: 4,
+            },
+            LogEvent::RankFailed { generation, rank: Rank(3), end: RankEnd::Code(-1) },
+            LogEvent::GenerationEnded { generation, cause: application.clone(), newest: None, without_progress: 1 },
+            LogEvent::GenerationEnded { generation, cause: EndCause::Finalized, newest: None, without_progress: 0 },
+            LogEvent::Stopping { reason: StopReason::AttemptsUsed { attempts: 5, last: application } },
+            LogEvent::HaltCleared,
+            LogEvent::Drained { result: DrainResult::Incomplete { checkpoint, reason: "two members".to_owned() } },
+            LogEvent::AllocationEndChanged { end: None },
+        ];
+        events.iter().for_each(|event| journal.write(event));
+        let records: Vec<Record> = Reader::open(base.path()).unwrap().unwrap().map(Result::unwrap).collect();
+        assert!(records.iter().all(|record| record.job == "heat"));
+        assert_eq!(records.into_iter().map(|record| record.event).collect::<Vec<_>>(), events);
+        assert!(Reader::open(&base.path().join("missing")).unwrap().is_none());
+    }
+
+    #[test]
+    fn events_and_fields_of_a_newer_minor_version_are_passed_over() {
+        let text = line("1.9", "\"event\":\"coffee\",\"cups\":3")
+            + &line("1.9", "\"event\":\"halt_set\",\"reason\":\"why\",\"by\":\"anna\"");
+        assert_eq!(read(&text).unwrap(), [LogEvent::HaltSet { reason: "why".to_owned() }]);
+    }
+
+    #[test]
+    fn other_major_versions_are_refused_with_their_line() {
+        let known = line("1.0", "\"event\":\"halt_cleared\"");
+        for (foreign, found) in [
+            (line("2.0", "\"event\":\"halt_cleared\""), "version 2.0"),
+            (line("new", "\"event\":\"halt_cleared\""), "version new"),
+            ("{\"time\":\"2026-11-21T23:00:00.000Z\",\"event\":\"halt_cleared\"}\n".to_owned(), "version none"),
+        ] {
+            let error = read(&(known.clone() + &foreign)).unwrap_err().to_string();
+            assert!(error.contains("events.jsonl:2: ") && error.contains(found), "{error}");
+            assert!(error.contains("reads 1.0; use the version"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_its_version_does_not_have_is_an_error_and_a_line_that_was_cut_off_is_not() {
+        let error = read(&line("1.0", "\"event\":\"coffee\"")).unwrap_err().to_string();
+        assert!(error.contains("events.jsonl:1: ") && error.contains("coffee"), "{error}");
+        let error = read(&line("1.0", "\"event\":\"halt_set\"")).unwrap_err().to_string();
+        assert!(error.contains("reason"), "{error}");
+        let whole = line("1.0", "\"event\":\"halt_cleared\"");
+        let text = format!("{}\n{whole}{}", &whole[..30], &whole[..40]);
+        assert_eq!(read(&text).unwrap(), [LogEvent::HaltCleared]);
+    }
+}

@@ -1,0 +1,212 @@
+//! The sentence of an event: what people read of it. It is made of the event's fields and is nowhere stored.
+
+use chrono::{DateTime, Local};
+use holdfast_model::{NodeName, RestartSource};
+
+use super::LogEvent;
+use super::reason::ranks_text;
+
+impl LogEvent {
+    /// The line for people; `None` for what only the log keeps.
+    pub fn sentence(&self) -> Option<String> {
+        Some(match self {
+            LogEvent::AgentReady { again: false, .. } => return None,
+            LogEvent::AgentReady { node, again: true } => format!("{node}: agent is back"),
+            LogEvent::AgentLost { node, reason } => format!("{node}: agent lost ({reason})"),
+            LogEvent::NodeDown { node, reason, ranks } if ranks.is_empty() => format!("{node} is down: {reason}"),
+            LogEvent::NodeDown { node, reason, ranks } => {
+                format!("{node} is down: {reason}; it had {}", ranks_text(ranks))
+            }
+            LogEvent::GenerationPlaced { generation, nodes, spares, moved } => {
+                let moved = if moved.is_empty() { String::new() } else { format!(", moved: {}", ranks_text(moved)) };
+                format!("generation {generation} on {}, {spares} spare(s){moved}", names(nodes))
+            }
+            LogEvent::GenerationLaunched { generation, relaunches: 0 } => format!("generation {generation} launched"),
+            LogEvent::GenerationLaunched { generation, relaunches } => {
+                format!("generation {generation} launched (relaunch {relaunches})")
+            }
+            LogEvent::HangSuspected { generation, reason, .. } => {
+                format!("generation {generation} seems to hang, saving stacks: {reason}")
+            }
+            LogEvent::HangDismissed { generation } => format!("generation {generation} goes on: something moved"),
+            LogEvent::Hang { generation, ranks, .. } => {
+                format!("generation {generation} hangs in {}", ranks_text(ranks))
+            }
+            LogEvent::GenerationEnding { generation, seen } => {
+                format!("generation {generation} is being ended: {seen}")
+            }
+            LogEvent::GenerationEnded { generation, cause, newest, .. } => match newest {
+                Some(id) => format!("generation {generation} ended: {cause}; newest checkpoint {id}"),
+                None => format!("generation {generation} ended: {cause}; no checkpoint yet"),
+            },
+            LogEvent::HaltSet { reason } => format!("halt: {reason}"),
+            LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
+            LogEvent::Signal { name, at_once: false } => {
+                format!("{name}: halting, then draining; once more ends at once")
+            }
+            LogEvent::Signal { name, at_once: true } => format!("{name} again: ending at once"),
+            LogEvent::TookOver { generation } => format!("took over the running job in generation {generation}"),
+            LogEvent::Stopping { reason } => format!("stopping: {reason}"),
+            LogEvent::Drained { .. } => return None,
+            LogEvent::Finished { exit_code, message } => format!("end (exit code {exit_code}): {message}"),
+            LogEvent::RankConnected { .. }
+            | LogEvent::RankGone { .. }
+            | LogEvent::CheckpointStarted { .. }
+            | LogEvent::EncodeStarted { .. } => return None,
+            LogEvent::RestartAttempt { checkpoint, from, reason, .. } => {
+                format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
+            }
+            LogEvent::Restarted { checkpoint, source, rebuilt, moved, millis, .. } => {
+                let from = match (checkpoint, source) {
+                    (Some(id), source) => format!("checkpoint {id} {}", source_text(*source)),
+                    (None, _) => "the beginning".to_owned(),
+                };
+                let mut line = format!("started from {from} in {millis} ms");
+                if !rebuilt.is_empty() {
+                    line.push_str(&format!(", rebuilt: {}", ranks_text(rebuilt)));
+                }
+                if !moved.is_empty() {
+                    line.push_str(&format!(", moved: {}", ranks_text(moved)));
+                }
+                line
+            }
+            LogEvent::RebuildStarted { checkpoint, ranks, .. } => {
+                format!("rebuilding {} of checkpoint {checkpoint} in cache", ranks_text(ranks))
+            }
+            LogEvent::CheckpointComplete { checkpoint, scheme, protected, bytes, millis, .. } => {
+                let protection = if *protected { "protected" } else { "not protected" };
+                let size = indicatif::HumanBytes(*bytes);
+                format!("checkpoint {checkpoint} complete, {protection} ({scheme}), {size} in {millis} ms")
+            }
+            LogEvent::CheckpointFailed { checkpoint, reason, .. } => {
+                format!("checkpoint {checkpoint} dropped: {reason}")
+            }
+            LogEvent::Flushed { checkpoint, directory, millis, .. } => {
+                format!("checkpoint {checkpoint} flushed to {directory} in {millis} ms")
+            }
+            LogEvent::FlushFailed { checkpoint, reason, .. } => {
+                format!("checkpoint {checkpoint} was not flushed: {reason}")
+            }
+            LogEvent::Halting { reason, .. } => format!("the ranks were told to stop: {reason}"),
+            LogEvent::Finalized { .. } => "the application called finalize".to_owned(),
+            LogEvent::UnauthenticatedConnection { node, peer, reason } => {
+                format!("{node}: refused an unauthenticated connection from {peer}: {reason}")
+            }
+            LogEvent::Notice { node, message } => format!("{node}: {message}"),
+            LogEvent::JobStarted { job_id, nodes, prefix } => {
+                format!("job {job_id} on {}, prefix {}", names(nodes), prefix.display())
+            }
+            LogEvent::RankFailed { rank, end, .. } => format!("rank {rank} ended with {end}"),
+            LogEvent::LaunchDelayed { generation, reason } => {
+                format!("generation {generation} is not started yet, and tried again: {reason}")
+            }
+            LogEvent::FaultInjected { node, agent_only: true } => {
+                format!("fault injection: the agent of {node} is killed")
+            }
+            LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: {node} is killed"),
+            LogEvent::SiteCommand { program, nodes, failure: None } => format!("{program} was run on {}", names(nodes)),
+            LogEvent::SiteCommand { program, failure: Some(failure), .. } => format!("{program} failed on {failure}"),
+            LogEvent::DrainSkipped { checkpoint, reason } => {
+                format!("drain: checkpoint {checkpoint} passed over: {reason}")
+            }
+            LogEvent::DrainStarted { checkpoint, directory, resumed: false } => {
+                format!("drain: copying checkpoint {checkpoint} to {directory}")
+            }
+            LogEvent::DrainStarted { checkpoint, directory, resumed: true } => {
+                format!("drain: completing checkpoint {checkpoint} in {directory}")
+            }
+            LogEvent::Copied { round, node, ranks, bytes, failure } => {
+                let done = match ranks.as_slice() {
+                    [] => "nothing copied".to_owned(),
+                    ranks => format!("copied {}, {}", ranks_text(ranks), indicatif::HumanBytes(*bytes)),
+                };
+                let failed = failure.as_ref().map(|reason| format!("; failed: {reason}")).unwrap_or_default();
+                format!("drain, round {round}: {node} {done}{failed}")
+            }
+            LogEvent::RebuiltInPrefix { checkpoint, rank } => {
+                format!("drain: rank {rank} of checkpoint {checkpoint} rebuilt")
+            }
+            LogEvent::DamagedInPrefix { file, .. } => format!("drain: not used: {file}"),
+            LogEvent::Indexed { checkpoint, directory, complete: true } => {
+                format!("checkpoint {checkpoint} is complete in {directory}, and current")
+            }
+            LogEvent::Indexed { checkpoint, directory, complete: false } => {
+                format!("checkpoint {checkpoint} is recorded as incomplete in {directory}")
+            }
+            LogEvent::AgentNotStarted { node, reason } => format!("{node}: its agent could not be started: {reason}"),
+            LogEvent::InventoryFault { node, fault } => format!("{node}: {fault}"),
+            LogEvent::ClockSkew { node, ahead_ms } => {
+                let direction = if *ahead_ms > 0 { "ahead of" } else { "behind" };
+                let seconds = ahead_ms.unsigned_abs() / 1000;
+                format!("{node}: its clock is {seconds} s {direction} ours; is its time service running?")
+            }
+            LogEvent::AllocationEndChanged { end } => {
+                let local = |end: i64| DateTime::from_timestamp(end, 0).map(|at| at.with_timezone(&Local));
+                match end.and_then(local) {
+                    Some(at) => format!("the allocation now ends at {}", at.format("%Y-%m-%d %H:%M:%S")),
+                    None => "the allocation has no end now".to_owned(),
+                }
+            }
+            LogEvent::StacksNotSaved { reason, .. } => {
+                format!("the stacks of ranks that hang could not be saved: {reason}")
+            }
+            LogEvent::DataKept { place, prefix } => {
+                let prefix = prefix.display();
+                format!("what could not be drained is kept in {place}; `holdfast drain --prefix {prefix}` tries again")
+            }
+            LogEvent::ReleaseFailed { reason } => reason.clone(),
+        })
+    }
+}
+
+fn source_text(source: RestartSource) -> &'static str {
+    match source {
+        RestartSource::Cache => "in cache",
+        RestartSource::Rebuilt => "in cache, restored",
+        RestartSource::Fetched => "from the prefix directory",
+        RestartSource::Fresh => "of this run",
+    }
+}
+
+/// The first few names, and how many more.
+fn names(nodes: &[NodeName]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeName::as_str).collect();
+    match nodes.len().saturating_sub(NAMED) {
+        0 => named.join(" "),
+        more => format!("{} and {more} more", named.join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::{CheckpointId, Generation};
+
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_without_redundancy_is_not_called_protected() {
+        let complete = |scheme: &str, protected: bool| {
+            let event = LogEvent::CheckpointComplete {
+                node: "node0".into(),
+                generation: Generation(1),
+                checkpoint: CheckpointId(3),
+                scheme: scheme.to_owned(),
+                protected,
+                bytes: 1 << 20,
+                millis: 7,
+            };
+            event.sentence().unwrap()
+        };
+        assert!(complete("LOCAL", false).contains("not protected"));
+        let sentence = complete("XOR", true);
+        assert!(sentence.contains("complete, protected (XOR), 1.00 MiB in 7 ms"), "{sentence}");
+    }
+
+    #[test]
+    fn a_clock_is_ahead_or_behind() {
+        let skew = |ahead_ms| LogEvent::ClockSkew { node: "n1".into(), ahead_ms }.sentence().unwrap();
+        assert!(skew(37_000).contains("n1: its clock is 37 s ahead of ours"));
+        assert!(skew(-37_999).contains("37 s behind ours"));
+    }
+}
