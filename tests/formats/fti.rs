@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_testkit::{files_below, fixtures, scratch_copy};
+use holdfast_testkit::{fast_directory, files_below, fixtures, scratch_copy};
 use serde_json::Value;
 
 use crate::program::holdfast_in;
-use crate::{fast_directory, json_file, only_file, path_of, run, sha256};
+use crate::{json_file, only_file, path_of, run, sha256};
 
 /// Every file of FTI-FF that is listed, with what is listed of it.
 fn listed() -> BTreeMap<PathBuf, Value> {

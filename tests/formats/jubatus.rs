@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_testkit::{files_below, fixtures};
+use holdfast_testkit::{fast_directory, files_below, fixtures};
 use serde_json::Value;
 
-use crate::{fast_directory, json_file, only_file, run, sha256};
+use crate::{json_file, only_file, run, sha256};
 
 fn models() -> Vec<(PathBuf, Value)> {
     let home = fixtures("jubatus");

@@ -34,12 +34,6 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A directory in memory where there is one: thousands of files are written, each of them synchronised.
-fn fast_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
 /// The one file that a document tells of.
 fn only_file(document: &Value) -> &Value {
     let files = document["files"].as_array().unwrap();

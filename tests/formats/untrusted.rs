@@ -6,29 +6,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast_testkit::{files_below, fixtures, mutation_rounds, mutation_seed};
+use holdfast_testkit::{Dice, fast_directory, files_below, fixtures, mutation_rounds, mutation_seed};
 
-use crate::{fast_directory, run};
+use crate::run;
 
 const ROUNDS: u64 = 60;
 const LARGEST: u64 = 40_000;
-
-/// SplitMix64: the same changes on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.roll() % limit.max(1) as u64) as usize
-    }
-}
 
 /// The files of each format.
 fn corpora() -> Vec<Vec<PathBuf>> {

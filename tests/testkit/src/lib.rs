@@ -6,13 +6,14 @@
 //! changes files takes a [`scratch_copy`].
 
 //!
-//! [`cluster`] is the Slurm cluster of containers and the jobs on it.
+//! [`Dice`] rolls seeded random numbers; [`cluster`] is the Slurm cluster of containers and the jobs on it.
 
 #![forbid(unsafe_code)]
 // Test support reports as tests do: by panicking, with the file it failed on.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cluster;
+mod dice;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use dice::Dice;
 use tempfile::TempDir;
 
 /// Where the fixtures of this name (`scr`, `fti`, `sion`, `jubatus`) stand unpacked. Read only.
@@ -41,6 +43,15 @@ pub fn scratch_copy(source: &Path) -> TempDir {
         Ok(directory)
     };
     copy().unwrap_or_else(|error| panic!("cannot copy {}: {error}", source.display()))
+}
+
+/// A new directory in memory where there is a file system for that; for tests that write thousands of files.
+///
+/// # Panics
+/// When it cannot be made.
+pub fn fast_directory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
 /// Copies the content of a directory into another one that exists; links are copied as links.

@@ -6,6 +6,7 @@ use super::super::groups::Groups;
 use super::super::inventory::candidates;
 use super::*;
 use holdfast_model::NodeName;
+use holdfast_testkit::Dice;
 
 const ID: CheckpointId = CheckpointId(7);
 
@@ -226,10 +227,9 @@ proptest! {
         // The lost node's ranks go to a spare; or everything is placed anew.
         let mut order: Vec<u32> = (0..nodes).map(|node| if node == lost { nodes } else { node }).collect();
         if shuffle {
-            let mut state = seed | 1;
+            let mut dice = Dice(seed);
             for at in (1..order.len()).rev() {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                order.swap(at, (state >> 33) as usize % (at + 1));
+                order.swap(at, dice.below(at + 1));
             }
         }
         let placed: Vec<Site> = sites.iter().map(|site| Site::on_node(order[site.node as usize])).collect();

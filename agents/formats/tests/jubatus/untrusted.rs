@@ -11,29 +11,12 @@ use holdfast_formats::jubatus::describe::{MAX_MODEL_SHOWN, to_json, to_text};
 use holdfast_formats::jubatus::{
     Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, Server, Want, judge, scan, write_block,
 };
-use holdfast_testkit::{files_below, fixtures, mutation_rounds, mutation_seed};
+use holdfast_testkit::{Dice, files_below, fixtures, mutation_rounds, mutation_seed};
 
 const ROUNDS: u64 = 10_000;
 
 /// A corpus file larger than this would be most of the time.
 const LARGEST: usize = 4096;
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.roll() % limit.max(1) as u64) as usize
-    }
-}
 
 fn corpus() -> Vec<Vec<u8>> {
     let home = fixtures("jubatus");

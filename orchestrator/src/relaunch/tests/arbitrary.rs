@@ -7,9 +7,9 @@ use std::time::Duration;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 use proptest::prelude::*;
 
-use super::simulation::Dice;
 use super::world::{address, config, ms, name};
 use crate::relaunch::*;
+use holdfast_testkit::Dice;
 
 fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Event {
     let node = match dice.below(30) {

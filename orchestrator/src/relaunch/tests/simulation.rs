@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
+use holdfast_testkit::Dice;
 use holdfast_wire::agent::QuietRank;
 use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
@@ -14,28 +15,6 @@ use super::oracle::Oracle;
 use super::world::{address, config, ms, name};
 use crate::relaunch::explain::Condition;
 use crate::relaunch::*;
-
-/// Splitmix64: small, seeded, good enough for storms.
-#[derive(Clone)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    pub fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-}
 
 /// How rough the world is.
 #[derive(Clone, Debug)]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::simulation::{Dice, Simulation, Weather};
+use holdfast_testkit::Dice;
+
+use super::simulation::{Simulation, Weather};
 
 fn storms(seeds: std::ops::Range<u64>, takeovers: bool) -> BTreeMap<u8, u32> {
     let mut codes = BTreeMap::new();

@@ -90,9 +90,3 @@ pub(super) fn files_of(tree: &Path, json: &Value) -> Vec<Expected> {
 pub(super) fn all_files() -> Vec<Expected> {
     trees().iter().flat_map(|(tree, json)| files_of(tree, json)).collect()
 }
-
-/// A directory in memory where there is one: these tests write thousands of files, each of them synchronised.
-pub(super) fn fast_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}

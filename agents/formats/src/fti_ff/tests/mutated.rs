@@ -7,24 +7,8 @@ use super::*;
 use crate::fti_ff::FtiFf;
 use crate::fti_ff::layout::{FileMeta, Layout, checksum_field};
 use crate::{Destination, Format, Options, recognise};
+use holdfast_testkit::{Dice, fast_directory, mutation_rounds, mutation_seed};
 use md5::{Digest, Md5};
-
-/// A small generator (SplitMix64): the same changes on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound.max(1) as u64).unwrap()
-    }
-}
 
 /// Numbers at which arithmetic on sizes goes wrong.
 const NUMBERS: [u64; 12] = [
@@ -42,31 +26,31 @@ const NUMBERS: [u64; 12] = [
     108,
 ];
 
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..=random.below(4) {
+fn mutate(bytes: &mut Vec<u8>, dice: &mut Dice) {
+    for _ in 0..=dice.below(4) {
         let size = bytes.len();
         // Metadata is at the start or at the end; most changes belong there.
-        let at = match random.below(4) {
-            0 => random.below(size),
-            1 => size.saturating_sub(1 + random.below(400)),
-            _ => random.below(size.min(400)),
+        let at = match dice.below(4) {
+            0 => dice.below(size),
+            1 => size.saturating_sub(1 + dice.below(400)),
+            _ => dice.below(size.min(400)),
         };
-        match random.below(7) {
-            0 if size > 0 => bytes[at] ^= 1 << random.below(8),
+        match dice.below(7) {
+            0 if size > 0 => bytes[at] ^= 1 << dice.below(8),
             1 => bytes.truncate(at),
-            2 => bytes.extend((0..random.below(200)).map(|n| n as u8)),
+            2 => bytes.extend((0..dice.below(200)).map(|n| n as u8)),
             3 if size > 0 => {
-                let end = (at + random.below(300)).min(size);
+                let end = (at + dice.below(300)).min(size);
                 bytes.drain(at..end);
             }
             4 if size > 0 => {
-                let copy = bytes[at..(at + random.below(300)).min(size)].to_vec();
-                let to = random.below(size);
+                let copy = bytes[at..(at + dice.below(300)).min(size)].to_vec();
+                let to = dice.below(size);
                 bytes.splice(to..to, copy);
             }
             _ => {
-                let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
-                let width = if random.below(2) == 0 { 4 } else { 8 };
+                let number = NUMBERS[dice.below(NUMBERS.len())].to_le_bytes();
+                let width = if dice.below(2) == 0 { 4 } else { 8 };
                 for (to, from) in bytes.iter_mut().skip(at).zip(number.iter().take(width)) {
                     *to = *from;
                 }
@@ -102,15 +86,15 @@ fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
     let path = directory.path().join("Ckpt7-Rank2.fti");
     let to = Destination::new(&directory.path().join("out"), true).unwrap();
     let layouts = [Layout::A, Layout::B, Layout::C, Layout::D, Layout::E, Layout::F];
-    let mut random = Random(holdfast_testkit::mutation_seed());
+    let mut dice = Dice(mutation_seed());
     let (mut rounds, mut intact, mut longest) = (0_u64, 0_u64, 0);
-    for round in holdfast_testkit::mutation_rounds(4000) {
+    for round in mutation_rounds(4000) {
         rounds = round + 1;
-        let mut bytes = corpus[random.below(corpus.len())].clone();
+        let mut bytes = corpus[dice.below(corpus.len())].clone();
         let original = bytes.clone();
-        mutate(&mut bytes, &mut random);
-        if random.below(2) == 0 {
-            rehash(&mut bytes, layouts[random.below(layouts.len())]);
+        mutate(&mut bytes, &mut dice);
+        if dice.below(2) == 0 {
+            rehash(&mut bytes, layouts[dice.below(layouts.len())]);
         }
         fs::write(&path, &bytes).unwrap();
         let recognised = recognise(&path).unwrap();

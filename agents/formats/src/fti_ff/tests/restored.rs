@@ -1,6 +1,6 @@
 //! Lost files come back byte for byte wherever the real FTI restores them, and where it goes wrong we do not.
 
-use holdfast_testkit::scratch_copy;
+use holdfast_testkit::{fast_directory, scratch_copy};
 
 use super::*;
 use crate::Destination;

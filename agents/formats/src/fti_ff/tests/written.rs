@@ -7,6 +7,7 @@ use crate::fti_ff::checkpoint::Checkpoint;
 use crate::fti_ff::containers::{self, ContainerError};
 use crate::fti_ff::writer::{self, Stamp};
 use crate::{Format, Options};
+use holdfast_testkit::fast_directory;
 
 /// Rewrites a real checkpoint, going on from the blocks of the one before, with the original's padding and time.
 fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>, Vec<u8>) {

@@ -6,6 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
+
 use super::super::*;
 use super::world::*;
 use crate::{Destination, Format};
@@ -13,23 +15,6 @@ use crate::{Destination, Format};
 const ROUNDS: u64 = 1500;
 /// Longer streams than these are not copied by the test: a changed head may claim a long, sparse chunk.
 const MOST_BYTES: u64 = 1 << 22;
-
-/// Small, fast, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
 
 struct Seed {
     files: Vec<(String, Vec<u8>)>,
@@ -77,24 +62,24 @@ fn corpus() -> Vec<Seed> {
     seeds
 }
 
-fn mutate(random: &mut Random, seed: &Seed, bytes: &mut Vec<u8>) {
+fn mutate(dice: &mut Dice, seed: &Seed, bytes: &mut Vec<u8>) {
     const VALUES: [i64; 12] =
         [0, 1, -1, 2, 7, 511, 1 << 20, i32::MAX as i64, i32::MIN as i64, 1 << 40, i64::MAX, i64::MIN];
-    for _ in 0..=random.below(3) {
-        let field = seed.fields[random.below(seed.fields.len())].clone();
-        let at = (field.start + random.below(field.len())).min(bytes.len().saturating_sub(1));
-        match random.below(8) {
+    for _ in 0..=dice.below(3) {
+        let field = seed.fields[dice.below(seed.fields.len())].clone();
+        let at = (field.start + dice.below(field.len())).min(bytes.len().saturating_sub(1));
+        match dice.below(8) {
             0 => bytes.truncate(at),
-            1 => bytes.extend((0..random.below(100)).map(|_| 1)),
+            1 => bytes.extend((0..dice.below(100)).map(|_| 1)),
             2 | 3 => {
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << random.below(8);
+                    *byte ^= 1 << dice.below(8);
                 }
             }
             kind => {
                 let at = if kind < 6 { at & !3 } else { field.start + (at - field.start.min(at)) / 8 * 8 };
-                let value = VALUES[random.below(VALUES.len())].to_le_bytes();
-                let width = if random.below(2) == 0 { 4 } else { 8 };
+                let value = VALUES[dice.below(VALUES.len())].to_le_bytes();
+                let width = if dice.below(2) == 0 { 4 } else { 8 };
                 for (byte, value) in bytes.iter_mut().skip(at).zip(&value[..width]) {
                     *byte = *value;
                 }
@@ -129,18 +114,18 @@ fn run_everything(path: &Path, scratch: &Path) {
 
 #[test]
 fn no_input_panics_hangs_or_allocates_without_bound() {
-    let mut random = Random(holdfast_testkit::mutation_seed());
+    let mut dice = Dice(mutation_seed());
     let seeds = corpus();
     assert!(seeds.len() > 80, "{}", seeds.len());
     let directory = tempfile::tempdir().unwrap();
     let scratch = directory.path().join("split");
-    for round in holdfast_testkit::mutation_rounds(ROUNDS) {
-        let seed = &seeds[random.below(seeds.len())];
-        let state = random.0;
+    for round in mutation_rounds(ROUNDS) {
+        let seed = &seeds[dice.below(seeds.len())];
+        let state = dice.0;
         for (index, (name, bytes)) in seed.files.iter().enumerate() {
             let mut bytes = bytes.clone();
-            if index == 0 || random.below(3) == 0 {
-                mutate(&mut random, seed, &mut bytes);
+            if index == 0 || dice.below(3) == 0 {
+                mutate(&mut dice, seed, &mut bytes);
             }
             fs::write(directory.path().join(name), &bytes).unwrap();
         }
