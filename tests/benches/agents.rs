@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
+use holdfast_model::{Descriptor, Generation, NodeName, Rank, RunNode, Scheme};
 use holdfast_wire::agent::{KillRequest, PollRequest};
-use holdfast_wire::run::{
-    AgentReady, AgentStart, Cache, Flush, Need, RequestedDescriptor, RunNode, RunPlan, Settings, TrustMaterial,
-};
-use holdfast_wire::{Generation, NodeName, Rank, VERSION, environment, trust};
+use holdfast_wire::run::{AgentReady, AgentStart, Cache, Flush, Need, RunPlan, Settings, TrustMaterial};
+use holdfast_wire::{VERSION, environment, trust};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -304,9 +303,11 @@ fn settings(prefix: PathBuf) -> Settings {
         watchdog: None,
         prefix,
         caches: vec![Cache { base: "/tmp".to_owned(), keep: 2 }],
-        descriptors: vec![RequestedDescriptor {
+        descriptors: vec![Descriptor {
+            index: 0,
+            enabled: true,
             base: "/tmp".to_owned(),
-            scheme: "XOR".to_owned(),
+            scheme: Scheme::new("XOR"),
             interval: 1,
             hop_distance: 1,
             set_size: 8,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_wire::CheckpointId;
+use holdfast_model::CheckpointId;
 use holdfast_wire::agent::CopyRequest;
 
 use crate::agents::Cluster;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::kvtree::file as hash_file;
 use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
-use holdfast_wire::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Rank};
 
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};

@@ -5,9 +5,9 @@ mod datasets;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
 use holdfast_wire::bytes::Base64;
-use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, Reply, Restart, RestartSource};
-use holdfast_wire::{CheckpointId, NodeName, Rank};
+use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, Reply, Restart};
 
 pub use self::datasets::DatasetOptions;
 use crate::connection::Connection;

@@ -7,9 +7,10 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use holdfast_model::{Failure, NodeName};
 use holdfast_wire::frame::{self, FrameError};
-use holdfast_wire::rank::{Call, CallError, Hello, Reply, ToAgent, ToRank};
-use holdfast_wire::{NodeName, VERSION, socket};
+use holdfast_wire::rank::{Call, Hello, Reply, ToAgent, ToRank};
+use holdfast_wire::{VERSION, socket};
 
 use crate::error::ClientError;
 use crate::surroundings::{AgentAddress, Surroundings};
@@ -45,7 +46,7 @@ impl Connection {
     }
 
     /// Makes a call; the agent's own "no" is the inner result.
-    pub(crate) fn call(&mut self, seq: u64, call: &Call) -> Result<Result<Reply, CallError>, ClientError> {
+    pub(crate) fn call(&mut self, seq: u64, call: &Call) -> Result<Result<Reply, Failure>, ClientError> {
         let name = call.name();
         let message = ToAgent::Call { seq, call: call.clone() };
         let request = frame::encode(&message).map_err(|source| self.garbled(name, source))?;
@@ -60,7 +61,7 @@ impl Connection {
                     self.stream = Some(stream);
                     return Ok(result);
                 }
-                Ok(ToRank::Refused { reason }) => return Err(self.refused(name, reason)),
+                Ok(ToRank::Refused { failure }) => return Err(self.refused(name, failure)),
                 Ok(other) => {
                     let answer = format!("{other:?}").chars().take(200).collect::<String>();
                     return Err(ClientError::Unexpected { call: name, answer: format!("{answer} to call {seq}") });
@@ -79,7 +80,7 @@ impl Connection {
                     self.node = Some(node);
                     return Ok(stream);
                 }
-                Ok((_, ToRank::Refused { reason })) => return Err(self.refused(call, reason)),
+                Ok((_, ToRank::Refused { failure })) => return Err(self.refused(call, failure)),
                 Ok((_, ToRank::Reply { seq, .. })) => {
                     return Err(ClientError::Unexpected { call, answer: format!("a reply to call {seq} to hello") });
                 }
@@ -104,8 +105,8 @@ impl Connection {
         Ok((stream, answer))
     }
 
-    fn refused(&self, call: &'static str, reason: String) -> ClientError {
-        ClientError::Refused { call, socket: self.agent.socket.clone(), reason }
+    fn refused(&self, call: &'static str, source: Failure) -> ClientError {
+        ClientError::Refused { call, socket: self.agent.socket.clone(), source }
     }
 
     fn garbled(&self, call: &'static str, source: FrameError) -> ClientError {

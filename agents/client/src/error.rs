@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_wire::CheckpointId;
+use holdfast_model::{CheckpointId, Failure};
 use holdfast_wire::frame::FrameError;
-use holdfast_wire::rank::{CallError, LARGEST_CONTRIBUTION};
+use holdfast_wire::rank::LARGEST_CONTRIBUTION;
 
 use crate::surroundings::SurroundingsError;
 
@@ -32,14 +32,14 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The agent does not serve this process.
-    #[error("{call}: the agent at {socket} refused this process: {reason}")]
+    #[error("{call}: the agent at {socket} refused this process: {source}")]
     Refused {
         /// The call that was to be made.
         call: &'static str,
         /// The agent's socket.
         socket: PathBuf,
-        /// The agent's words: wrong version, job, generation or rank, and what to do.
-        reason: String,
+        /// Wrong version, job, generation or rank, and what to do.
+        source: Failure,
     },
     /// What came over the socket is not what an agent says.
     #[error("{call}: what came from the agent at {socket} could not be understood: {source}")]
@@ -64,8 +64,8 @@ pub enum ClientError {
     Failed {
         /// The call.
         call: &'static str,
-        /// The agent's words.
-        source: CallError,
+        /// What kind of failure, of which node, rank and file, and what to do.
+        source: Failure,
     },
     /// `start_checkpoint` or `start_restart` before the last one was completed.
     #[error("{call} inside checkpoint {checkpoint}: complete it first (complete_checkpoint, or complete_restart)")]

@@ -86,6 +86,6 @@ pub mod surroundings;
 
 pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
 pub use error::ClientError;
-pub use holdfast_wire::rank::{CallError, LARGEST_CONTRIBUTION, Restart, RestartSource};
-pub use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+pub use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Subject};
+pub use holdfast_wire::rank::{LARGEST_CONTRIBUTION, Restart};
 pub use surroundings::{AgentAddress, Surroundings, SurroundingsError};

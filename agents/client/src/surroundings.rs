@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::environment::{GENERATION, JOB, NODE, RANK, RANKS, SOCKET};
-use holdfast_wire::{Generation, NodeName, Rank};
 
 /// Seconds for which a client tries to reach its agent again before it gives up.
 pub const RECONNECT: &str = "HOLDFAST_RECONNECT";

@@ -12,8 +12,9 @@ use std::time::Duration;
 use holdfast_client::{
     CheckpointId, Client, ClientError, DatasetOptions, LARGEST_CONTRIBUTION, Rank, RestartOutcome, RestartSource,
 };
+use holdfast_model::{FailureKind, NodeName};
 use holdfast_wire::bytes::Base64;
-use holdfast_wire::rank::{Call, CallError, Reply, ToRank};
+use holdfast_wire::rank::{Call, Reply, ToRank};
 use scripted_agent::{Act, ScriptedAgent, fresh, loaded};
 
 fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
@@ -181,7 +182,7 @@ fn a_rank_left_over_from_an_older_run_is_refused_when_it_reconnects() {
         Act::Refuse("generation 1 is over, generation 2 runs: end this process"),
     ]);
     let error = client(&agent).unwrap().need_checkpoint().unwrap_err();
-    assert!(matches!(&error, ClientError::Refused { reason, .. } if reason.contains("generation 1 is over")));
+    assert!(matches!(&error, ClientError::Refused { source, .. } if source.message.contains("generation 1 is over")));
     agent.finished();
 }
 
@@ -228,8 +229,9 @@ fn a_failed_call_counts_and_the_next_one_works() {
     ]);
     let mut client = client(&agent).unwrap();
     let error = client.start_checkpoint().unwrap_err();
-    assert_eq!(error.to_string(), "start_checkpoint: the cache is full");
-    assert!(matches!(error, ClientError::Failed { source: CallError { .. }, .. }));
+    assert_eq!(error.to_string(), "start_checkpoint: node7: the cache is full; free some space");
+    let ClientError::Failed { source, .. } = error else { panic!("{error}") };
+    assert_eq!((source.kind, source.subject.node), (FailureKind::Io, Some(NodeName::new("node7"))));
     assert!(!client.need_checkpoint().unwrap());
     agent.finished();
 }

@@ -9,9 +9,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use holdfast_model::Generation;
+use holdfast_wire::VERSION;
 use holdfast_wire::agent::StopRequest;
 use holdfast_wire::run::{AgentReady, AgentStart, Identity};
-use holdfast_wire::{Generation, VERSION};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;

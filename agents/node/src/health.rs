@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_wire::Generation;
+use holdfast_model::Generation;
 use holdfast_wire::agent::{DirectoryHealth, Health};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;

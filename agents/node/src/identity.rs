@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use holdfast_wire::NodeName;
+use holdfast_model::NodeName;
 use holdfast_wire::run::{AgentStart, Identity, NODE_MARK};
 
 /// Slurm's name of the node that a task is on.

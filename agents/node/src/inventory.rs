@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_wire::agent::{HeldFile, Holding, Inventory};
-use holdfast_wire::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, HeldFile, Holding, Inventory, NodeName, Rank};
 
 use crate::agent::Agent;
 use crate::halt::HaltKeeper;
 use crate::store::Store;
 use crate::store::examine::examine;
-use holdfast_wire::convert;
+use holdfast_core::redundancy::convert;
 
 /// What the node holds. Reads files: call it from a blocking thread.
 pub fn inventory(agent: &Agent) -> Inventory {
@@ -29,7 +28,6 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
                 let found = examine(map, checkpoint, rank, store.paths(), &bases);
                 let descriptor = map.descriptor(checkpoint, rank).and_then(|tree| {
                     convert::from_tree(tree)
-                        .map(|descriptor| convert::to_wire(&descriptor))
                         .map_err(|error| faults.push(format!("checkpoint {checkpoint} of rank {rank}: {error}")))
                         .ok()
                 });
@@ -99,7 +97,9 @@ mod tests {
         assert_eq!(inventory.nodes, Some(4));
         assert!(inventory.flush[&CheckpointId(3)].cache);
         let own = holding(&inventory, 3, 1);
-        assert!(own.complete && own.ranks == 4 && own.files[1].size == 10038 && own.files[1].name == "rank_1.ckpt");
+        assert!(
+            own.complete && own.ranks == Some(4) && own.files[1].size == 10038 && own.files[1].name == "rank_1.ckpt"
+        );
         let left = holding(&inventory, 3, 0);
         assert!(!left.complete && left.files.is_empty() && left.fault.is_none());
         assert_eq!(left.descriptor.as_ref().unwrap().group_rank, 0);

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`daemon`] | from the line on standard input to the end of the process |
 //! | `claim` | the job's directories on the node, and one agent at a time in them |
+//! | `admission` | why a rank or a peer is not served |
 //! | [`agent`] | what all tasks of the agent share |
 //! | [`identity`] | on which node this is, where the start message leaves it open |
 //! | `log` | where what it says goes |
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod agent;
 mod claim;
 pub mod collective;

@@ -1,8 +1,8 @@
 //! Failures that a virtual node acts out, so that a user can watch what Holdfast does, and tests can hit the middle of
 //! a step without guessing at times.
 
+use holdfast_model::{CheckpointId, Generation};
 use holdfast_wire::run::RehearsalPoint;
-use holdfast_wire::{CheckpointId, Generation};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::agent::Agent;

@@ -8,15 +8,15 @@
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
-//! | GET | [`INVENTORY`] | → [`Inventory`] |
-//! | GET, POST | [`HALT`] | [`HaltChange`] → [`HaltState`] |
+//! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
+//! | GET, POST | [`HALT`] | [`HaltChange`](holdfast_model::HaltChange) → [`HaltState`](holdfast_model::HaltState) |
 //! | POST | [`COPY`] | [`CopyRequest`] → [`CopyReply`] |
 //! | POST | [`REBUILD`] | [`RebuildRequest`] → [`RebuildReply`] |
 //! | POST | [`VERIFY`] | [`VerifyRequest`] → [`VerifyReply`] |
 //! | POST | [`FLUSHED`] | [`FlushedNote`] → [`Empty`] |
 //! | POST | [`STOP`] | [`StopRequest`] → [`Empty`] |
 //!
-//! A request that fails answers with a status of 4xx or 5xx and a [`Problem`].
+//! A request that fails answers with a status of 4xx or 5xx and a [`Failure`](holdfast_model::Failure).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,9 +25,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointId, Generation, NodeName, Rank};
-use holdfast_model::RestartSource;
-pub use holdfast_model::{HaltChange, HaltState, HeldFile, Locations, Progress};
+use holdfast_model::{CheckpointId, Generation, Location, NodeName, Progress, Rank, RestartSource, Scheme};
 
 /// News and health.
 pub const POLL: &str = "/v1/poll";
@@ -57,13 +55,6 @@ pub const STOP: &str = "/v1/stop";
 /// An answer without content.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Empty {}
-
-/// Why a request failed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Problem {
-    /// What was being done, to which file or node, what went wrong, what to do.
-    pub message: String,
-}
 
 /// Asks for health and news.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,10 +118,10 @@ pub struct QuietRank {
     /// The call of the API that it waits in; `None` in its own code.
     pub waiting_in: Option<String>,
     /// Since its last call of the API began or ended.
-    #[serde(with = "crate::run::millis")]
+    #[serde(with = "holdfast_model::time::millis")]
     pub quiet_for: Duration,
     /// For so long, not more than `quiet_for`, its processes have also used no processor and moved no data.
-    #[serde(with = "crate::run::millis")]
+    #[serde(with = "holdfast_model::time::millis")]
     pub idle_for: Duration,
 }
 
@@ -185,7 +176,7 @@ pub enum AgentEvent {
         /// The checkpoint that was tried.
         checkpoint: CheckpointId,
         /// Cache or prefix directory.
-        from: String,
+        from: Location,
         /// Why it cannot be used.
         reason: String,
     },
@@ -233,8 +224,8 @@ pub enum AgentEvent {
         generation: Generation,
         /// Its id.
         checkpoint: CheckpointId,
-        /// The scheme that protects it: `XOR`, `PARTNER`, or `LOCAL`, which protects against nothing.
-        scheme: String,
+        /// Its redundancy scheme.
+        scheme: Scheme,
         /// Bytes of all ranks' files.
         bytes: u64,
         /// From the call to its end, milliseconds.
@@ -344,77 +335,6 @@ pub struct PeersUpdate {
     /// Nodes without ranks that are down: nobody is to wait for them.
     #[serde(default)]
     pub down: Vec<NodeName>,
-}
-
-/// What a node holds, from its control directory (own state, or what LLNL's library left there).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Inventory {
-    /// The node.
-    pub node: Option<NodeName>,
-    /// One entry a rank and dataset, partner copies included.
-    pub holdings: Vec<Holding>,
-    /// The flush file: datasets and where they are.
-    pub flush: BTreeMap<CheckpointId, Locations>,
-    /// What the application said of its datasets; plain checkpoints are not listed.
-    #[serde(default)]
-    pub datasets: BTreeMap<CheckpointId, crate::Dataset>,
-    /// The nodes file.
-    pub nodes: Option<u32>,
-    /// Files that could not be read, and why: reported, never fatal.
-    pub faults: Vec<String>,
-}
-
-/// Files of one rank of one dataset on one node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Holding {
-    /// The dataset.
-    pub checkpoint: CheckpointId,
-    /// The rank that owns the files.
-    pub rank: Rank,
-    /// Ranks of the run that wrote it, from the meta files; 0 if there is none.
-    pub ranks: u32,
-    /// How many files are expected, once its redundancy was made; `None` before, and where only a descriptor is stored.
-    #[serde(default)]
-    pub expected: Option<u32>,
-    /// True if every expected file is there with the right size and a meta file that says complete.
-    pub complete: bool,
-    /// What is wrong, if it is not.
-    pub fault: Option<String>,
-    /// Set if these are partner copies: the node of the owner.
-    pub partner_of: Option<NodeName>,
-    /// The rank's descriptor, as its hash in SCR's names (values as text), absent if not known.
-    pub descriptor: Option<DescriptorFields>,
-    /// The files: base names, sizes.
-    pub files: Vec<HeldFile>,
-}
-
-/// A redundancy descriptor as it lies in a filemap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DescriptorFields {
-    /// `LOCAL`, `PARTNER`, `XOR`.
-    pub scheme: String,
-    /// Index of the descriptor.
-    pub index: u32,
-    /// INTERVAL.
-    pub interval: u64,
-    /// BASE.
-    pub base: String,
-    /// DIRECTORY.
-    pub directory: String,
-    /// GROUPS.
-    pub groups: u32,
-    /// GROUP_ID.
-    pub group_id: u32,
-    /// GROUP_SIZE.
-    pub group_size: u32,
-    /// GROUP_RANK.
-    pub group_rank: u32,
-    /// HOP_DISTANCE.
-    pub hop_distance: u32,
-    /// SET_SIZE.
-    pub set_size: u32,
-    /// ENABLED.
-    pub enabled: bool,
 }
 
 /// Copies this node's files of a dataset.

@@ -13,7 +13,6 @@
 
 pub mod agent;
 pub mod bytes;
-pub mod convert;
 pub mod environment;
 pub mod frame;
 pub mod peer;
@@ -23,11 +22,8 @@ pub mod socket;
 #[cfg(feature = "transport")]
 pub mod trust;
 
-pub use holdfast_model::Dataset;
-pub use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
-
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// ALPN name of the orchestrator's requests.
 pub const ALPN_HTTP: &[u8] = b"http/1.1";

@@ -9,10 +9,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Inventory, Locations};
+use holdfast_model::{
+    CheckpointId, Dataset, Failure, Generation, HaltState, Inventory, Locations, NodeName, Rank, RankDescriptor, Scheme,
+};
+
 use crate::bytes::Base64;
-use crate::rank::{Call, CallError, Reply};
-use crate::{CheckpointId, Generation, NodeName, Rank};
+use crate::rank::{Call, Reply};
 
 /// First frame of a connection between agents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub struct PeerHello {
 }
 
 /// What a connection between agents is for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// Member to leader, for the whole run.
@@ -70,7 +72,7 @@ pub enum PeerWelcome {
     /// Go on.
     Welcome,
     /// No, and why.
-    Refused(String),
+    Refused(Failure),
 }
 
 /// From a member to the leader.
@@ -89,18 +91,8 @@ pub enum ToLeader {
         /// The order.
         order: u64,
         /// Its result.
-        result: Result<OrderResult, OrderError>,
+        result: Result<OrderResult, Failure>,
     },
-}
-
-/// Why an order was not carried out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct OrderError {
-    /// What was being done, to which file or node, and what went wrong.
-    pub message: String,
-    /// A peer was lost on the way (its agent may be back soon): trying again makes sense.
-    pub lost_peer: bool,
 }
 
 /// From the leader to a member.
@@ -124,7 +116,7 @@ pub enum ToMember {
         /// Its number.
         seq: u64,
         /// What each rank of the member gets.
-        replies: Vec<(Rank, Result<Reply, CallError>)>,
+        replies: Vec<(Rank, Result<Reply, Failure>)>,
     },
 }
 
@@ -232,7 +224,7 @@ pub enum Order {
         /// The dataset.
         checkpoint: CheckpointId,
         /// Its name, and what it is for.
-        dataset: crate::Dataset,
+        dataset: Dataset,
     },
     /// The ranks write the files of a new dataset into this directory themselves.
     OpenDirect {
@@ -270,7 +262,7 @@ pub enum Order {
     /// Take over the halt conditions as the leader has them.
     Halt {
         /// The halt file's content.
-        state: crate::agent::HaltState,
+        state: HaltState,
     },
 }
 
@@ -298,14 +290,14 @@ pub struct Member {
     /// The rank.
     pub rank: Rank,
     /// Its descriptor.
-    pub descriptor: crate::agent::DescriptorFields,
+    pub descriptor: RankDescriptor,
 }
 
 /// One group, as one of its members sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupWork {
-    /// The scheme's name in SCR's files.
-    pub scheme: String,
+    /// The redundancy scheme.
+    pub scheme: Scheme,
     /// The group.
     pub group_id: u32,
     /// Its members in order, and the node of each.
@@ -350,7 +342,7 @@ pub struct GroupRebuild {
     /// The lost member.
     pub missing: u32,
     /// The lost member's descriptor.
-    pub descriptor: crate::agent::DescriptorFields,
+    pub descriptor: RankDescriptor,
 }
 
 /// A rank whose files are fetched.

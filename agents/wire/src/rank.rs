@@ -8,10 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use holdfast_model::RestartSource;
-
 use crate::bytes::Base64;
-use crate::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_model::{CheckpointId, Failure, Generation, NodeName, Rank, RestartSource};
 
 /// The most bytes that one rank may hand to [`Call::Allgather`].
 pub const LARGEST_CONTRIBUTION: usize = 64 << 10;
@@ -154,14 +152,14 @@ pub enum ToRank {
     /// The agent does not serve this rank: wrong version, job, generation or rank.
     Refused {
         /// Why, and what to do.
-        reason: String,
+        failure: Failure,
     },
     /// The answer to a call.
     Reply {
         /// The call's number.
         seq: u64,
         /// Its result.
-        result: Result<Reply, CallError>,
+        result: Result<Reply, Failure>,
     },
 }
 
@@ -212,12 +210,4 @@ pub struct Restart {
     pub files: Vec<String>,
     /// Set if a halt condition already holds: the application should stop.
     pub halt: Option<String>,
-}
-
-/// Why a call failed. The rank may go on; the message says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct CallError {
-    /// What was being done, what went wrong, what to do.
-    pub message: String,
 }

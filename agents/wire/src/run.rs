@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use holdfast_model::RunNode;
-pub use holdfast_model::time::millis;
-
-use crate::{Generation, NodeName, Rank};
+use holdfast_model::time::millis;
+use holdfast_model::{CheckpointId, Descriptor, Generation, NodeName, Rank, RunNode};
 
 /// A run as the orchestrator hands it to every healthy agent, spares included, before it launches the ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,7 +48,7 @@ pub struct Settings {
     /// Cache bases and how many checkpoints each keeps.
     pub caches: Vec<Cache>,
     /// The redundancy descriptors, index 0 first.
-    pub descriptors: Vec<RequestedDescriptor>,
+    pub descriptors: Vec<Descriptor>,
     /// Try to restart from cache (SCR_DISTRIBUTE).
     pub distribute: bool,
     /// Try to restart from the prefix directory (SCR_FETCH).
@@ -94,21 +92,6 @@ pub struct Cache {
     pub base: String,
     /// How many checkpoints to keep in it.
     pub keep: u32,
-}
-
-/// A redundancy descriptor as it was asked for, before groups are formed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestedDescriptor {
-    /// The cache base it writes to.
-    pub base: String,
-    /// `LOCAL`, `PARTNER` or `XOR`, as in SCR's files.
-    pub scheme: String,
-    /// Used for ids that this divides; of several, the largest wins.
-    pub interval: u64,
-    /// Distance of neighbours in the level list.
-    pub hop_distance: u32,
-    /// Members of a group at the most.
-    pub set_size: u32,
 }
 
 /// Flushing while the job runs.
@@ -193,7 +176,7 @@ pub struct Rehearsal {
     /// Where.
     pub point: RehearsalPoint,
     /// For which dataset; any if absent.
-    pub checkpoint: Option<crate::CheckpointId>,
+    pub checkpoint: Option<CheckpointId>,
     /// The ranks live on: only the agent dies.
     pub agent_only: bool,
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::NodeName;
-use holdfast_wire::agent::{HaltChange, HaltState, Health, PollRequest};
+use holdfast_model::{HaltChange, HaltState, NodeName};
+use holdfast_wire::agent::{Health, PollRequest};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use chrono::{DateTime, Local};
-use holdfast_model::{CheckpointId, NodeName, Timestamp};
-use holdfast_wire::agent::{HaltState, Health};
+use holdfast_model::{CheckpointId, HaltState, NodeName, Timestamp};
+use holdfast_wire::agent::Health;
 use serde_json::{Value, json};
 
 use super::contact::Contact;

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_core::redundancy::convert;
 use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
 use holdfast_core::redundancy::inventory;
-use holdfast_model::Dataset;
-use holdfast_model::{CheckpointId, NodeName};
-use holdfast_wire::agent::Inventory;
-use holdfast_wire::convert;
+use holdfast_model::{CheckpointId, Dataset, Inventory, NodeName};
 
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,31 +133,32 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::Rank;
-    use holdfast_wire::agent::{DescriptorFields, HeldFile, Holding, Locations};
+    use holdfast_model::{Descriptor, HeldFile, Holding, Locations, Rank, RankDescriptor, Scheme};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
             checkpoint: CheckpointId(id),
             rank: Rank(rank),
-            ranks: 4,
+            ranks: Some(4),
             complete: true,
             expected: Some(1),
             fault: None,
             partner_of: None,
-            descriptor: Some(DescriptorFields {
-                scheme: "XOR".to_owned(),
-                index: 0,
-                interval: 1,
-                base: "/tmp".to_owned(),
+            descriptor: Some(RankDescriptor {
+                descriptor: Descriptor {
+                    index: 0,
+                    enabled: true,
+                    interval: 1,
+                    base: "/tmp".to_owned(),
+                    scheme: Scheme::new("XOR"),
+                    hop_distance: 1,
+                    set_size: 4,
+                },
                 directory: "/tmp/u/scr.1/index.0".to_owned(),
                 groups: 1,
                 group_id: 0,
                 group_size: 4,
                 group_rank: rank,
-                hop_distance: 1,
-                set_size: 4,
-                enabled: true,
             }),
             files: vec![HeldFile { name: format!("rank_{rank}.ckpt"), size: 1 }],
         }

@@ -278,7 +278,7 @@ struct Crew {
 
 enum CrewNews {
     Up(NodeName, u32),
-    Progress(NodeName, Vec<holdfast_wire::agent::Progress>),
+    Progress(NodeName, Vec<holdfast_model::Progress>),
 }
 
 impl Crew {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use chrono::Local;
 use holdfast_core::prefix::Prefix;
-use holdfast_model::{CheckpointId, NodeName, Rank};
-use holdfast_wire::agent::{CopyReply, CopyRequest, FlushedNote, Inventory};
+use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
+use holdfast_wire::agent::{CopyReply, CopyRequest, FlushedNote};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdfast_model::RankEnd;
-use holdfast_wire::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 /// Why a node is down. Once down, down for the rest of the allocation.

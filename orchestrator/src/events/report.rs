@@ -50,7 +50,7 @@ pub struct RunReport {
     /// The event log.
     pub events: PathBuf,
     /// How long it all took.
-    #[serde(serialize_with = "holdfast_wire::run::millis::serialize", rename = "millis")]
+    #[serde(serialize_with = "holdfast_model::time::millis::serialize", rename = "millis")]
     pub took: Duration,
 }
 

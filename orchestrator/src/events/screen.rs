@@ -8,8 +8,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use chrono::Local;
-use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
-use holdfast_wire::agent::Progress;
+use holdfast_model::{CheckpointId, Generation, NodeName, Progress, Rank};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::LogEvent;

@@ -54,6 +54,7 @@ impl LogEvent {
             | LogEvent::CheckpointStarted { .. }
             | LogEvent::EncodeStarted { .. } => return None,
             LogEvent::RestartAttempt { checkpoint, from, reason, .. } => {
+                let from = if *from == holdfast_model::Location::Cache { "cache" } else { "prefix" };
                 format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
             }
             LogEvent::Restarted { checkpoint, source, rebuilt, moved, millis, .. } => {
@@ -191,7 +192,7 @@ mod tests {
                 node: "node0".into(),
                 generation: Generation(1),
                 checkpoint: CheckpointId(3),
-                scheme: scheme.to_owned(),
+                scheme: scheme.parse().unwrap(),
                 protected,
                 bytes: 1 << 20,
                 millis: 7,

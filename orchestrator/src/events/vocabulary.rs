@@ -198,8 +198,8 @@ vocabulary! {
         generation: Generation,
         /// The checkpoint.
         checkpoint: CheckpointId,
-        /// Where it was looked for: `cache` or `prefix`.
-        from: String,
+        /// Where it was looked for: `cache` or `parallel_file_system`.
+        from: holdfast_model::Location,
         /// Why it cannot be used.
         reason: String,
     },
@@ -258,7 +258,7 @@ vocabulary! {
         /// The checkpoint.
         checkpoint: CheckpointId,
         /// The redundancy scheme.
-        scheme: String,
+        scheme: holdfast_model::Scheme,
         /// True if it survives the loss of a node.
         protected: bool,
         /// Bytes of all ranks' files.
@@ -520,7 +520,7 @@ impl LogEvent {
                 LogEvent::RebuildStarted { node, generation, checkpoint, ranks }
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis } => {
-                let protected = scheme != "LOCAL";
+                let protected = scheme != holdfast_model::Scheme::new("LOCAL");
                 LogEvent::CheckpointComplete { node, generation, checkpoint, scheme, protected, bytes, millis }
             }
             AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_wire::agent::{self, Problem};
+use holdfast_model::{Failure, HaltChange, HaltState, Inventory};
+use holdfast_wire::agent;
 use holdfast_wire::run::{RunPlan, TrustMaterial};
 use holdfast_wire::{ALPN_HTTP, trust};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -114,7 +115,7 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn inventory(&self, address: SocketAddr) -> Result<agent::Inventory, RequestError> {
+    pub async fn inventory(&self, address: SocketAddr) -> Result<Inventory, RequestError> {
         let request = self.http.get(url(address, agent::INVENTORY));
         self.send(address, agent::INVENTORY, request, MEDIUM).await
     }
@@ -123,7 +124,7 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn halt(&self, address: SocketAddr) -> Result<agent::HaltState, RequestError> {
+    pub async fn halt(&self, address: SocketAddr) -> Result<HaltState, RequestError> {
         self.send(address, agent::HALT, self.http.get(url(address, agent::HALT)), SHORT).await
     }
 
@@ -131,11 +132,7 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn set_halt(
-        &self,
-        address: SocketAddr,
-        change: &agent::HaltChange,
-    ) -> Result<agent::HaltState, RequestError> {
+    pub async fn set_halt(&self, address: SocketAddr, change: &HaltChange) -> Result<HaltState, RequestError> {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
@@ -229,8 +226,8 @@ impl AgentClient {
             body.extend_from_slice(&piece);
         }
         if !status.is_success() {
-            let message = match serde_json::from_slice::<Problem>(&body) {
-                Ok(problem) => problem.message,
+            let message = match serde_json::from_slice::<Failure>(&body) {
+                Ok(failure) => failure.to_string(),
                 Err(_) => String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
             };
             return Err(RequestError::Refused { address, path, status: status.as_u16(), message });

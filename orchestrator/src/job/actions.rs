@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName, Rank};
-use holdfast_wire::agent::{HaltState, KillRequest, PeersUpdate};
+use holdfast_model::{Generation, HaltState, NodeName, Placement, Rank};
+use holdfast_wire::agent::{KillRequest, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
 use super::inputs::TaskResult;
@@ -16,7 +16,6 @@ use crate::drain::{self, DrainOrder, DrainReport};
 use crate::fleet::fan_out;
 use crate::launch::{LaunchError, LaunchRequest, step};
 use crate::relaunch::{Action, Event};
-use holdfast_model::Placement;
 
 /// The word of the halt files is waited for so long; a launch should not wait for a slow node.
 const HALT_WITHIN: Duration = Duration::from_secs(2);

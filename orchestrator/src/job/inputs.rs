@@ -106,7 +106,7 @@ impl Driver {
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
-                let protected = scheme != "LOCAL";
+                let protected = scheme != holdfast_model::Scheme::new("LOCAL");
                 self.feed(Event::CheckpointComplete { generation, checkpoint, protected }).await;
                 self.observe(Observation::Protected(checkpoint));
             }

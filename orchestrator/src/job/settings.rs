@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_model::NodeName;
-use holdfast_wire::agent::HaltChange;
+use holdfast_model::{Descriptor, HaltChange, NodeName};
 use holdfast_wire::run;
 
 use crate::relaunch::config::{AllocatedNode, Config};
@@ -45,14 +44,15 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
     let checkpoint = &step.checkpoint;
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let caches = checkpoint.cache.iter().map(|cache| run::Cache { base: text(&cache.base), keep: cache.keep });
-    let descriptors = checkpoint.redundancy.iter().map(|redundancy| run::RequestedDescriptor {
+    let descriptors = (0u32..).zip(&checkpoint.redundancy).map(|(index, redundancy)| Descriptor {
+        index,
+        enabled: true,
         base: text(&redundancy.cache),
         scheme: match redundancy.scheme {
-            Scheme::Local => "LOCAL",
-            Scheme::Partner => "PARTNER",
-            Scheme::Xor => "XOR",
-        }
-        .to_owned(),
+            Scheme::Local => holdfast_model::Scheme::new("LOCAL"),
+            Scheme::Partner => holdfast_model::Scheme::new("PARTNER"),
+            Scheme::Xor => holdfast_model::Scheme::new("XOR"),
+        },
         interval: redundancy.every,
         hop_distance: redundancy.hop_distance,
         set_size: redundancy.set_size,
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((config.nodes.len(), config.nodes_needed, config.ranks, config.attempts), (3, 2, 6, 9));
         assert_eq!(config.exit_codes.get(&17), Some(&spec::ExitAction::Stop));
         let settings = settings(&spec, &spec.steps[0], Path::new("/p"), Some(9));
-        assert_eq!(settings.descriptors[0].scheme, "PARTNER");
+        assert_eq!(settings.descriptors[0].scheme.as_str(), "PARTNER");
         let watchdog = run::Watchdog { hang_after: std::time::Duration::from_secs(600), busy_hang_after: None };
         assert_eq!((settings.watchdog, config.hang_after), (Some(watchdog), Some(watchdog.hang_after)));
         assert_eq!((settings.flush.every, settings.flush.asynchronous), (7, true));

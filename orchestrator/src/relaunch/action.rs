@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_wire::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Placement, Rank};
 
 use super::outcome::Outcome;
 use crate::events::LogEvent;
 use crate::events::StopReason;
-use holdfast_model::Placement;
 
 /// Something to do. None of them blocks the machine: the driver begins them in order, and their ends come back as events.
 /// All but [`Launch`](Self::Launch) may be repeated without harm, and are, after a take-over.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_wire::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 
 use super::action::Action;
 use super::machine::Machine;

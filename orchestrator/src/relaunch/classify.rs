@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
 use crate::events::EndCause;
 use crate::spec::ExitAction;
-use holdfast_model::RankEnd;
 
 /// The facts of one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_wire::NodeName;
+use holdfast_model::NodeName;
 
 use crate::spec::ExitAction;
 

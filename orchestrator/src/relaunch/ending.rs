@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 
 use super::action::Action;
 use super::classify::Run;
@@ -13,7 +13,6 @@ use super::snapshot::{Before, Phase};
 use crate::events::DrainResult;
 use crate::events::LogEvent;
 use crate::events::{StopReason, Verdict};
-use holdfast_model::RankEnd;
 
 impl Machine {
     /// The run under way, if it is of this generation.

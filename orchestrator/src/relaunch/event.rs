@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use crate::events::DownReason;
 use crate::events::DrainResult;
-use holdfast_model::RankEnd;
 
 /// Something that happened. Events may come in any order, twice, or too late: what is of an older generation, of a node
 /// that is down, or unknown, is ignored.

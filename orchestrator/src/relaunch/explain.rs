@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdfast_wire::{CheckpointId, Generation, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::QuietRank;
-use holdfast_wire::{Generation, NodeName};
 
 use super::action::Action;
 use super::machine::Machine;

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_wire::run::RunNode;
-use holdfast_wire::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 
 use super::action::Action;
 use super::config::Config;
@@ -14,7 +13,6 @@ use super::event::Event;
 use super::snapshot::{Phase, RestoreError, Snapshot};
 use super::watchdog::Watch;
 use crate::events::LogEvent;
-use holdfast_model::Placement;
 
 /// The relaunch loop.
 #[derive(Clone, Debug)]

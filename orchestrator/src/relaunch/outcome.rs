@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_wire::{CheckpointId, Generation};
+use holdfast_model::{CheckpointId, Generation};
 use serde::{Deserialize, Serialize};
 
 use crate::events::{DrainResult, EndCause, StopReason, Verdict};

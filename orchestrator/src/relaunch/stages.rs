@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_wire::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName};
 
 use super::action::Action;
 use super::classify::Run;
@@ -143,7 +143,7 @@ impl Machine {
             return self.stop(now, reason, out);
         };
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);
-        let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| holdfast_wire::Rank(rank)).collect();
+        let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| holdfast_model::Rank(rank)).collect();
         self.state.homes = homes;
         self.note_homes();
         self.state.generation = self.state.generation.next();

@@ -21,8 +21,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use holdfast_model::{NodeName, Rank};
 use holdfast_wire::agent::QuietRank;
-use holdfast_wire::{NodeName, Rank};
 
 use super::config::Config;
 use crate::events::ranks_text;

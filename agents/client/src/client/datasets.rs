@@ -1,6 +1,6 @@
 //! Named datasets, and output that is no checkpoint: the calls that SCR 3 added.
 
-use holdfast_wire::CheckpointId;
+use holdfast_model::CheckpointId;
 use holdfast_wire::rank::{Call, Reply};
 
 use super::{Client, Phase, unexpected};

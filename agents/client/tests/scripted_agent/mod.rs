@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use holdfast_client::{AgentAddress, Rank, RestartSource, Surroundings};
-use holdfast_wire::rank::{Call, CallError, Reply, Restart, ToAgent, ToRank};
-use holdfast_wire::{CheckpointId, Generation, NodeName, VERSION, environment, frame, socket};
+use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName};
+use holdfast_wire::rank::{Call, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::{VERSION, environment, frame, socket};
 use tempfile::TempDir;
 
 /// One step of the script.
@@ -115,7 +116,7 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
     let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream) else { panic!("the first message is hello") };
     assert_eq!((hello.version, hello.job.as_str(), hello.generation), (VERSION, "heat.1", Generation(4)));
     if let Some(Act::Refuse(reason)) = script.next_if(|act| matches!(act, Act::Refuse(_))) {
-        frame::send(&mut stream, &ToRank::Refused { reason: reason.to_owned() }).unwrap();
+        frame::send(&mut stream, &ToRank::Refused { failure: Failure::new(FailureKind::Superseded, reason) }).unwrap();
         return;
     }
     frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }).unwrap();
@@ -129,7 +130,9 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
             }
             Act::Fail(number, expected, message) => {
                 expect(number, expected);
-                let result = Err(CallError { message: message.to_owned() });
+                let result = Err(Failure::new(FailureKind::Io, message)
+                    .on_node(&NodeName::new("node7"))
+                    .remedy("free some space"));
                 frame::send(&mut stream, &ToRank::Reply { seq, result }).unwrap();
             }
             Act::Say(number, expected, message) => {

@@ -6,6 +6,7 @@
 //! be saved at the end of an allocation). What acts on files is in [`xor`]: it works on directories and on links to
 //! the neighbours that the caller provides, so that it runs the same in a test, in an agent and at the drain.
 
+pub mod convert;
 pub mod descriptor;
 pub mod drainable;
 mod error;

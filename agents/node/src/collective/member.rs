@@ -5,24 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::redundancy::xor::name::XorName;
-use holdfast_wire::frame::{FrameError, receive_async, send_async};
-use holdfast_wire::peer::{OrderError, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
-use holdfast_wire::rank::{Call, CallError, Reply};
-use holdfast_wire::{ALPN_PEER, Rank, VERSION, trust};
+use holdfast_model::{Failure, FailureKind, Rank};
+use holdfast_wire::frame::{receive_async, send_async};
+use holdfast_wire::peer::{ToLeader, ToMember};
+use holdfast_wire::rank::{Call, Reply};
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio_rustls::TlsConnector;
 
+use super::CallError;
 use super::run::Run;
 use crate::agent::Agent;
 use crate::orders::{self, rank_directory};
+use crate::stream::{self, StreamError};
 
 /// First and longest pause before the leader is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
-const CONNECT: Duration = Duration::from_secs(5);
 
-type Answer = Result<Reply, CallError>;
+type Answer = Result<Reply, Failure>;
 
 /// Calls of this node's ranks that are not answered yet, by number.
 #[derive(Debug, Default)]
@@ -91,7 +90,7 @@ pub async fn keep_link(agent: Arc<Agent>, run: Arc<Run>, mut from_ranks: mpsc::U
         let (to_leader, from_leader) = match connect(&agent, &run).await {
             Ok(link) => link,
             Err(error) => {
-                tracing::debug!(leader = %run.plan.leader, error, "no link to the leader yet");
+                tracing::debug!(leader = %run.plan.leader, %error, "no link to the leader yet");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
                 continue;
@@ -139,10 +138,7 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
                     tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what))
                 };
                 let result = work.await.unwrap_or_else(|error| {
-                    Err(OrderError {
-                        message: format!("the agent of {} failed: {error}", agent.start.node),
-                        lost_peer: false,
-                    })
+                    Err(Failure::new(FailureKind::Internal, format!("the agent failed: {error}")))
                 });
                 let _ = to_leader.send(ToLeader::Done { order, result });
             });
@@ -166,7 +162,7 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
 
 /// Adds what only this node knows: where the files are.
 fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
-    let trouble = |error: crate::store::StoreError| CallError { message: error.to_string() };
+    let directory_of = |checkpoint| rank_directory(agent, checkpoint, rank).map_err(CallError::from);
     match reply? {
         Reply::Restart(mut restart) => {
             if restart.checkpoint.is_some()
@@ -175,7 +171,7 @@ fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
                 restart.files = direct.files.get(&rank).cloned().unwrap_or_default();
                 restart.directory = Some(direct.directory);
             } else if let Some(checkpoint) = restart.checkpoint {
-                restart.directory = Some(rank_directory(agent, checkpoint, rank).map_err(trouble)?);
+                restart.directory = Some(directory_of(checkpoint)?);
                 // The filemap lists the newest first, and our own redundancy file among them.
                 let mut files = agent.store.files(checkpoint, rank);
                 files.retain(|name| XorName::parse(name).is_none());
@@ -187,7 +183,7 @@ fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
         Reply::Started { checkpoint, .. } => {
             let directory = match run.memory.read().direct {
                 Some(direct) => direct.directory,
-                None => rank_directory(agent, checkpoint, rank).map_err(trouble)?,
+                None => directory_of(checkpoint)?,
             };
             Ok(Reply::Started { checkpoint, directory })
         }
@@ -198,7 +194,7 @@ fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
 type Link = (mpsc::UnboundedSender<ToLeader>, mpsc::UnboundedReceiver<ToMember>);
 
 /// Connects to the leader; on the leader's own node without a network.
-async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, String> {
+async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, StreamError> {
     let node = &agent.start.node;
     if let Some(leader) = &run.leader {
         let (to_member, from_leader) = mpsc::unbounded_channel();
@@ -213,30 +209,9 @@ async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, String> {
         });
         return Ok((to_leader, from_leader));
     }
-    let address = agent.collectives.address(&run.plan.leader).ok_or("its address is not known")?;
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let socket = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
-    let socket = socket.map_err(|_| "it does not answer".to_owned())?.map_err(|error| text(&error))?;
-    socket.set_nodelay(true).map_err(|error| text(&error))?;
-    let config = trust::client_config(&agent.start.trust, &[ALPN_PEER]).map_err(|error| text(&error))?;
-    let mut stream = TlsConnector::from(Arc::new(config))
-        .connect(trust::server_name(), socket)
-        .await
-        .map_err(|error| text(&error))?;
-    let hello = PeerHello {
-        version: VERSION,
-        token: agent.start.trust.token.clone(),
-        job: agent.start.job_id.clone(),
-        generation: run.plan.generation,
-        node: node.clone(),
-        purpose: Purpose::Link,
-    };
-    send_async(&mut stream, &hello).await.map_err(|error| text(&error))?;
-    match receive_async(&mut stream).await.map_err(|error: FrameError| text(&error))? {
-        PeerWelcome::Welcome => {}
-        PeerWelcome::Refused(reason) => return Err(reason),
-    }
-    Ok(carry(stream))
+    let leader = &run.plan.leader;
+    let address = agent.collectives.address(leader).ok_or_else(|| StreamError::UnknownNode(leader.clone()))?;
+    Ok(carry(stream::connect_link(agent, run.plan.generation, leader, address).await?))
 }
 
 /// Makes a pair of channels of a connection; both end with it.
@@ -272,7 +247,7 @@ where
 mod tests {
     use super::*;
 
-    use holdfast_wire::{CheckpointId, Generation};
+    use holdfast_model::{CheckpointId, Generation};
 
     use crate::collective::begin_run;
     use crate::store::fixture_node::{fixture_agent, fixture_plan};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_wire::rank::{CallError, Reply};
+use holdfast_model::{CheckpointId, Dataset, Failure, Generation, Rank};
+use holdfast_wire::rank::Reply;
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{CheckpointId, Dataset, Generation, Rank};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -205,7 +205,7 @@ impl UnfinishedFlushes {
 }
 
 /// What a collective gives back: every rank gets the same, and its agent adds what is local (paths, file names).
-pub type Outcome = Result<Reply, CallError>;
+pub type Outcome = Result<Reply, Failure>;
 
 /// The plan of the run that an earlier agent on this node had taken on.
 pub fn read_plan(control: &Path) -> Option<RunPlan> {

@@ -10,6 +10,7 @@
 //! * [`leader`]: gathering, deciding, ordering;
 //! * [`memory`]: what must survive the agent's process.
 
+mod error;
 pub mod leader;
 pub mod member;
 pub mod memory;
@@ -19,11 +20,12 @@ mod writers;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_model::{CheckpointId, Failure, Generation, Rank};
 use holdfast_wire::agent::PeersUpdate;
-use holdfast_wire::rank::{Call, CallError, Reply};
+use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::{RehearsalPoint, RunPlan};
-use holdfast_wire::{CheckpointId, Generation, Rank};
 
+pub use error::CallError;
 pub use leader::serve_link;
 pub use run::{Collectives, Run, RunError, adopt, begin_run};
 
@@ -38,42 +40,42 @@ pub fn update_peers(agent: &Arc<Agent>, update: PeersUpdate) {
 }
 
 /// Carries out a collective call of one rank; returns when all ranks have made it.
-pub async fn call(
-    agent: &Arc<Agent>,
-    plan: &Arc<RunPlan>,
-    rank: Rank,
-    seq: u64,
-    call: Call,
-) -> Result<Reply, CallError> {
-    let over = || CallError { message: format!("generation {} is over", plan.generation) };
+pub async fn call(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64, call: Call) -> Result<Reply, Failure> {
+    let over = || Failure::from(CallError::GenerationOver(plan.generation));
     let run = agent.collectives.run().filter(|run| run.plan.generation == plan.generation).ok_or_else(over)?;
     let waiting = run.calls.make(&run, rank, seq, call);
     waiting.await.map_err(|_| over())?
 }
 
 /// Where a rank writes (inside a checkpoint) or reads (before the first) the file of this name. Blocks.
-pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, String> {
-    let name = base_name(name).map_err(|error| error.to_string())?;
-    let run = agent.collectives.run().ok_or("no run was prepared")?;
+///
+/// # Errors
+/// When the name is none, the file is another rank's, or there is nothing to write to or to read.
+pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
+    let name = base_name(name)?;
+    let run = agent.collectives.run().ok_or(CallError::NoRun)?;
     let memory = run.memory.read();
     if let Some(direct) = memory.direct.filter(|_| memory.open.or(memory.restart).is_some()) {
         return route_direct(agent, &run, rank, name, memory.open, direct.directory);
     }
     if let Some(checkpoint) = memory.open {
-        // Told at once where the other one is on this node too; others are found when all have written.
-        if let Some(other) = agent.store.writer(checkpoint, name).filter(|other| *other != rank) {
-            return Err(writers::refusal(name, rank, other));
+        // Refused at once where the other rank is on this node too; others are found when all have written.
+        if let Some(first) = agent.store.writer(checkpoint, name).filter(|other| *other != rank) {
+            return Err(CallError::SharedFile { name: name.to_owned(), first, second: rank });
         }
-        let path = agent.store.add_file(checkpoint, rank, rank, name).map_err(|error| error.to_string())?;
+        let path = agent.store.add_file(checkpoint, rank, rank, name)?;
         rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
         return Ok(path);
     }
-    let checkpoint = memory.restart.ok_or("there is no checkpoint to read from: route files after start_checkpoint")?;
-    let directory = rank_directory(agent, checkpoint, rank).map_err(|error| error.to_string())?;
-    let path = directory.join(name);
+    let checkpoint = memory.restart.ok_or(CallError::NothingToRead)?;
+    readable(rank, rank_directory(agent, checkpoint, rank)?.join(name))
+}
+
+/// The path, if the file can be opened.
+fn readable(rank: Rank, path: PathBuf) -> Result<PathBuf, CallError> {
     match std::fs::File::open(&path) {
         Ok(_) => Ok(path),
-        Err(error) => Err(format!("rank {rank} has no file {name} in checkpoint {checkpoint}: {error}")),
+        Err(source) => Err(CallError::Unreadable { rank, path, source }),
     }
 }
 
@@ -85,12 +87,9 @@ fn route_direct(
     name: &str,
     open: Option<CheckpointId>,
     directory: PathBuf,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, CallError> {
     let path = directory.join(name);
-    let Some(checkpoint) = open else {
-        let found = std::fs::File::open(&path).map(|_| path.clone());
-        return found.map_err(|error| format!("{} cannot be read: {error}", path.display()));
-    };
+    let Some(checkpoint) = open else { return readable(rank, path) };
     let noted = run.memory.change(|memory| {
         if let Some(direct) = &mut memory.direct {
             let files = direct.files.entry(rank).or_default();
@@ -99,7 +98,7 @@ fn route_direct(
             }
         }
     });
-    noted.map_err(|error| format!("the file {name} could not be noted in the control directory: {error}"))?;
+    noted.map_err(|source| CallError::Record { name: name.to_owned(), source })?;
     rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
     Ok(path)
 }

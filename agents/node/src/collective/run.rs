@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
 use holdfast_wire::peer::ToLeader;
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{Generation, NodeName, Rank};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError};
 use tokio_util::sync::CancellationToken;
 
-use super::leader::{self, Leader};
+use super::leader::{self, LayoutError, Leader};
 use super::member::{self, Calls};
 use super::memory::{self, Remembered};
 use crate::agent::Agent;
@@ -119,13 +119,16 @@ pub enum RunError {
         serving: Generation,
     },
     /// The plan does not fit together.
-    #[error("the plan of generation {generation} cannot be used: {why}")]
+    #[error("the plan of generation {generation} cannot be used: {source}")]
     Unusable {
         /// Of which run.
         generation: Generation,
         /// What is wrong.
-        why: String,
+        source: LayoutError,
     },
+    /// A task of the agent panicked.
+    #[error("the agent failed: {0}")]
+    Crashed(#[from] JoinError),
     /// The state could not be put on disk.
     #[error("the run could not be recorded in {directory}: {source}; is the file system full or read-only?")]
     Record {
@@ -174,10 +177,8 @@ struct Prepared {
 
 /// Sets up the filemaps and the state files of a run, on a thread that may block.
 async fn prepare(agent: &Arc<Agent>, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
-    let generation = plan.generation;
     let (agent, plan) = (agent.clone(), plan.clone());
-    let prepared = tokio::task::spawn_blocking(move || prepare_blocking(&agent, &plan)).await;
-    prepared.unwrap_or_else(|error| Err(RunError::Unusable { generation, why: format!("the agent failed: {error}") }))
+    tokio::task::spawn_blocking(move || prepare_blocking(&agent, &plan)).await?
 }
 
 fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
@@ -191,7 +192,7 @@ fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunE
         .map_err(|source| RunError::Record { directory: control.display().to_string(), source })?;
     let cancelled = CancellationToken::new();
     let leader = if plan.leader == agent.start.node {
-        let unusable = |why: String| RunError::Unusable { generation: plan.generation, why };
+        let unusable = |source| RunError::Unusable { generation: plan.generation, source };
         Some(Arc::new(Leader::new(agent, plan.clone(), cancelled.clone()).map_err(unusable)?))
     } else {
         None

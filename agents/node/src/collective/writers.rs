@@ -3,28 +3,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast_wire::Rank;
+use holdfast_model::Rank;
 use holdfast_wire::peer::SealedFiles;
 
-/// What a rank is told that wants to write the file of another.
-pub fn refusal(name: &str, rank: Rank, other: Rank) -> String {
-    format!(
-        "ranks {other} and {rank} both write a file {name}, and in cache each file belongs to one rank: for a file that ranks \
-         share set SCR_CACHE_BYPASS=1 (`run.env` of the spec, or SCR_Config before SCR_Init); otherwise put the rank into its \
-         name (the directories of a name do not count)"
-    )
-}
+use super::CallError;
 
 /// Looks whether all names are different.
 ///
 /// # Errors
-/// What to do about the first that is not.
-pub fn one_of_each_name(sealed: &BTreeMap<Rank, SealedFiles>) -> Result<(), String> {
+/// The first that is not.
+pub fn one_of_each_name(sealed: &BTreeMap<Rank, SealedFiles>) -> Result<(), CallError> {
     let mut writers: HashMap<&str, Rank> = HashMap::new();
     for (rank, files) in sealed {
         for name in &files.names {
             match writers.insert(name, *rank) {
-                Some(other) if other != *rank => return Err(refusal(name, *rank, other)),
+                Some(first) if first != *rank => {
+                    return Err(CallError::SharedFile { name: name.clone(), first, second: *rank });
+                }
                 _ => {}
             }
         }
@@ -43,10 +38,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_two_ranks_is_refused_with_both_and_what_to_do() {
-        assert_eq!(one_of_each_name(&sealed(&[(0, &["a.0", "b.0"]), (1, &["a.1", "b.1"]), (2, &[])])), Ok(()));
+    fn a_name_of_two_ranks_is_refused_with_both() {
+        one_of_each_name(&sealed(&[(0, &["a.0", "b.0"]), (1, &["a.1", "b.1"]), (2, &[])])).unwrap();
         let refused = one_of_each_name(&sealed(&[(0, &["a.0", "all"]), (1, &["a.1"]), (3, &["all"])])).unwrap_err();
-        assert!(refused.contains("ranks 0 and 3 both write a file all"), "{refused}");
-        assert!(refused.contains("SCR_CACHE_BYPASS=1"), "{refused}");
+        assert!(matches!(refused, CallError::SharedFile { name, first: Rank(0), second: Rank(3) } if name == "all"));
     }
 }

@@ -9,10 +9,9 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::durable;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
-use holdfast_model::Task;
+use holdfast_model::{NodeName, Rank, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
 use holdfast_wire::run::RehearsalPoint;
-use holdfast_wire::{NodeName, Rank};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 

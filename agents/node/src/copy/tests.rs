@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::rank_filemap::RankFilemap;
+use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::agent::{CopyReply, CopyRequest, RebuildRequest, VerifyRequest};
-use holdfast_wire::{CheckpointId, Rank};
 use tokio_util::sync::CancellationToken;
 
 use super::drain::copy_from;

@@ -2,7 +2,8 @@ use super::*;
 
 use std::path::Path;
 
-use holdfast_wire::agent::{Empty, INVENTORY, Inventory, STOP};
+use holdfast_model::Inventory;
+use holdfast_wire::agent::{Empty, INVENTORY, STOP};
 use holdfast_wire::trust;
 
 use crate::server::client::ask;

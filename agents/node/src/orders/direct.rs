@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_model::{CheckpointId, Dataset, Rank};
 use holdfast_wire::peer::OrderResult;
-use holdfast_wire::{CheckpointId, Dataset, Rank};
 
 use super::{Result, Trouble, Work};
 use crate::collective::memory::Direct;
@@ -33,7 +33,7 @@ impl Work<'_> {
     pub(super) fn seal_direct(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
         let memory = self.run.memory.read();
         let direct = memory.direct.filter(|_| memory.open == Some(checkpoint));
-        let direct = direct.ok_or_else(|| Trouble::Other(format!("dataset {checkpoint} was not opened here")))?;
+        let direct = direct.ok_or(Trouble::NotOpen(checkpoint))?;
         let mut sealed = BTreeMap::new();
         for (rank, names) in &direct.files {
             // The newest first, as the filemap lists the files of a dataset in cache.
@@ -55,8 +55,8 @@ impl Work<'_> {
         mut files: BTreeMap<Rank, Vec<String>>,
     ) -> Result<OrderResult> {
         files.retain(|rank, _| self.local().contains(rank));
-        for (rank, name) in files.iter().flat_map(|(rank, names)| names.iter().map(move |name| (rank, name))) {
-            base_name(name).map_err(|error| Trouble::Other(format!("rank {rank}: {error}")))?;
+        for name in files.values().flatten() {
+            base_name(name)?;
             size_of(&directory, name)?;
         }
         self.remember(|memory| {
@@ -70,11 +70,6 @@ impl Work<'_> {
 
 fn size_of(directory: &Path, name: &str) -> Result<u64> {
     let path = directory.join(name);
-    let doing = "look at what the application routed";
-    let metadata = fs::symlink_metadata(&path).map_err(Trouble::file(doing, &path))?;
-    if metadata.is_file() {
-        Ok(metadata.len())
-    } else {
-        Err(Trouble::Other(format!("{} is not a regular file", path.display())))
-    }
+    let metadata = fs::symlink_metadata(&path).map_err(|source| Trouble::NotWritten { path: path.clone(), source })?;
+    if metadata.is_file() { Ok(metadata.len()) } else { Err(Trouble::NotRegular(path)) }
 }

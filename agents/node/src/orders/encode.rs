@@ -11,11 +11,12 @@ use holdfast_core::redundancy::xor::header::{Header, MemberFiles};
 use holdfast_core::redundancy::xor::logical::LogicalFile;
 use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_core::redundancy::xor::piece::Pool;
-use holdfast_wire::agent::DescriptorFields;
+use holdfast_model::RankDescriptor;
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::bytes::Base64;
+use holdfast_wire::frame;
 use holdfast_wire::peer::{FilesKey, GroupWork, Member, OrderResult, Purpose, RingKey};
 use holdfast_wire::run::RehearsalPoint;
-use holdfast_wire::{CheckpointId, NodeName, Rank, frame};
 use serde::{Deserialize, Serialize};
 
 use super::files::Keep;
@@ -23,7 +24,7 @@ use super::pieces::{FromLeft, ToRight};
 use super::transfer::PATIENCE;
 use super::{Result, Trouble, Work, rank_directory};
 use crate::{rehearsal, stream};
-use holdfast_wire::convert::{from_tree, from_wire, to_wire};
+use holdfast_core::redundancy::convert::{from_model, from_tree};
 
 /// What a member tells its right neighbour before the first piece.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ struct Greeting {
     /// The hash that says which files it has (CURRENT), packed.
     files: Base64,
     /// Its descriptor: the neighbour keeps a copy.
-    descriptor: DescriptorFields,
+    descriptor: RankDescriptor,
 }
 
 impl Work<'_> {
@@ -72,12 +73,10 @@ impl Work<'_> {
         let (left_rank, _) = *group.left().ok_or_else(|| misshapen(group))?;
         let partner = files_of(&greeting.files.0)?;
         if partner.rank != left_rank {
-            return Err(Trouble::Other(format!(
-                "rank {} greeted where rank {left_rank} is the left neighbour",
-                partner.rank
-            )));
+            return Err(Trouble::OtherRank { expected: left_rank, found: partner.rank });
         }
-        let neighbour = from_wire(&greeting.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
+        let neighbour =
+            from_model(&greeting.descriptor).map_err(|source| Trouble::Descriptor { rank: left_rank, source })?;
         store.set_descriptor(checkpoint, rank, left_rank, &neighbour.to_neighbour_tree())?;
 
         let header = Header {
@@ -111,8 +110,8 @@ impl Work<'_> {
             let mut to_right = ToRight::new(right, pool.clone());
             let written =
                 encode_member(&place, &header, &mut data, &mut from_left, &mut to_right, &mut out, &mut progress)?;
-            to_right.sound().map_err(|error| Trouble::Frame(error.into()))?;
-            from_left.verdict().map_err(|error| Trouble::Frame(error.into()))?;
+            to_right.sound().map_err(Trouble::connection)?;
+            from_left.verdict().map_err(Trouble::connection)?;
             Ok::<_, Trouble>(written)
         })?;
         out.into_inner().map_err(|error| Trouble::File {
@@ -121,7 +120,7 @@ impl Work<'_> {
             source: error.into_error(),
         })?;
         file.sync_all().map_err(Trouble::file("bring to disk", &path))?;
-        written.meta(&header, crc).write(&path).map_err(|error| Trouble::Other(error.to_string()))
+        Ok(written.meta(&header, crc).write(&path)?)
     }
 
     fn encode_partner(&self, checkpoint: CheckpointId, group: &GroupWork, only: Option<&[Rank]>) -> Result<()> {
@@ -144,9 +143,7 @@ impl Work<'_> {
             let sending = wanted(&rank).then(|| scope.spawn(send));
             let received =
                 if wanted(left_rank) { self.receive_copy(checkpoint, rank, *left_rank, left_node) } else { Ok(()) };
-            let sent = sending.map_or(Ok(()), |sending| {
-                sending.join().unwrap_or_else(|_| Err(Trouble::Other("a thread of the agent failed".to_owned())))
-            });
+            let sent = sending.map_or(Ok(()), |sending| sending.join().unwrap_or_else(|_| Err(Trouble::Crashed)));
             received.and(sent)
         })
     }
@@ -161,16 +158,13 @@ impl Work<'_> {
     pub(super) fn member_files(&self, checkpoint: CheckpointId, rank: Rank) -> Result<MemberFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
         let names = self.agent.store.files(checkpoint, rank).into_iter().filter(|name| XorName::parse(name).is_none());
-        let files =
-            names.map(|name| Meta::read(&directory.join(name)).map_err(|error| Trouble::Other(error.to_string())));
+        let files = names.map(|name| Ok(Meta::read(&directory.join(name))?));
         Ok(MemberFiles { rank, files: files.collect::<Result<_>>()? })
     }
 
-    pub(super) fn descriptor_of(&self, checkpoint: CheckpointId, rank: Rank) -> Result<DescriptorFields> {
+    pub(super) fn descriptor_of(&self, checkpoint: CheckpointId, rank: Rank) -> Result<RankDescriptor> {
         let tree = self.agent.store.descriptor(checkpoint, rank).unwrap_or_default();
-        from_tree(&tree)
-            .map(|descriptor| to_wire(&descriptor))
-            .map_err(|error| Trouble::Other(format!("rank {rank}: {error}")))
+        from_tree(&tree).map_err(|source| Trouble::Descriptor { rank, source })
     }
 }
 
@@ -183,11 +177,11 @@ pub(super) fn size(group: &GroupWork) -> u32 {
 }
 
 pub(super) fn misshapen(group: &GroupWork) -> Trouble {
-    Trouble::Other(format!("redundancy group {} has no member {} or {}", group.group_id, group.member, group.right))
+    Trouble::Misshapen { group_id: group.group_id, member: group.member, right: group.right }
 }
 
 pub(super) fn files_of(packed: &[u8]) -> Result<MemberFiles> {
-    let wrong = |why: String| Trouble::Other(format!("a neighbour's list of files cannot be used: {why}"));
-    let (tree, _) = hash_file::decode(packed).map_err(|error| wrong(error.to_string()))?;
-    MemberFiles::from_tree(&tree, "the left neighbour").map_err(|error| wrong(error.to_string()))
+    let what = "a list of files";
+    let (tree, _) = hash_file::decode(packed).map_err(|source| Trouble::Undecodable { what, source })?;
+    Ok(MemberFiles::from_tree(&tree, "the left neighbour")?)
 }

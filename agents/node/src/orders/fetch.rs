@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_model::Task;
-use holdfast_wire::CheckpointId;
+use holdfast_model::{CheckpointId, Task};
 use holdfast_wire::peer::{FetchRank, OrderResult};
 
 use super::{Result, Work};

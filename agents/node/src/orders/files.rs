@@ -5,17 +5,18 @@ use std::io::{Read, Write};
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::bytes::Base64;
+use holdfast_wire::frame;
 use holdfast_wire::peer::Member;
-use holdfast_wire::{CheckpointId, NodeName, Rank, frame};
 use serde::{Deserialize, Serialize};
 
 use super::{Result, Trouble, Work, rank_directory};
 use crate::copy::pipeline::Recorded;
 use crate::events::Working;
-use crate::paths::base_name;
+use crate::paths::{PathError, base_name};
 use crate::stream::{Incoming, Outgoing};
-use holdfast_wire::convert;
+use holdfast_core::redundancy::convert;
 
 /// What comes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,8 +67,8 @@ impl Work<'_> {
         }
         stream.flush().map_err(Trouble::file("send files of", &directory))?;
         let mut answer = [0];
-        stream.read_exact(&mut answer).map_err(|error| Trouble::Frame(error.into()))?;
-        if answer[0] == RECEIVED { Ok(()) } else { Err(Trouble::Other("the receiver could not keep the files".into())) }
+        stream.read_exact(&mut answer).map_err(Trouble::connection)?;
+        if answer[0] == RECEIVED { Ok(()) } else { Err(Trouble::NotReceived(owner.rank)) }
     }
 
     /// Receives all files of a rank, each entry on disk before its file.
@@ -80,10 +81,7 @@ impl Work<'_> {
     ) -> Result<()> {
         let greeting: Greeting = frame::receive(stream)?;
         if greeting.owner.rank != rank {
-            return Err(Trouble::Other(format!(
-                "files of rank {} came where those of rank {rank} are due",
-                greeting.owner.rank
-            )));
+            return Err(Trouble::OtherRank { expected: rank, found: greeting.owner.rank });
         }
         let metas =
             greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
@@ -91,7 +89,7 @@ impl Work<'_> {
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let store = &self.agent.store;
         let descriptor =
-            convert::from_wire(&greeting.owner.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
+            convert::from_model(&greeting.owner.descriptor).map_err(|source| Trouble::Descriptor { rank, source })?;
         let slot = match keep {
             Keep::Own => rank,
             Keep::Copy { slot, .. } => *slot,
@@ -111,20 +109,22 @@ impl Work<'_> {
             lane.receive(stream, &path, Recorded::from(meta), &working)?;
             meta.write(&path)?;
         }
-        stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(|error| Trouble::Frame(error.into()))
+        stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(Trouble::connection)
     }
 }
 
 fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> {
-    let wrong = |why: String| Trouble::Other(format!("a peer announced a file with impossible meta data: {why}"));
-    let (tree, _) = hash_file::decode(packed).map_err(|error| wrong(error.to_string()))?;
-    let meta = Meta::from_tree(&tree).map_err(|error| wrong(error.to_string()))?;
-    base_name(&meta.file)
-        .ok()
-        .filter(|name| *name == meta.file)
-        .ok_or_else(|| wrong(format!("file name {:?}", meta.file)))?;
-    if meta.checkpoint != checkpoint || meta.rank != rank {
-        return Err(wrong(format!("{} is of checkpoint {} and rank {}", meta.file, meta.checkpoint, meta.rank)));
+    let what = "the meta data of a file";
+    let (tree, _) = hash_file::decode(packed).map_err(|source| Trouble::Undecodable { what, source })?;
+    let meta = Meta::from_tree(&tree).map_err(|source| Trouble::Content { what, source })?;
+    if base_name(&meta.file)? != meta.file {
+        return Err(PathError { path: meta.file, fault: "is not a bare file name" }.into());
+    }
+    if meta.checkpoint != checkpoint {
+        return Err(Trouble::OtherCheckpoint { expected: checkpoint, found: meta.checkpoint });
+    }
+    if meta.rank != rank {
+        return Err(Trouble::OtherRank { expected: rank, found: meta.rank });
     }
     Ok(meta)
 }

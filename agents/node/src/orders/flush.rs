@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_model::Task;
+use holdfast_model::{CheckpointId, Rank, Task};
 use holdfast_wire::peer::OrderResult;
-use holdfast_wire::{CheckpointId, Rank};
 
 use super::{Result, Work, rank_directory};
 use crate::copy::cached::CachedFile;

@@ -9,6 +9,7 @@
 
 mod direct;
 mod encode;
+mod error;
 mod fetch;
 mod files;
 mod flush;
@@ -21,23 +22,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_core::control::ControlError;
-use holdfast_core::redundancy::RedundancyError;
-use holdfast_wire::agent::{HaltState, Locations};
-use holdfast_wire::frame::FrameError;
-use holdfast_wire::peer::{Member, Order, OrderError, OrderResult};
-use holdfast_wire::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Failure, HaltState, Locations, Rank};
+use holdfast_wire::peer::{Member, Order, OrderResult};
+
+use error::OrderError;
 
 use crate::agent::Agent;
 use crate::collective::Run;
-use crate::copy::CopyFault;
 use crate::copy::pipeline::Pipeline;
 use crate::store::StoreError;
-use crate::stream::StreamError;
-use holdfast_wire::convert;
+use holdfast_core::redundancy::convert;
 
 /// Carries out one order. Blocks.
-pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> Result<OrderResult, OrderError> {
+pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> Result<OrderResult, Failure> {
     let work = Work { agent, run, order };
     let result = match what {
         Order::Inventory => Ok(OrderResult::Inventory(crate::inventory::inventory(agent))),
@@ -63,7 +60,7 @@ pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> R
         Order::Halt { state } => work.take_over_halt(&state),
     };
     agent.streams.settled(order);
-    result.map_err(|trouble| OrderError { lost_peer: trouble.lost_peer(), message: trouble.to_string() })
+    result.map_err(|error| Failure::from(error).on_node(&agent.start.node))
 }
 
 /// The directory of a rank's files of a checkpoint on this node.
@@ -72,61 +69,8 @@ pub fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Re
     agent.store.directory(checkpoint, &descriptor).map(|(_, real)| real)
 }
 
-/// Why an order was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    /// The filemaps.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A peer.
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    /// What a peer said.
-    #[error("a peer was lost: {0}")]
-    Frame(#[from] FrameError),
-    /// The redundancy itself.
-    #[error(transparent)]
-    Redundancy(#[from] RedundancyError),
-    /// A meta file.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// A file on its way.
-    #[error(transparent)]
-    Copy(#[from] CopyFault),
-    /// A file.
-    #[error("{doing} {path}: {source}")]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl Trouble {
-    /// True if a peer was lost on the way, so that trying again makes sense.
-    fn lost_peer(&self) -> bool {
-        match self {
-            Trouble::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) => false,
-            Trouble::Stream(_) | Trouble::Frame(_) => true,
-            Trouble::Copy(fault) => matches!(fault, CopyFault::Peer(_)),
-            Trouble::Redundancy(error) => error.is_lost_link(),
-            Trouble::Store(_) | Trouble::Control(_) | Trouble::File { .. } | Trouble::Other(_) => false,
-        }
-    }
-
-    fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Trouble {
-        let path = path.into();
-        move |source| Trouble::File { doing, path, source }
-    }
-}
-
-type Result<T, E = Trouble> = std::result::Result<T, E>;
+type Trouble = OrderError;
+type Result<T, E = OrderError> = std::result::Result<T, E>;
 
 /// One order being carried out.
 struct Work<'a> {
@@ -212,12 +156,12 @@ impl Work<'_> {
 
     fn take_over_halt(&self, state: &HaltState) -> Result<OrderResult> {
         let moment = self.agent.halt.moment(chrono::Utc::now().timestamp(), &self.run.plan.settings);
-        self.agent.halt.take_over(state, &moment).map_err(|error| Trouble::Other(error.to_string()))?;
+        self.agent.halt.take_over(state, &moment)?;
         Ok(OrderResult::Done)
     }
 
     fn descriptor(&self, member: &Member) -> Result<holdfast_core::kvtree::Tree> {
-        convert::to_tree(&member.descriptor).map_err(|error| Trouble::Other(format!("rank {}: {error}", member.rank)))
+        convert::to_tree(&member.descriptor).map_err(|source| OrderError::Descriptor { rank: member.rank, source })
     }
 
     /// Between init and the first start, routed files are looked for in this checkpoint.
@@ -234,7 +178,7 @@ impl Work<'_> {
         self.run
             .memory
             .change(change)
-            .map_err(Trouble::file("record the run's checkpoints in", self.agent.paths.control()))
+            .map_err(OrderError::file("record the run's checkpoints in", self.agent.paths.control()))
     }
 
     /// Does the same for several things at once, each on a thread of its own; the first error wins when all are done.
@@ -242,9 +186,7 @@ impl Work<'_> {
         let work = &work;
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
             let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
-            let joined = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(Trouble::Other("a thread of the agent failed".to_owned())))
-            });
+            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(OrderError::Crashed)));
             joined.collect()
         });
         results.into_iter().collect()

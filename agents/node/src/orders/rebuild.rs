@@ -11,11 +11,12 @@ use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_core::redundancy::xor::piece::Pool;
 use holdfast_core::redundancy::xor::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use holdfast_core::redundancy::xor::writer::LostMember;
-use holdfast_wire::agent::DescriptorFields;
+use holdfast_model::RankDescriptor;
+use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::bytes::Base64;
+use holdfast_wire::frame;
 use holdfast_wire::peer::{GroupRebuild, OrderResult, Purpose, RingKey};
 use holdfast_wire::run::RehearsalPoint;
-use holdfast_wire::{CheckpointId, Rank, frame};
 use serde::{Deserialize, Serialize};
 
 use super::encode::{misshapen, own, size};
@@ -23,7 +24,7 @@ use super::pieces::{FromLeft, ToRight};
 use super::transfer::PATIENCE;
 use super::{Result, Trouble, Work, rank_directory};
 use crate::{rehearsal, stream};
-use holdfast_wire::convert::from_wire;
+use holdfast_core::redundancy::convert::from_model;
 
 /// What a survivor tells the next in the chain before the first piece.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,7 +35,7 @@ struct Greeting {
     own: Base64,
     /// The sender's rank and descriptor: the lost member keeps its left neighbour's.
     rank: Rank,
-    descriptor: DescriptorFields,
+    descriptor: RankDescriptor,
 }
 
 impl Work<'_> {
@@ -91,9 +92,9 @@ impl Work<'_> {
             let mut to_right = ToRight::new(right, pool.clone());
             rebuild_survivor(&place, &mut survivor, left.as_mut(), &mut to_right, true, &mut progress)?;
             if let Some(left) = left {
-                left.verdict().map_err(|error| Trouble::Frame(error.into()))?;
+                left.verdict().map_err(Trouble::connection)?;
             }
-            to_right.sound().map_err(|error| Trouble::Frame(error.into()))
+            to_right.sound().map_err(Trouble::connection)
         })
     }
 
@@ -103,7 +104,8 @@ impl Work<'_> {
         let members = size(group);
         let (rank, _) = own(group)?;
         let store = &self.agent.store;
-        let descriptor = from_wire(&rebuild.descriptor).map_err(|error| Trouble::Other(error.to_string()))?.to_tree();
+        let descriptor =
+            from_model(&rebuild.descriptor).map_err(|source| Trouble::Descriptor { rank, source })?.to_tree();
         if store.has(checkpoint, rank) {
             // Repeated after it was done; the survivors of the repetition are waiting for nobody.
             store.unset_expected(checkpoint, rank, rank)?;
@@ -117,11 +119,11 @@ impl Work<'_> {
         let greeting: Greeting = frame::receive(&mut left)?;
         let header = rebuilt(&header_of(&greeting.first.0)?, &header_of(&greeting.own.0)?, Occasion::Restart)?;
         let parsed = Header::from_tree(&header, "the set's remaining members")?;
-        if parsed.checkpoint != checkpoint || parsed.current.rank != rank {
-            return Err(Trouble::Other(format!(
-                "the survivors describe rank {} of checkpoint {} where rank {rank} of {checkpoint} is due",
-                parsed.current.rank, parsed.checkpoint
-            )));
+        if parsed.checkpoint != checkpoint {
+            return Err(Trouble::OtherCheckpoint { expected: checkpoint, found: parsed.checkpoint });
+        }
+        if parsed.current.rank != rank {
+            return Err(Trouble::OtherRank { expected: rank, found: parsed.current.rank });
         }
         let lost = LostMember::create(&directory, &header, group.group_id, &self.names_of_others(checkpoint, rank))?;
         let place = self.place(group.member, members, parsed.chunk);
@@ -135,10 +137,11 @@ impl Work<'_> {
         let unconfirmed = std::thread::scope(|scope| {
             let mut left = FromLeft::spawn(scope, left, pool.clone());
             let unconfirmed = rebuild_root(&place, lost, &mut left, &mut progress)?;
-            left.verdict().map_err(|error| Trouble::Frame(error.into()))?;
+            left.verdict().map_err(Trouble::connection)?;
             Ok::<_, Trouble>(unconfirmed)
         })?;
-        let neighbour = from_wire(&greeting.descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
+        let neighbour =
+            from_model(&greeting.descriptor).map_err(|source| Trouble::Descriptor { rank: greeting.rank, source })?;
         store.set_descriptor(checkpoint, rank, greeting.rank, &neighbour.to_neighbour_tree())?;
         // Entries before files; the redundancy file first, as the library does.
         store.add_file(checkpoint, rank, rank, &unconfirmed.member().xor.file)?;

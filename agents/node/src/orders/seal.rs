@@ -5,8 +5,8 @@ use std::fs;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::{OrderResult, SealedFiles};
-use holdfast_wire::{CheckpointId, Rank};
 
 use super::{Result, Trouble, Work, rank_directory};
 
@@ -26,10 +26,10 @@ impl Work<'_> {
                 continue;
             }
             let path = directory.join(&name);
-            let doing = "the application routed but did not write the file";
-            let metadata = fs::symlink_metadata(&path).map_err(Trouble::file(doing, &path))?;
+            let metadata =
+                fs::symlink_metadata(&path).map_err(|source| Trouble::NotWritten { path: path.clone(), source })?;
             if !metadata.is_file() {
-                return Err(Trouble::Other(format!("{} is not a regular file", path.display())));
+                return Err(Trouble::NotRegular(path));
             }
             let crc = if crc { Some(self.pipeline().lane().content(&path)?.crc) } else { None };
             sealed.names.push(name.clone());

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use holdfast_core::control::meta::Meta;
-use holdfast_wire::CheckpointId;
+use holdfast_model::CheckpointId;
 use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
 
 use super::files::Keep;
 use super::{Result, Trouble, Work, rank_directory};
 use crate::stream;
-use holdfast_wire::convert::{from_tree, to_wire};
+use holdfast_core::redundancy::convert::from_tree;
 
 /// How long the sender may take to come: its agent may have to be restarted first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,8 +36,8 @@ impl Work<'_> {
     fn send_away(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
         let store = &self.agent.store;
         let descriptor = store.descriptor(checkpoint, step.rank).unwrap_or_default();
-        let descriptor = from_tree(&descriptor).map_err(|error| Trouble::Other(error.to_string()))?;
-        let owner = Member { rank: step.rank, descriptor: to_wire(&descriptor) };
+        let descriptor = from_tree(&descriptor).map_err(|source| Trouble::Descriptor { rank: step.rank, source })?;
+        let owner = Member { rank: step.rank, descriptor };
         let total = self.bytes_of(checkpoint, step)?;
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });

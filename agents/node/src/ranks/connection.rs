@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_model::{Failure, Rank};
+use holdfast_wire::VERSION;
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::frame::{FrameError, receive_async, send_async};
-use holdfast_wire::rank::{Call, CallError, Hello, Reply, ToAgent, ToRank};
+use holdfast_wire::rank::{Call, Hello, Reply, ToAgent, ToRank};
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{Rank, VERSION};
 use tokio::net::UnixStream;
 
 use super::process::Process;
+use crate::admission::Refusal;
 use crate::agent::Agent;
-use crate::collective;
+use crate::collective::{self, CallError};
 
 /// How long a process may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn serve(agent: Arc<Agent>, mut stream: UnixStream, pid: u32, connection: u64) {
     let hello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream)).await {
         Ok(Ok(ToAgent::Hello(hello))) => hello,
-        Ok(Ok(ToAgent::Call { .. })) => return refuse(&mut stream, "a call came before the hello".to_owned()).await,
-        Ok(Err(error)) => return refuse(&mut stream, error.to_string()).await,
+        Ok(Ok(ToAgent::Call { .. })) => return refuse(&mut stream, Refusal::NoHello).await,
+        Ok(Err(error)) => return refuse(&mut stream, error.into()).await,
         Err(_) => return,
     };
     let plan = match admit(&agent, &hello, pid, connection) {
         Ok(plan) => plan,
-        Err(reason) => return refuse(&mut stream, reason).await,
+        Err(refusal) => return refuse(&mut stream, refusal).await,
     };
     let welcome = ToRank::Welcome { node: agent.start.node.clone() };
     if send_async(&mut stream, &welcome).await.is_err() {
@@ -41,34 +43,31 @@ pub(super) async fn serve(agent: Arc<Agent>, mut stream: UnixStream, pid: u32, c
     }
 }
 
-fn admit(agent: &Agent, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<RunPlan>, String> {
+fn admit(agent: &Agent, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<RunPlan>, Refusal> {
     if hello.version != VERSION {
-        return Err(format!(
-            "the program was built with version {} of the client, the agent speaks {VERSION}: link the same release",
-            hello.version
-        ));
+        return Err(Refusal::Version { theirs: hello.version });
     }
     if hello.job != agent.start.job_id {
-        return Err(format!("this agent serves job {}, not {}", agent.start.job_id, hello.job));
+        return Err(Refusal::Job { ours: agent.start.job_id.clone(), theirs: hello.job.clone() });
     }
-    let plan = agent.collectives.plan().ok_or("no run was prepared: start the program with `holdfast run`")?;
+    let plan = agent.collectives.plan().ok_or(Refusal::NoRun)?;
     if hello.generation != plan.generation {
-        return Err(format!("generation {} is over, {} runs now", hello.generation, plan.generation));
+        return Err(Refusal::Superseded { asked: hello.generation, serving: plan.generation });
     }
     if hello.ranks != plan.ranks() {
-        return Err(format!("the program has {} ranks, the run was planned with {}", hello.ranks, plan.ranks()));
+        return Err(Refusal::Ranks { theirs: hello.ranks, planned: plan.ranks() });
     }
     let here = plan.node(&agent.start.node).is_some_and(|node| node.ranks.contains(&hello.rank));
     if !here {
-        return Err(format!("rank {} was placed on another node than {}", hello.rank, agent.start.node));
+        return Err(Refusal::Elsewhere { rank: hello.rank, node: agent.start.node.clone() });
     }
     agent.ranks.join(hello.rank, hello.generation, pid, connection)?;
     Ok(plan)
 }
 
-async fn refuse(stream: &mut UnixStream, reason: String) {
-    tracing::warn!(reason, "a process on the ranks' socket was refused");
-    let _ = send_async(stream, &ToRank::Refused { reason }).await;
+async fn refuse(stream: &mut UnixStream, refusal: Refusal) {
+    tracing::warn!(%refusal, "a process on the ranks' socket was refused");
+    let _ = send_async(stream, &ToRank::Refused { failure: refusal.into() }).await;
 }
 
 async fn calls(
@@ -93,14 +92,14 @@ async fn calls(
     }
 }
 
-async fn answer(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64, call: Call) -> Result<Reply, CallError> {
+async fn answer(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64, call: Call) -> Result<Reply, Failure> {
     if let Call::Route { name } = call {
         let agent = agent.clone();
         let routed = tokio::task::spawn_blocking(move || collective::route(&agent, rank, &name)).await;
         return match routed {
             Ok(Ok(path)) => Ok(Reply::Path(path)),
-            Ok(Err(message)) => Err(CallError { message }),
-            Err(error) => Err(CallError { message: format!("the agent failed while routing a file: {error}") }),
+            Ok(Err(error)) => Err(error.into()),
+            Err(error) => Err(CallError::from(error).into()),
         };
     }
     collective::call(agent, plan, rank, seq, call).await

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_wire::Generation;
+use holdfast_model::Generation;
 use holdfast_wire::agent::KillRequest;
 
 use super::marked::marked;

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
-use holdfast_wire::{Generation, Rank, environment};
+use holdfast_model::{Generation, Rank};
+use holdfast_wire::environment;
 use procfs::process;
 
 use crate::agent::Agent;

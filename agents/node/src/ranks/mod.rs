@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use holdfast_wire::{Generation, Rank, socket};
+use holdfast_model::{Generation, Rank};
+use holdfast_wire::socket;
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
 
 pub use kill::{kill, kill_now, others_alive};
 pub use marked::marked;
 
+use crate::admission::Refusal;
 use crate::agent::Agent;
 
 /// The ranks of this node.
@@ -66,14 +68,14 @@ impl Ranks {
     }
 
     /// Notes a rank's connection; refuses a second process for a rank that lives.
-    fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), String> {
+    fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), Refusal> {
         let mut connected = self.connected.lock();
         if let Some(known) = connected.get(&rank)
             && known.generation == generation
             && known.pid != pid
             && !known.gone
         {
-            return Err(format!("rank {rank} is process {} already; did the launcher start it twice?", known.pid));
+            return Err(Refusal::Duplicate { rank, pid: known.pid });
         }
         connected.insert(rank, Connected { generation, pid, connection, gone: false });
         Ok(())

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, CONNECTION, HeaderValue};
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse as _;
-use holdfast_wire::agent::Problem;
+use holdfast_model::{Failure, FailureKind};
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust;
@@ -27,7 +27,7 @@ pub(super) fn check(material: &TrustMaterial, headers: &HeaderMap) -> Result<(),
 
 /// What strangers are told; the connection ends with it.
 pub(super) fn refusal() -> Response<Body> {
-    let problem = Problem { message: "this request needs the job's token".to_owned() };
+    let problem = Failure::new(FailureKind::InvalidRequest, "this request needs the job's token");
     let mut response = (StatusCode::UNAUTHORIZED, Json(problem)).into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response

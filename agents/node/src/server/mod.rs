@@ -134,7 +134,7 @@ async fn from_peer(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketA
         tokio::select! {
             result = accepted.as_mut() => {
                 if let Err(reason) = result {
-                    port.strangers.report(&port.agent, peer, &reason);
+                    port.strangers.report(&port.agent, peer, &reason.to_string());
                 }
                 return;
             }

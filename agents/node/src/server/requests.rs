@@ -9,15 +9,16 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, HaltChange, HaltState, INVENTORY, Inventory, KILL,
-    KillReply, KillRequest, PEERS, POLL, PeersUpdate, PollReply, PollRequest, Problem, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
-    VerifyRequest,
+    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, KILL, KillReply, KillRequest, PEERS,
+    POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP,
+    StackReply, StackRequest, StopRequest, VERIFY, VerifyReply, VerifyRequest,
 };
 use holdfast_wire::frame;
 use holdfast_wire::run::RunPlan;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::agent::Agent;
@@ -28,6 +29,7 @@ use crate::health;
 use crate::inventory;
 use crate::prefix;
 use crate::ranks;
+use crate::store::StoreError;
 use crate::watchdog;
 
 /// The longest that a poll is held back.
@@ -35,9 +37,8 @@ const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// All paths.
 pub(super) fn router(agent: Arc<Agent>) -> Router {
-    let unknown =
-        || async { Failure(StatusCode::NOT_FOUND, "no such path: is the other end of this version?".to_owned()) };
-    let method = || async { Failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method".to_owned()) };
+    let unknown = || async { Rejection::invalid(StatusCode::NOT_FOUND, "no such path") };
+    let method = || async { Rejection::invalid(StatusCode::METHOD_NOT_ALLOWED, "no such method for this path") };
     Router::new()
         .route(POLL, post(poll))
         .route(RUN, post(run))
@@ -56,66 +57,96 @@ pub(super) fn router(agent: Arc<Agent>) -> Router {
         .with_state(agent)
 }
 
-/// A request that failed: a status, and a [`Problem`].
-struct Failure(StatusCode, String);
+/// A request that failed: a status, and why.
+struct Rejection(StatusCode, Failure);
 
-impl Failure {
-    fn internal(error: impl std::fmt::Display) -> Self {
-        Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+impl Rejection {
+    fn new(status: StatusCode, kind: FailureKind, message: impl Into<String>) -> Self {
+        Rejection(status, Failure::new(kind, message))
+    }
+
+    /// The request cannot be understood.
+    fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
+        let failure = Failure::new(FailureKind::InvalidRequest, message);
+        Rejection(status, failure.remedy("install the same release everywhere"))
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        tracing::warn!(status = self.0.as_u16(), message = self.1, "request_failed");
-        (self.0, Json(Problem { message: self.1 })).into_response()
+        tracing::warn!(status = self.0.as_u16(), failure = %self.1, "request_failed");
+        (self.0, Json(self.1)).into_response()
     }
 }
 
-impl From<CopyError> for Failure {
+impl From<JoinError> for Rejection {
+    fn from(error: JoinError) -> Self {
+        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Internal, format!("the agent failed: {error}"))
+    }
+}
+
+impl From<CopyError> for Rejection {
     fn from(error: CopyError) -> Self {
-        let status = match error {
-            CopyError::Directory(_) => StatusCode::BAD_REQUEST,
-            CopyError::Rebuild { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            CopyError::Durable(_) | CopyError::Prefix(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        let (status, kind) = match error {
+            CopyError::Directory(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
+            CopyError::Rebuild { .. } => (StatusCode::UNPROCESSABLE_ENTITY, FailureKind::Damaged),
+            CopyError::Durable(_) | CopyError::Prefix(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),
         };
-        Failure(status, error.to_string())
+        Rejection::new(status, kind, error.to_string())
     }
 }
 
-impl From<HaltError> for Failure {
+impl From<HaltError> for Rejection {
     fn from(error: HaltError) -> Self {
-        Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
     }
 }
 
-type Answer<T> = Result<Json<T>, Failure>;
+impl From<StoreError> for Rejection {
+    fn from(error: StoreError) -> Self {
+        let failure = Failure::new(FailureKind::Io, error.to_string());
+        Rejection(StatusCode::INTERNAL_SERVER_ERROR, error.locate(failure))
+    }
+}
+
+impl From<RunError> for Rejection {
+    fn from(error: RunError) -> Self {
+        let (status, kind) = match error {
+            RunError::Old { .. } => (StatusCode::CONFLICT, FailureKind::Superseded),
+            RunError::Unusable { .. } => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::InvalidRequest),
+            RunError::Crashed(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Internal),
+            RunError::Record { .. } | RunError::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),
+        };
+        Rejection::new(status, kind, error.to_string())
+    }
+}
+
+type Answer<T> = Result<Json<T>, Rejection>;
 
 /// A JSON body of bounded size.
 struct Message<T>(T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Message<T> {
-    type Rejection = Failure;
+    type Rejection = Rejection;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
         let bytes = body(request.into_body()).await?;
         serde_json::from_slice(&bytes).map(Message).map_err(|error| {
-            let message = format!("the message could not be read: {error}: is the other end of this version?");
-            Failure(StatusCode::BAD_REQUEST, message)
+            Rejection::invalid(StatusCode::BAD_REQUEST, format!("the message could not be read: {error}"))
         })
     }
 }
 
-async fn body(body: Body) -> Result<axum::body::Bytes, Failure> {
+async fn body(body: Body) -> Result<axum::body::Bytes, Rejection> {
     to_bytes(body, frame::LARGEST).await.map_err(|error| {
         let message = format!("the body did not arrive, or is over {} bytes: {error}", frame::LARGEST);
-        Failure(StatusCode::PAYLOAD_TOO_LARGE, message)
+        Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, FailureKind::InvalidRequest, message)
     })
 }
 
 /// Runs file work on a blocking thread.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(Failure::internal)
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Rejection> {
+    Ok(tokio::task::spawn_blocking(work).await?)
 }
 
 /// A token for work that is of no use once the request is dropped, because its client is gone.
@@ -157,12 +188,12 @@ async fn run(State(agent): State<Arc<Agent>>, Message(plan): Message<RunPlan>) -
     // Once: later a file system that is away for a while must not keep ranks from starting.
     if agent.collectives.run().is_none() {
         let looked = prefix::look(&plan.settings.prefix).await;
-        looked.map_err(|error| Failure(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+        looked.map_err(|error| {
+            let failure = Failure::new(FailureKind::Io, error.to_string()).at(&plan.settings.prefix);
+            Rejection(StatusCode::UNPROCESSABLE_ENTITY, failure)
+        })?;
     }
-    collective::begin_run(&agent, plan).await.map(Json).map_err(|error| {
-        let old = matches!(error, RunError::Old { .. });
-        Failure(if old { StatusCode::CONFLICT } else { StatusCode::INTERNAL_SERVER_ERROR }, error.to_string())
-    })
+    Ok(Json(collective::begin_run(&agent, plan).await?))
 }
 
 async fn kill(State(agent): State<Arc<Agent>>, Message(request): Message<KillRequest>) -> Answer<KillReply> {
@@ -205,7 +236,7 @@ async fn verify(Message(request): Message<VerifyRequest>) -> Answer<VerifyReply>
 }
 
 async fn flushed(State(agent): State<Arc<Agent>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
-    blocking(move || agent.store.flush.note_flushed(note.checkpoint)).await?.map_err(Failure::internal)?;
+    blocking(move || agent.store.flush.note_flushed(note.checkpoint)).await??;
     Ok(Json(Empty {}))
 }
 

@@ -3,10 +3,10 @@ use super::*;
 
 use std::sync::atomic::Ordering;
 
-use holdfast_wire::CheckpointId;
+use holdfast_model::{CheckpointId, Failure, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, HaltChange, HaltState, INVENTORY,
-    Inventory, POLL, PollReply, PollRequest, Problem, STOP, StopRequest,
+    AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, POLL, PollReply,
+    PollRequest, STOP, StopRequest,
 };
 use holdfast_wire::run::TrustMaterial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -114,7 +114,7 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
         let (status, body) =
             send(served.address, &served.trust, authorization, ("POST", STOP, "{\"remove\":true}")).await;
         assert_eq!(status, 401);
-        assert!(serde_json::from_str::<Problem>(&body).unwrap().message.contains("token"));
+        assert!(serde_json::from_str::<Failure>(&body).unwrap().message.contains("token"));
     }
     assert_eq!(served.strangers(), 4);
     let mut plain = TcpStream::connect(served.address).await.unwrap();
@@ -166,7 +166,7 @@ async fn what_cannot_be_understood_is_answered_with_a_problem() {
     for (method, path, body, expected) in cases {
         let (status, answer) = send(served.address, &served.trust, Some(&token), (method, path, body)).await;
         assert_eq!(status, expected, "{method} {path}: {answer}");
-        assert!(!serde_json::from_str::<Problem>(&answer).unwrap().message.is_empty());
+        assert!(!serde_json::from_str::<Failure>(&answer).unwrap().message.is_empty());
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use holdfast_wire::{CheckpointId, Dataset};
+use holdfast_model::{CheckpointId, Dataset};
 use parking_lot::Mutex;
 
 use super::StoreError;

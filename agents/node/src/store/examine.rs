@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::control::filemap::Filemap;
 use holdfast_core::control::meta::Meta;
-use holdfast_wire::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Rank};
 
 use crate::paths::{Paths, base_name};
 
@@ -16,8 +16,8 @@ pub struct Examined {
     pub complete: bool,
     /// The first thing that is wrong. `None` with `complete` unset: nothing but a descriptor is here.
     pub fault: Option<String>,
-    /// Ranks of the run that wrote the files; 0 if no meta file can be read.
-    pub ranks: u32,
+    /// Ranks of the run that wrote the files; `None` if no meta file can be read.
+    pub ranks: Option<u32>,
     /// The files that are listed, in filemap order.
     pub files: Vec<ExaminedFile>,
 }
@@ -48,10 +48,9 @@ pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Path
             }
         };
         let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-        let asked = (found.ranks > 0).then_some(found.ranks);
-        let meta = match Meta::of_usable(&path, checkpoint, rank, asked) {
+        let meta = match Meta::of_usable(&path, checkpoint, rank, found.ranks) {
             Ok(meta) => {
-                found.ranks = meta.ranks;
+                found.ranks = Some(meta.ranks).filter(|ranks| *ranks > 0);
                 Some(meta)
             }
             Err(error) => {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_wire::run::{AgentStart, Cache, Flush, Need, RunNode, RunPlan, Settings};
-use holdfast_wire::{Generation, Rank};
+use holdfast_model::{Generation, Rank, RunNode};
+use holdfast_wire::run::{AgentStart, Cache, Flush, Need, RunPlan, Settings};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use holdfast_core::control::flush::{FlushFile, Location};
-use holdfast_wire::CheckpointId;
-use holdfast_wire::agent::Locations;
+use holdfast_model::{CheckpointId, Locations};
 use parking_lot::Mutex;
 
 use super::StoreError;

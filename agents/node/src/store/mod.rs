@@ -29,7 +29,7 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::control::nodes;
 use holdfast_core::durable::{self, DurableError};
 use holdfast_core::kvtree::Tree;
-use holdfast_wire::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, Failure, NodeName, Rank};
 use parking_lot::Mutex;
 
 use crate::paths::{PathError, Paths, base_name};
@@ -83,6 +83,19 @@ pub enum StoreError {
     /// A descriptor without DIRECTORY.
     #[error("the redundancy descriptor of checkpoint {0} names no directory: the filemap that holds it is damaged")]
     NoDirectory(CheckpointId),
+}
+
+impl StoreError {
+    /// Adds rank, dataset and file to a failure that this error becomes.
+    pub(crate) fn locate(self, failure: Failure) -> Failure {
+        match self {
+            StoreError::Delete { path, .. } | StoreError::Describe { directory: path, .. } => failure.at(path),
+            StoreError::NoSlot(rank) => failure.of_rank(rank),
+            StoreError::NoDescriptor { checkpoint, rank } => failure.of_rank(rank).of_checkpoint(checkpoint),
+            StoreError::NoDirectory(checkpoint) => failure.of_checkpoint(checkpoint),
+            StoreError::Control(_) | StoreError::Path(_) | StoreError::Durable(_) => failure,
+        }
+    }
 }
 
 const NODES_FILE: &str = "nodes.scrinfo";

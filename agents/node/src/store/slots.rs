@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 use holdfast_core::durable;
-use holdfast_wire::Rank;
+use holdfast_model::Rank;
 
 use super::StoreError;
 use super::loading::OnDisk;

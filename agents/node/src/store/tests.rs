@@ -3,7 +3,7 @@ use std::fs;
 use std::path::Path;
 
 use holdfast_core::kvtree::file;
-use holdfast_wire::agent::Locations;
+use holdfast_model::Locations;
 
 use super::fixture_node::{base, fixture, fixture_start};
 

@@ -1,14 +1,16 @@
 //! Streams of raw bytes over TLS, read and written by threads that may block.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
-use holdfast_wire::{ALPN_PEER, Generation, NodeName, VERSION, frame, trust};
+use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsConnector, client};
 
 use super::StreamError;
 use crate::agent::Agent;
@@ -54,18 +56,47 @@ pub fn connect(
         .map_err(|error| StreamError::Trust(error.into()))?;
     connection.set_buffer_limit(Some(BUFFER));
     let mut stream = StreamOwned::new(connection, socket);
-    let hello = PeerHello {
+    frame::send(&mut stream, &hello(agent, generation, purpose)).map_err(protocol)?;
+    welcomed(node, frame::receive(&mut stream).map_err(protocol)?)?;
+    Ok(Outgoing { stream, node: node.clone() })
+}
+
+/// Connects to the leader at `address`, for the whole run.
+pub async fn connect_link(
+    agent: &Agent,
+    generation: Generation,
+    leader: &NodeName,
+    address: SocketAddr,
+) -> Result<client::TlsStream<tokio::net::TcpStream>, StreamError> {
+    let broken = |source| StreamError::Connection { node: leader.clone(), source };
+    let protocol = |source| StreamError::Protocol { node: leader.clone(), source };
+    let connecting = tokio::net::TcpStream::connect(address);
+    let socket = tokio::time::timeout(CONNECT, connecting).await.map_err(|late| broken(late.into()))?;
+    let socket = socket.map_err(broken)?;
+    socket.set_nodelay(true).map_err(broken)?;
+    let config = trust::client_config(&agent.start.trust, &[ALPN_PEER])?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect(trust::server_name(), socket).await.map_err(broken)?;
+    frame::send_async(&mut stream, &hello(agent, generation, Purpose::Link)).await.map_err(protocol)?;
+    welcomed(leader, frame::receive_async(&mut stream).await.map_err(protocol)?)?;
+    Ok(stream)
+}
+
+fn hello(agent: &Agent, generation: Generation, purpose: Purpose) -> PeerHello {
+    PeerHello {
         version: VERSION,
         token: agent.start.trust.token.clone(),
         job: agent.start.job_id.clone(),
         generation,
         node: agent.start.node.clone(),
         purpose,
-    };
-    frame::send(&mut stream, &hello).map_err(protocol)?;
-    match frame::receive(&mut stream).map_err(protocol)? {
-        PeerWelcome::Welcome => Ok(Outgoing { stream, node: node.clone() }),
-        PeerWelcome::Refused(reason) => Err(StreamError::Refused { node: node.clone(), reason }),
+    }
+}
+
+fn welcomed(node: &NodeName, answer: PeerWelcome) -> Result<(), StreamError> {
+    match answer {
+        PeerWelcome::Welcome => Ok(()),
+        PeerWelcome::Refused(failure) => Err(StreamError::Refused { node: node.clone(), failure }),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use holdfast_wire::Generation;
+use holdfast_model::Generation;
 use holdfast_wire::peer::Purpose;
 use parking_lot::{Condvar, Mutex};
 
@@ -21,7 +21,7 @@ pub struct Streams {
 struct State {
     /// The oldest generation that still counts.
     generation: Option<Generation>,
-    waiting: HashMap<String, (Generation, Incoming)>,
+    waiting: HashMap<(Generation, Purpose), Incoming>,
     /// Every open bulk connection, to be cut when its run or its order is over.
     open: Vec<Open>,
     /// Orders that were given up, newest last.
@@ -48,7 +48,7 @@ impl Streams {
         if let Some(socket) = incoming.socket() {
             state.open.push(Open { generation, order: order_of(&purpose), socket });
         }
-        state.waiting.insert(key(generation, &purpose), (generation, incoming));
+        state.waiting.insert((generation, purpose), incoming);
         drop(state);
         self.arrived.notify_all();
     }
@@ -60,7 +60,7 @@ impl Streams {
         purpose: &Purpose,
         patience: Duration,
     ) -> Result<Incoming, StreamError> {
-        let key = key(generation, purpose);
+        let key = (generation, purpose.clone());
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
         loop {
@@ -70,12 +70,12 @@ impl Streams {
             if order_of(purpose).is_some_and(|order| state.cancelled.contains(&order)) {
                 return Err(StreamError::Cancelled);
             }
-            if let Some((_, incoming)) = state.waiting.remove(&key) {
+            if let Some(incoming) = state.waiting.remove(&key) {
                 return Ok(incoming);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(StreamError::NobodyCame { what: format!("{purpose:?}"), seconds: patience.as_secs() });
+                return Err(StreamError::NobodyCame { what: key.1, seconds: patience.as_secs() });
             }
             self.arrived.wait_for(&mut state, left);
         }
@@ -106,7 +106,7 @@ impl Streams {
     pub fn fence(&self, generation: Generation) {
         let mut state = self.state.lock();
         state.generation = state.generation.max(Some(generation));
-        state.waiting.retain(|_, (of, _)| *of >= generation);
+        state.waiting.retain(|(of, _), _| *of >= generation);
         cut(&mut state.open, |open| open.generation < generation);
         drop(state);
         self.arrived.notify_all();
@@ -145,13 +145,5 @@ fn order_of(purpose: &Purpose) -> Option<u64> {
         Purpose::Link => None,
         Purpose::Ring(ring) => Some(ring.order),
         Purpose::Files(files) => Some(files.order),
-    }
-}
-
-fn key(generation: Generation, purpose: &Purpose) -> String {
-    match purpose {
-        Purpose::Link => format!("{generation}/link"),
-        Purpose::Ring(ring) => format!("{generation}/ring/{}/{}/{}", ring.order, ring.group_id, ring.to_member),
-        Purpose::Files(files) => format!("{generation}/files/{}/{}", files.order, files.rank),
     }
 }

@@ -12,15 +12,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_model::{Failure, Generation, NodeName};
 use holdfast_wire::frame::{receive_async, send_async};
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
-use holdfast_wire::{Generation, NodeName, VERSION, frame, trust};
+use holdfast_wire::{VERSION, frame, trust};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-pub use bulk::{Incoming, Outgoing, connect};
+pub use bulk::{Incoming, Outgoing, connect, connect_link};
 pub use inbox::Streams;
 
+use crate::admission::Refusal;
 use crate::agent::Agent;
 use crate::collective;
 
@@ -42,12 +44,12 @@ pub enum StreamError {
         source: std::io::Error,
     },
     /// The peer does not want us.
-    #[error("node {node} refused the connection: {reason}")]
+    #[error("node {node} refused the connection: {failure}")]
     Refused {
         /// The peer.
         node: NodeName,
-        /// What it said.
-        reason: String,
+        /// Its reason.
+        failure: Failure,
     },
     /// What the peer says makes no sense.
     #[error("node {node} sent something else than expected: {source}")]
@@ -58,10 +60,10 @@ pub enum StreamError {
         source: frame::FrameError,
     },
     /// Nobody connected.
-    #[error("no peer connected for {what} within {seconds} s")]
+    #[error("no peer connected for {what:?} within {seconds} s")]
     NobodyCame {
         /// What was waited for.
-        what: String,
+        what: Purpose,
         /// How long.
         seconds: u64,
     },
@@ -76,24 +78,45 @@ pub enum StreamError {
     Trust(#[from] trust::TrustError),
 }
 
-/// Serves a connection on which ALPN `holdfast/1` was agreed: checks the hello, hands the stream to who waits for it.
-/// An error is a stranger's, to be counted and reported by the caller.
-pub async fn accept(agent: Arc<Agent>, mut stream: TlsStream<TcpStream>, peer: SocketAddr) -> Result<(), String> {
+/// Why a connection does not count as one of the job's.
+#[derive(Debug, thiserror::Error)]
+pub enum Unauthenticated {
+    /// Nothing came.
+    #[error("sent nothing")]
+    Silent,
+    /// Something else than a hello came.
+    #[error("sent no hello: {0}")]
+    NoHello(frame::FrameError),
+    /// The token is not the job's.
+    #[error("presented a wrong token")]
+    WrongToken,
+}
+
+/// Serves a connection on which ALPN `holdfast/1` was agreed: checks the hello, hands the stream to the thread that waits
+/// for it.
+///
+/// # Errors
+/// When the connection does not show the job's token: to be counted and reported by the caller.
+pub async fn accept(
+    agent: Arc<Agent>,
+    mut stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+) -> Result<(), Unauthenticated> {
     let hello: PeerHello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream)).await {
-        Err(_) => return Err("said nothing".to_owned()),
-        Ok(Err(error)) => return Err(format!("sent no hello: {error}")),
+        Err(_) => return Err(Unauthenticated::Silent),
+        Ok(Err(error)) => return Err(Unauthenticated::NoHello(error)),
         Ok(Ok(hello)) => hello,
     };
     if !trust::token_matches(&agent.start.trust, &hello.token.0) {
-        // Not a word in answer: whoever has no token learns nothing.
-        return Err("presented a wrong token".to_owned());
+        // No answer: without the token nothing is to be learned here.
+        return Err(Unauthenticated::WrongToken);
     }
-    // From here on it is one of ours: trouble is told to the peer, not reported as a stranger.
+    // From here on it belongs to the job: a refusal is sent to the peer, not reported as unauthenticated.
     let answer = match admit(&agent, &hello).await {
         Ok(()) => PeerWelcome::Welcome,
-        Err(reason) => {
-            tracing::info!(node = %hello.node, %peer, reason, "peer refused");
-            PeerWelcome::Refused(reason)
+        Err(refusal) => {
+            tracing::info!(node = %hello.node, %peer, %refusal, "peer refused");
+            PeerWelcome::Refused(refusal.into())
         }
     };
     let welcome = matches!(answer, PeerWelcome::Welcome);
@@ -110,23 +133,18 @@ pub async fn accept(agent: Arc<Agent>, mut stream: TlsStream<TcpStream>, peer: S
     Ok(())
 }
 
-async fn admit(agent: &Agent, hello: &PeerHello) -> Result<(), String> {
+async fn admit(agent: &Agent, hello: &PeerHello) -> Result<(), Refusal> {
     if hello.version != VERSION {
-        return Err(format!(
-            "this agent speaks version {VERSION}, the peer {}: install the same release",
-            hello.version
-        ));
+        return Err(Refusal::Version { theirs: hello.version });
     }
     if hello.job != agent.start.job_id {
-        return Err(format!("this agent serves job {}, not {}", agent.start.job_id, hello.job));
+        return Err(Refusal::Job { ours: agent.start.job_id.clone(), theirs: hello.job.clone() });
     }
     // A peer may have its plan before we have ours.
-    let serving = match tokio::time::timeout(PATIENCE, agent.collectives.reached(hello.generation)).await {
-        Ok(serving) => serving,
-        Err(_) => return Err(format!("this agent was not told of generation {} yet", hello.generation)),
-    };
-    if serving > hello.generation {
-        return Err(format!("generation {} is over, {serving} runs", hello.generation));
+    let asked = hello.generation;
+    match tokio::time::timeout(PATIENCE, agent.collectives.reached(asked)).await {
+        Err(_) => Err(Refusal::TooEarly(asked)),
+        Ok(serving) if serving > asked => Err(Refusal::Superseded { asked, serving }),
+        Ok(_) => Ok(()),
     }
-    Ok(())
 }

@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_model::{Generation, Rank};
 use holdfast_wire::agent::QuietRank;
 use holdfast_wire::run::{self, RunPlan};
-use holdfast_wire::{Generation, Rank};
 use parking_lot::Mutex;
 
 pub use stack::stacks;

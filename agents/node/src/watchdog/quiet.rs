@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use holdfast_wire::Rank;
+use holdfast_model::Rank;
 use holdfast_wire::agent::QuietRank;
 use holdfast_wire::run;
 

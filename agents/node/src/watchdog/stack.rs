@@ -9,8 +9,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_model::{Generation, Rank};
 use holdfast_wire::agent::{StackReply, StackRequest};
-use holdfast_wire::{Generation, Rank};
 use procfs::process::{Process, Task};
 use rustix::process::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};

@@ -1,10 +1,9 @@
 //! Events in any order, also such as no driver would send.
 
 use crate::events::{DownReason, DrainResult, LogEvent};
-use holdfast_model::RankEnd;
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use std::time::Duration;
 
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 use proptest::prelude::*;
 
 use super::world::{address, config, ms, name};

@@ -3,7 +3,7 @@
 use crate::events::LogEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_wire::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 
 use super::simulation::{Life, Simulation};
 use crate::relaunch::*;

@@ -1,7 +1,7 @@
 //! What a job lives through, from its first launch to its end.
 
 use crate::events::{DownReason, DrainResult, EndCause, StopReason};
-use holdfast_wire::{CheckpointId, Generation, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName};
 
 use super::world::{World, address, config, ms, name};
 use crate::exit;

@@ -2,14 +2,13 @@
 //! watches every action of the machine.
 
 use crate::events::{DownReason, DrainResult};
-use holdfast_model::RankEnd;
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use holdfast_testkit::Dice;
 use holdfast_wire::agent::QuietRank;
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use super::oracle::Oracle;
 use super::world::{address, config, ms, name};

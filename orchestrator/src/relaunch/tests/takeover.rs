@@ -1,8 +1,7 @@
 //! An orchestrator that takes over from one that was killed.
 
 use crate::events::{EndCause, StopReason};
-use holdfast_model::RankEnd;
-use holdfast_wire::{Generation, Rank};
+use holdfast_model::{Generation, Rank, RankEnd};
 
 use super::world::{World, config, ms, name};
 use crate::relaunch::explain::Activity;
@@ -134,5 +133,5 @@ fn whether_the_newest_checkpoint_is_protected_is_known_to_the_successor() {
     world.checkpoint(4);
     taken_over(&mut world);
     let explanation = world.machine.explain();
-    assert_eq!((explanation.newest, explanation.protected), (Some(holdfast_wire::CheckpointId(4)), true));
+    assert_eq!((explanation.newest, explanation.protected), (Some(holdfast_model::CheckpointId(4)), true));
 }

@@ -1,11 +1,10 @@
 //! How the end of a generation is judged, and what follows.
 
 use crate::events::{EndCause, LogEvent, StopReason};
-use holdfast_model::RankEnd;
+use holdfast_model::{CheckpointId, Generation, Rank, RankEnd};
 use std::collections::BTreeMap;
 
 use holdfast_wire::agent::QuietRank;
-use holdfast_wire::{CheckpointId, Generation, Rank};
 
 use super::world::{World, config, ms, name};
 use crate::exit;

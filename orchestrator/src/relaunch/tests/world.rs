@@ -1,12 +1,10 @@
 //! A small obedient world: it does at once what the machine asks for, as far as its nodes live.
 
 use crate::events::{DrainResult, EndCause, LogEvent, StopReason};
-use holdfast_model::RankEnd;
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-use holdfast_wire::{CheckpointId, Generation, NodeName, Rank};
 
 use crate::relaunch::explain::Activity;
 use crate::relaunch::*;

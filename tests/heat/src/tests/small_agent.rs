@@ -9,8 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use holdfast_client::{AgentAddress, CheckpointId, Generation, NodeName, Rank, Surroundings};
-use holdfast_wire::rank::{Call, CallError, Reply, Restart, RestartSource, ToAgent, ToRank};
+use holdfast_client::{
+    AgentAddress, CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Surroundings,
+};
+use holdfast_wire::rank::{Call, Reply, Restart, ToAgent, ToRank};
 use holdfast_wire::{frame, socket};
 use tempfile::TempDir;
 
@@ -166,7 +168,10 @@ impl Shared {
         let mut state = self.state();
         if state.over || hello.generation.0 != state.generation {
             drop(state);
-            let _ = frame::send(&mut stream, &ToRank::Refused { reason: "this run is over".to_owned() });
+            let _ = frame::send(
+                &mut stream,
+                &ToRank::Refused { failure: Failure::new(FailureKind::Superseded, "this run is over") },
+            );
             return;
         }
         state.streams.push(stream.try_clone().unwrap());
@@ -194,13 +199,13 @@ impl Shared {
         }
     }
 
-    fn route(&self, rank: Rank, name: String) -> Result<Reply, CallError> {
+    fn route(&self, rank: Rank, name: String) -> Result<Reply, Failure> {
         let mut state = self.state();
         let path = self.checkpoint_directory(CheckpointId(state.current)).join(&name);
         if state.writing {
             state.files.entry(rank).or_default().push(name);
         } else if !path.exists() {
-            return Err(CallError { message: format!("{name} is not in the checkpoint") });
+            return Err(Failure::new(FailureKind::NotFound, format!("{name} is not in the checkpoint")));
         }
         Ok(Reply::Path(path))
     }

@@ -5,15 +5,19 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::control::halt::reason;
 use holdfast_core::control::need::{Need, NeedPolicy};
-use holdfast_core::redundancy::Descriptor;
-use holdfast_wire::agent::{AgentEvent, HaltChange, Locations};
+use holdfast_core::redundancy::{Descriptor, convert};
+use holdfast_model::{CheckpointId, Dataset, HaltChange, Locations, Rank, Scheme};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
-use holdfast_wire::rank::{CallError, Reply};
-use holdfast_wire::{CheckpointId, Dataset, Rank, run};
+use holdfast_wire::rank::Reply;
+use holdfast_wire::run;
 
 use super::Work;
-use super::restart::named;
+use crate::collective::CallError;
 use crate::collective::writers;
+
+/// Of a run without ranks there is nothing to protect.
+const UNPROTECTED: Scheme = Scheme::new("LOCAL");
 
 /// When a checkpoint is due, and what the last ones cost.
 #[derive(Debug)]
@@ -57,11 +61,7 @@ impl Work {
     pub(super) async fn start(&self, dataset: Dataset) -> Result<Reply, CallError> {
         let checkpoint = self.next_id();
         let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
-            return Err(CallError {
-                message: format!(
-                    "no redundancy descriptor is due for checkpoint {checkpoint}: add one with `every: 1`"
-                ),
-            });
+            return Err(CallError::NoDescriptor(checkpoint));
         };
         let base = descriptors.first().map(|descriptor| descriptor.base.clone()).unwrap_or_default();
         let keep =
@@ -115,7 +115,7 @@ impl Work {
     /// Ends a checkpoint.
     pub(super) async fn complete(&self, invalid: &[Rank]) -> Result<Reply, CallError> {
         let Some(checkpoint) = self.memory(|memory| memory.open) else {
-            return Err(CallError { message: "complete_checkpoint without start_checkpoint".to_owned() });
+            return Err(CallError::OutOfOrder { call: "complete_checkpoint", before: "start_checkpoint" });
         };
         let begun = Instant::now();
         let dataset = self.dataset(checkpoint);
@@ -125,14 +125,14 @@ impl Work {
                 None => self.seal_and_protect(checkpoint, begun).await,
             }
         } else {
-            Err(CallError { message: format!("{} could not write their files", named(invalid)) })
+            Err(CallError::NotWritten(invalid.to_vec()))
         };
         self.memory(|memory| {
             memory.open = None;
             memory.last = checkpoint;
         });
         if let Err(error) = protected {
-            let reason = error.message;
+            let reason = error.to_string();
             self.event(AgentEvent::CheckpointFailed { generation: self.leader.generation(), checkpoint, reason });
             if let Some(directory) = dataset.direct {
                 self.give_up_direct(directory).await;
@@ -169,7 +169,7 @@ impl Work {
 
     async fn seal_and_protect(&self, checkpoint: CheckpointId, begun: Instant) -> Result<(), CallError> {
         let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
-            return Err(CallError { message: format!("no redundancy descriptor is due for checkpoint {checkpoint}") });
+            return Err(CallError::NoDescriptor(checkpoint));
         };
         let bytes = self.protect(checkpoint, &descriptors).await?;
         self.order(self.leader.where_ranks_are(&Order::Commit { checkpoint })).await?;
@@ -177,7 +177,7 @@ impl Work {
         self.event(AgentEvent::CheckpointComplete {
             generation: self.leader.generation(),
             checkpoint,
-            scheme: descriptors.first().map(|descriptor| descriptor.scheme.to_string()).unwrap_or_default(),
+            scheme: descriptors.first().map_or(UNPROTECTED, |descriptor| convert::scheme(descriptor.scheme)),
             bytes,
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
@@ -194,7 +194,7 @@ impl Work {
             _ => None,
         });
         let sealed: BTreeMap<Rank, SealedFiles> = sealed.flatten().collect();
-        writers::one_of_each_name(&sealed).map_err(|message| CallError { message })?;
+        writers::one_of_each_name(&sealed)?;
         let bytes: BTreeMap<Rank, u64> = sealed.into_iter().map(|(rank, files)| (rank, files.bytes)).collect();
         let work = self.leader.layout.work(descriptors, &bytes);
         if !work.is_empty() {

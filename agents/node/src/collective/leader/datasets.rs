@@ -11,12 +11,13 @@ use holdfast_core::prefix::{DirectoryName, PrefixError, publish};
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_core::redundancy::plan::plan;
 use holdfast_model::dataset::{check_name, default_name};
+use holdfast_model::{CheckpointId, Dataset};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
-use holdfast_wire::rank::{CallError, Reply};
-use holdfast_wire::{CheckpointId, Dataset};
+use holdfast_wire::rank::Reply;
 
 use super::Work;
+use crate::collective::CallError;
 
 impl Work {
     /// What the application said of a dataset.
@@ -27,11 +28,10 @@ impl Work {
     /// Begins a dataset that the application described.
     pub(super) async fn start_output(&self, dataset: Dataset, bypass: bool) -> Result<Reply, CallError> {
         if let Some(name) = &dataset.name {
-            check_name(name).map_err(|problem| CallError { message: format!("the name {name:?}: {problem}") })?;
+            check_name(name).map_err(|problem| CallError::DatasetName { name: name.clone(), problem })?;
         }
         if !dataset.checkpoint && !dataset.output {
-            let message = "neither SCR_FLAG_CHECKPOINT nor SCR_FLAG_OUTPUT is given: say what the dataset is for";
-            return Err(CallError { message: message.to_owned() });
+            return Err(CallError::NoPurpose);
         }
         if bypass { self.start_direct(dataset).await } else { self.start(dataset).await }
     }
@@ -68,7 +68,7 @@ impl Work {
                         self.flush(checkpoint, 0).await;
                         Ok(())
                     }
-                    Err(error) => Err(error.message),
+                    Err(error) => Err(error.to_string()),
                 },
             };
             if let Err(reason) = saved {
@@ -117,8 +117,7 @@ impl Work {
             })
             .await?;
         if !is_checkpoint {
-            let message = format!("{directory} is output, not a checkpoint: nobody can have restarted from it");
-            return Err(CallError { message });
+            return Err(CallError::NotACheckpoint(directory));
         }
         let newer = self.blocking(move |agent| {
             Ok(agent.store.checkpoints().into_iter().filter(|id| *id > checkpoint).collect::<Vec<_>>())
@@ -161,14 +160,13 @@ impl Work {
             Some(given) => given == name,
             None => default_name(*id) == name,
         });
-        let found = self.find(name).await;
-        let directory = match (&found, cached) {
-            (Ok((_, directory)), _) => Some(directory.clone()),
+        let (indexed, directory) = match self.find(name).await {
+            Ok((checkpoint, directory)) => (Some(checkpoint), Some(directory)),
             // Never flushed: there is nothing on the prefix directory.
-            (Err(_), Some(_)) => None,
-            (Err(error), None) => return Err(error.clone()),
+            Err(_) if cached.is_some() => (None, None),
+            Err(error) => return Err(error),
         };
-        if let Some(checkpoint) = cached.or(found.ok().map(|(checkpoint, _)| checkpoint)) {
+        if let Some(checkpoint) = cached.or(indexed) {
             self.leader.flushing.wait_for(checkpoint).await;
             self.delete(checkpoint).await?;
             self.memory(|memory| {
@@ -203,18 +201,14 @@ impl Work {
         self.leader.flushing.wait().await;
         let wanted = name.clone();
         let found = self.on_prefix(move |prefix| dataset::find(prefix, &wanted)).await?;
-        found.ok_or_else(|| CallError {
-            message: format!(
-                "the index of {} knows no dataset {name:?}; `holdfast index` lists them",
-                self.leader.plan.settings.prefix.display()
-            ),
-        })
+        let prefix = self.leader.plan.settings.prefix.clone();
+        found.ok_or(CallError::UnknownDataset { prefix, name })
     }
 
     fn expect_closed(&self) -> Result<(), CallError> {
         match self.memory(|memory| memory.open) {
             None => Ok(()),
-            Some(open) => Err(CallError { message: format!("dataset {open} is being written: complete it first") }),
+            Some(open) => Err(CallError::DatasetOpen(open)),
         }
     }
 }

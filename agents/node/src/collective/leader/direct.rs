@@ -8,18 +8,19 @@ use std::time::Instant;
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary, index, summary};
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
-use holdfast_wire::agent::{AgentEvent, Locations};
+use holdfast_model::{CheckpointId, Dataset, Location, Locations, Rank, RestartSource, Scheme};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
-use holdfast_wire::rank::{CallError, Reply, RestartSource};
-use holdfast_wire::{CheckpointId, Dataset, Rank};
+use holdfast_wire::rank::Reply;
 
 use super::Work;
 use super::fetch::now;
 use super::flush::summary_of;
 use super::restart::Found;
+use crate::collective::CallError;
 
 /// What the log calls the redundancy of such a dataset: the parallel file system's own.
-const SCHEME: &str = "PREFIX";
+const SCHEME: Scheme = Scheme::new("PREFIX");
 
 impl Work {
     /// Begins one: a directory, an entry in the index, and the ranks' agents know where.
@@ -58,7 +59,7 @@ impl Work {
         let sealed = self.order(self.leader.where_ranks_are(&Order::SealDirect { checkpoint })).await?;
         let summary = summary_of(checkpoint, self.leader.plan.ranks(), sealed.into_values());
         let bytes = bytes_of(&summary);
-        let directory = DirectoryName::given(directory).map_err(|error| CallError { message: error.to_string() })?;
+        let directory = DirectoryName::given(directory)?;
         let publication = Publication::of_copy(directory, Some(summary), current, now());
         self.on_prefix(move |prefix| publication.publish(prefix)).await?;
         self.order(self.leader.where_ranks_are(&Order::CloseDirect { checkpoint })).await?;
@@ -66,7 +67,7 @@ impl Work {
         self.event(AgentEvent::CheckpointComplete {
             generation: self.leader.generation(),
             checkpoint,
-            scheme: SCHEME.to_owned(),
+            scheme: SCHEME,
             bytes,
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
@@ -92,7 +93,7 @@ impl Work {
         });
         if let Err(error) = marked.await {
             // Without the mark it is not complete either.
-            tracing::warn!(error = error.message, "the index was not updated");
+            tracing::warn!(%error, "the index was not updated");
         }
     }
 
@@ -118,7 +119,7 @@ impl Work {
                     self.clear_cache(Some(checkpoint)).await?;
                     return Ok(Some(found));
                 }
-                Err(error) => self.attempt_failed(checkpoint, "prefix", error.message),
+                Err(error) => self.attempt_failed(checkpoint, Location::ParallelFileSystem, error.to_string()),
             }
         }
         Ok(None)
@@ -136,8 +137,8 @@ impl Work {
                 Ok((summary, directory))
             })
             .await?;
-        let summary = summary.ok_or_else(|| CallError { message: format!("{directory} is not complete") })?;
-        summary.accept(ranks).map_err(|refusal| CallError { message: refusal.to_string() })?;
+        let summary = summary.ok_or_else(|| CallError::Incomplete(directory.clone()))?;
+        summary.accept(ranks)?;
         self.read_direct(directory, &summary).await
     }
 

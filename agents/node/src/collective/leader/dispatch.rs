@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_wire::NodeName;
-use holdfast_wire::peer::{Order, OrderError, OrderResult, ToMember};
+use holdfast_model::{Failure, FailureKind, NodeName};
+use holdfast_wire::peer::{Order, OrderResult, ToMember};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(50);
 
-type Answer = Result<OrderResult, OrderError>;
+type Answer = Result<OrderResult, Failure>;
 
 /// Who can be reached, and what has been ordered.
 #[derive(Debug)]
@@ -64,8 +64,7 @@ impl Dispatch {
         state.links.insert(node.clone(), (number, link));
         drop(state);
         for order in broken {
-            let message = "its agent was away for a moment".to_owned();
-            self.done(node, order, Err(OrderError { message, lost_peer: true }));
+            self.done(node, order, Err(lost("its agent was restarted")));
         }
         number
     }
@@ -87,8 +86,7 @@ impl Dispatch {
             state.orders.iter().filter(|(_, pending)| pending.contains_key(node)).map(|(order, _)| *order).collect();
         drop(state);
         for order in open {
-            let message = "it is down".to_owned();
-            self.done(node, order, Err(OrderError { message, lost_peer: true }));
+            self.done(node, order, Err(lost("it is down")));
         }
     }
 
@@ -111,8 +109,7 @@ impl Dispatch {
             for node in untold {
                 // Nobody is left for it to do this with.
                 if let Some(pending) = pending.remove(&node) {
-                    let message = "it could not be reached".to_owned();
-                    let _ = pending.answer.send(Err(OrderError { message, lost_peer: true }));
+                    let _ = pending.answer.send(Err(lost("it could not be reached")));
                 }
             }
             let told: Vec<NodeName> = pending.keys().cloned().collect();
@@ -131,12 +128,12 @@ impl Dispatch {
     pub(super) async fn order(
         &self,
         orders: BTreeMap<NodeName, Order>,
-    ) -> Result<BTreeMap<NodeName, OrderResult>, OrderError> {
+    ) -> Result<BTreeMap<NodeName, OrderResult>, Failure> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.once(&orders).await {
-                Err(error) if error.lost_peer && tries < TRIES => {
+                Err(error) if error.retryable && tries < TRIES => {
                     tracing::info!(%error, tries, "an order is tried again");
                     tokio::time::sleep(PAUSE * 2u32.pow(tries - 1)).await;
                 }
@@ -145,7 +142,7 @@ impl Dispatch {
         }
     }
 
-    async fn once(&self, orders: &BTreeMap<NodeName, Order>) -> Result<BTreeMap<NodeName, OrderResult>, OrderError> {
+    async fn once(&self, orders: &BTreeMap<NodeName, Order>) -> Result<BTreeMap<NodeName, OrderResult>, Failure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut answers = Vec::with_capacity(orders.len());
         {
@@ -167,27 +164,30 @@ impl Dispatch {
             }
         }
         let mut results = BTreeMap::new();
-        let mut worst: Option<OrderError> = None;
+        let mut worst: Option<Failure> = None;
         for (node, answer) in answers {
             match answer.await {
                 Ok(Ok(result)) => {
                     results.insert(node, result);
                 }
                 Ok(Err(error)) => {
-                    let error = OrderError { message: format!("node {node}: {}", error.message), ..error };
                     // What went wrong on a disk explains more than who then lost whom.
-                    if worst.as_ref().is_none_or(|known| known.lost_peer && !error.lost_peer) {
-                        worst = Some(error);
+                    if worst.as_ref().is_none_or(|known| known.retryable && !error.retryable) {
+                        worst = Some(error.on_node(&node));
                     }
                 }
                 Err(_) => {
-                    worst.get_or_insert(OrderError { message: format!("node {node} never answered"), lost_peer: true });
+                    worst.get_or_insert_with(|| lost("it did not answer").on_node(&node));
                 }
             }
         }
         self.state.lock().orders.remove(&number);
         worst.map_or(Ok(results), Err)
     }
+}
+
+fn lost(message: &str) -> Failure {
+    Failure::new(FailureKind::LostPeer, message)
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
         let first = next_order(&mut a).await;
         dispatch.give_up(&"spare".into());
         assert!(matches!(a.recv().await, Some(ToMember::Cancel { order }) if order == first));
-        dispatch.done(&"a".into(), first, Err(OrderError { message: "cancelled".into(), lost_peer: true }));
+        dispatch.done(&"a".into(), first, Err(super::lost("cancelled")));
         let second = next_order(&mut a).await;
         dispatch.done(&"a".into(), second, Ok(OrderResult::Done));
         assert_eq!(ordering.await.unwrap().unwrap().len(), 1);
@@ -257,7 +257,7 @@ mod tests {
         });
         let first = next_order(&mut a).await;
         assert_eq!(next_order(&mut b).await, first);
-        let lost = OrderError { message: "the ring broke".into(), lost_peer: true };
+        let lost = super::lost("the ring broke");
         dispatch.done(&"a".into(), first, Err(lost.clone()));
         assert!(matches!(b.recv().await, Some(ToMember::Cancel { order }) if order == first));
         dispatch.done(&"b".into(), first, Err(lost));
@@ -279,8 +279,8 @@ mod tests {
             async move { dispatch.order(names(&["a"])).await }
         });
         let order = next_order(&mut member).await;
-        dispatch.done(&"a".into(), order, Err(OrderError { message: "no space left".into(), lost_peer: false }));
+        dispatch.done(&"a".into(), order, Err(Failure::new(FailureKind::Io, "no space left")));
         let error = ordering.await.unwrap().unwrap_err();
-        assert_eq!(error.message, "node a: no space left");
+        assert_eq!((error.subject.node, error.message.as_str()), (Some("a".into()), "no space left"));
     }
 }

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::fetch::{self, Candidate};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary, summary};
-use holdfast_wire::agent::Locations;
+use holdfast_model::{CheckpointId, Dataset, Locations, NodeName, RestartSource};
 use holdfast_wire::peer::{FetchRank, Order};
-use holdfast_wire::rank::{CallError, RestartSource};
-use holdfast_wire::{CheckpointId, Dataset, NodeName};
 
 use super::Work;
 use super::restart::Found;
+use crate::collective::CallError;
 
 impl Work {
     /// The fetch loop: the current link first, then the index, until one works.
@@ -26,8 +25,8 @@ impl Work {
                     if !path.exists() {
                         return Ok(None);
                     }
-                    let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
-                    let candidates = fetch::candidates(&prefix).map_err(|error| error.to_string())?;
+                    let prefix = Prefix::open(path)?;
+                    let candidates = fetch::candidates(&prefix)?;
                     let newer = |candidate: &Candidate| limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
                     Ok(candidates.into_iter().find(|candidate| {
                         // A record that cannot be read says nothing against the files.
@@ -43,7 +42,7 @@ impl Work {
             match self.fetch(&candidate).await {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) => {
-                    self.fetch_attempt_failed(id, format!("{}: {}", candidate.directory, error.message));
+                    self.fetch_attempt_failed(id, format!("{}: {}", candidate.directory, error.to_string()));
                     self.fetch_failed(candidate.directory.to_string()).await?;
                     self.delete(id).await?;
                 }
@@ -56,12 +55,12 @@ impl Work {
         let (ranks, directory) = (self.leader.plan.ranks(), candidate.directory.clone());
         let (summary, real, dataset): (Summary, PathBuf, Option<Dataset>) = self
             .blocking(move |_| {
-                let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
-                fetch::begin(&prefix, &directory, now()).map_err(|error| error.to_string())?;
+                let prefix = Prefix::open(path)?;
+                fetch::begin(&prefix, &directory, now())?;
                 let real = prefix.checkpoint_path(&directory);
-                let summary = summary::read(&real).map_err(|error| error.to_string())?;
-                summary.accept(ranks).map_err(|refusal| refusal.to_string())?;
-                let dataset = dataset::read(&prefix, &directory).map_err(|error| error.to_string())?;
+                let summary = summary::read(&real)?;
+                summary.accept(ranks)?;
+                let dataset = dataset::read(&prefix, &directory)?;
                 Ok((summary, real, dataset))
             })
             .await?;
@@ -73,9 +72,7 @@ impl Work {
                 return self.read_direct(candidate.directory.clone(), &summary).await;
             }
         }
-        let descriptors = self.leader.layout.descriptors(checkpoint).ok_or_else(|| CallError {
-            message: format!("no redundancy descriptor is due for checkpoint {checkpoint}"),
-        })?;
+        let descriptors = self.leader.layout.descriptors(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
         let mut orders: BTreeMap<NodeName, Order> = BTreeMap::new();
         for (node, members) in self.leader.layout.by_node(&descriptors) {
             let ranks = members.into_iter().map(|member| {
@@ -93,8 +90,8 @@ impl Work {
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
         let (path, directory) = (self.leader.plan.settings.prefix.clone(), candidate.directory.clone());
         self.blocking(move |_| {
-            let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
-            fetch::succeeded(&prefix, &directory).map_err(|error| error.to_string())
+            let prefix = Prefix::open(path)?;
+            Ok(fetch::succeeded(&prefix, &directory)?)
         })
         .await?;
         Ok(Found {
@@ -110,9 +107,9 @@ impl Work {
     pub(super) async fn fetch_failed(&self, directory: String) -> Result<(), CallError> {
         let path = self.leader.plan.settings.prefix.clone();
         self.blocking(move |_| {
-            let prefix = Prefix::open(path).map_err(|error| error.to_string())?;
-            let directory = DirectoryName::given(&directory).map_err(|error| error.to_string())?;
-            fetch::failed(&prefix, &directory, now()).map_err(|error| error.to_string())
+            let prefix = Prefix::open(path)?;
+            let directory = DirectoryName::given(&directory)?;
+            Ok(fetch::failed(&prefix, &directory, now())?)
         })
         .await
     }

@@ -7,15 +7,15 @@ use std::time::Instant;
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary};
-use holdfast_wire::agent::{AgentEvent, Locations};
+use holdfast_model::{CheckpointId, Locations, Rank};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult};
-use holdfast_wire::rank::CallError;
-use holdfast_wire::{CheckpointId, Rank};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::Work;
 use super::fetch::now;
+use crate::collective::CallError;
 use crate::collective::memory::UnfinishedFlushes;
 
 /// The flush that goes on beside the ranks.
@@ -70,7 +70,7 @@ impl Work {
     /// True if the flush file says that the dataset reached the prefix directory.
     pub(super) async fn is_on_prefix(&self, checkpoint: CheckpointId) -> bool {
         let there = self.blocking(move |agent| {
-            let locations = agent.store.flush.locations().map_err(|error| error.to_string())?;
+            let locations = agent.store.flush.locations()?;
             Ok(locations.get(&checkpoint).is_some_and(|at| at.pfs))
         });
         there.await.unwrap_or(false)
@@ -107,7 +107,7 @@ impl Work {
             }
             Err(error) => {
                 let _ = self.note(checkpoint, Locations { cache: true, pfs: false, flushing: false }).await;
-                AgentEvent::FlushFailed { generation, checkpoint, reason: error.message }
+                AgentEvent::FlushFailed { generation, checkpoint, reason: error.to_string() }
             }
         };
         let flushed = matches!(event, AgentEvent::Flushed { .. });
@@ -115,7 +115,7 @@ impl Work {
         if flushed && !self.dataset(checkpoint).checkpoint {
             // Output is wanted on the prefix directory only.
             if let Err(error) = self.delete(checkpoint).await {
-                tracing::warn!(%checkpoint, error = error.message, "output stays in cache after its flush");
+                tracing::warn!(%checkpoint, %error, "output stays in cache after its flush");
             }
         }
     }
@@ -153,7 +153,7 @@ impl Work {
             return Err(failure);
         }
         let leader = self.leader.clone();
-        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(|error| error.to_string())).await?;
+        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(CallError::State)).await?;
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
         Ok(directory.to_string())
     }

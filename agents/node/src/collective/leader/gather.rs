@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_wire::Rank;
+use holdfast_model::Rank;
 use holdfast_wire::rank::Call;
+
+use crate::collective::CallError;
 
 /// The calls of the collectives that have not ended.
 #[derive(Debug)]
@@ -47,18 +49,19 @@ impl Gather {
     }
 }
 
-/// All ranks must have made the same call; says who did not.
-pub(super) fn agree(calls: &BTreeMap<Rank, Call>) -> Result<Call, String> {
+/// The call that all ranks made.
+///
+/// # Errors
+/// When a rank made another one.
+pub(super) fn agree(calls: &BTreeMap<Rank, Call>) -> Result<Call, CallError> {
     let Some((first_rank, first)) = calls.first_key_value() else {
-        return Err("a collective without ranks".to_owned());
+        return Err(CallError::NoRun);
     };
     match calls.iter().find(|(_, call)| call.name() != first.name()) {
         None => Ok(first.clone()),
-        Some((rank, other)) => Err(format!(
-            "rank {first_rank} called {} while rank {rank} called {}: all ranks must make the same calls in the same order",
-            first.name(),
-            other.name()
-        )),
+        Some((rank, other)) => {
+            Err(CallError::DifferentCalls { first: *first_rank, one: first.name(), second: *rank, other: other.name() })
+        }
     }
 }
 
@@ -106,6 +109,7 @@ mod tests {
     fn ranks_that_disagree_are_told_who_called_what() {
         let calls = BTreeMap::from([(Rank(0), Call::Start), (Rank(1), Call::Start), (Rank(2), Call::Finalize)]);
         let message = agree(&calls).unwrap_err();
+        let message = message.to_string();
         assert!(message.contains("rank 0 called start_checkpoint"), "{message}");
         assert!(message.contains("rank 2 called finalize"), "{message}");
     }

@@ -2,16 +2,50 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_core::redundancy::descriptor::DescriptorError;
 use holdfast_core::redundancy::descriptor::select;
-use holdfast_core::redundancy::groups::{Groups, Rules, Site, form};
+use holdfast_core::redundancy::groups::{Groups, Rules, RulesError, Site, form};
 use holdfast_core::redundancy::xor::header::chunk_size;
 use holdfast_core::redundancy::{Descriptor, Scheme};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{CheckpointId, NodeName, Rank};
 
 use crate::paths::Paths;
-use holdfast_wire::convert::to_wire;
+use holdfast_core::redundancy::convert::{self, to_model};
+
+/// Why a plan allows no groups.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// A rank that no node runs.
+    #[error("rank {rank} of {ranks} has no node")]
+    NoNode {
+        /// The rank.
+        rank: Rank,
+        /// The number of ranks.
+        ranks: u32,
+    },
+    /// A descriptor of an unknown scheme.
+    #[error("descriptor {index}: {source}")]
+    Scheme {
+        /// Its index.
+        index: u32,
+        /// What is wrong.
+        source: DescriptorError,
+    },
+    /// A descriptor whose groups cannot be formed.
+    #[error("descriptor {index}: {source}")]
+    Descriptor {
+        /// Its index.
+        index: u32,
+        /// What is wrong.
+        source: RulesError,
+    },
+    /// Nothing was asked for.
+    #[error("no redundancy descriptor is given")]
+    NoDescriptors,
+}
 
 /// Who is grouped with whom.
 #[derive(Debug)]
@@ -33,14 +67,14 @@ struct InForce {
 
 impl Layout {
     /// Forms the groups for each descriptor.
-    pub(super) fn new(paths: &Paths, plan: &RunPlan) -> Result<Layout, String> {
+    pub(super) fn new(paths: &Paths, plan: &RunPlan) -> Result<Layout, LayoutError> {
         let ranks = plan.ranks();
         let (mut sites, mut homes) = (Vec::new(), Vec::new());
         let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
         for rank in (0..ranks).map(Rank) {
             let at = plan.nodes.iter().position(|node| node.ranks.contains(&rank));
             let Some((node, at)) = at.and_then(|at| Some((&plan.nodes[at], u32::try_from(at).ok()?))) else {
-                return Err(format!("rank {rank} of {ranks} has no node"));
+                return Err(LayoutError::NoNode { rank, ranks });
             };
             let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
             let domain = *domains.entry(&node.failure_domain).or_insert(next);
@@ -49,9 +83,10 @@ impl Layout {
         }
         let mut schemes = Vec::new();
         for (index, asked) in (0u32..).zip(&plan.settings.descriptors) {
-            let scheme: Scheme = asked.scheme.parse().map_err(|error| format!("descriptor {index}: {error}"))?;
+            let unknown = |source| LayoutError::Scheme { index, source };
+            let scheme: Scheme = asked.scheme.as_str().parse().map_err(unknown)?;
             let rules = Rules { scheme, hop_distance: asked.hop_distance, set_size: asked.set_size };
-            let groups = form(&sites, rules).map_err(|error| format!("descriptor {index}: {error}"))?;
+            let groups = form(&sites, rules).map_err(|source| LayoutError::Descriptor { index, source })?;
             let common = Descriptor {
                 enabled: true,
                 index,
@@ -69,7 +104,7 @@ impl Layout {
             schemes.push(InForce { common, groups });
         }
         if schemes.is_empty() {
-            return Err("no redundancy descriptor is given".to_owned());
+            return Err(LayoutError::NoDescriptors);
         }
         Ok(Layout { sites, schemes, homes })
     }
@@ -98,7 +133,7 @@ impl Layout {
         let mut nodes: BTreeMap<NodeName, Vec<Member>> = BTreeMap::new();
         for (at, descriptor) in (0u32..).zip(descriptors) {
             if let Some(home) = self.home(Rank(at)) {
-                let member = Member { rank: Rank(at), descriptor: to_wire(descriptor) };
+                let member = Member { rank: Rank(at), descriptor: to_model(descriptor) };
                 nodes.entry(home.clone()).or_default().push(member);
             }
         }
@@ -124,7 +159,7 @@ impl Layout {
                 members.iter().filter_map(|rank| Some((*rank, self.home(*rank)?.clone()))).collect();
             for (member, (_, home)) in (0u32..).zip(&named) {
                 nodes.entry(home.clone()).or_default().push(GroupWork {
-                    scheme: first.scheme.to_string(),
+                    scheme: convert::scheme(first.scheme),
                     group_id: members[0].0,
                     members: named.clone(),
                     member,

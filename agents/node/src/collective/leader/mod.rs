@@ -18,15 +18,17 @@ mod gather;
 mod layout;
 mod restart;
 
+pub use layout::LayoutError;
+pub(super) use restart::named;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::prefix::{Prefix, PrefixError};
-use holdfast_wire::agent::HaltState;
+use holdfast_model::{CheckpointId, Dataset, Failure, Generation, HaltState, NodeName, Rank};
 use holdfast_wire::peer::{Order, ToLeader, ToMember};
-use holdfast_wire::rank::{Call, CallError, Reply};
+use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::RunPlan;
-use holdfast_wire::{CheckpointId, Dataset, Generation, NodeName, Rank};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
@@ -37,6 +39,7 @@ use self::dispatch::Dispatch;
 use self::flush::Background;
 use self::gather::Gather;
 use self::layout::Layout;
+use super::CallError;
 use super::member::carry;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
 use crate::agent::Agent;
@@ -59,7 +62,7 @@ pub struct Leader {
 
 impl Leader {
     /// Forms the groups of the run; fails if the plan does not allow any.
-    pub(super) fn new(agent: &Agent, plan: Arc<RunPlan>, cancelled: CancellationToken) -> Result<Leader, String> {
+    pub(super) fn new(agent: &Agent, plan: Arc<RunPlan>, cancelled: CancellationToken) -> Result<Leader, LayoutError> {
         let layout = Layout::new(&agent.paths, &plan)?;
         let memory = LeaderMemory::open(&agent.paths.control(), plan.generation);
         Ok(Leader {
@@ -162,8 +165,8 @@ pub async fn lead(agent: Arc<Agent>, leader: Arc<Leader>) {
         };
         let work = Work { agent: agent.clone(), leader: leader.clone() };
         let outcome = match gather::agree(&calls) {
-            Ok(call) => work.carry_out(call, calls).await,
-            Err(message) => Err(CallError { message }),
+            Ok(call) => work.carry_out(call, calls).await.map_err(Failure::from),
+            Err(error) => Err(error.into()),
         };
         let memory = {
             let mut memory = leader.memory.lock();
@@ -200,8 +203,7 @@ impl Work {
             Call::Start => self.start(Dataset::default()).await,
             Call::StartOutput { name, checkpoint, output, bypass } => {
                 if let Some((rank, _)) = calls.iter().find(|(_, other)| **other != call) {
-                    let message = format!("rank {rank} gave another name or other flags than the ranks before it");
-                    return Err(CallError { message });
+                    return Err(CallError::DifferentDatasets(*rank));
                 }
                 self.start_output(Dataset { name, checkpoint, output, direct: None }, bypass).await
             }
@@ -228,7 +230,7 @@ impl Work {
                 Ok(Reply::Gathered(data.collect()))
             }
             Call::Finalize => self.finalize().await,
-            Call::Route { .. } => Err(CallError { message: "route_file is not collective".to_owned() }),
+            Call::Route { .. } => Err(CallError::NotCollective(call.name())),
         }
     }
 
@@ -243,19 +245,16 @@ impl Work {
         work: impl FnOnce(&HaltKeeper, &Moment) -> Result<HaltState, HaltError> + Send + 'static,
     ) -> Result<HaltState, CallError> {
         let moment = self.agent.halt.moment(chrono::Utc::now().timestamp(), &self.leader.plan.settings);
-        self.blocking(move |agent| work(&agent.halt, &moment).map_err(|error| error.to_string())).await
+        self.blocking(move |agent| Ok(work(&agent.halt, &moment)?)).await
     }
 
     /// Work on files, on a thread that may block.
     async fn blocking<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Arc<Agent>) -> Result<R, String> + Send + 'static,
+        work: impl FnOnce(&Arc<Agent>) -> Result<R, CallError> + Send + 'static,
     ) -> Result<R, CallError> {
         let agent = self.agent.clone();
-        let result = tokio::task::spawn_blocking(move || work(&agent)).await;
-        result
-            .unwrap_or_else(|error| Err(format!("the leader failed: {error}")))
-            .map_err(|message| CallError { message })
+        tokio::task::spawn_blocking(move || work(&agent)).await?
     }
 
     /// The same halt conditions on every node, so that they outlive the leader's.
@@ -269,7 +268,7 @@ impl Work {
         self.memory(|memory| memory.datasets.remove(&checkpoint));
         // The id may be given out again, and then means other files.
         let leader = self.leader.clone();
-        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(|error| error.to_string())).await
+        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(CallError::State)).await
     }
 
     /// The prefix directory, made if it is missing, on a thread that may block.
@@ -279,8 +278,8 @@ impl Work {
     ) -> Result<R, CallError> {
         let path = self.leader.plan.settings.prefix.clone();
         self.blocking(move |_| {
-            let prefix = Prefix::create(path).map_err(|error| error.to_string())?;
-            work(&prefix).map_err(|error| error.to_string())
+            let prefix = Prefix::create(path)?;
+            Ok(work(&prefix)?)
         })
         .await
     }
@@ -290,7 +289,7 @@ impl Work {
         &self,
         orders: BTreeMap<NodeName, Order>,
     ) -> Result<BTreeMap<NodeName, holdfast_wire::peer::OrderResult>, CallError> {
-        self.leader.dispatch.order(orders).await.map_err(|error| CallError { message: error.message })
+        Ok(self.leader.dispatch.order(orders).await?)
     }
 
     fn memory<R>(&self, change: impl FnOnce(&mut LeaderMemory) -> R) -> R {

@@ -6,14 +6,15 @@ use std::time::Instant;
 
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_core::redundancy::plan::{RestartPlan, plan};
-use holdfast_wire::agent::{AgentEvent, Locations};
+use holdfast_model::{CheckpointId, Location, Locations, NodeName, Rank, RestartSource};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{GroupRebuild, Order, OrderResult, Outgoing};
-use holdfast_wire::rank::{CallError, Reply, Restart, RestartSource};
-use holdfast_wire::{CheckpointId, NodeName, Rank};
+use holdfast_wire::rank::{Reply, Restart};
 
 use super::Work;
+use crate::collective::CallError;
 use crate::collective::memory::Restarted;
-use holdfast_wire::convert::{self, to_wire};
+use holdfast_core::redundancy::convert::{self, to_model};
 
 /// What the ranks are told, and what the log says.
 pub(super) struct Found {
@@ -43,14 +44,15 @@ impl Work {
     /// All ranks have read their restart files, or some could not.
     pub(super) async fn complete_restart(&self, invalid: &[Rank]) -> Result<Reply, CallError> {
         let Some(restart) = self.memory(|memory| memory.restart.take()) else {
-            return Err(CallError { message: "complete_restart without a checkpoint to restart from".to_owned() });
+            return Err(CallError::OutOfOrder { call: "complete_restart", before: "a checkpoint to restart from" });
         };
         if invalid.is_empty() {
             return Ok(Reply::Done);
         }
         let begun = Instant::now();
         let reason = format!("the application could not read it on {}", named(invalid));
-        self.attempt_failed(restart.checkpoint, if restart.fetched.is_some() { "prefix" } else { "cache" }, reason);
+        let from = if restart.fetched.is_some() { Location::ParallelFileSystem } else { Location::Cache };
+        self.attempt_failed(restart.checkpoint, from, reason);
         if let Some(directory) = restart.fetched.clone() {
             self.fetch_failed(directory).await?;
         }
@@ -118,17 +120,12 @@ impl Work {
         self.order(self.leader.everywhere(&order)).await.map(drop)
     }
 
-    pub(super) fn attempt_failed(&self, checkpoint: CheckpointId, from: &str, reason: String) {
-        self.event(AgentEvent::RestartAttempt {
-            generation: self.leader.generation(),
-            checkpoint,
-            from: from.to_owned(),
-            reason,
-        });
+    pub(super) fn attempt_failed(&self, checkpoint: CheckpointId, from: Location, reason: String) {
+        self.event(AgentEvent::RestartAttempt { generation: self.leader.generation(), checkpoint, from, reason });
     }
 
     pub(super) fn fetch_attempt_failed(&self, checkpoint: CheckpointId, reason: String) {
-        self.attempt_failed(checkpoint, "prefix", reason);
+        self.attempt_failed(checkpoint, Location::ParallelFileSystem, reason);
     }
 
     /// The rebuild loop of §11.4.2: highest id first, the first that works wins and the others are deleted.
@@ -150,10 +147,10 @@ impl Work {
                         tracing::info!(%checkpoint, pfs, "restarting from cache");
                         return Ok(Some(found));
                     }
-                    Err(error) => error.message,
+                    Err(error) => error.to_string(),
                 },
             };
-            self.attempt_failed(checkpoint, "cache", reason);
+            self.attempt_failed(checkpoint, Location::Cache, reason);
             self.delete(checkpoint).await?;
         }
         Ok(None)
@@ -246,7 +243,7 @@ impl Work {
                 nodes.entry(node.clone()).or_default().push(GroupRebuild {
                     group,
                     missing: rebuild.missing,
-                    descriptor: to_wire(descriptor),
+                    descriptor: to_model(descriptor),
                 });
             }
         }
@@ -277,7 +274,7 @@ fn transfers(plan: &RestartPlan, node: impl Fn(u32) -> Option<NodeName>) -> BTre
         let (Some(from), Some(to)) = (node(step.from_node), node(step.to_node)) else { continue };
         let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
         nodes.entry(from).or_default().0.push(Outgoing { rank: step.rank, to: to.clone(), keep: step.keep_source });
-        let member = holdfast_wire::peer::Member { rank: step.rank, descriptor: to_wire(descriptor) };
+        let member = holdfast_wire::peer::Member { rank: step.rank, descriptor: to_model(descriptor) };
         nodes.entry(to).or_default().1.push(member);
     }
     let checkpoint = plan.checkpoint;
@@ -293,7 +290,7 @@ fn nothing(halt: Option<String>) -> Restart {
 }
 
 /// `rank 3`, `ranks 3, 4`.
-pub(super) fn named(ranks: &[Rank]) -> String {
+pub(in crate::collective) fn named(ranks: &[Rank]) -> String {
     let list: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
     let more = if ranks.len() > 8 { format!(" and {} more", ranks.len() - 8) } else { String::new() };
     format!("rank{} {}{more}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))

@@ -1,0 +1,240 @@
+//! Why a call of the checkpoint API failed, and what of it the rank is told.
+
+use std::path::PathBuf;
+
+use holdfast_core::durable::DurableError;
+use holdfast_core::prefix::summary::FetchRefusal;
+use holdfast_core::prefix::{DirectoryName, PrefixError};
+use holdfast_model::dataset::DatasetNameProblem;
+use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
+use tokio::task::JoinError;
+
+use super::leader::named;
+use crate::halt::HaltError;
+use crate::paths::PathError;
+use crate::store::StoreError;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// An agent could not carry out its part.
+    #[error(transparent)]
+    Order(#[from] Failure),
+    /// The prefix directory.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// A directory could not be made.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// The filemaps of this node.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The halt file of this node.
+    #[error(transparent)]
+    Halt(#[from] HaltError),
+    /// A file name that must not be used.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A dataset on the prefix directory cannot be read by this run.
+    #[error(transparent)]
+    Refused(#[from] FetchRefusal),
+    /// The requested dataset on the prefix directory is not complete.
+    #[error("{0} is not complete")]
+    Incomplete(DirectoryName),
+    /// None of the redundancy descriptors applies.
+    #[error("no redundancy descriptor is due for checkpoint {0}")]
+    NoDescriptor(CheckpointId),
+    /// A call without the one that belongs before it.
+    #[error("{call} without {before}")]
+    OutOfOrder {
+        /// The call.
+        call: &'static str,
+        /// What is missing.
+        before: &'static str,
+    },
+    /// A call that is not possible inside a dataset.
+    #[error("dataset {0} is being written")]
+    DatasetOpen(CheckpointId),
+    /// A name that a dataset cannot have.
+    #[error("the name {name:?}: {problem}")]
+    DatasetName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: DatasetNameProblem,
+    },
+    /// A dataset that is neither a checkpoint nor output.
+    #[error("neither SCR_FLAG_CHECKPOINT nor SCR_FLAG_OUTPUT is given")]
+    NoPurpose,
+    /// Output was named where a checkpoint is needed.
+    #[error("{0} is output, not a checkpoint: no run can have restarted from it")]
+    NotACheckpoint(DirectoryName),
+    /// No dataset goes by this name.
+    #[error("the index of {} lists no dataset {name:?}", prefix.display())]
+    UnknownDataset {
+        /// The prefix directory.
+        prefix: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// Ranks reported that they could not write.
+    #[error("{} could not write their files", named(.0))]
+    NotWritten(Vec<Rank>),
+    /// Two ranks write one file, which in cache belongs to one of them.
+    #[error("ranks {first} and {second} both write a file {name}, and in cache each file belongs to one rank")]
+    SharedFile {
+        /// The base name.
+        name: String,
+        /// One of the ranks.
+        first: Rank,
+        /// The other.
+        second: Rank,
+    },
+    /// Ranks made different calls at the same place in their order.
+    #[error("rank {first} called {one} while rank {second} called {other}")]
+    DifferentCalls {
+        /// The first rank.
+        first: Rank,
+        /// What it called.
+        one: &'static str,
+        /// A rank that called something else.
+        second: Rank,
+        /// What that rank called.
+        other: &'static str,
+    },
+    /// Ranks described the same dataset differently.
+    #[error("rank {0} gave another name or other flags than the ranks before it")]
+    DifferentDatasets(Rank),
+    /// Every rank makes this call for itself.
+    #[error("{0} is not collective")]
+    NotCollective(&'static str),
+    /// The run that made the call is over.
+    #[error("generation {0} is over")]
+    GenerationOver(Generation),
+    /// No run was prepared on this agent.
+    #[error("no run was prepared")]
+    NoRun,
+    /// A file was routed with nothing to write to or to read from.
+    #[error("there is no checkpoint to read from")]
+    NothingToRead,
+    /// A file that is to be read is not there.
+    #[error("rank {rank} cannot read its file {}: {source}", path.display())]
+    Unreadable {
+        /// The rank.
+        rank: Rank,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A routed file could not be noted.
+    #[error("the file {name} could not be recorded in the control directory: {source}")]
+    Record {
+        /// The file.
+        name: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A state file of this agent.
+    #[error("a state file in the control directory could not be written: {0}")]
+    State(std::io::Error),
+    /// A task of the agent panicked.
+    #[error("the agent failed: {0}")]
+    Crashed(#[from] JoinError),
+}
+
+impl CallError {
+    fn kind(&self) -> FailureKind {
+        match self {
+            CallError::Order(failure) => failure.kind,
+            CallError::Prefix(_)
+            | CallError::Durable(_)
+            | CallError::Store(_)
+            | CallError::Halt(_)
+            | CallError::Record { .. }
+            | CallError::State(_) => FailureKind::Io,
+            CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
+            CallError::UnknownDataset { .. } | CallError::Unreadable { .. } | CallError::NothingToRead => {
+                FailureKind::NotFound
+            }
+            CallError::Path(_)
+            | CallError::NoDescriptor(_)
+            | CallError::OutOfOrder { .. }
+            | CallError::DatasetOpen(_)
+            | CallError::DatasetName { .. }
+            | CallError::NoPurpose
+            | CallError::NotACheckpoint(_)
+            | CallError::NotWritten(_)
+            | CallError::SharedFile { .. }
+            | CallError::DifferentCalls { .. }
+            | CallError::DifferentDatasets(_)
+            | CallError::NotCollective(_)
+            | CallError::NoRun => FailureKind::InvalidRequest,
+            CallError::GenerationOver(_) => FailureKind::Superseded,
+            CallError::Crashed(_) => FailureKind::Internal,
+        }
+    }
+
+    fn remedy(&self) -> Option<&'static str> {
+        Some(match self {
+            CallError::NoDescriptor(_) => "add a redundancy descriptor with `every: 1`",
+            CallError::DatasetOpen(_) => "complete it first",
+            CallError::NoPurpose => "give at least one: they tell what the dataset is for",
+            CallError::UnknownDataset { .. } => "`holdfast index` lists them",
+            CallError::SharedFile { .. } => {
+                "for a file that ranks share set SCR_CACHE_BYPASS=1 (`run.env` of the spec, or SCR_Config before \
+                 SCR_Init); otherwise put the rank into its name (the directories of a name do not count)"
+            }
+            CallError::DifferentCalls { .. } | CallError::DifferentDatasets(_) => {
+                "all ranks must make the same calls in the same order"
+            }
+            CallError::NoRun => "start the program with `holdfast run`",
+            CallError::NothingToRead => "route files after start_checkpoint",
+            CallError::Record { .. } | CallError::State(_) => "check whether its file system is full or read-only",
+            _ => return None,
+        })
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        let mut failure = match error {
+            CallError::Order(failure) => return failure,
+            ref error => Failure::new(error.kind(), error.to_string()),
+        };
+        failure.remedy = error.remedy().map(str::to_owned);
+        match error {
+            CallError::Unreadable { rank, path, .. } => failure.of_rank(rank).at(path),
+            CallError::DifferentDatasets(rank) => failure.of_rank(rank),
+            CallError::NoDescriptor(checkpoint) | CallError::DatasetOpen(checkpoint) => {
+                failure.of_checkpoint(checkpoint)
+            }
+            CallError::UnknownDataset { prefix, .. } => failure.at(prefix),
+            CallError::Store(error) => error.locate(failure),
+            _ => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_told_kind_subject_and_remedy() {
+        let error = CallError::SharedFile { name: "all".to_owned(), first: Rank(0), second: Rank(3) };
+        let failure = Failure::from(error);
+        assert_eq!((failure.kind, failure.retryable), (FailureKind::InvalidRequest, false));
+        assert!(failure.message.contains("ranks 0 and 3 both write a file all"), "{failure}");
+        assert!(failure.remedy.unwrap().contains("SCR_CACHE_BYPASS=1"));
+        let failure = Failure::from(CallError::from(StoreError::NoSlot(Rank(5))));
+        assert_eq!(failure.subject.rank, Some(Rank(5)));
+    }
+
+    #[test]
+    fn the_failure_of_another_agent_reaches_the_rank_unchanged() {
+        let failure = Failure::new(FailureKind::Io, "no space left").on_node(&"n1".into()).at("/cache/a");
+        assert_eq!(Failure::from(CallError::from(failure.clone())), failure);
+    }
+}

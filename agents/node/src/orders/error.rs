@@ -1,0 +1,245 @@
+//! Why an order was not carried out, and what of it the leader is told.
+
+use std::io;
+use std::path::PathBuf;
+
+use holdfast_core::control::{ContentError, ControlError};
+use holdfast_core::durable::DurableError;
+use holdfast_core::kvtree::file::FormatError;
+use holdfast_core::redundancy::RedundancyError;
+use holdfast_core::redundancy::descriptor::DescriptorError;
+use holdfast_model::{CheckpointId, Failure, FailureKind, Rank};
+use holdfast_wire::frame::FrameError;
+
+use crate::copy::CopyFault;
+use crate::halt::HaltError;
+use crate::paths::PathError;
+use crate::store::StoreError;
+use crate::stream::StreamError;
+
+/// Why an order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OrderError {
+    /// The filemaps.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A connection to a peer.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// A connection to a peer broke in the middle of the work, or carried something else than expected.
+    #[error("a peer was lost: {0}")]
+    Frame(#[from] FrameError),
+    /// The redundancy itself.
+    #[error(transparent)]
+    Redundancy(#[from] RedundancyError),
+    /// A meta file, or another control file.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A directory could not be brought to disk.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// The halt file.
+    #[error(transparent)]
+    Halt(#[from] HaltError),
+    /// A file name that must not be used.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A file could not be copied, sent or received.
+    #[error(transparent)]
+    Copy(#[from] CopyFault),
+    /// A file operation failed.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A rank's redundancy descriptor makes no sense.
+    #[error("rank {rank}: {source}")]
+    Descriptor {
+        /// The rank.
+        rank: Rank,
+        /// What is wrong.
+        source: DescriptorError,
+    },
+    /// A directory, a link or a pipe in place of a file.
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// A file that the application routed was never written.
+    #[error("the application routed but did not write the file {}: {source}", path.display())]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The receiver of a rank's files did not acknowledge them.
+    #[error("the receiver could not keep the files of rank {0}")]
+    NotReceived(Rank),
+    /// A peer announced itself for another rank than the one that is due.
+    #[error("a peer sent data of rank {found} where rank {expected} is due")]
+    OtherRank {
+        /// The rank that is due.
+        expected: Rank,
+        /// The rank announced.
+        found: Rank,
+    },
+    /// A peer announced itself for another checkpoint than the one that is due.
+    #[error("a peer sent data of checkpoint {found} where checkpoint {expected} is due")]
+    OtherCheckpoint {
+        /// The checkpoint that is due.
+        expected: CheckpointId,
+        /// The checkpoint announced.
+        found: CheckpointId,
+    },
+    /// A peer sent a tree that cannot be decoded.
+    #[error("a peer sent {what} that cannot be decoded: {source}")]
+    Undecodable {
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong.
+        source: FormatError,
+    },
+    /// A peer sent a tree that makes no sense.
+    #[error("a peer sent {what} that cannot be used: {source}")]
+    Content {
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong.
+        source: ContentError,
+    },
+    /// A redundancy group without the members that the order names.
+    #[error("redundancy group {group_id} has no member {member} or {right}")]
+    Misshapen {
+        /// The group.
+        group_id: u32,
+        /// The local member.
+        member: u32,
+        /// Its right neighbour.
+        right: u32,
+    },
+    /// A dataset past the cache that this agent does not know.
+    #[error("dataset {0} was not opened here")]
+    NotOpen(CheckpointId),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+    /// A thread of the agent panicked.
+    #[error("a thread of the agent failed")]
+    Crashed,
+}
+
+impl OrderError {
+    /// An error of the file system with what was being done and to which file.
+    pub(super) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> OrderError {
+        let path = path.into();
+        move |source| OrderError::File { doing, path, source }
+    }
+
+    /// An error of the connection to a peer.
+    pub(super) fn connection(source: io::Error) -> OrderError {
+        OrderError::Frame(source.into())
+    }
+
+    fn kind(&self) -> FailureKind {
+        match self {
+            // The job's certificate, or an address that no message named: trying again changes nothing.
+            OrderError::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_))
+            | OrderError::Crashed
+            | OrderError::Other(_) => FailureKind::Internal,
+            // The member that failed first says what failed; this one was only let go, and takes part in the next try.
+            OrderError::Stream(_) | OrderError::Frame(_) | OrderError::Copy(CopyFault::Peer(_)) => {
+                FailureKind::LostPeer
+            }
+            OrderError::Copy(CopyFault::Cancelled) => FailureKind::Cancelled,
+            OrderError::Copy(CopyFault::Size { .. } | CopyFault::Crc { .. } | CopyFault::Unusable(_)) => {
+                FailureKind::Damaged
+            }
+            OrderError::Copy(CopyFault::NotRegular(_)) => FailureKind::InvalidRequest,
+            OrderError::Redundancy(error) if error.is_lost_link() => FailureKind::LostPeer,
+            OrderError::Redundancy(RedundancyError::Io { .. })
+            | OrderError::Store(_)
+            | OrderError::Control(_)
+            | OrderError::Durable(_)
+            | OrderError::Halt(_)
+            | OrderError::Copy(_)
+            | OrderError::File { .. }
+            | OrderError::NotReceived(_) => FailureKind::Io,
+            OrderError::NotWritten { .. } | OrderError::NotOpen(_) => FailureKind::NotFound,
+            OrderError::Path(_) | OrderError::NotRegular(_) | OrderError::Misshapen { .. } => {
+                FailureKind::InvalidRequest
+            }
+            OrderError::Redundancy(_)
+            | OrderError::Descriptor { .. }
+            | OrderError::OtherRank { .. }
+            | OrderError::OtherCheckpoint { .. }
+            | OrderError::Undecodable { .. }
+            | OrderError::Content { .. } => FailureKind::Damaged,
+        }
+    }
+
+    fn remedy(&self) -> Option<&'static str> {
+        match self {
+            OrderError::File { source, .. } | OrderError::Copy(CopyFault::Write { source, .. })
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                Some("free some space on this file system")
+            }
+            OrderError::NotWritten { .. } => Some("write every routed file before complete_checkpoint"),
+            OrderError::NotRegular(_) => Some("write a plain file, not a link, pipe or directory"),
+            _ => None,
+        }
+    }
+}
+
+impl From<OrderError> for Failure {
+    fn from(error: OrderError) -> Failure {
+        let mut failure = Failure::new(error.kind(), error.to_string());
+        failure.remedy = error.remedy().map(str::to_owned);
+        match error {
+            OrderError::File { path, .. }
+            | OrderError::NotRegular(path)
+            | OrderError::NotWritten { path, .. }
+            | OrderError::Copy(
+                CopyFault::Read { path, .. }
+                | CopyFault::Write { path, .. }
+                | CopyFault::NotRegular(path)
+                | CopyFault::Size { path, .. }
+                | CopyFault::Crc { path, .. },
+            ) => failure.at(path),
+            OrderError::Descriptor { rank, .. }
+            | OrderError::NotReceived(rank)
+            | OrderError::OtherRank { expected: rank, .. } => failure.of_rank(rank),
+            OrderError::OtherCheckpoint { expected: checkpoint, .. } | OrderError::NotOpen(checkpoint) => {
+                failure.of_checkpoint(checkpoint)
+            }
+            OrderError::Store(error) => error.locate(failure),
+            OrderError::Redundancy(RedundancyError::MemberDamaged { rank, path, .. }) => failure.of_rank(rank).at(path),
+            _ => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_names_the_file_and_what_to_do_and_is_not_tried_again() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let failure = Failure::from(OrderError::file("write", "/cache/rank_1.ckpt")(full));
+        assert_eq!((failure.kind, failure.retryable), (FailureKind::Io, false));
+        assert_eq!(failure.subject.file, Some("/cache/rank_1.ckpt".into()));
+        assert!(failure.remedy.unwrap().contains("free some space"));
+    }
+
+    #[test]
+    fn a_lost_peer_is_worth_another_try() {
+        let lost = OrderError::connection(io::ErrorKind::ConnectionReset.into());
+        assert!(Failure::from(lost).retryable);
+        assert!(!Failure::from(OrderError::Crashed).retryable);
+    }
+}
