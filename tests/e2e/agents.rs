@@ -1,5 +1,10 @@
 //! An agent that dies alone is restarted and adopts its node's state; the run goes on.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
 use rustix::process::Signal;
 
 use crate::job::Job;
@@ -119,5 +124,40 @@ fn all_agents_killed_at_once_come_back() {
     running.ends_with(0);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+/// The files of a checkpoint directory that are complete, because their meta files are there, each with its inode.
+fn copied(directory: &Path) -> BTreeMap<String, u64> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let complete = names.iter().filter(|name| names.contains(&format!("{name}.scr")));
+    complete.map(|name| (name.clone(), fs::metadata(directory.join(name)).unwrap().ino())).collect()
+}
+
+#[test]
+fn a_flush_whose_leader_is_killed_is_resumed_where_it_was() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).heat("--files-per-rank 6").flush("{every: 8, mode: async, bandwidth: 1KB/s}");
+    job.size = "64x64";
+    let running = job.start();
+    let directories = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(world.prefix()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|id| id == "8")).collect()
+    };
+    let (directory, before) = world.wait("a part of the flush", || {
+        let directory = directories().into_iter().next()?;
+        let copied = copied(&directory);
+        (copied.len() >= 4).then_some((directory, copied))
+    });
+    assert!(before.len() < 24, "nothing is left to resume: {before:?}");
+    signal(world.agent_pid("node0"), Signal::KILL);
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(directories(), std::slice::from_ref(&directory), "it was begun anew");
+    pfs::assert_current(&world.prefix(), 8);
+    let after = copied(&directory);
+    assert_eq!(after.len(), 24);
+    assert_eq!(before.iter().filter(|(name, inode)| after[*name] != **inode).count(), 0, "copied again");
     world.assert_nothing_is_left();
 }

@@ -14,13 +14,13 @@ use std::fs;
 use std::path::Path;
 
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
-use holdfast_core::control::flush::{FlushFile, Location};
+use holdfast_core::control::flush::FlushFile;
 use holdfast_core::control::meta::{FileKind, Meta, format_crc, parse_crc};
 use holdfast_core::control::nodes;
 use holdfast_core::control::transfer::{Command, State, Transfer, TransferFile};
 use holdfast_core::kvtree::file::{encode, read};
 use holdfast_core::kvtree::{Tree, print};
-use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, Location, NodeName, Rank};
 use holdfast_testkit::{files_below, fixtures, scratch_copy};
 use originals::{JOB, bytes, node, scr};
 
@@ -348,6 +348,17 @@ fn a_filemap_with_numbers_that_are_none_is_refused() {
 
 // Flush and nodes files.
 
+fn place(flush: &mut FlushFile, id: u64, location: Location, present: bool) {
+    let mut locations = flush.locations(CheckpointId(id)).unwrap_or_default();
+    locations.set(location, present);
+    flush.record(CheckpointId(id), locations);
+}
+
+/// What `scr_flush_file --needflush` answers: known, and not on the parallel file system.
+fn needs_flush(flush: &FlushFile, id: CheckpointId) -> bool {
+    flush.locations(id).is_some_and(|locations| !locations.pfs)
+}
+
 #[test]
 fn the_operations_of_a_run_give_its_flush_files() {
     let mut flush = FlushFile::new();
@@ -355,29 +366,29 @@ fn the_operations_of_a_run_give_its_flush_files() {
         same_bytes(flush.tree(), &node(state, 0).join("flush.scrinfo"));
         assert_eq!(&FlushFile::read(&node(state, 0).join("flush.scrinfo")).unwrap().unwrap(), flush);
     };
-    flush.set(CheckpointId(1), Location::Cache);
+    place(&mut flush, 1, Location::Cache, true);
     same(&flush, "a-xor4/crc-on-copy");
     // An asynchronous flush begins, and ends.
     let mut asynchronous = flush.clone();
-    asynchronous.set(CheckpointId(1), Location::Flushing);
+    place(&mut asynchronous, 1, Location::Flushing, true);
     same(&asynchronous, "h-async-flush/requested");
-    flush.set(CheckpointId(2), Location::Cache);
+    place(&mut flush, 2, Location::Cache, true);
     let mut finalized = flush.clone();
-    finalized.set(CheckpointId(2), Location::ParallelFileSystem);
+    place(&mut finalized, 2, Location::ParallelFileSystem, true);
     same(&finalized, "a-xor4/finalized");
     let mut later = finalized.clone();
     assert!(later.remove(CheckpointId(1)));
-    later.set(CheckpointId(3), Location::Cache);
+    place(&mut later, 3, Location::Cache, true);
     same(&later, "a-xor4/killed-after-flush");
     let mut ended = flush.clone();
-    ended.set(CheckpointId(2), Location::Flushing);
+    place(&mut ended, 2, Location::Flushing, true);
     ended.remove(CheckpointId(1));
-    ended.set(CheckpointId(3), Location::Cache);
-    ended.set(CheckpointId(2), Location::ParallelFileSystem);
-    ended.unset(CheckpointId(2), Location::Flushing);
+    place(&mut ended, 3, Location::Cache, true);
+    place(&mut ended, 2, Location::ParallelFileSystem, true);
+    place(&mut ended, 2, Location::Flushing, false);
     same(&ended, "h-async-flush/completed-by-library");
     flush.remove(CheckpointId(1));
-    flush.set(CheckpointId(3), Location::Cache);
+    place(&mut flush, 3, Location::Cache, true);
     same(&flush, "a-xor4/killed-before-flush");
 }
 
@@ -391,9 +402,9 @@ fn flush_and_nodes_files_answer_as_the_original_programs_do() {
         while let Some(command) = lines.next() {
             let answer: Vec<&str> = lines.by_ref().take_while(|line| !line.starts_with("rc=")).collect();
             if command.ends_with("--latest") {
-                assert_eq!(answer, [flush.latest().unwrap().to_string()]);
+                assert_eq!(answer, [flush.checkpoints().last().unwrap().to_string()]);
             } else if let Some((_, id)) = command.split_once("--needflush ") {
-                let needed = flush.needs_flush(id.parse().unwrap());
+                let needed = needs_flush(&flush, id.parse().unwrap());
                 assert!(output.contains(&format!("{command}\nrc={}\n", i32::from(!needed))), "{state}: {command}");
             } else {
                 assert_eq!(answer, [nodes::read(&control.join("nodes.scrinfo")).unwrap().unwrap().to_string()]);
@@ -407,8 +418,8 @@ fn flush_and_nodes_files_answer_as_the_original_programs_do() {
 #[test]
 fn an_interrupted_asynchronous_flush_still_needs_one() {
     let flush = FlushFile::read(&node("h-async-flush/done-after-kill", 0).join("flush.scrinfo")).unwrap().unwrap();
-    assert!(flush.is_in(CheckpointId(1), Location::Flushing));
-    assert!(flush.needs_flush(CheckpointId(1)));
+    assert!(flush.locations(CheckpointId(1)).unwrap().flushing);
+    assert!(needs_flush(&flush, CheckpointId(1)));
 }
 
 #[test]

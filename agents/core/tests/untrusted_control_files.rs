@@ -108,7 +108,7 @@ proptest! {
             }
         }
         if let Ok(flush) = FlushFile::from_tree(tree.clone()) {
-            let _ = flush.latest().map(|id| flush.needs_flush(id));
+            let _ = flush.checkpoints().into_iter().filter_map(|id| flush.locations(id)).count();
         }
         if let Ok(mut transfers) = TransferFile::from_tree(tree.clone()) {
             let _ = transfers.all_written();

@@ -6,32 +6,10 @@ use std::path::Path;
 
 use super::{ContentError, ControlError};
 use crate::kvtree::{Tree, file};
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Location, Locations};
 
 const CKPT: &str = "CKPT";
 const LOCATION: &str = "LOCATION";
-
-/// A place where a checkpoint is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Location {
-    /// In the cache of the nodes.
-    Cache,
-    /// Complete on the parallel file system.
-    ParallelFileSystem,
-    /// On its way there. Left by a run that was killed, it says nothing: the copy is not complete.
-    Flushing,
-}
-
-impl Location {
-    /// The word in the file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Location::Cache => "CACHE",
-            Location::ParallelFileSystem => "PFS",
-            Location::Flushing => "FLUSHING",
-        }
-    }
-}
 
 /// Where the checkpoints of a node are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,39 +65,25 @@ impl FlushFile {
         ids
     }
 
-    /// The highest id (`scr_flush_file --latest`).
-    pub fn latest(&self) -> Option<CheckpointId> {
-        self.checkpoints().pop()
+    /// Where a checkpoint is; `None` without an entry.
+    pub fn locations(&self, checkpoint: CheckpointId) -> Option<Locations> {
+        let entry = self.tree.get_kv(CKPT, checkpoint)?;
+        let mut locations = Locations::default();
+        for location in Location::ALL {
+            locations.set(location, entry.get_kv(LOCATION, location.as_str()).is_some());
+        }
+        Some(locations)
     }
 
-    /// True if the checkpoint has an entry.
-    pub fn contains(&self, checkpoint: CheckpointId) -> bool {
-        self.tree.get_kv(CKPT, checkpoint).is_some()
-    }
-
-    /// True if the checkpoint is in this place.
-    pub fn is_in(&self, checkpoint: CheckpointId, location: Location) -> bool {
-        self.tree.get_kv(CKPT, checkpoint).and_then(|entry| entry.get_kv(LOCATION, location.as_str())).is_some()
-    }
-
-    /// True if the checkpoint is known and not on the parallel file system (`scr_flush_file --needflush`): a copy that was on
-    /// its way when the run died does not count, and whether it is in cache is another question. Ids that are not
-    /// known, and 0, need none.
-    pub fn needs_flush(&self, checkpoint: CheckpointId) -> bool {
-        checkpoint != CheckpointId::NONE
-            && self.contains(checkpoint)
-            && !self.is_in(checkpoint, Location::ParallelFileSystem)
-    }
-
-    /// Says that the checkpoint is in this place.
-    pub fn set(&mut self, checkpoint: CheckpointId, location: Location) {
-        self.tree.set_kv(CKPT, checkpoint).set_kv(LOCATION, location.as_str());
-    }
-
-    /// Says that the checkpoint is not in this place; its entry stays.
-    pub fn unset(&mut self, checkpoint: CheckpointId, location: Location) {
-        if let Some(entry) = self.tree.get_kv_mut(CKPT, checkpoint) {
-            entry.unset_kv(LOCATION, location.as_str());
+    /// Records where a checkpoint is. What stays as it is keeps its place in the file, and an entry that is in no place any
+    /// more stays.
+    pub fn record(&mut self, checkpoint: CheckpointId, locations: Locations) {
+        for location in Location::ALL {
+            if locations.contains(location) {
+                self.tree.set_kv(CKPT, checkpoint).set_kv(LOCATION, location.as_str());
+            } else if let Some(entry) = self.tree.get_kv_mut(CKPT, checkpoint) {
+                entry.unset_kv(LOCATION, location.as_str());
+            }
         }
     }
 

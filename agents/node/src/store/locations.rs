@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use holdfast_core::control::flush::{FlushFile, Location};
+use holdfast_core::control::flush::FlushFile;
 use holdfast_model::{CheckpointId, Locations};
 use parking_lot::Mutex;
 
@@ -43,7 +43,7 @@ impl FlushRecord {
         let _changing = self.changing.lock();
         let flush = FlushFile::read(&self.path)?.unwrap_or_default();
         *self.newest.lock() = newest_in_cache(&flush);
-        Ok(flush.checkpoints().into_iter().map(|id| (id, of(&flush, id))).collect())
+        Ok(flush.checkpoints().into_iter().filter_map(|id| Some((id, flush.locations(id)?))).collect())
     }
 
     /// Notes where a checkpoint is.
@@ -76,20 +76,9 @@ impl FlushRecord {
     /// Changes the entry of a checkpoint; what stays as it is keeps its place.
     fn change_entry(&self, checkpoint: CheckpointId, change: impl FnOnce(&mut Locations)) -> Result<(), StoreError> {
         self.update(|flush| {
-            let mut locations = of(flush, checkpoint);
+            let mut locations = flush.locations(checkpoint).unwrap_or_default();
             change(&mut locations);
-            let wanted = [
-                (Location::Cache, locations.cache),
-                (Location::ParallelFileSystem, locations.pfs),
-                (Location::Flushing, locations.flushing),
-            ];
-            for (location, wanted) in wanted {
-                if wanted {
-                    flush.set(checkpoint, location);
-                } else {
-                    flush.unset(checkpoint, location);
-                }
-            }
+            flush.record(checkpoint, locations);
             true
         })
     }
@@ -125,13 +114,5 @@ impl FlushRecord {
 }
 
 fn newest_in_cache(flush: &FlushFile) -> Option<CheckpointId> {
-    flush.checkpoints().into_iter().filter(|id| flush.is_in(*id, Location::Cache)).max()
-}
-
-fn of(flush: &FlushFile, checkpoint: CheckpointId) -> Locations {
-    Locations {
-        cache: flush.is_in(checkpoint, Location::Cache),
-        pfs: flush.is_in(checkpoint, Location::ParallelFileSystem),
-        flushing: flush.is_in(checkpoint, Location::Flushing),
-    }
+    flush.checkpoints().into_iter().filter(|id| flush.locations(*id).is_some_and(|at| at.cache)).max()
 }
