@@ -31,15 +31,16 @@ fn all_mistakes_of_a_spec_are_told_at_once_with_78() {
         "error: 2 mistakes in the job spec; nothing was started\n\
          \n\
          job.yaml:1:1: jbo: unknown key\n\
-         \x20  |\n\
-         \x201 | jbo: heat\n\
-         \x20  | ^^^\n\
-         \x20 help: did you mean `job`?\n\
+         \x20 |\n\
+         1 | jbo: heat\n\
+         \x20 | ^^^\n\
+         \x20 |\n\
+         \x20 = help: did you mean `job`?\n\
          \n\
          job.yaml:3:10: run.nodes: expected a whole number from 1 to 65536, found the number `0`\n\
-         \x20  |\n\
-         \x203 |   nodes: 0\n\
-         \x20  |          ^\n"
+         \x20 |\n\
+         3 |   nodes: 0\n\
+         \x20 |          ^\n"
     );
     let ran = holdfast_in(directory.path(), ["check", "--json", "job.yaml"]);
     assert_eq!(ran.code, 78);
@@ -57,7 +58,7 @@ fn a_file_that_is_no_spec_is_told_as_what_it_is() {
     for (name, expected) in [("nowhere.yaml", "there is no such file"), (".", "it is a directory")] {
         let ran = holdfast_in(directory.path(), ["check", name]);
         assert_eq!(ran.code, 78, "{name}");
-        assert!(ran.err.contains(&format!("{name}: {expected}\n  help: ")), "{}", ran.err);
+        assert!(ran.err.contains(&format!("{name}: {expected}\n  = help: ")), "{}", ran.err);
     }
 }
 

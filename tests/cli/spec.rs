@@ -163,18 +163,20 @@ fn an_unknown_key_is_named_with_its_place_and_the_nearest_spelling() {
     assert_eq!(
         mistakes_in("run:\n  command: [./app]\n  ranks_pernode: 2\n"),
         "job.yaml:3:3: run.ranks_pernode: unknown key\n\
-         \x20  |\n\
-         \x203 |   ranks_pernode: 2\n\
-         \x20  |   ^^^^^^^^^^^^^\n\
-         \x20 help: did you mean `ranks_per_node`?"
+         \x20 |\n\
+         3 |   ranks_pernode: 2\n\
+         \x20 |   ^^^^^^^^^^^^^\n\
+         \x20 |\n\
+         \x20 = help: did you mean `ranks_per_node`?"
     );
     assert_eq!(
         mistakes_in("run: {command: [./app]}\ncheckpoint: {crc: {frobnicate: 1}}\n"),
         "job.yaml:2:20: checkpoint.crc.frobnicate: unknown key\n\
-         \x20  |\n\
-         \x202 | checkpoint: {crc: {frobnicate: 1}}\n\
-         \x20  |                    ^^^^^^^^^^\n\
-         \x20 help: keys here: on_copy, on_flush"
+         \x20 |\n\
+         2 | checkpoint: {crc: {frobnicate: 1}}\n\
+         \x20 |                    ^^^^^^^^^^\n\
+         \x20 |\n\
+         \x20 = help: keys here: on_copy, on_flush"
     );
 }
 
@@ -183,26 +185,28 @@ fn a_wrong_type_is_told_with_what_was_expected_and_what_was_found() {
     assert_eq!(
         mistakes_in("run:\n  nodes: four\n  command: ./app --fast\nhealth: {poll: 250}\nrelaunch: 5\n"),
         "job.yaml:2:10: run.nodes: expected a whole number from 1 to 65536, found the word `four`\n\
-         \x20  |\n\
-         \x202 |   nodes: four\n\
-         \x20  |          ^^^^\n\
+         \x20 |\n\
+         2 |   nodes: four\n\
+         \x20 |          ^^^^\n\
          \n\
          job.yaml:3:12: run.command: expected a list of words, found the word `./app --fast`\n\
-         \x20  |\n\
-         \x203 |   command: ./app --fast\n\
-         \x20  |            ^^^^^^^^^^^^\n\
-         \x20 help: no shell splits it: write `[./app, --fast]`\n\
+         \x20 |\n\
+         3 |   command: ./app --fast\n\
+         \x20 |            ^^^^^^^^^^^^\n\
+         \x20 |\n\
+         \x20 = help: no shell splits it: write `[./app, --fast]`\n\
          \n\
          job.yaml:4:16: health.poll: expected a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`, found the number `250`\n\
-         \x20  |\n\
-         \x204 | health: {poll: 250}\n\
-         \x20  |                ^^^\n\
+         \x20 |\n\
+         4 | health: {poll: 250}\n\
+         \x20 |                ^^^\n\
          \n\
          job.yaml:5:11: relaunch: expected a section (`key: value` lines), found the number `5`\n\
-         \x20  |\n\
-         \x205 | relaunch: 5\n\
-         \x20  |           ^\n\
-         \x20 help: `relaunch` holds keys; see configs/reference.yaml for all of them"
+         \x20 |\n\
+         5 | relaunch: 5\n\
+         \x20 |           ^\n\
+         \x20 |\n\
+         \x20 = help: `relaunch` holds keys; see configs/reference.yaml for all of them"
     );
 }
 
@@ -211,10 +215,11 @@ fn a_missing_command_is_asked_for() {
     assert_eq!(
         mistakes_in("job: heat\nrun:\n  nodes: 1\n"),
         "job.yaml:2:1: run.command: the command is missing; it is the one key without default\n\
-         \x20  |\n\
-         \x202 | run:\n\
-         \x20  | ^^^\n\
-         \x20 help: write the program and its arguments: `command: [./app, --steps, \"400\"]`"
+         \x20 |\n\
+         2 | run:\n\
+         \x20 | ^^^\n\
+         \x20 |\n\
+         \x20 = help: write the program and its arguments: `command: [./app, --steps, \"400\"]`"
     );
     for text in ["", "# nothing\n", "run:\n", "run: {command: []}\n", "run: {command: ['']}\n"] {
         assert!(mistakes_in(text).contains("run.command: the command is"), "{text}");
@@ -226,9 +231,9 @@ fn ranks_0_is_refused_where_it_stands() {
     assert_eq!(
         mistakes_in("run: {command: [a], ranks: 0}\n"),
         "job.yaml:1:28: run.ranks: expected a whole number from 1 to 1048576, found the number `0`\n\
-         \x20  |\n\
-         \x201 | run: {command: [a], ranks: 0}\n\
-         \x20  |                            ^"
+         \x20 |\n\
+         1 | run: {command: [a], ranks: 0}\n\
+         \x20 |                            ^"
     );
 }
 
@@ -237,10 +242,11 @@ fn set_size_1_with_xor_is_refused_where_it_stands() {
     assert_eq!(
         mistakes_in("run: {command: [a]}\ncheckpoint:\n  redundancy:\n  - scheme: xor\n    set_size: 1\n"),
         "job.yaml:5:15: checkpoint.redundancy[0].set_size: a set of 1 cannot rebuild anything with XOR\n\
-         \x20  |\n\
-         \x205 |     set_size: 1\n\
-         \x20  |               ^\n\
-         \x20 help: write at least 2 (4 to 16 are usual), or `scheme: local`"
+         \x20 |\n\
+         5 |     set_size: 1\n\
+         \x20 |               ^\n\
+         \x20 |\n\
+         \x20 = help: write at least 2 (4 to 16 are usual), or `scheme: local`"
     );
     parse("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: local, set_size: 1}]}\n");
 }
@@ -250,10 +256,11 @@ fn more_nodes_than_the_allocation_are_refused_where_they_stand() {
     assert_eq!(
         mistakes_in("allocation: {nodes: 4}\nrun: {command: [a], nodes: 5}\n"),
         "job.yaml:2:28: run.nodes: the run wants 5 nodes, the allocation has 4\n\
-         \x20  |\n\
-         \x202 | run: {command: [a], nodes: 5}\n\
-         \x20  |                            ^\n\
-         \x20 help: raise `allocation.nodes` to at least 5, or lower `run.nodes`"
+         \x20 |\n\
+         2 | run: {command: [a], nodes: 5}\n\
+         \x20 |                            ^\n\
+         \x20 |\n\
+         \x20 = help: raise `allocation.nodes` to at least 5, or lower `run.nodes`"
     );
 }
 
@@ -383,7 +390,7 @@ fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("job.yaml");
     let message = |path: &Path| JobSpec::load(path, &Surroundings::default()).unwrap_err().to_string();
-    assert!(message(&path).contains("job.yaml: there is no such file\n  help: "));
+    assert!(message(&path).contains("job.yaml: there is no such file\n  = help: "));
     assert!(message(directory.path()).contains("it is a directory"));
     fs::write(&path, b"job: a\njob: \xff\n").unwrap();
     assert!(message(&path).contains("it is not UTF-8 text: the byte at offset 12 (line 2) is wrong"));

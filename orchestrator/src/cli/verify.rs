@@ -63,9 +63,13 @@ pub struct VerifyArgs {
     id: Option<String>,
 }
 
-fn engine(name: &str) -> Result<Engine, String> {
-    let names = Engine::ALL.map(Engine::name).join(", ");
-    Engine::from_name(name.as_bytes()).ok_or_else(|| format!("not a type of Jubatus servers; they are {names}"))
+/// A name that no type of servers has.
+#[derive(Debug, thiserror::Error)]
+#[error("not a type of Jubatus servers; they are {}", Engine::ALL.map(Engine::name).join(", "))]
+struct UnknownEngine;
+
+fn engine(name: &str) -> Result<Engine, UnknownEngine> {
+    Engine::from_name(name.as_bytes()).ok_or(UnknownEngine)
 }
 
 /// The server that models are judged for, as far as the user named it.

@@ -3,6 +3,9 @@
 //! A spec is read to its end before anything is said, so that several mistakes are corrected in one go.
 
 use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 /// Where something stands in the spec: lines and columns count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +45,9 @@ pub struct Diagnostics {
     list: Vec<Diagnostic>,
 }
 
+/// A longer line is cut around the place.
+const WIDTH: usize = 140;
+
 /// More than these are not shown: after so many the file is not a job spec at all.
 const SHOWN: usize = 50;
 
@@ -74,46 +80,32 @@ impl Diagnostics {
         self.list.len()
     }
 
-    fn write_one(&self, f: &mut fmt::Formatter<'_>, diagnostic: &Diagnostic) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(place) = diagnostic.place {
-            write!(f, ":{}:{}", place.line, place.column)?;
-        }
-        f.write_str(": ")?;
-        if !diagnostic.key.is_empty() {
-            write!(f, "{}: ", diagnostic.key)?;
-        }
-        f.write_str(&diagnostic.message)?;
-        if let Some(place) = diagnostic.place
-            && let Some(line) = self.text.lines().nth(place.line - 1)
-        {
-            write_snippet(f, place, line)?;
-        }
-        if let Some(help) = &diagnostic.help {
-            write!(f, "\n  help: {help}")?;
-        }
-        Ok(())
+    /// The first line is for people and for editors: file, line, column, key, message.
+    fn render(&self, diagnostic: &Diagnostic) -> String {
+        let Diagnostic { place, key, message, help } = diagnostic;
+        let place_text = place.map(|place| format!(":{}:{}", place.line, place.column)).unwrap_or_default();
+        let key_text = if key.is_empty() { String::new() } else { format!("{key}: ") };
+        let title = format!("{}{place_text}: {key_text}{message}", self.file);
+        let line = place.and_then(|place| Some((place, self.text.lines().nth(place.line - 1)?)));
+        let Some((place, line)) = line else {
+            let help = help.as_ref().map(|help| format!("\n  = help: {help}"));
+            return title + &help.unwrap_or_default();
+        };
+        let (line, span) = quoted(line, place);
+        let snippet = Snippet::source(line).line_start(place.line).annotation(AnnotationKind::Primary.span(span));
+        let group = Level::ERROR.no_name().primary_title(title).element(snippet);
+        let help = help.as_ref().map(|help| Level::HELP.message(help));
+        Renderer::plain().term_width(WIDTH).render(&[group.elements(help)])
     }
 }
 
-/// The line of the spec with carets under the place. A very long line is cut around it.
-fn write_snippet(f: &mut fmt::Formatter<'_>, place: Place, line: &str) -> fmt::Result {
-    const SHOWN_BEFORE: usize = 60;
-    const SHOWN_ALTOGETHER: usize = 120;
-    let start = (place.column - 1).saturating_sub(SHOWN_BEFORE);
-    // One column a character: a tab or a control character would move the caret away from what it points at.
-    let shown: String = line
-        .chars()
-        .skip(start)
-        .take(SHOWN_ALTOGETHER)
-        .map(|character| if character.is_control() { ' ' } else { character })
-        .collect();
-    let indent = place.column - 1 - start;
-    let room = shown.chars().count().saturating_sub(indent).max(1);
-    let number = place.line.to_string();
-    let margin = " ".repeat(number.len());
-    write!(f, "\n {margin} |\n {number} | {}\n {margin} | ", shown.trim_end())?;
-    write!(f, "{}{}", " ".repeat(indent), "^".repeat(place.width.clamp(1, room)))
+/// A line of the spec as it may be printed, and the bytes of it that the place is about. A control character becomes a
+/// blank: it could move the carets away from what they point at, or command the terminal.
+fn quoted(line: &str, place: Place) -> (String, Range<usize>) {
+    let shown: String = line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    let byte = |column: usize| shown.char_indices().nth(column).map_or(shown.len(), |(at, _)| at);
+    let span = byte(place.column - 1)..byte(place.column - 1 + place.width);
+    (shown, span)
 }
 
 impl fmt::Display for Diagnostics {
@@ -122,7 +114,7 @@ impl fmt::Display for Diagnostics {
             if at > 0 {
                 f.write_str("\n\n")?;
             }
-            self.write_one(f, diagnostic)?;
+            f.write_str(&self.render(diagnostic))?;
         }
         if self.list.len() > SHOWN {
             write!(f, "\n\n{}: and {} more mistakes", self.file, self.list.len() - SHOWN)?;

@@ -1,4 +1,8 @@
 //! Durations, sizes and points in time as people write them, and back.
+//!
+//! `humantime` and `bytesize` do not fit the syntax of specs: `humantime` takes neither `1.5s` nor `0` without a unit, and
+//! its `M` and `y` are lengths that no allocation is planned with; `bytesize` takes `200MB` for a power of ten, where SCR,
+//! whose parameters have the same meaning here, means a power of two.
 
 use std::time::{Duration, SystemTime};
 

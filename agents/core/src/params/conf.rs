@@ -41,7 +41,35 @@ pub enum ConfError {
         /// File and line.
         place: Place,
         /// What is wrong with it.
-        what: String,
+        what: LineFault,
+    },
+}
+
+/// Why a line is not made of pairs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineFault {
+    /// Other bytes.
+    #[error("not UTF-8 text")]
+    NotText,
+    /// A byte that no value can carry.
+    #[error("contains a NUL")]
+    Nul,
+    /// Nothing in front of the `=`.
+    #[error("a `=` without a key")]
+    NoKey,
+    /// Nothing behind the `=`.
+    #[error("{0} has no value")]
+    NoValue(String),
+    /// Neither `=` nor a value.
+    #[error("{0} has no `=` and no value")]
+    KeyOnly(String),
+    /// Another word where the `=` belongs.
+    #[error("found {found:?} where the `=` of {key} belongs")]
+    NoEquals {
+        /// The key.
+        key: String,
+        /// The word.
+        found: String,
     },
 }
 
@@ -124,22 +152,24 @@ pub fn tree(entries: &[Entry]) -> Tree {
     tree
 }
 
-fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Entry>, String> {
-    let line = std::str::from_utf8(line).map_err(|_| "not UTF-8 text".to_owned())?;
+fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Entry>, LineFault> {
+    let line = std::str::from_utf8(line).map_err(|_| LineFault::NotText)?;
     if line.contains('\0') {
-        return Err("contains a NUL".to_owned());
+        return Err(LineFault::Nul);
     }
     let mut words = words(line).into_iter();
     let mut pairs = Vec::new();
     while let Some(key) = words.next() {
         if key == "=" {
-            return Err("a `=` without a key".to_owned());
+            return Err(LineFault::NoKey);
         }
         match (words.next(), words.next()) {
-            (Some("="), Some("=") | None) => return Err(format!("{key} has no value")),
+            (Some("="), Some("=") | None) => return Err(LineFault::NoValue(key.to_owned())),
             (Some("="), Some(value)) => pairs.push((key.to_ascii_uppercase(), value.to_owned())),
-            (Some(found), _) => return Err(format!("found {found:?} where the `=` of {key} belongs")),
-            (None, _) => return Err(format!("{key} has no `=` and no value")),
+            (Some(found), _) => {
+                return Err(LineFault::NoEquals { key: key.to_owned(), found: found.to_owned() });
+            }
+            (None, _) => return Err(LineFault::KeyOnly(key.to_owned())),
         }
     }
     let mut pairs = pairs.into_iter();
