@@ -3,7 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use holdfast_core::durable::DurableError;
+use holdfast_core::hostlist::HostlistError;
 use holdfast_model::NodeName;
+use tokio::task::JoinError;
+
+use crate::host::external_command::ExternalCommandError;
+use crate::host::program::ProgramError;
 
 /// The allocation as a whole cannot be used or given back.
 #[derive(Debug, thiserror::Error)]
@@ -26,8 +32,43 @@ pub enum AllocationError {
     )]
     UnknownManager {
         /// Its name.
+        manager: String,
+    },
+    /// A command of the resource manager is missing.
+    #[error(
+        "{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it"
+    )]
+    NoCommand {
+        /// The command.
+        command: &'static str,
+        /// The manager.
         manager: &'static str,
     },
+    /// Too old a resource manager.
+    #[error("this is Slurm {found}, and steps that overlap came with {}.{:02}", oldest.0, oldest.1)]
+    OldSlurm {
+        /// What it says of itself.
+        found: String,
+        /// The first version that can be used.
+        oldest: (u32, u32),
+    },
+    /// The job's state holds something else than this manager wrote.
+    #[error("what the job's state says of its allocation of {manager} cannot be used: {source}")]
+    Record {
+        /// The manager.
+        manager: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The file by which hosts recognise the prefix directory.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// The thread that asks the hosts broke off.
+    #[error("the hosts could not be asked: {0}; this is a bug")]
+    Survey(JoinError),
+    /// A command that hangs.
+    #[error("{0}; try it by hand")]
+    ExternalCommand(#[from] ExternalCommandError),
     /// We do not stand in an allocation.
     #[error(
         "this is no allocation of {manager}: {missing} is not set; start `holdfast run` in a batch script (`sbatch`) or an interactive allocation (`salloc`)"
@@ -51,7 +92,7 @@ pub enum AllocationError {
     },
     /// A list of nodes that makes no sense.
     #[error("the manager's list of nodes cannot be read: {0}")]
-    Nodes(String),
+    Nodes(#[from] HostlistError),
     /// A command of the resource manager.
     #[error("{command} {problem}; {remedy}")]
     Command {
@@ -96,8 +137,8 @@ pub enum AllocationError {
         name: String,
     },
     /// The own program cannot be found, which is also the agents' and the step's.
-    #[error("cannot find the holdfast program itself: {0}; was it replaced or removed while it runs?")]
-    Program(io::Error),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
 }
 
 /// An agent could not be started.

@@ -1,6 +1,6 @@
 //! Resource managers: which nodes a job has, until when, and how an agent is started on one.
 //!
-//! A resource manager is one folder behind small traits, one for each subject:
+//! A resource manager is one folder and one line in the [`registry`], behind small traits, one for each subject:
 //!
 //! * [`AllocatedNodes`]: the identity of the allocation, its nodes and its end;
 //! * [`AgentControl`]: starting, adopting, killing and ending agents;
@@ -23,28 +23,80 @@ mod error;
 pub mod local;
 mod reachable;
 pub mod record;
+pub mod registry;
 mod remote_shell;
 pub mod slurm;
 pub mod ssh;
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::run::AgentReady;
+use serde::{Deserialize, Serialize};
 
 pub use agents::AgentTemplate;
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;
 
+use crate::spec::{self, Chaos};
+
 /// The default of [`AgentControl::restart_within`]: enough for a process that has to be started on a busy node.
 const RESTART_WITHIN: Duration = Duration::from_secs(10);
 
 /// The result of a call that takes its time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A resource manager's line in the [`registry`].
+#[derive(Debug)]
+pub struct ManagerEntry {
+    /// Its name, in a spec and in the job's state.
+    pub name: &'static str,
+    /// Looks for what it needs on this machine, before anything is started.
+    pub check: fn() -> Result<(), AllocationError>,
+    /// What a dry run shows of the nodes, a line each.
+    pub preview: fn(&AllocationRequest<'_>) -> Result<Vec<String>, AllocationError>,
+    /// The nodes of a job that begins.
+    pub open: for<'a> fn(AllocationRequest<'a>) -> PendingAllocation<'a>,
+    /// The nodes of a job whose orchestrator is gone. Logs of agents go to the path.
+    pub reopen: for<'a> fn(&'a AllocationRecord, Vec<Chaos>, PathBuf) -> PendingAllocation<'a>,
+    /// True if the nodes are still there, and ours from here.
+    pub is_there: fn(&AllocationRecord) -> bool,
+    /// Where the nodes are, for messages.
+    pub place: fn(&AllocationRecord) -> String,
+}
+
+/// An allocation that is being opened.
+pub type PendingAllocation<'a> = Pending<'a, Result<Arc<dyn Allocation>, AllocationError>>;
+
+/// What the nodes of a job are opened for.
+#[derive(Clone, Debug)]
+pub struct AllocationRequest<'a> {
+    /// `allocation:` of the spec.
+    pub spec: &'a spec::Allocation,
+    /// A job id, for managers that give none.
+    pub job_id: String,
+    /// The user, for managers that name none.
+    pub user: String,
+    /// The nodes that a run takes.
+    pub needed: u32,
+    /// Failures to inject.
+    pub chaos: Vec<Chaos>,
+    /// The prefix directory.
+    pub prefix: &'a Path,
+    /// The directory of the job's state, below the prefix.
+    pub state: PathBuf,
+    /// Where the logs of agents go.
+    pub logs: PathBuf,
+    /// The application, found.
+    pub program: &'a Path,
+    /// The working directory of every rank.
+    pub working_directory: &'a Path,
+}
 
 /// An agent that reported that it is up.
 #[derive(Clone, Debug)]
@@ -63,19 +115,39 @@ pub trait Allocation: AllocatedNodes + AgentControl + NodeAccess {
     }
 }
 
+/// Whose nodes these are, and which.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The job id.
+    pub job_id: String,
+    /// The user.
+    pub user: String,
+    /// The nodes, in the manager's order.
+    pub nodes: Vec<NodeName>,
+}
+
 /// The identity of an allocation, its nodes and its end.
 pub trait AllocatedNodes: Send + Sync {
     /// The resource manager's name, as in a spec.
     fn manager(&self) -> &'static str;
 
+    /// Whose nodes these are, and which.
+    fn identity(&self) -> &Identity;
+
     /// The job id: part of the names of control, cache and checkpoint directories.
-    fn job_id(&self) -> &str;
+    fn job_id(&self) -> &str {
+        &self.identity().job_id
+    }
 
     /// The user whose job it is: part of directory names.
-    fn user(&self) -> &str;
+    fn user(&self) -> &str {
+        &self.identity().user
+    }
 
     /// All nodes, in the manager's order, down nodes included.
-    fn nodes(&self) -> &[NodeName];
+    fn nodes(&self) -> &[NodeName] {
+        &self.identity().nodes
+    }
 
     /// The nodes that the manager itself reports as down, each with its reason.
     fn down_nodes(&self) -> Vec<(NodeName, String)>;

@@ -3,60 +3,57 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_core::hostlist;
 use holdfast_model::NodeName;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::local::{Local, LocalRecord};
-use super::slurm::{Slurm, SlurmRecord, job_of_environment};
-use super::ssh::{Ssh, SshRecord};
-use super::{Allocation, AllocationError};
+use super::{Allocation, AllocationError, Identity, registry};
 use crate::spec::Chaos;
 
 /// The allocation of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "manager", rename_all = "snake_case")]
-pub enum AllocationRecord {
-    /// Virtual nodes on this machine.
-    Local(LocalRecord),
-    /// A Slurm job.
-    Slurm(SlurmRecord),
-    /// Machines of a list.
-    Ssh(SshRecord),
+pub struct AllocationRecord {
+    /// The resource manager's name.
+    manager: String,
+    /// What all managers have.
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+    /// What only this manager understands.
+    details: Value,
 }
 
 impl AllocationRecord {
+    pub(super) fn new(manager: &'static str, identity: &Identity, details: &impl Serialize) -> Self {
+        // Only a map whose keys are no texts cannot be written, and no manager has one; it would be refused when read.
+        let details = serde_json::to_value(details).unwrap_or_default();
+        AllocationRecord { manager: manager.to_owned(), identity: identity.clone(), details }
+    }
+
+    /// What the manager wrote.
+    ///
+    /// # Errors
+    /// [`AllocationError::Record`].
+    pub(super) fn details<T: DeserializeOwned>(&self) -> Result<T, AllocationError> {
+        let manager = || self.manager.clone();
+        serde_json::from_value(self.details.clone())
+            .map_err(|source| AllocationError::Record { manager: manager(), source })
+    }
+
     /// True if the nodes are still there, and ours from here.
     pub fn is_there(&self) -> bool {
-        match self {
-            AllocationRecord::Local(record) => match &record.workspace {
-                Some(workspace) => workspace.is_dir(),
-                None => record.roots.is_dir(),
-            },
-            // Nobody takes them away.
-            AllocationRecord::Ssh(_) => true,
-            AllocationRecord::Slurm(record) => {
-                job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.job_id)
-            }
-        }
+        registry::find(&self.manager).is_ok_and(|entry| (entry.is_there)(self))
     }
 
     /// Where the nodes are, for messages.
     pub fn place(&self) -> String {
-        match self {
-            AllocationRecord::Local(record) => record.roots.display().to_string(),
-            AllocationRecord::Slurm(record) => format!("the nodes of Slurm job {}", record.job_id),
-            AllocationRecord::Ssh(record) => format!("the hosts {}", hostlist::compress(&record.nodes)),
-        }
+        let entry = registry::find(&self.manager);
+        entry.map_or_else(|_| format!("the nodes of {}", self.manager), |entry| (entry.place)(self))
     }
 
     /// The nodes.
     pub fn nodes(&self) -> &[NodeName] {
-        match self {
-            AllocationRecord::Local(record) => &record.nodes,
-            AllocationRecord::Slurm(record) => &record.nodes,
-            AllocationRecord::Ssh(record) => &record.nodes,
-        }
+        &self.identity.nodes
     }
 
     /// Takes the nodes over from an orchestrator that is gone. Logs of agents go to `logs`.
@@ -64,10 +61,6 @@ impl AllocationRecord {
     /// # Errors
     /// They are gone, or not ours.
     pub async fn reopen(&self, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Arc<dyn Allocation>, AllocationError> {
-        match self {
-            AllocationRecord::Local(record) => Ok(Arc::new(Local::reopen(record.clone(), chaos, logs)?)),
-            AllocationRecord::Slurm(record) => Ok(Arc::new(Slurm::reopen(record, logs).await?)),
-            AllocationRecord::Ssh(record) => Ok(Arc::new(Ssh::reopen(record.clone(), logs)?)),
-        }
+        (registry::find(&self.manager)?.reopen)(self, chaos, logs).await
     }
 }

@@ -1,8 +1,7 @@
 //! Everything that can be known to be wrong before anything is started.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,24 +9,18 @@ use std::time::Duration;
 
 use super::site;
 use super::start::RunError;
-use crate::allocation::AllocationError;
-use crate::allocation::slurm::job_of_environment;
+use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
-use crate::launch::{LaunchError, Launcher, LauncherContext, registry};
-use crate::spec::{JobSpec, Manager, Step};
-
-/// The commands of Slurm that we use.
-const SLURM_COMMANDS: [&str; 3] = ["srun", "squeue", "sinfo"];
-/// The first Slurm whose steps can overlap.
-const OLDEST_SLURM: (u32, u32) = (20, 11);
+use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
+use crate::spec::{JobSpec, Step};
 
 /// Commands of the system and the site answer within this, or hang.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// What preflight found.
 pub(super) struct Prepared {
-    pub(super) manager: Manager,
+    pub(super) manager: &'static ManagerEntry,
     pub(super) launcher: Box<dyn Launcher>,
     pub(super) program: PathBuf,
     pub(super) working_directory: PathBuf,
@@ -36,22 +29,6 @@ pub(super) struct Prepared {
 /// What is missing here.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    /// A command of the resource manager.
-    #[error(
-        "{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it"
-    )]
-    Command {
-        /// The command.
-        command: &'static str,
-        /// Who needs it.
-        manager: &'static str,
-    },
-    /// Too old a resource manager.
-    #[error("this is Slurm {found}, and steps that overlap came with {}.{:02}", OLDEST_SLURM.0, OLDEST_SLURM.1)]
-    OldSlurm {
-        /// What it says of itself.
-        found: String,
-    },
     /// A command that hangs.
     #[error("{0}; try it by hand")]
     ExternalCommand(#[from] ExternalCommandError),
@@ -68,17 +45,16 @@ pub enum PreflightError {
 /// Looks at one step of a job.
 pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
     let variable = |name: &str| env::var(name).ok();
-    let manager =
-        spec.allocation.manager.resolve(variable).map_err(|manager| AllocationError::UnknownManager { manager })?;
-    if manager == Manager::Slurm {
-        slurm(variable, env::var_os("PATH").as_deref())?;
-    }
-    if manager == Manager::Ssh && !cfg!(feature = "ssh") {
-        return Err(AllocationError::NoSsh.into());
-    }
+    let manager = spec
+        .allocation
+        .manager
+        .resolve(variable)
+        .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
+    let manager = managers::find(manager.name())?;
+    (manager.check)()?;
     let wanted = step.run.launcher.name();
     // Before anything else is looked for: the two may not go together.
-    registry::select(manager.name(), wanted)?;
+    launchers::select(manager.name, wanted)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -88,7 +64,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
-    let launcher = registry::open(manager.name(), wanted, &context)?;
+    let launcher = launchers::open(manager.name, wanted, &context)?;
     let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
     let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {
@@ -99,32 +75,6 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         return Err(RunError::TooFewNodes { have: have as usize, needed });
     }
     Ok(Prepared { manager, launcher, program, working_directory })
-}
-
-fn slurm(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Result<(), RunError> {
-    if job_of_environment(variable).is_none() {
-        return Err(AllocationError::Outside { manager: "slurm", missing: "SLURM_JOB_ID" }.into());
-    }
-    for command in SLURM_COMMANDS {
-        if program::find(command, Path::new("/"), path).is_err() {
-            return Err(PreflightError::Command { command, manager: "Slurm" }.into());
-        }
-    }
-    let found = external_command::run("srun", &["--version"], &BTreeMap::new(), ANSWER_WITHIN)
-        .map_err(PreflightError::from)?
-        .output;
-    let found = found.trim().to_owned();
-    match slurm_version(&found) {
-        Some(version) if version < OLDEST_SLURM => Err(PreflightError::OldSlurm { found }.into()),
-        // One that says it in another way is not old for that.
-        _ => Ok(()),
-    }
-}
-
-/// `slurm 22.05.8` or `slurm-wlm 22.05.8`.
-fn slurm_version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.split_whitespace().nth(1)?.split('.');
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// The shared libraries that the loader does not find for a program. Nothing for scripts, for static programs, and where
@@ -155,25 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slurm_that_cannot_overlap_steps_is_told_by_its_version() {
-        assert_eq!(slurm_version("slurm-wlm 22.05.8"), Some((22, 5)));
-        assert!(slurm_version("slurm 20.02.7").is_some_and(|version| version < OLDEST_SLURM));
-        assert!(slurm_version("slurm 20.11.0").is_some_and(|version| version >= OLDEST_SLURM));
-        assert_eq!(slurm_version("slurm"), None);
-    }
-
-    #[test]
     fn libraries_that_the_loader_does_not_find_are_named_once_each() {
         let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
         assert_eq!(not_found(listing), ["libmpi.so.40", "libscr.so.0"]);
-    }
-
-    #[test]
-    fn what_slurm_needs_and_is_not_in_path_is_named() {
-        let inside = |name: &str| (name == "SLURM_JOB_ID").then(|| "7".to_owned());
-        let error = slurm(inside, Some(OsStr::new("/nowhere"))).unwrap_err().to_string();
-        assert!(error.contains("srun") && error.contains("PATH"), "{error}");
-        let error = slurm(|_| None, None).unwrap_err().to_string();
-        assert!(error.contains("sbatch"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, DurableError};
@@ -16,11 +16,7 @@ use holdfast_wire::trust::{self, TrustError};
 use super::preflight::{PreflightError, Prepared, preflight};
 use super::state::{JobLock, JobState, Stage, StateError};
 use super::{Driver, StepContext, settings, site, state};
-use crate::allocation::local::Local;
-use crate::allocation::slurm::Slurm;
-use crate::allocation::ssh::on_node::Question;
-use crate::allocation::ssh::{self, Ssh};
-use crate::allocation::{AgentTemplate, Allocation, AllocationError};
+use crate::allocation::{AgentTemplate, Allocation, AllocationError, AllocationRequest};
 use crate::drain::standalone::{self, StandaloneError};
 use crate::events::report::GenerationReport;
 use crate::events::{DrainResult, EndCause, Journal, LogEvent, RunReport, Screen, ScreenStyle};
@@ -32,7 +28,7 @@ use crate::host::user_name;
 use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::{Machine, Outcome};
-use crate::spec::{JobSpec, Manager, Step, virtual_node};
+use crate::spec::{JobSpec, Step, virtual_node};
 
 /// What `holdfast run` is to do.
 #[derive(Clone, Debug)]
@@ -152,8 +148,9 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
             let _ = writeln!(text, "  {node}: {ranks}");
             next += count;
         }
-        if prepared.manager == Manager::Ssh {
-            survey_text(spec, &prepared, &mut text)?;
+        let request = allocation_request(spec, step, &prepared, Vec::new(), &prefix);
+        for line in (prepared.manager.preview)(&request)? {
+            let _ = writeln!(text, "  {line}");
         }
         match JobState::read(&prefix)? {
             Some(old) if JobLock::is_held(&prefix) => {
@@ -166,26 +163,6 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
         }
     }
     Ok(text)
-}
-
-/// What the hosts of a list say.
-fn survey_text(spec: &JobSpec, prepared: &Prepared, text: &mut String) -> Result<(), RunError> {
-    let targets = ssh::targets(&spec.allocation, &user_name())?;
-    for (node, found) in ssh::survey(&targets, &question(prepared), spec.allocation.ssh.at_once as usize) {
-        let _ = match found {
-            Ok(found) => {
-                let (apart, ahead) = found.clock;
-                let clock = match (apart.as_secs(), ahead) {
-                    (0, _) => String::new(),
-                    (seconds, true) => format!(", its clock {seconds} s ahead of ours"),
-                    (seconds, false) => format!(", its clock {seconds} s behind ours"),
-                };
-                writeln!(text, "  {node} at {}: Holdfast {}{clock}", found.address, found.version)
-            }
-            Err(error) => writeln!(text, "  cannot be used: {error}"),
-        };
-    }
-    Ok(())
 }
 
 /// Runs a job to its end: its steps one after the other, until one is not finished. The report of the last.
@@ -271,7 +248,8 @@ async fn run_step(
     let (allocation, state) = match previous {
         Some(state) => (state.allocation.reopen(chaos, logs).await?, state),
         None => {
-            let allocation = allocate(spec, step, &prepared, chaos, &prefix).await?;
+            let request = allocation_request(spec, step, &prepared, chaos, &prefix);
+            let allocation = (prepared.manager.open)(request).await?;
             let state = begin(spec, step, &prefix, &allocation, &mut journal, &screen).await?;
             (allocation, state)
         }
@@ -326,39 +304,26 @@ async fn finish_earlier(prefix: &Path, state: Option<JobState>, style: ScreenSty
     }
 }
 
-/// The nodes of a job that begins.
-async fn allocate(
-    spec: &JobSpec,
+/// What the nodes of a job that begins are opened for.
+fn allocation_request<'a>(
+    spec: &'a JobSpec,
     step: &Step,
-    prepared: &Prepared,
+    prepared: &'a Prepared,
     chaos: Vec<crate::spec::Chaos>,
-    prefix: &Path,
-) -> Result<Arc<dyn Allocation>, RunError> {
-    let logs = state::directory(prefix).join("agents");
-    if prepared.manager == Manager::Slurm {
-        return Ok(Arc::new(Slurm::of_environment(logs).await?));
+    prefix: &'a Path,
+) -> AllocationRequest<'a> {
+    AllocationRequest {
+        spec: &spec.allocation,
+        job_id: new_job_id(),
+        user: user_name(),
+        needed: step.run.nodes,
+        chaos,
+        prefix,
+        state: state::directory(prefix),
+        logs: state::directory(prefix).join("agents"),
+        program: &prepared.program,
+        working_directory: &prepared.working_directory,
     }
-    if prepared.manager == Manager::Ssh {
-        let (job_id, needed) = (new_job_id(), step.run.nodes);
-        let mark = state::directory(prefix).join(format!("mark-{job_id}"));
-        let mut question = question(prepared);
-        question.directories.insert(0, prefix.to_owned());
-        question.mark = Some((mark.clone(), job_id.clone()));
-        durable::replace(&mark, job_id.as_bytes())?;
-        let opened = Ssh::open(&spec.allocation, job_id, user_name(), needed, question, logs).await;
-        let _ = std::fs::remove_file(&mark);
-        return Ok(Arc::new(opened?));
-    }
-    let nodes: Vec<_> = (0..spec.allocation.nodes).map(virtual_node).collect();
-    let end = spec.allocation.time_limit.map(|limit| SystemTime::now() + limit);
-    Ok(Arc::new(Local::create(new_job_id(), user_name(), nodes, end, chaos, logs)?))
-}
-
-/// What every host of a list must have.
-fn question(prepared: &Prepared) -> Question {
-    let is_ourselves = env::current_exe().is_ok_and(|own| own == prepared.program);
-    let programs = if is_ourselves { Vec::new() } else { vec![prepared.program.clone()] };
-    Question { directories: vec![prepared.working_directory.clone()], programs, mark: None }
 }
 
 /// A job begins: its certificate, its state on disk; then the commands of `before:`.

@@ -279,18 +279,15 @@ impl JobLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::local::LocalRecord;
+    use crate::allocation::AllocatedNodes as _;
+    use crate::allocation::local::Local;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn state() -> JobState {
-        let allocation = AllocationRecord::Local(LocalRecord {
-            job_id: "17".to_owned(),
-            user: "user1".to_owned(),
-            nodes: vec!["node0".into()],
-            workspace: None,
-            roots: "/nowhere".into(),
-            end: None,
-        });
+        let base = tempfile::tempdir().unwrap();
+        let roots = base.path();
+        let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.into(), roots.into());
+        let allocation = local.unwrap().record();
         let agents = AgentTemplate {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),

@@ -22,11 +22,12 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord, Fault,
-    FaultInjection, NodeAccess, Observation, Pending, RemoteShell, RunningAgent,
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
+    AllocationRequest, Fault, FaultInjection, Identity, ManagerEntry, NodeAccess, Observation, Pending, RemoteShell,
+    RunningAgent,
 };
-use crate::host::process;
-use crate::spec::Chaos;
+use crate::host::{process, program};
+use crate::spec::{Chaos, virtual_node};
 use fault_schedule::FaultSchedule;
 
 /// So many agents are being started at a time: each is a process of this machine.
@@ -40,27 +41,44 @@ const ENDING: Duration = Duration::from_millis(50);
 /// How long a killed process may take to disappear.
 const KILLED: Duration = Duration::from_secs(5);
 
+/// The line of the registry.
+pub static ENTRY: ManagerEntry = ManagerEntry {
+    name: "local",
+    check: || Ok(()),
+    preview: |_| Ok(Vec::new()),
+    open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
+    reopen: |record, chaos, logs| {
+        let opened = record.details().and_then(|places| Local::with(record.identity.clone(), places, chaos, logs));
+        Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
+    },
+    is_there: |record| record.details::<Places>().is_ok_and(|places| places.are_there()),
+    place: |record| {
+        record.details::<Places>().map_or_else(|_| "?".to_owned(), |places| places.roots.display().to_string())
+    },
+};
+
 /// What a second orchestrator has to know about the virtual nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LocalRecord {
-    /// The job id.
-    pub job_id: String,
-    /// The user.
-    pub user: String,
-    /// The nodes, in order.
-    pub nodes: Vec<NodeName>,
+struct Places {
     /// The job's own directory below the temporary directory; absent if the roots are the user's.
-    pub workspace: Option<PathBuf>,
+    workspace: Option<PathBuf>,
     /// Where the nodes' roots lie.
-    pub roots: PathBuf,
+    roots: PathBuf,
     /// When the allocation ends, seconds since the epoch.
-    pub end: Option<u64>,
+    end: Option<u64>,
+}
+
+impl Places {
+    fn are_there(&self) -> bool {
+        self.workspace.as_ref().unwrap_or(&self.roots).is_dir()
+    }
 }
 
 /// Virtual nodes on this machine.
 #[derive(Debug)]
 pub struct Local {
-    record: LocalRecord,
+    identity: Identity,
+    places: Places,
     logs: PathBuf,
     program: PathBuf,
     state: Arc<Mutex<State>>,
@@ -81,18 +99,10 @@ struct Agent {
 }
 
 impl Local {
-    /// Makes the virtual nodes of a new job. Logs of agents go to `logs`.
-    ///
-    /// # Errors
-    /// The workspace cannot be made, or a name cannot be a directory.
-    pub fn create(
-        job_id: String,
-        user: String,
-        nodes: Vec<NodeName>,
-        end: Option<SystemTime>,
-        chaos: Vec<Chaos>,
-        logs: PathBuf,
-    ) -> Result<Self, AllocationError> {
+    /// Makes the virtual nodes of a new job.
+    fn create(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
+        let AllocationRequest { spec, job_id, user, chaos, logs, .. } = request;
+        let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
         check_name("the job id", &job_id)?;
         check_name("the user", &user)?;
         let workspace = std::env::temp_dir().join(format!("holdfast-{user}-{job_id}"));
@@ -103,9 +113,10 @@ impl Local {
             check_name("the node", node.as_str())?;
             make_directory(&roots.join(node.as_str()))?;
         }
+        let end = spec.time_limit.map(|limit| SystemTime::now() + limit);
         let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
-        let record = LocalRecord { job_id, user, nodes, workspace: Some(workspace), roots, end };
-        Local::with(record, chaos, logs)
+        let places = Places { workspace: Some(workspace), roots, end };
+        Local::with(Identity { job_id, user, nodes }, places, chaos, logs)
     }
 
     /// Takes virtual nodes whose roots the user has: `<roots>/<node>` each. Nothing of them is ever deleted.
@@ -125,25 +136,17 @@ impl Local {
             check_name("the node", node.as_str())?;
         }
         let roots = absolute(&roots)?;
-        let record = LocalRecord { job_id, user, nodes, workspace: None, roots, end: None };
-        Local::with(record, Vec::new(), logs)
+        let places = Places { workspace: None, roots, end: None };
+        Local::with(Identity { job_id, user, nodes }, places, Vec::new(), logs)
     }
 
-    /// Takes over the virtual nodes of a job whose orchestrator died: what is missing stays missing.
-    ///
-    /// # Errors
-    /// The own program cannot be found.
-    pub fn reopen(record: LocalRecord, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
-        Local::with(record, chaos, logs)
-    }
-
-    fn with(record: LocalRecord, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
-        let program = std::env::current_exe().map_err(AllocationError::Program)?;
+    fn with(identity: Identity, places: Places, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
+        let program = program::ourselves()?;
         make_directory(&logs)?;
-        let injected = record.workspace.as_deref().map(injected_in).unwrap_or_default();
+        let injected = places.workspace.as_deref().map(injected_in).unwrap_or_default();
         let faults = FaultSchedule::new(chaos, injected);
         let state = State { agents: BTreeMap::new(), faults, discarded: 0 };
-        Ok(Local { record, logs, program, state: Arc::new(Mutex::new(state)) })
+        Ok(Local { identity, places, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
     /// The node names that a directory of roots offers, sorted, numbers by value.
@@ -168,7 +171,7 @@ impl Local {
     }
 
     fn root(&self, node: &NodeName) -> PathBuf {
-        self.record.roots.join(node.as_str())
+        self.places.roots.join(node.as_str())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -178,7 +181,7 @@ impl Local {
 
     /// Notes on disk that a failure was injected: a second orchestrator must not repeat it.
     fn note_injected(&self, number: usize) {
-        if let Some(workspace) = &self.record.workspace
+        if let Some(workspace) = &self.places.workspace
             && let Err(error) = fs::write(workspace.join(format!("injected-{number}")), b"")
         {
             tracing::warn!(%error, number, "cannot note that a failure was injected");
@@ -187,7 +190,7 @@ impl Local {
 
     /// Makes a node's directories disappear: renamed away in one step, so that no reader meets half of it, then deleted.
     fn delete_root(&self, node: &NodeName) {
-        let Some(workspace) = &self.record.workspace else { return };
+        let Some(workspace) = &self.places.workspace else { return };
         let number = {
             let mut state = self.lock();
             state.discarded += 1;
@@ -227,7 +230,7 @@ impl Local {
     }
 
     async fn start(&self, node: &NodeName, mut start: AgentStart) -> Result<RunningAgent, AgentStartError> {
-        if !self.record.nodes.contains(node) {
+        if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
         tokio::task::block_in_place(|| self.reap_agent(node));
@@ -301,24 +304,16 @@ impl Allocation for Local {
 
 impl AllocatedNodes for Local {
     fn manager(&self) -> &'static str {
-        "local"
+        ENTRY.name
     }
 
-    fn job_id(&self) -> &str {
-        &self.record.job_id
-    }
-
-    fn user(&self) -> &str {
-        &self.record.user
-    }
-
-    fn nodes(&self) -> &[NodeName] {
-        &self.record.nodes
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
         let gone = |node: &&NodeName| !self.root(node).is_dir();
-        self.record
+        self.identity
             .nodes
             .iter()
             .filter(gone)
@@ -327,7 +322,7 @@ impl AllocatedNodes for Local {
     }
 
     fn end(&self) -> Option<SystemTime> {
-        self.record.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
+        self.places.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
     }
 
     fn own_node(&self) -> Option<NodeName> {
@@ -335,11 +330,11 @@ impl AllocatedNodes for Local {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::Local(self.record.clone())
+        AllocationRecord::new(ENTRY.name, &self.identity, &self.places)
     }
 
     fn release(&self) -> Result<(), AllocationError> {
-        let Some(workspace) = &self.record.workspace else { return Ok(()) };
+        let Some(workspace) = &self.places.workspace else { return Ok(()) };
         remove_tree(workspace);
         match workspace.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -385,7 +380,7 @@ impl AgentControl for Local {
         for (_, pid) in agents {
             process::wait_gone(*pid, patience);
         }
-        self.record.nodes.iter().for_each(|node| self.kill_agent(node));
+        self.identity.nodes.iter().for_each(|node| self.kill_agent(node));
     }
 }
 

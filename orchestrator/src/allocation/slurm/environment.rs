@@ -65,7 +65,7 @@ impl Environment {
         let outside = |missing| AllocationError::Outside { manager: "slurm", missing };
         let job_id = job_of_environment(&variable).ok_or(outside(JOB[0]))?;
         let list = first_of(&NODES, &variable).ok_or(outside(NODES[0]))?;
-        let nodes = hostlist::expand(&list).map_err(|error| AllocationError::Nodes(error.to_string()))?;
+        let nodes = hostlist::expand(&list)?;
         let user = first_of(&USER, &variable).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
         let own_node = first_of(&[OWN_NODE], &variable).map(NodeName::new).filter(|own| nodes.contains(own));
         Ok(Environment { job_id, user, nodes, own_node })

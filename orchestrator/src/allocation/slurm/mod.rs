@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `environment` | what a batch script or `salloc` tells us |
+//! | `preflight` | what Slurm needs on this machine |
 //! | `query` | questions to Slurm's commands, each with a time limit |
 //! | `watch` | down nodes and the end of the allocation, looked at while we run |
 //! | `agents` | agents on many nodes by one step, and on one node again |
@@ -12,6 +13,7 @@
 
 mod agents;
 mod environment;
+mod preflight;
 mod query;
 pub mod refusal;
 mod watch;
@@ -20,24 +22,24 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-
-use holdfast_model::NodeName;
-use holdfast_wire::run::AgentReady;
-use serde::{Deserialize, Serialize};
 
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
-    NodeAccess, Pending, RemoteShell, RunningAgent,
+    Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use crate::allocation::reachable::{self, Reach};
+use crate::host::program;
 use agents::{AgentSteps, Patience};
 use environment::Environment;
+use holdfast_model::NodeName;
+use holdfast_wire::run::AgentReady;
 use refusal::{Persistence, Refusal};
 use watch::Watch;
 
-pub use environment::{job_of_environment, leaves_out};
+use environment::job_of_environment;
+pub use environment::leaves_out;
 
 /// An agent that is started for the first time: all nodes at once, on a busy machine.
 const FIRST_START: Duration = Duration::from_secs(60);
@@ -52,21 +54,25 @@ const RESTART_OF_SILENT_FACTOR: u32 = 3;
 /// While agents end, it is looked this often.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a second orchestrator has to know of a Slurm allocation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlurmRecord {
-    /// The job.
-    pub job_id: String,
-    /// The user.
-    pub user: String,
-    /// The nodes, in Slurm's order.
-    pub nodes: Vec<NodeName>,
-}
+/// The line of the registry.
+pub static ENTRY: ManagerEntry = ManagerEntry {
+    name: "slurm",
+    check: || preflight::check(|name| std::env::var(name).ok(), std::env::var_os("PATH").as_deref()),
+    preview: |_| Ok(Vec::new()),
+    open: |request| {
+        Box::pin(async move { Ok(Arc::new(Slurm::of_environment(request.logs).await?) as Arc<dyn Allocation>) })
+    },
+    reopen: |record, _, logs| {
+        Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
+    },
+    is_there: |record| job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.identity.job_id),
+    place: |record| format!("the nodes of Slurm job {}", record.identity.job_id),
+};
 
 /// The nodes of a Slurm job.
 #[derive(Debug)]
 pub struct Slurm {
-    record: SlurmRecord,
+    identity: Identity,
     own_node: Option<NodeName>,
     logs: PathBuf,
     watch: Watch,
@@ -82,7 +88,7 @@ impl Slurm {
     ///
     /// # Errors
     /// We do not stand in one, or Slurm's commands do not answer.
-    pub async fn of_environment(logs: PathBuf) -> Result<Self, AllocationError> {
+    async fn of_environment(logs: PathBuf) -> Result<Self, AllocationError> {
         let environment = Environment::read(|name| std::env::var(name).ok())?;
         Slurm::with(environment, logs).await
     }
@@ -91,7 +97,7 @@ impl Slurm {
     ///
     /// # Errors
     /// As [`Slurm::of_environment`], or this is another allocation.
-    pub async fn reopen(record: &SlurmRecord, logs: PathBuf) -> Result<Self, AllocationError> {
+    async fn reopen(record: &Identity, logs: PathBuf) -> Result<Self, AllocationError> {
         let here = job_of_environment(|name| std::env::var(name).ok());
         if here.as_ref() != Some(&record.job_id) {
             let job_id = record.job_id.clone();
@@ -109,13 +115,21 @@ impl Slurm {
             AllocationError::Directory { action: "make", path, source, remedy }
         };
         std::fs::create_dir_all(&logs).map_err(failed)?;
-        let program = std::env::current_exe().map_err(AllocationError::Program)?;
+        let program = program::ourselves()?;
         let watch = Watch::start(&job_id, &nodes).await?;
         // The variable names who submitted; the directories belong to who runs.
         let user = watch.user().unwrap_or(user);
         let steps = AgentSteps::start(program, logs.clone());
-        let record = SlurmRecord { job_id, user, nodes };
-        Ok(Slurm { record, own_node, logs, watch, steps, known: Mutex::default(), slowest_start_ms: AtomicU64::new(0) })
+        let identity = Identity { job_id, user, nodes };
+        Ok(Slurm {
+            identity,
+            own_node,
+            logs,
+            watch,
+            steps,
+            known: Mutex::default(),
+            slowest_start_ms: AtomicU64::new(0),
+        })
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Option<SocketAddr>>> {
@@ -124,7 +138,7 @@ impl Slurm {
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
-        if !self.record.nodes.contains(node) {
+        if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
         let before = self.known().get(node).copied();
@@ -196,19 +210,11 @@ impl Allocation for Slurm {}
 
 impl AllocatedNodes for Slurm {
     fn manager(&self) -> &'static str {
-        "slurm"
+        ENTRY.name
     }
 
-    fn job_id(&self) -> &str {
-        &self.record.job_id
-    }
-
-    fn user(&self) -> &str {
-        &self.record.user
-    }
-
-    fn nodes(&self) -> &[NodeName] {
-        &self.record.nodes
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
@@ -224,7 +230,7 @@ impl AllocatedNodes for Slurm {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::Slurm(self.record.clone())
+        AllocationRecord::new(ENTRY.name, &self.identity, &())
     }
 
     fn release(&self) -> Result<(), AllocationError> {
@@ -236,7 +242,7 @@ impl AllocatedNodes for Slurm {
 impl AgentControl for Slurm {
     fn starts_at_once(&self) -> usize {
         // One step starts them all; whoever waits for a permit would get a step of its own.
-        self.record.nodes.len().max(1)
+        self.identity.nodes.len().max(1)
     }
 
     fn restart_within(&self) -> Duration {

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::{durable, hostlist};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
@@ -38,8 +39,9 @@ use serde::{Deserialize, Serialize};
 use super::reachable::{self, Reach};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
-    NodeAccess, Pending, RemoteShell, RunningAgent,
+    AllocationRequest, Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
+use crate::host::{self, host_name};
 use crate::spec::{self, SshAccess, SshHost};
 
 pub use agents::{follow, run_command};
@@ -67,31 +69,39 @@ pub struct Target {
     pub program: String,
 }
 
+/// The line of the registry.
+pub static ENTRY: ManagerEntry = ManagerEntry {
+    name: "ssh",
+    check: || if cfg!(feature = "ssh") { Ok(()) } else { Err(AllocationError::NoSsh) },
+    preview,
+    open: |request| Box::pin(async move { Ok(Arc::new(Ssh::open(request).await?) as Arc<dyn Allocation>) }),
+    reopen: |record, _, logs| {
+        let opened = record.details().and_then(|hosts| Ssh::reopen(record.identity.clone(), hosts, logs));
+        Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
+    },
+    // No resource manager takes them away.
+    is_there: |_| true,
+    place: |record| format!("the hosts {}", hostlist::compress(&record.identity.nodes)),
+};
+
 /// What a second orchestrator has to know of a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SshRecord {
-    /// The job id.
-    pub job_id: String,
-    /// Who runs `holdfast`; part of directory names.
-    pub user: String,
-    /// The hosts' names, in the order of the list.
-    pub nodes: Vec<NodeName>,
-    /// The hosts.
-    pub hosts: Vec<SshHost>,
-    /// How they are reached.
-    pub access: SshAccess,
+struct Hosts {
+    hosts: Vec<SshHost>,
+    access: SshAccess,
     /// The path of `holdfast` on them.
-    pub program: String,
+    program: String,
     /// When the allocation ends, seconds since the epoch.
-    pub end: Option<u64>,
+    end: Option<u64>,
     /// The host on which the orchestrator runs, if it is one of them, with its own name.
-    pub own: Option<(NodeName, String)>,
+    own: Option<(NodeName, String)>,
 }
 
 /// Machines that the spec lists.
 #[derive(Debug)]
 pub struct Ssh {
-    record: SshRecord,
+    identity: Identity,
+    hosts: Hosts,
     logs: PathBuf,
     /// Hosts that could not be used from the beginning, and why.
     refused: BTreeMap<NodeName, String>,
@@ -132,8 +142,7 @@ pub fn targets(allocation: &spec::Allocation, user: &str) -> Result<Vec<Target>,
 
 /// The path of `holdfast` on the hosts.
 fn program(access: &SshAccess) -> Result<String, AllocationError> {
-    let here = || std::env::current_exe().map_err(AllocationError::Program);
-    let path = access.program.clone().map_or_else(here, Ok)?;
+    let path = access.program.clone().map_or_else(host::program::ourselves, Ok)?;
     Ok(path.to_string_lossy().into_owned())
 }
 
@@ -148,66 +157,81 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// What every host of a list must have.
+fn question(request: &AllocationRequest<'_>) -> Question {
+    let is_ourselves = host::program::ourselves().is_ok_and(|own| own == request.program);
+    let programs = if is_ourselves { Vec::new() } else { vec![request.program.to_owned()] };
+    Question { directories: vec![request.working_directory.to_owned()], programs, mark: None }
+}
+
+/// What a dry run finds out about the hosts.
+fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationError> {
+    let targets = targets(request.spec, &request.user)?;
+    let surveyed = survey(&targets, &question(request), request.spec.ssh.at_once as usize);
+    let line = |(node, found): (NodeName, Result<Found, SshError>)| match found {
+        Ok(Found { address, version, clock: (apart, ahead), .. }) => {
+            let clock = match (apart.as_secs(), ahead) {
+                (0, _) => String::new(),
+                (seconds, true) => format!(", its clock {seconds} s ahead of ours"),
+                (seconds, false) => format!(", its clock {seconds} s behind ours"),
+            };
+            format!("{node} at {address}: Holdfast {version}{clock}")
+        }
+        Err(error) => format!("cannot be used: {error}"),
+    };
+    Ok(surveyed.into_iter().map(line).collect())
+}
+
 impl Ssh {
-    /// Looks at all hosts of a job that begins; those that cannot be used are down from the beginning. Logs of agents go
-    /// to `logs`, which, as everything below the prefix, is on a file system that all hosts share.
-    ///
-    /// # Errors
-    /// Fewer than `needed` are left.
-    pub async fn open(
-        allocation: &spec::Allocation,
-        job_id: String,
-        user: String,
-        needed: u32,
-        question: Question,
-        logs: PathBuf,
-    ) -> Result<Self, AllocationError> {
-        make_directory(&logs)?;
-        let targets = targets(allocation, &user)?;
-        let at_once = allocation.ssh.at_once as usize;
+    /// Looks at all hosts of a job that begins; those that cannot be used are down from the beginning. The logs of agents,
+    /// as everything below the prefix, are on a file system that all hosts share.
+    async fn open(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
+        let AllocationRequest { spec, job_id, user, needed, state, .. } = &request;
+        make_directory(&request.logs)?;
+        let mark = state.join(format!("mark-{job_id}"));
+        let mut question = question(&request);
+        question.directories.insert(0, request.prefix.to_owned());
+        question.mark = Some((mark.clone(), job_id.clone()));
+        durable::replace(&mark, job_id.as_bytes())?;
+        let (targets, at_once) = (targets(spec, user)?, spec.ssh.at_once as usize);
         let looking = tokio::task::spawn_blocking(move || survey(&targets, &question, at_once));
-        let found = looking.await.map_err(|error| AllocationError::Nodes(error.to_string()))?;
+        let found = looking.await.map_err(AllocationError::Survey);
+        let _ = std::fs::remove_file(&mark);
+        let found = found?;
         let refused: BTreeMap<NodeName, String> =
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
         let have = found.len() - refused.len();
-        if have < needed as usize {
+        if have < *needed as usize {
             let mut problems: Vec<String> = found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
             problems.dedup();
-            return Err(AllocationError::TooFewHosts { have, of: found.len(), needed, problems });
+            return Err(AllocationError::TooFewHosts { have, of: found.len(), needed: *needed, problems });
         }
         let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
-        let record = SshRecord {
-            own: own.map(|(node, _)| (node.clone(), crate::host::host_name())),
-            nodes: found.into_iter().map(|(node, _)| node).collect(),
-            hosts: allocation.hosts.clone(),
-            program: program(&allocation.ssh)?,
-            access: allocation.ssh.clone(),
-            end: allocation
-                .time_limit
-                .and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())),
-            job_id,
-            user,
+        let end = spec.time_limit.and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok());
+        let hosts = Hosts {
+            own: own.map(|(node, _)| (node.clone(), host_name())),
+            hosts: spec.hosts.clone(),
+            program: program(&spec.ssh)?,
+            access: spec.ssh.clone(),
+            end: end.map(|end| end.as_secs()),
         };
-        Ok(Ssh { record, logs, refused, agents: Mutex::default() })
+        let nodes = found.into_iter().map(|(node, _)| node).collect();
+        let identity = Identity { job_id: job_id.clone(), user: user.clone(), nodes };
+        Ok(Ssh { identity, hosts, logs: request.logs, refused, agents: Mutex::default() })
     }
 
     /// Takes the hosts over from an orchestrator that is gone. They are not looked at: an agent that answers is enough.
-    ///
-    /// # Errors
-    /// The directory of the logs cannot be made, or this build has no ssh.
-    pub fn reopen(mut record: SshRecord, logs: PathBuf) -> Result<Self, AllocationError> {
-        if !cfg!(feature = "ssh") {
-            return Err(AllocationError::NoSsh);
-        }
+    fn reopen(identity: Identity, mut hosts: Hosts, logs: PathBuf) -> Result<Self, AllocationError> {
+        (ENTRY.check)()?;
         make_directory(&logs)?;
-        let here = crate::host::host_name();
-        record.own = record.own.filter(|(_, name)| *name == here);
-        Ok(Ssh { record, logs, refused: BTreeMap::new(), agents: Mutex::default() })
+        let here = host_name();
+        hosts.own = hosts.own.filter(|(_, name)| *name == here);
+        Ok(Ssh { identity, hosts, logs, refused: BTreeMap::new(), agents: Mutex::default() })
     }
 
     fn target(&self, node: &NodeName) -> Option<Target> {
-        let host = self.record.hosts.iter().find(|host| host.name == node.as_str())?;
-        Some(target(host, &self.record.access, &self.record.user, &self.record.program))
+        let host = self.hosts.hosts.iter().find(|host| host.name == node.as_str())?;
+        Some(target(host, &self.hosts.access, &self.identity.user, &self.hosts.program))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, Agent>> {
@@ -336,19 +360,11 @@ impl Allocation for Ssh {}
 
 impl AllocatedNodes for Ssh {
     fn manager(&self) -> &'static str {
-        "ssh"
+        ENTRY.name
     }
 
-    fn job_id(&self) -> &str {
-        &self.record.job_id
-    }
-
-    fn user(&self) -> &str {
-        &self.record.user
-    }
-
-    fn nodes(&self) -> &[NodeName] {
-        &self.record.nodes
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
@@ -356,21 +372,21 @@ impl AllocatedNodes for Ssh {
     }
 
     fn end(&self) -> Option<SystemTime> {
-        self.record.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
+        self.hosts.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
     }
 
     fn own_node(&self) -> Option<NodeName> {
-        self.record.own.as_ref().map(|(node, _)| node.clone())
+        self.hosts.own.as_ref().map(|(node, _)| node.clone())
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::Ssh(self.record.clone())
+        AllocationRecord::new(ENTRY.name, &self.identity, &self.hosts)
     }
 }
 
 impl AgentControl for Ssh {
     fn starts_at_once(&self) -> usize {
-        self.record.access.at_once.max(1) as usize
+        self.hosts.access.at_once.max(1) as usize
     }
 
     fn start_agent<'a>(

@@ -1,0 +1,66 @@
+//! What Slurm needs on this machine, looked for before anything is started.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::environment::job_of_environment;
+use crate::allocation::AllocationError;
+use crate::host::{external_command, program};
+
+/// The commands of Slurm that we use.
+const SLURM_COMMANDS: [&str; 3] = ["srun", "squeue", "sinfo"];
+/// The first Slurm whose steps can overlap.
+const OLDEST_SLURM: (u32, u32) = (20, 11);
+/// `srun --version` answers within this, or hangs.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// Looks for Slurm's commands, and whether its version can do what is needed.
+pub(super) fn check(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Result<(), AllocationError> {
+    if job_of_environment(variable).is_none() {
+        return Err(AllocationError::Outside { manager: "slurm", missing: "SLURM_JOB_ID" });
+    }
+    for command in SLURM_COMMANDS {
+        if program::find(command, Path::new("/"), path).is_err() {
+            return Err(AllocationError::NoCommand { command, manager: "Slurm" });
+        }
+    }
+    let found = external_command::run("srun", &["--version"], &BTreeMap::new(), ANSWER_WITHIN)
+        .map_err(AllocationError::from)?
+        .output;
+    let found = found.trim().to_owned();
+    match slurm_version(&found) {
+        Some(version) if version < OLDEST_SLURM => Err(AllocationError::OldSlurm { found, oldest: OLDEST_SLURM }),
+        // One that says it in another way is not old for that.
+        _ => Ok(()),
+    }
+}
+
+/// `slurm 22.05.8` or `slurm-wlm 22.05.8`.
+fn slurm_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split_whitespace().nth(1)?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slurm_that_cannot_overlap_steps_is_told_by_its_version() {
+        assert_eq!(slurm_version("slurm-wlm 22.05.8"), Some((22, 5)));
+        assert!(slurm_version("slurm 20.02.7").is_some_and(|version| version < OLDEST_SLURM));
+        assert!(slurm_version("slurm 20.11.0").is_some_and(|version| version >= OLDEST_SLURM));
+        assert_eq!(slurm_version("slurm"), None);
+    }
+
+    #[test]
+    fn what_slurm_needs_and_is_not_in_path_is_named() {
+        let inside = |name: &str| (name == "SLURM_JOB_ID").then(|| "7".to_owned());
+        let error = check(inside, Some(OsStr::new("/nowhere"))).unwrap_err().to_string();
+        assert!(error.contains("srun") && error.contains("PATH"), "{error}");
+        let error = check(|_| None, None).unwrap_err().to_string();
+        assert!(error.contains("sbatch"), "{error}");
+    }
+}
