@@ -11,6 +11,8 @@ use crate::spec::{FlushMode, JobSpec, Scheme, Step};
 
 /// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
 const PIECE_BYTES: usize = 1 << 20;
+/// Requests of one kind to agents that are under way at a time: each costs a connection here, and the answers come together.
+pub const REQUESTS_AT_ONCE: usize = 64;
 /// Size of a copy's buffer.
 pub const COPY_BYTES: usize = 1 << 20;
 

@@ -1,0 +1,37 @@
+//! The signals that end a job, for as long as the job lasts.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that a job reacts to. While it exists, none of them ends the process.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    /// What batch scripts ask Slurm for as a warning before the end.
+    user1: Signal,
+    user2: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// The name of the next signal. Cancel safe.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
+            _ = self.user1.recv() => "SIGUSR1",
+            _ = self.user2.recv() => "SIGUSR2",
+        }
+    }
+}
