@@ -81,7 +81,7 @@ impl FormatsError {
     }
 
     /// An error about the content of a file.
-    pub fn damaged(action: &'static str, path: &Path, what: impl Into<String>) -> FormatsError {
-        FormatsError::Damaged { action, path: path.to_owned(), what: what.into() }
+    pub fn damaged(action: &'static str, path: &Path, what: impl std::fmt::Display) -> FormatsError {
+        FormatsError::Damaged { action, path: path.to_owned(), what: what.to_string() }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
 use super::{Input, Verdict};
+use holdfast_core::kvtree::packed::FormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
 /// The first bytes of every hash file, and so of an XOR file.
@@ -54,7 +55,7 @@ impl Format for ScrHash {
                     .remark(Damage::new("trailing", place, format!("{extra} bytes that no reader looks at")).at(bytes));
             }
             Ok(_) => {}
-            Err(why) => verdict.damage(Damage::new("hash-file", "hash file", why)),
+            Err(fault) => verdict.damage(Damage::new("hash-file", "hash file", fault.to_string())),
         }
         progress(size, size);
         Ok(verdict)
@@ -72,14 +73,14 @@ pub(super) fn starts_with_hash(probe: &Probe<'_>) -> Option<u64> {
     probe.head.starts_with(&MAGIC).then(|| u64::from_be_bytes(size))
 }
 
-type Decoded = Result<(Tree, u64), String>;
+type Decoded = Result<(Tree, u64), FormatError>;
 
 /// The tree at the start of a file and its bytes, or what is wrong with it; and the file's size.
 pub(super) fn read(path: &Path) -> Result<(Decoded, u64), FormatsError> {
     let input = Input::open(path)?;
     let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size()))) {
         Ok(decoded) => Ok(decoded),
-        Err(file::PrefixError::Format(error)) => Err(error.to_string()),
+        Err(file::PrefixError::Format(error)) => Err(error),
         Err(file::PrefixError::Io(error)) => return Err(FormatsError::reading("read", path)(error)),
     };
     Ok((decoded, input.size()))

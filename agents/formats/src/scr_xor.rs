@@ -46,7 +46,7 @@ impl Format for ScrXor {
         let (found, size) = scr_hash::read(path)?;
         let mut verdict = Verdict::default();
         match found {
-            Err(why) => verdict.damage(Damage::new("hash-file", "header", why)),
+            Err(fault) => verdict.damage(Damage::new("hash-file", "header", fault.to_string())),
             Ok((tree, header_bytes)) => {
                 verdict.checked_bytes = header_bytes;
                 check(path, &Header::from_tree(&tree, &path.display().to_string()), header_bytes, size, &mut verdict);

@@ -62,11 +62,6 @@ impl Filemap {
         &self.tree
     }
 
-    /// The tree, given away.
-    pub fn into_tree(self) -> Tree {
-        self.tree
-    }
-
     /// Reads a filemap file.
     ///
     /// # Errors

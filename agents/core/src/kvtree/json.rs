@@ -41,8 +41,7 @@ impl<'de> Deserialize<'de> for Tree {
                 while let Some((key, value)) = map.next_entry()? {
                     elements.push(Element { key, value });
                 }
-                Tree::from_front_to_back(elements)
-                    .map_err(|key| A::Error::custom(format!("the key {key:?} comes twice in one object")))
+                Tree::from_front_to_back(elements).map_err(|twice| A::Error::custom(format!("{twice} in one object")))
             }
         }
 

@@ -279,7 +279,7 @@ impl Cursor<'_> {
             elements.push(Element { key, value: self.hash(depth + 1)? });
         }
         elements.shrink_to_fit();
-        Tree::from_front_to_back(elements).map_err(|key| FormatError::Duplicate { offset, key })
+        Tree::from_front_to_back(elements).map_err(|twice| FormatError::Duplicate { offset, key: twice.0 })
     }
 
     fn key(&mut self) -> Result<String, FormatError> {

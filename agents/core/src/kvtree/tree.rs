@@ -37,6 +37,11 @@ pub struct Tree {
 #[derive(Clone)]
 struct Index(HashMap<Box<str>, usize>);
 
+/// A key that two elements of one hash have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the key {0:?} comes twice")]
+pub(crate) struct DuplicateKey(pub(crate) String);
+
 impl Tree {
     /// An empty hash.
     pub fn new() -> Self {
@@ -187,8 +192,8 @@ impl Tree {
     /// A hash with these elements, the first in front, as a reader makes it that keeps the file's order.
     ///
     /// # Errors
-    /// The key that two of them have.
-    pub(crate) fn from_front_to_back(mut elements: Vec<Element>) -> Result<Self, String> {
+    /// When two of them have one key.
+    pub(crate) fn from_front_to_back(mut elements: Vec<Element>) -> Result<Self, DuplicateKey> {
         elements.reverse();
         let mut tree = Tree { reversed: elements, index: None };
         let twice = if tree.reversed.len() >= INDEXED_FROM {
@@ -200,7 +205,7 @@ impl Tree {
             tree.reversed.iter().enumerate().find(|(at, element)| earlier(*at, &element.key))
         };
         match twice {
-            Some((_, element)) => Err(element.key.clone()),
+            Some((_, element)) => Err(DuplicateKey(element.key.clone())),
             None => Ok(tree),
         }
     }
@@ -301,10 +306,9 @@ mod tests {
         // The same operations on a plain list, which is the model.
         let mut tree = Tree::new();
         let mut model: Vec<String> = Vec::new();
-        let mut seed = 7_u64;
+        let mut dice = holdfast_testkit::Dice(7);
         for step in 0..5000_u64 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let key = ((seed >> 33) % 60).to_string();
+            let key = dice.below(60).to_string();
             match step % 5 {
                 0 | 1 => {
                     tree.entry(key.clone());

@@ -87,10 +87,10 @@ impl Checkpoint {
         match inspect(Input::open(path)?)? {
             Found::Checkpoint(checkpoint) => match checkpoint.walk.damages.first() {
                 None => Ok(checkpoint),
-                Some(damage) => Err(FormatsError::damaged("read variables of", path, damage.to_string())),
+                Some(damage) => Err(FormatsError::damaged("read variables of", path, damage)),
             },
             Found::Parity(_) => Err(parity_has_none("read variables of", path)),
-            Found::Unreadable(damage) => Err(FormatsError::damaged("read variables of", path, damage.to_string())),
+            Found::Unreadable(damage) => Err(FormatsError::damaged("read variables of", path, damage)),
         }
     }
 

@@ -20,7 +20,7 @@ pub fn describe(path: &Path) -> Result<Description, FormatsError> {
     match inspect(Input::open(path)?)? {
         Found::Checkpoint(checkpoint) => Ok(describe_checkpoint(&checkpoint, name)),
         Found::Parity(parity) => Ok(describe_parity(&parity, name)),
-        Found::Unreadable(damage) => Err(FormatsError::damaged("describe", path, damage.to_string())),
+        Found::Unreadable(damage) => Err(FormatsError::damaged("describe", path, damage)),
     }
 }
 

@@ -22,7 +22,7 @@ pub fn extract(
     let checkpoint = match inspect(Input::open(path)?)? {
         Found::Checkpoint(checkpoint) => checkpoint,
         Found::Parity(_) => return Err(parity_has_none("extract from", path)),
-        Found::Unreadable(damage) => return Err(FormatsError::damaged("extract from", path, damage.to_string())),
+        Found::Unreadable(damage) => return Err(FormatsError::damaged("extract from", path, damage)),
     };
     let variables = checkpoint.variables();
     let total = variables.iter().fold(0_u64, |sum, variable| sum.saturating_add(variable.size()));

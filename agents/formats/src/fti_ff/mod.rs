@@ -8,6 +8,7 @@
 //! * [`containers`], [`writer`]: the document's layout written, and its rules of growing and shrinking;
 //! * [`hashing`]: MD5 over parts of a file, spread over threads;
 //! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and a lost one from the others;
+//!   `refusal`: why one of them is not used;
 //! * [`galois`], [`parity`]: the arithmetic of level 3, and its rows over files;
 //! * [`name`]: what the names of the files say.
 
@@ -26,6 +27,7 @@ pub mod hashing;
 pub mod layout;
 pub mod name;
 pub mod parity;
+mod refusal;
 pub mod restore;
 pub mod survivors;
 pub mod topology;

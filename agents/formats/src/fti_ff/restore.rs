@@ -16,6 +16,7 @@ use super::checkpoint::{Checkpoint, Found, Parity, inspect};
 use super::layout::{FileMeta, Layout, checksum_field};
 use super::name::{FileName, Kind};
 use super::parity::{self, Combination, Row, RowFile, SIZE_BYTES};
+use super::refusal::{self, Refusal};
 use super::survivors::Survivors;
 use super::verify;
 use crate::input::PIECE_BYTES;
@@ -61,12 +62,12 @@ pub fn restore(
     }
     match place {
         Some(place) => lost.decode(survivors, group, place, checkpoint)?,
-        None => lost.refused.push(format!("rank {rank} is not in the group {group:?}")),
+        None => lost.refused.push(Refusal::NotInGroup { rank, group: group.to_vec() }),
     }
     if lost.refused.is_empty() {
         return Ok(Source::ReedSolomon);
     }
-    Err(FormatsError::NotRestorable { what: name.to_string(), why: lost.refused.join("; ") })
+    Err(FormatsError::NotRestorable { what: name.to_string(), why: refusal::listed(&lost.refused) })
 }
 
 struct Lost<'a> {
@@ -74,28 +75,36 @@ struct Lost<'a> {
     to: &'a Destination,
     progress: Progress<'a>,
     /// Why each way failed that was tried.
-    refused: Vec<String>,
+    refused: Vec<Refusal>,
 }
 
 /// Why a file was not written, beside the disk that it goes to.
-enum Refusal {
-    Damaged(String),
-    Read(FormatsError),
+enum Stop {
+    /// What was written is not the file: another way may give it.
+    Refused(Refusal),
+    /// What was written cannot be checked.
+    Failed(FormatsError),
 }
 
-impl From<FormatsError> for Refusal {
-    fn from(error: FormatsError) -> Refusal {
-        Refusal::Read(error)
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+impl From<FormatsError> for Stop {
+    fn from(error: FormatsError) -> Stop {
+        Stop::Failed(error)
     }
 }
 
 /// What a filling of the file ends with: the system's errors apart from refusals.
-type Filled = io::Result<Result<(), Refusal>>;
+type Filled = io::Result<Result<(), Stop>>;
 
 impl Lost<'_> {
     /// Writes the file by `fill`, verifies it where it stands, and only then gives it its name. True if it is there.
     fn write(&mut self, fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Filled) -> Result<bool, FormatsError> {
-        let mut refusal = None;
+        let mut stop = None;
         let (name, progress) = (self.name.to_string(), &mut *self.progress);
         let path = self.to.path(&name)?;
         let written = self.to.write(&name, |out| {
@@ -110,21 +119,21 @@ impl Lost<'_> {
                 let verdict = verify::verify_input(input, &path, &mut |_, _| {})?;
                 match verdict.damages.first() {
                     None => Ok(()),
-                    Some(damage) => Err(Refusal::Damaged(damage.to_string())),
+                    Some(damage) => Err(Refusal::Damaged(damage.clone()).into()),
                 }
             });
             result.map_err(|error| {
-                refusal = Some(error);
+                stop = Some(error);
                 io::Error::other("refused")
             })
         });
-        match (written, refusal) {
+        match (written, stop) {
             (Ok(()), _) => Ok(true),
-            (Err(_), Some(Refusal::Damaged(why))) => {
-                self.refused.push(why);
+            (Err(_), Some(Stop::Refused(refusal))) => {
+                self.refused.push(refusal);
                 Ok(false)
             }
-            (Err(_), Some(Refusal::Read(error))) | (Err(error), None) => Err(error),
+            (Err(_), Some(Stop::Failed(error))) | (Err(error), None) => Err(error),
         }
     }
 
@@ -133,7 +142,7 @@ impl Lost<'_> {
         let input = match Input::open(path) {
             Ok(input) => input,
             Err(error) => {
-                self.refused.push(error.to_string());
+                self.refused.push(error.into());
                 return Ok(false);
             }
         };
@@ -158,13 +167,12 @@ impl Lost<'_> {
             match copied {
                 Ok(()) => Ok(Ok(())),
                 // The disk of a failing node is no reason not to try the next copy.
-                Err(Side::Read(error)) => Ok(Err(Refusal::Damaged(error.to_string()))),
+                Err(Side::Read(error)) => Ok(Err(Refusal::from(error).into())),
                 Err(Side::Write(error)) => Err(error),
             }
         })?;
-        if let Some(why) = self.refused.get_mut(before) {
-            *why = format!("{}: {why}", path.display());
-        }
+        let refused = self.refused.drain(before..).map(|refusal| refusal.of(path)).collect::<Vec<_>>();
+        self.refused.extend(refused);
         Ok(written)
     }
 
@@ -189,7 +197,7 @@ impl Lost<'_> {
             }
         }
         let Some((layout, length)) = rows.code else {
-            self.refused.push("no intact parity of its group is left".to_owned());
+            self.refused.push(Refusal::NoParityLeft);
             self.refused.append(&mut rows.refused);
             return Ok(());
         };
@@ -197,22 +205,20 @@ impl Lost<'_> {
         rows.rows.sort_by_key(|(row, _)| *row);
         rows.rows.truncate(group.len());
         if rows.rows.len() < group.len() {
-            let have = rows.rows.len();
-            self.refused
-                .push(format!("{have} intact files and parities of its group are left of {} needed", group.len()));
+            self.refused.push(Refusal::TooFewRows { have: rows.rows.len(), needed: group.len() });
             self.refused.append(&mut rows.refused);
             return Ok(());
         }
         let (which, files): (Vec<Row>, Vec<RowFile>) = rows.rows.into_iter().unzip();
         let Some(factors) = parity::solve(place, &which, group.len()) else {
-            self.refused.push("the rows that are left do not determine it".to_owned());
+            self.refused.push(Refusal::Undetermined);
             return Ok(());
         };
         let mut data = Combination::new(files.into_iter().zip(factors).collect());
         let size = match own_size(&mut data, layout, length)? {
             Ok(size) => size,
-            Err(why) => {
-                self.refused.push(why);
+            Err(refusal) => {
+                self.refused.push(refusal);
                 return Ok(());
             }
         };
@@ -252,7 +258,7 @@ struct Rows {
     /// Layout and length, as the first intact parity says.
     code: Option<(Layout, u64)>,
     rows: Vec<(Row, RowFile)>,
-    refused: Vec<String>,
+    refused: Vec<Refusal>,
 }
 
 impl Rows {
@@ -260,45 +266,43 @@ impl Rows {
         if self.rows.iter().any(|(there, _)| *there == row) || self.rows.len() >= 2 * self.members {
             return;
         }
-        if let Err(why) = self.try_add(row, path) {
-            self.refused.push(format!("{}: {why}", path.display()));
+        if let Err(refusal) = self.try_add(row, path) {
+            self.refused.push(refusal.of(path));
         }
     }
 
     /// A file that cannot be read is as good as one that is damaged.
-    fn try_add(&mut self, row: Row, path: &Path) -> Result<(), String> {
-        let verdict = verify::verify(path, &mut |_, _| {}).map_err(|error| error.to_string())?;
+    fn try_add(&mut self, row: Row, path: &Path) -> Result<(), Refusal> {
+        let verdict = verify::verify(path, &mut |_, _| {})?;
         if let Some(damage) = verdict.damages.first() {
-            return Err(damage.to_string());
+            return Err(Refusal::Damaged(damage.clone()));
         }
-        let found = Input::open(path).and_then(inspect).map_err(|error| error.to_string())?;
+        let found = Input::open(path).and_then(inspect)?;
         let (meta, file) = match (row, found) {
             (Row::Parity(_), Found::Parity(Parity { input, meta, .. })) => {
-                let length = u64::try_from(meta.file_size).map_err(|_| "fs is negative")?;
+                let length = u64::try_from(meta.file_size).map_err(|_| Refusal::NegativeSize)?;
                 (meta, RowFile::parity(input, length))
             }
             (Row::Data(_), Found::Checkpoint(Checkpoint { input, meta, .. })) => {
-                let length = u64::try_from(meta.largest_size).map_err(|_| "it is not of level 3")?;
+                let length = u64::try_from(meta.largest_size).map_err(|_| Refusal::NotLevel3)?;
                 let room = length.saturating_sub(if meta.layout.is_data_first() { SIZE_BYTES } else { 0 });
-                let used = u64::try_from(meta.file_size).map_err(|_| "fs is negative")?;
+                let used = u64::try_from(meta.file_size).map_err(|_| Refusal::NegativeSize)?;
                 if used > room {
-                    return Err(format!("fs {used} is larger than maxFs {length} allows"));
+                    return Err(Refusal::TooLarge { used, length });
                 }
                 let layout = meta.layout;
                 (meta, RowFile::data(input, layout, used, length))
             }
-            _ => return Err("it is another kind of file".to_owned()),
+            _ => return Err(Refusal::OtherKind),
         };
         let code = (meta.layout, u64::try_from(meta.largest_size).unwrap_or(0));
         // C and D have the same trailer, so that a parity cannot tell them apart.
         let alike = |a: Layout, b: Layout| a == b || (a.is_data_first() && a.meta_bytes() == b.meta_bytes());
         match self.code {
-            None if matches!(row, Row::Data(_)) => return Err("no parity to compare it with".to_owned()),
+            None if matches!(row, Row::Data(_)) => return Err(Refusal::NoParity),
             None => self.code = Some(code),
             Some((layout, length)) if alike(layout, code.0) && length == code.1 => {}
-            Some((_, length)) => {
-                return Err(format!("it is of another group or version: maxFs {}, not {length}", code.1));
-            }
+            Some((_, length)) => return Err(Refusal::OtherGroup { found: code.1, expected: length }),
         }
         self.rows.push((row, file));
         Ok(())
@@ -306,19 +310,19 @@ impl Rows {
 }
 
 /// The size of the lost file: in its own metadata at its start, or in the last eight bytes of the filled-up data.
-fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Result<u64, String>, FormatsError> {
+fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Result<u64, Refusal>, FormatsError> {
     if !layout.is_data_first() {
         if length < layout.meta_bytes() as u64 {
-            return Ok(Err(format!("the parity of {length} bytes is shorter than the metadata of a file")));
+            return Ok(Err(Refusal::ShortParity { length, what: "the metadata of a file" }));
         }
         let mut front = vec![0; layout.meta_bytes()];
         data.read(0, &mut front)?;
         let meta = FileMeta::parse(layout, &front).filter(FileMeta::is_sound);
         let size = meta.and_then(|meta| u64::try_from(meta.file_size).ok()).filter(|size| *size <= length);
-        return Ok(size.ok_or_else(|| "its rebuilt metadata does not match its hash".to_owned()));
+        return Ok(size.ok_or(Refusal::RebuiltMetadata));
     }
     let Some(start) = length.checked_sub(SIZE_BYTES) else {
-        return Ok(Err(format!("the parity of {length} bytes is shorter than the size at its end")));
+        return Ok(Err(Refusal::ShortParity { length, what: "the size at its end" }));
     };
     // Words start at even offsets.
     let skip = usize::from(start % 2 == 1);
@@ -333,19 +337,19 @@ fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Resul
     let size = u64::from_le_bytes(bytes);
     match size <= start {
         true => Ok(Ok(size)),
-        false => Ok(Err(format!("its rebuilt size {size} is larger than the group's files"))),
+        false => Ok(Err(Refusal::RebuiltSize { size })),
     }
 }
 
 /// Finds the last byte of a file of odd length, of whose word the parity holds only a half: the one of 256 that the
 /// file's hashes know.
 fn last_byte(file: &File, size: u64) -> Filled {
-    let find = || -> Result<Option<u8>, Refusal> {
+    let find = || -> Result<Option<u8>, Stop> {
         let path = Path::new("rebuilt file");
         let copy = file.try_clone().map_err(FormatsError::reading("read back", path))?;
         let checkpoint = match inspect(Input::over(path, copy, size))? {
             Found::Checkpoint(checkpoint) => checkpoint,
-            _ => return Err(Refusal::Damaged("the rebuilt file is no checkpoint".to_owned())),
+            _ => return Err(Refusal::NoCheckpoint.into()),
         };
         let meta = &checkpoint.meta;
         let front = meta.layout.meta_bytes() as u64;
@@ -370,13 +374,13 @@ fn last_byte(file: &File, size: u64) -> Filled {
             file.write_all_at(&[byte], size.saturating_sub(1))?;
             Ok(Ok(()))
         }
-        Ok(None) => Ok(Err(Refusal::Damaged("no last byte makes the rebuilt file match its hash".to_owned()))),
-        Err(refusal) => Ok(Err(refusal)),
+        Ok(None) => Ok(Err(Refusal::NoLastByte.into())),
+        Err(stop) => Ok(Err(stop)),
     }
 }
 
 /// The last byte of a range with which its hash fits.
-fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, Refusal> {
+fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, Stop> {
     let mut hasher = Md5::new();
     input.each_piece(range.0, range.1.saturating_sub(1), |piece| {
         hasher.update(piece);

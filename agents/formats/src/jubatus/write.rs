@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC, Release};
-use super::msgpack::{Source, put_array, put_unsigned};
+use super::msgpack::{Fault, Source, put_array, put_unsigned};
 use super::name::ModelId;
 use super::scan::user_data;
 use super::system_data::{MAX_SYSTEM_DATA, SYSTEM_DATA_VERSION, SystemData};
@@ -38,8 +38,8 @@ pub struct NewModel {
 /// When the block is not `[1, model]` with a model that the engine can take, has strings in a form that not all
 /// servers read, or reading or writing fails; what stood at `path` is then untouched.
 pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<Header, FormatsError> {
-    let unwritable = |why: String| FormatsError::Unwritable { path: path.to_owned(), why };
-    let system = system_block(model).map_err(|why| unwritable(why.to_owned()))?;
+    let unwritable = |fault: Unloadable| FormatsError::Unwritable { path: path.to_owned(), why: fault.to_string() };
+    let system = system_block(model).map_err(unwritable)?;
     // The closure can only fail with an I/O error; what was wrong with the block is carried past it.
     let mut refused = None;
     let written = durable::replace_with(path, |out| {
@@ -49,8 +49,8 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
         crc.update(&system);
         let user_data_size = match copy_block(model, block, out, &mut crc)? {
             Ok(size) => size,
-            Err(why) => {
-                refused = Some(why);
+            Err(fault) => {
+                refused = Some(fault);
                 return Err(io::Error::from(io::ErrorKind::InvalidData));
             }
         };
@@ -71,7 +71,7 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
         Ok(header)
     });
     match refused {
-        Some(why) => Err(unwritable(why)),
+        Some(fault) => Err(unwritable(fault)),
         None => Ok(written?),
     }
 }
@@ -87,9 +87,30 @@ pub fn write_model(path: &Path, model: &NewModel, value: impl Read) -> Result<He
     write_block(path, model, head.as_slice().chain(value))
 }
 
-fn system_block(model: &NewModel) -> Result<Vec<u8>, &'static str> {
+/// Why no server could load a model.
+#[derive(Debug, thiserror::Error)]
+enum Unloadable {
+    #[error("the configuration is not JSON, and no server could load the model; give the server's own")]
+    ConfigNotJson,
+    #[error("the configuration is larger than a model file takes; give the server's own")]
+    ConfigTooLarge,
+    #[error("the user data is no MessagePack: {0}")]
+    NoMessagePack(Fault),
+    #[error("there are bytes behind the user data's array")]
+    TrailingBytes,
+    #[error("the user data is not an array of two")]
+    NotTwo,
+    #[error("the version of the user data is not {USER_DATA_VERSION}")]
+    Version,
+    #[error("the model is not one of {engine}: see offset {at} of the user data")]
+    OtherModel { engine: Engine, at: u64 },
+    #[error("the model has strings as str8 or bin, which not all servers read; write them as fixraw, raw16 or raw32")]
+    NewForms,
+}
+
+fn system_block(model: &NewModel) -> Result<Vec<u8>, Unloadable> {
     if !super::config::is_json(&model.config) {
-        return Err("the configuration is not JSON, and no server could load the model; give the server's own");
+        return Err(Unloadable::ConfigNotJson);
     }
     let system = SystemData {
         version: SYSTEM_DATA_VERSION,
@@ -99,7 +120,7 @@ fn system_block(model: &NewModel) -> Result<Vec<u8>, &'static str> {
         config: model.config.clone(),
     };
     let block = system.encode().filter(|block| block.len() as u64 <= MAX_SYSTEM_DATA);
-    block.ok_or("the configuration is larger than a model file takes; give the server's own")
+    block.ok_or(Unloadable::ConfigTooLarge)
 }
 
 /// Copies the block while it goes through it; the inner error is what is wrong with the block.
@@ -108,32 +129,27 @@ fn copy_block(
     block: impl Read,
     out: &mut impl Write,
     crc: &mut crc32fast::Hasher,
-) -> io::Result<Result<u64, String>> {
+) -> io::Result<Result<u64, Unloadable>> {
     let mut source = Source::to_end(Copied { reader: block, out, crc });
-    let user = match user_data(&mut source, model.engine.model_shape(model.release)) {
-        Ok(user) => user,
-        Err(super::msgpack::Fault::Io(error)) => return Err(error),
-        Err(fault) => return Ok(Err(format!("the user data is no MessagePack: {fault}"))),
+    let read = user_data(&mut source, model.engine.model_shape(model.release));
+    let (user, trailing) = match read.and_then(|user| Ok((user, source.drain()?))) {
+        Ok(read) => read,
+        Err(Fault::Io(error)) => return Err(error),
+        Err(fault) => return Ok(Err(Unloadable::NoMessagePack(fault))),
     };
-    let trailing = match source.drain() {
-        Ok(trailing) => trailing,
-        Err(super::msgpack::Fault::Io(error)) => return Err(error),
-        Err(fault) => return Ok(Err(fault.to_string())),
-    };
-    let wrong = if user.members != Some(2) {
-        "the user data is not an array of two"
+    Ok(if user.members != Some(2) {
+        Err(Unloadable::NotTwo)
     } else if user.version != Some(USER_DATA_VERSION) {
-        "the version of the user data is not 1"
+        Err(Unloadable::Version)
     } else if let Some(at) = user.mismatch {
-        return Ok(Err(format!("the model is not one of {}: see offset {at} of the user data", model.engine)));
+        Err(Unloadable::OtherModel { engine: model.engine, at })
     } else if user.new_forms {
-        "the model has strings as str8 or bin, which not all servers read; write them as fixraw, raw16 or raw32"
+        Err(Unloadable::NewForms)
     } else if trailing > 0 {
-        "there are bytes behind the user data's array"
+        Err(Unloadable::TrailingBytes)
     } else {
-        return Ok(Ok(source.offset()));
-    };
-    Ok(Err(wrong.to_owned()))
+        Ok(source.offset())
+    })
 }
 
 /// Writes what it reads.

@@ -7,7 +7,7 @@ use crate::fti_ff::checkpoint::Checkpoint;
 use crate::fti_ff::containers::{self, ContainerError};
 use crate::fti_ff::writer::{self, Stamp};
 use crate::{Format, Options};
-use holdfast_testkit::fast_directory;
+use holdfast_testkit::{Dice, fast_directory};
 
 /// Rewrites a real checkpoint, going on from the blocks of the one before, with the original's padding and time.
 fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>, Vec<u8>) {
@@ -165,14 +165,10 @@ fn what_the_format_cannot_say_is_refused() {
 fn growing_and_shrinking_at_random_always_gives_back_what_was_written() {
     let directory = fast_directory();
     let path = directory.path().join("Ckpt1-Rank0.fti");
-    let mut state = 7_u64;
-    let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
+    let mut dice = Dice(7);
     let mut before = Vec::new();
     for step in 1..40_u32 {
-        let sizes: Vec<(i32, u64)> = (0..=step.min(5) as i32).map(|id| (id, random(4) * random(50))).collect();
+        let sizes: Vec<(i32, u64)> = (0..=step.min(5) as i32).map(|id| (id, dice.below(4) * dice.below(50))).collect();
         let value = |id: i32, size: u64| content(id, 0, &[(step, 0, usize::try_from(size).unwrap())]);
         before = writer::write(&path, containers::next(&before, &sizes).unwrap(), Stamp::at(1), |writer| {
             sizes.iter().try_for_each(|(id, size)| writer.write(*id, 0, &value(*id, *size)))

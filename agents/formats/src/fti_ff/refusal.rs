@@ -1,0 +1,58 @@
+//! Why a file, or a way to restore it, is not used.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Damage, FormatsError};
+
+/// Why one of the files that are left, or what was computed from them, is not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("{}: {reason}", path.display())]
+    File { path: PathBuf, reason: Box<Refusal> },
+    #[error("{0}")]
+    Damaged(Damage),
+    #[error(transparent)]
+    Unreadable(#[from] FormatsError),
+    #[error("it is another kind of file")]
+    OtherKind,
+    #[error("fs is negative")]
+    NegativeSize,
+    #[error("it is not of level 3")]
+    NotLevel3,
+    #[error("fs {used} is larger than maxFs {length} allows")]
+    TooLarge { used: u64, length: u64 },
+    #[error("no parity to compare it with")]
+    NoParity,
+    #[error("it is of another group or version: maxFs {found}, not {expected}")]
+    OtherGroup { found: u64, expected: u64 },
+    #[error("rank {rank} is not in the group {group:?}")]
+    NotInGroup { rank: u32, group: Vec<u32> },
+    #[error("no intact parity of its group is left")]
+    NoParityLeft,
+    #[error("{have} intact files and parities of its group are left of {needed} needed")]
+    TooFewRows { have: usize, needed: usize },
+    #[error("the rows that are left do not determine it")]
+    Undetermined,
+    #[error("the parity of {length} bytes is shorter than {what}")]
+    ShortParity { length: u64, what: &'static str },
+    #[error("its rebuilt metadata does not match its hash")]
+    RebuiltMetadata,
+    #[error("its rebuilt size {size} is larger than the group's files")]
+    RebuiltSize { size: u64 },
+    #[error("the rebuilt file is no checkpoint")]
+    NoCheckpoint,
+    #[error("no last byte makes the rebuilt file match its hash")]
+    NoLastByte,
+}
+
+impl Refusal {
+    /// The same, with the file that it is about.
+    pub(super) fn of(self, path: &Path) -> Refusal {
+        Refusal::File { path: path.to_owned(), reason: Box::new(self) }
+    }
+}
+
+/// All of them in one line.
+pub(super) fn listed(refused: &[Refusal]) -> String {
+    refused.iter().map(Refusal::to_string).collect::<Vec<_>>().join("; ")
+}
