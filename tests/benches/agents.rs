@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use holdfast::fleet::AgentClient;
 use holdfast_model::{Descriptor, Generation, NodeName, Rank, RunNode, Scheme};
 use holdfast_wire::agent::{KillRequest, PollRequest};
-use holdfast_wire::run::{AgentReady, AgentStart, Cache, Flush, Need, RunPlan, Settings, TrustMaterial};
+use holdfast_wire::run::{AgentReady, AgentStart, Cache, Flush, Need, RunPlan, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{VERSION, environment, trust};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -88,7 +88,7 @@ impl Cluster {
         let trust = trust::generate()?;
         let mut cluster = Cluster {
             directory: tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(base)?,
-            client: AgentClient::new(&trust, 64)?,
+            client: AgentClient::new(&trust)?,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             trust,
             generation: 0,
@@ -317,6 +317,7 @@ fn settings(prefix: PathBuf) -> Settings {
         flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
         crc_on_copy: false,
         crc_on_flush: true,
+        source: SourceName("scr".to_owned()),
         need: Need::default(),
         halt_seconds: 0,
         allocation_end: None,

@@ -20,6 +20,8 @@
 //! | [`halt`] | the halt file |
 //! | [`contact`] | when the orchestrator was last heard of |
 //! | `state_file` | small files that survive the agent's process |
+//! | [`memory`] | what must survive the agent's process |
+//! | [`sources`] | who produces checkpoint files |
 //! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
 //! | [`copy`] | the drain's copy, rebuild and verify |
 //! | [`ranks`] | the socket: who is connected, routing, calls, killing |
@@ -44,12 +46,14 @@ pub mod health;
 pub mod identity;
 pub mod inventory;
 mod log;
+pub mod memory;
 pub mod orders;
 pub mod paths;
 pub mod prefix;
 pub mod ranks;
 pub mod rehearsal;
 pub mod server;
+pub mod sources;
 mod state_file;
 pub mod store;
 pub mod stream;

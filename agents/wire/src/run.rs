@@ -59,6 +59,8 @@ pub struct Settings {
     pub crc_on_copy: bool,
     /// CRC32 of each file when it is flushed or drained (SCR_CRC_ON_FLUSH).
     pub crc_on_flush: bool,
+    /// Who produces checkpoint files.
+    pub source: SourceName,
     /// When [`crate::rank::Call::Need`] says yes.
     pub need: Need,
     /// Halt when less than this is left (SCR_HALT_SECONDS); zero is never.
@@ -83,6 +85,17 @@ pub struct Watchdog {
     /// It has not called for so long, whether it works or not; absent: work is always progress.
     #[serde(default)]
     pub busy_hang_after: Option<Duration>,
+}
+
+/// The name of a checkpoint source, as `checkpoint.source` of a job spec gives it; the agent knows which exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SourceName(pub String);
+
+impl std::fmt::Display for SourceName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// A cache base.

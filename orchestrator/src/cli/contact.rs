@@ -11,8 +11,7 @@ use super::failure::Failure;
 use super::job::{self, JobSelection};
 use super::output::Output;
 use crate::exit;
-use crate::fleet::AgentClient;
-use crate::job::settings::REQUESTS_AT_ONCE;
+use crate::fleet::{AgentClient, fan_out};
 use crate::job::state::{JobLock, JobState};
 
 /// An agent that does not answer within this is left out.
@@ -37,8 +36,7 @@ impl Contact {
                 .at(prefix.display())
                 .remedy("name the job's spec, or its prefix directory with `--prefix`")
         })?;
-        let client = AgentClient::new(&state.agents.trust, REQUESTS_AT_ONCE)
-            .map_err(|error| Failure::of(exit::INTERNAL, &error))?;
+        let client = AgentClient::new(&state.agents.trust).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         Ok(Contact { driven: JobLock::is_held(&prefix), prefix, state, client })
     }
 
@@ -56,7 +54,7 @@ impl Contact {
     pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
         let client = self.client.clone();
         let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
-        let answers = self.client.each(agents, move |address| {
+        let answers = fan_out(agents, move |address| {
             let (client, change) = (client.clone(), change.clone());
             let asked = async move {
                 match change {
@@ -87,7 +85,7 @@ impl Contact {
     pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
         let client = self.client.clone();
         let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
-        let answers = self.client.each(agents, move |(node, address)| {
+        let answers = fan_out(agents, move |(node, address)| {
             let client = client.clone();
             async move {
                 let reply = client

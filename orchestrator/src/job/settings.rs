@@ -11,8 +11,6 @@ use crate::spec::{FlushMode, JobSpec, Scheme, Step};
 
 /// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
 const PIECE_BYTES: usize = 1 << 20;
-/// Requests of one kind to agents that are under way at a time: each costs a connection here, and the answers come together.
-pub const REQUESTS_AT_ONCE: usize = 64;
 /// Size of a copy's buffer.
 pub const COPY_BYTES: usize = 1 << 20;
 
@@ -73,6 +71,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         },
         crc_on_copy: checkpoint.crc.on_copy,
         crc_on_flush: checkpoint.crc.on_flush,
+        source: run::SourceName(checkpoint.source.name().to_owned()),
         need: run::Need {
             interval: checkpoint.need.interval,
             seconds: checkpoint.need.seconds.as_secs(),

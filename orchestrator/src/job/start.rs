@@ -1,29 +1,33 @@
-//! From a spec to nodes, state and prefix directory; what a dry run prints of it.
+//! From a spec to a running loop, and from its end to the report.
 
 use std::env;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, DurableError};
+use holdfast_core::prefix::Prefix;
 use holdfast_model::NodeName;
 use holdfast_wire::trust::{self, TrustError};
 
 use super::preflight::{PreflightError, Prepared, preflight};
-use super::reporter::Reporter;
-use super::standalone::{self, StandaloneError};
 use super::state::{JobLock, JobState, Stage, StateError};
-use super::{settings, site, state};
+use super::{Driver, StepContext, settings, site, state};
 use crate::allocation::{AgentTemplate, Allocation, AllocationError, AllocationRequest};
-use crate::events::{DrainResult, LogEvent, Screen, ScreenStyle};
+use crate::drain::standalone::{self, StandaloneError};
+use crate::events::report::GenerationReport;
+use crate::events::{DrainResult, EndCause, Journal, LogEvent, RunReport, Screen, ScreenStyle};
 use crate::exit;
-use crate::fleet::FleetError;
+use crate::fleet::clock::unix_now;
+use crate::fleet::{AgentClient, Clock, FleetError};
 use crate::host::program::ProgramError;
 use crate::host::user_name;
 use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
+use crate::relaunch::{Machine, Outcome};
 use crate::spec::{JobSpec, Step, virtual_node};
 
 /// What `holdfast run` is to do.
@@ -78,9 +82,6 @@ pub enum RunError {
         /// Wanted.
         needed: u32,
     },
-    /// The job was ended while it was being prepared.
-    #[error("ended by {0} before anything was launched")]
-    Signal(&'static str),
     /// A command of `before:`.
     #[error("{0}; nothing was launched")]
     Before(String),
@@ -109,7 +110,6 @@ impl RunError {
                 | AllocationError::NoSsh,
             ) => exit::CONFIGURATION,
             RunError::Undrained(_) => exit::DAMAGED_DATA,
-            RunError::Signal(_) => exit::NOT_FINISHED,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
             _ => exit::UNAVAILABLE,
@@ -165,17 +165,138 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
     Ok(text)
 }
 
-/// Makes the prefix directory if it is not there.
-pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
+/// Runs a job to its end: its steps one after the other, until one is not finished. The report of the last.
+///
+/// # Errors
+/// What keeps a job from beginning. How it ends otherwise is in the report.
+pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
+    let spec = &options.spec;
+    // All steps are looked at before the first is begun.
+    let prepared = spec.steps.iter().map(|step| preflight(spec, step)).collect::<Result<Vec<_>, _>>()?;
+    let several = spec.steps.len() > 1;
+    let mut last = None;
+    for (number, (step, prepared)) in spec.steps.iter().zip(prepared).enumerate() {
+        let prefix = make_prefix(&step.prefix)?;
+        let done = several
+            && JobState::read(&prefix)?
+                .is_some_and(|state| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. }));
+        if done {
+            tracing::info!(step = step.name, "finished in an earlier run");
+            continue;
+        }
+        // Rehearsed failures belong to the job; its virtual nodes are made anew for every step.
+        let chaos = if number == 0 { spec.allocation.chaos.clone() } else { Vec::new() };
+        let report = run_step(options, step, prepared, prefix, chaos).await?;
+        let finished = report.exit_code == exit::FINISHED;
+        last = Some(report);
+        if !finished {
+            break;
+        }
+    }
+    match last {
+        Some(report) => Ok(report),
+        None => finished_before(spec),
+    }
+}
+
+/// Every step was finished in earlier runs.
+fn finished_before(spec: &JobSpec) -> Result<RunReport, RunError> {
+    let prefix = make_prefix(&spec.prefix)?;
+    Ok(RunReport {
+        job: spec.job.clone(),
+        job_id: String::new(),
+        outcome: "every step was finished before".to_owned(),
+        exit_code: exit::FINISHED,
+        generations: Vec::new(),
+        nodes_down: Vec::new(),
+        checkpoint: None,
+        checkpoint_directory: None,
+        complete: None,
+        output: None,
+        events: state::directory(&prefix).join(crate::events::log::FILE),
+        prefix,
+        took: std::time::Duration::ZERO,
+    })
+}
+
+fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
     if !prefix.is_dir() {
         durable::create_directory(prefix, 0o755)?;
     }
     prefix.canonicalize().map_err(RunError::io("find the prefix directory"))
 }
 
+async fn run_step(
+    options: &RunOptions,
+    step: &Step,
+    prepared: Prepared,
+    prefix: PathBuf,
+    chaos: Vec<crate::spec::Chaos>,
+) -> Result<RunReport, RunError> {
+    let (spec, began) = (&options.spec, Instant::now());
+    let lock = JobLock::take(&prefix)?;
+    let mut previous = JobState::read(&prefix)?.filter(JobState::has_nodes);
+    if let Some(Stage::Undrained { .. }) = previous.as_ref().map(|state| &state.stage) {
+        let state = previous.take();
+        finish_earlier(&prefix, state, options.style).await?;
+    }
+    let previous = previous.filter(|state| state.stage == Stage::Running);
+    let logs = state::directory(&prefix).join("agents");
+    let mut journal =
+        Journal::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
+    let screen = Screen::new(options.style);
+    let (allocation, state) = match previous {
+        Some(state) => (state.allocation.reopen(chaos, logs).await?, state),
+        None => {
+            let request = allocation_request(spec, step, &prepared, chaos, &prefix);
+            let allocation = (prepared.manager.open)(request).await?;
+            let state = begin(spec, step, &prefix, &allocation, &mut journal, &screen).await?;
+            (allocation, state)
+        }
+    };
+    let (have, needed) = (allocation.nodes().len(), step.run.nodes);
+    if have < needed as usize {
+        return Err(RunError::TooFewNodes { have, needed });
+    }
+    let started = state.snapshot.as_ref().map_or_else(unix_now, crate::relaunch::Snapshot::started);
+    let end = allocation.end().map(settings::epoch);
+    let mut config = settings::config(spec, step, allocation.nodes(), started, end);
+    config.own_node = allocation.own_node();
+    config.restart_within = allocation.restart_within().max(config.down_after);
+    let machine = match &state.snapshot {
+        Some(snapshot) => Machine::restore(config, snapshot.clone())?,
+        None => Machine::new(config),
+    };
+    let context = StepContext {
+        client: AgentClient::new(&state.agents.trust)?,
+        template: state.agents.clone(),
+        settings: settings::settings(spec, step, &prefix, end),
+        clock: Clock::since(started),
+        spec: spec.clone(),
+        step: step.clone(),
+        program: prepared.program,
+        working_directory: prepared.working_directory,
+        allocation,
+        launcher: prepared.launcher,
+        machine,
+        state,
+        journal,
+        screen,
+        prefix,
+    };
+    let (mut driver, mut sources) = Driver::new(context).map_err(RunError::io("listen for signals"))?;
+    let outcome = driver.drive(&mut sources).await;
+    driver.clean_up(outcome.as_ref()).await;
+    driver.context.screen.close();
+    let report = driver.report(outcome.as_ref(), began);
+    drop(lock);
+    Ok(report)
+}
+
 /// What an earlier run could not drain is drained before a new one begins: the new one would not see it.
-pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &mut Screen) -> Result<(), RunError> {
-    let report = standalone::of_state(prefix, state, None, screen).await.map_err(Box::new)?;
+async fn finish_earlier(prefix: &Path, state: Option<JobState>, style: ScreenStyle) -> Result<(), RunError> {
+    let Some(state) = state else { return Ok(()) };
+    let report = standalone::of_state(prefix, state, None, style).await.map_err(Box::new)?;
     match report.result {
         DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
         DrainResult::Incomplete { .. } if !report.retry_may_help => Ok(()),
@@ -184,7 +305,7 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &mut 
 }
 
 /// What the nodes of a job that begins are opened for.
-pub(super) fn allocation_request<'a>(
+fn allocation_request<'a>(
     spec: &'a JobSpec,
     step: &Step,
     prepared: &'a Prepared,
@@ -206,19 +327,24 @@ pub(super) fn allocation_request<'a>(
 }
 
 /// A job begins: its certificate, its state on disk; then the commands of `before:`.
-pub(super) async fn begin(
+async fn begin(
     spec: &JobSpec,
     step: &Step,
     prefix: &Path,
     allocation: &Arc<dyn Allocation>,
-    reporter: &mut Reporter<'_>,
+    journal: &mut Journal,
+    screen: &Screen,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
     // From here on there is something to give back.
     let state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
         let _ = allocation.release();
     })?;
-    reporter.emit(LogEvent::JobStarted {
+    let mut tell = |event: LogEvent| {
+        journal.write(&event);
+        screen.event(&event);
+    };
+    tell(LogEvent::JobStarted {
         job_id: allocation.job_id().to_owned(),
         nodes: allocation.nodes().to_vec(),
         prefix: prefix.to_owned(),
@@ -230,10 +356,9 @@ pub(super) async fn begin(
         directory,
         allocation: Arc::clone(allocation),
     };
-    if let Err(failure) = site::run_all(&spec.before, allocation.nodes(), &context, |event| reporter.emit(event)).await
-    {
+    if let Err(failure) = site::run_all(&spec.before, allocation.nodes(), &context, tell).await {
         let _ = allocation.release();
-        return Err(RunError::Before(failure.to_string()));
+        return Err(RunError::Before(failure));
     }
     Ok(state)
 }
@@ -268,4 +393,48 @@ fn new_job_id() -> String {
         earlier => format!("-{}", earlier + 1),
     };
     format!("{}-{}{count}", LocalTime::now().format("%Y%m%d%H%M%S"), std::process::id())
+}
+
+impl Driver {
+    fn report(&self, outcome: Option<&Outcome>, began: Instant) -> RunReport {
+        let context = &self.context;
+        let explanation = context.machine.explain();
+        let generations = explanation.generations.iter().map(|past| GenerationReport {
+            generation: past.generation,
+            from: context.state.restarted_from.get(&past.generation).copied().flatten(),
+            launched: !past.ended.as_ref().is_some_and(|ended| matches!(ended.reason, EndCause::LaunchFailed { .. })),
+            ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
+            newest: past.newest,
+        });
+        let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
+            crate::relaunch::explain::Condition::Down(verdict) => Some((node.node.clone(), verdict.reason.to_string())),
+            _ => None,
+        });
+        let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
+            Some(DrainResult::Complete { checkpoint }) => (Some(*checkpoint), Some(true)),
+            Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),
+            Some(DrainResult::Nothing) | None => (None, None),
+        };
+        let current = Prefix::open(&context.prefix).ok().and_then(|prefix| {
+            let directory = prefix.current().ok().flatten()?;
+            Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
+        });
+        let last =
+            explanation.generations.last().map(|past| state::generation_directory(&context.prefix, past.generation));
+        RunReport {
+            job: context.spec.job.clone(),
+            job_id: context.allocation.job_id().to_owned(),
+            outcome: outcome.map_or_else(|| "the loop broke off".to_owned(), ToString::to_string),
+            exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
+            generations: generations.collect(),
+            nodes_down: down.collect(),
+            checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
+            checkpoint_directory: current.map(|current| current.1),
+            complete,
+            prefix: context.prefix.clone(),
+            output: last,
+            events: context.journal.path().to_owned(),
+            took: began.elapsed(),
+        }
+    }
 }

@@ -154,6 +154,13 @@ impl Choice for Source {
     const LATER: &'static [&'static str] = &["scr-files", "fti", "command", "jubatus"];
 }
 
+impl Source {
+    /// Its name, by which agents know it.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
+}
+
 /// A redundancy scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -214,4 +221,16 @@ pub enum DataPlane {
 impl Choice for DataPlane {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("encrypted", DataPlane::Encrypted)];
     const LATER: &'static [&'static str] = &["authenticated", "plain"];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sources_are_those_that_agents_have() {
+        let available: Vec<&str> = Source::AVAILABLE.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = holdfast_agent::sources::REGISTRY.iter().map(|entry| entry.name).collect();
+        assert_eq!(available, known);
+    }
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinError;
 use super::leader::named;
 use crate::halt::HaltError;
 use crate::paths::PathError;
+use crate::sources::files::FileError;
 use crate::store::StoreError;
 
 /// Why a call failed.
@@ -81,16 +82,9 @@ pub enum CallError {
     /// Ranks reported that they could not write.
     #[error("{} could not write their files", named(.0))]
     NotWritten(Vec<Rank>),
-    /// Two ranks write one file, which in cache belongs to one of them.
-    #[error("ranks {first} and {second} both write a file {name}, and in cache each file belongs to one rank")]
-    SharedFile {
-        /// The base name.
-        name: String,
-        /// One of the ranks.
-        first: Rank,
-        /// The other.
-        second: Rank,
-    },
+    /// A file of a rank.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Ranks made different calls at the same place in their order.
     #[error("rank {first} called {one} while rank {second} called {other}")]
     DifferentCalls {
@@ -118,24 +112,6 @@ pub enum CallError {
     /// A file was routed with nothing to write to or to read from.
     #[error("there is no checkpoint to read from")]
     NothingToRead,
-    /// A file that is to be read is not there.
-    #[error("rank {rank} cannot read its file {}: {source}", path.display())]
-    Unreadable {
-        /// The rank.
-        rank: Rank,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A routed file could not be noted.
-    #[error("the file {name} could not be recorded in the control directory: {source}")]
-    Record {
-        /// The file.
-        name: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
     /// A state file of this agent.
     #[error("a state file in the control directory could not be written: {0}")]
     State(std::io::Error),
@@ -152,12 +128,12 @@ impl CallError {
             | CallError::Durable(_)
             | CallError::Store(_)
             | CallError::Halt(_)
-            | CallError::Record { .. }
+            | CallError::File(FileError::Store(_) | FileError::Record { .. })
             | CallError::State(_) => FailureKind::Io,
             CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
-            CallError::UnknownDataset { .. } | CallError::Unreadable { .. } | CallError::NothingToRead => {
-                FailureKind::NotFound
-            }
+            CallError::UnknownDataset { .. }
+            | CallError::File(FileError::Unreadable { .. })
+            | CallError::NothingToRead => FailureKind::NotFound,
             CallError::Path(_)
             | CallError::NoDescriptor(_)
             | CallError::OutOfOrder { .. }
@@ -166,7 +142,7 @@ impl CallError {
             | CallError::NoPurpose
             | CallError::NotACheckpoint(_)
             | CallError::NotWritten(_)
-            | CallError::SharedFile { .. }
+            | CallError::File(FileError::Shared { .. })
             | CallError::DifferentCalls { .. }
             | CallError::DifferentDatasets(_)
             | CallError::NotCollective(_)
@@ -182,7 +158,7 @@ impl CallError {
             CallError::DatasetOpen(_) => "complete it first",
             CallError::NoPurpose => "give at least one: they tell what the dataset is for",
             CallError::UnknownDataset { .. } => "`holdfast index` lists them",
-            CallError::SharedFile { .. } => {
+            CallError::File(FileError::Shared { .. }) => {
                 "for a file that ranks share set SCR_CACHE_BYPASS=1 (`run.env` of the spec, or SCR_Config before \
                  SCR_Init); otherwise put the rank into its name (the directories of a name do not count)"
             }
@@ -191,7 +167,9 @@ impl CallError {
             }
             CallError::NoRun => "start the program with `holdfast run`",
             CallError::NothingToRead => "route files after start_checkpoint",
-            CallError::Record { .. } | CallError::State(_) => "check whether its file system is full or read-only",
+            CallError::File(FileError::Record { .. }) | CallError::State(_) => {
+                "check whether its file system is full or read-only"
+            }
             _ => return None,
         })
     }
@@ -205,13 +183,13 @@ impl From<CallError> for Failure {
         };
         failure.remedy = error.remedy().map(str::to_owned);
         match error {
-            CallError::Unreadable { rank, path, .. } => failure.of_rank(rank).at(path),
+            CallError::File(FileError::Unreadable { rank, path, .. }) => failure.of_rank(rank).at(path),
             CallError::DifferentDatasets(rank) => failure.of_rank(rank),
             CallError::NoDescriptor(checkpoint) | CallError::DatasetOpen(checkpoint) => {
                 failure.of_checkpoint(checkpoint)
             }
             CallError::UnknownDataset { prefix, .. } => failure.at(prefix),
-            CallError::Store(error) => error.locate(failure),
+            CallError::Store(error) | CallError::File(FileError::Store(error)) => error.locate(failure),
             _ => failure,
         }
     }
@@ -223,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_told_kind_subject_and_remedy() {
-        let error = CallError::SharedFile { name: "all".to_owned(), first: Rank(0), second: Rank(3) };
+        let error = CallError::from(FileError::Shared { name: "all".to_owned(), first: Rank(0), second: Rank(3) });
         let failure = Failure::from(error);
         assert_eq!((failure.kind, failure.retryable), (FailureKind::InvalidRequest, false));
         assert!(failure.message.contains("ranks 0 and 3 both write a file all"), "{failure}");

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_model::{Failure, FailureKind, Rank};
 use holdfast_wire::frame::{receive_async, send_async};
 use holdfast_wire::peer::{ToLeader, ToMember};
@@ -15,7 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::CallError;
 use super::run::Run;
 use crate::agent::Agent;
-use crate::orders::{self, rank_directory};
+use crate::orders;
+use crate::sources::PutBack;
+use crate::sources::files::RankFiles;
 use crate::stream::{self, StreamError};
 
 /// First and longest pause before the leader is tried again.
@@ -162,30 +163,18 @@ fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<
 
 /// Adds what only this node knows: where the files are.
 fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
-    let directory_of = |checkpoint| rank_directory(agent, checkpoint, rank).map_err(CallError::from);
+    let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
     match reply? {
         Reply::Restart(mut restart) => {
-            if restart.checkpoint.is_some()
-                && let Some(direct) = run.memory.read().direct
-            {
-                restart.files = direct.files.get(&rank).cloned().unwrap_or_default();
-                restart.directory = Some(direct.directory);
-            } else if let Some(checkpoint) = restart.checkpoint {
-                restart.directory = Some(directory_of(checkpoint)?);
-                // The filemap lists the newest first, and our own redundancy file among them.
-                let mut files = agent.store.files(checkpoint, rank);
-                files.retain(|name| XorName::parse(name).is_none());
-                files.reverse();
+            if let Some(checkpoint) = restart.checkpoint {
+                let PutBack { directory, files } = run.source.put_back(&files, checkpoint).map_err(CallError::from)?;
+                restart.directory = Some(directory);
                 restart.files = files;
             }
             Ok(Reply::Restart(restart))
         }
         Reply::Started { checkpoint, .. } => {
-            let directory = match run.memory.read().direct {
-                Some(direct) => direct.directory,
-                None => directory_of(checkpoint)?,
-            };
-            Ok(Reply::Started { checkpoint, directory })
+            Ok(Reply::Started { checkpoint, directory: files.directory(checkpoint).map_err(CallError::from)? })
         }
         other => Ok(other),
     }

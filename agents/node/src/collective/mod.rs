@@ -7,20 +7,18 @@
 //!
 //! * [`run`]: the run in force, and taking it on;
 //! * [`member`]: this node's ranks' calls, and the link to the leader;
-//! * [`leader`]: gathering, deciding, ordering;
-//! * [`memory`]: what must survive the agent's process.
+//! * [`leader`]: gathering, deciding, ordering.
 
 mod error;
 pub mod leader;
 pub mod member;
-pub mod memory;
 pub mod run;
 mod writers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_model::{CheckpointId, Failure, Generation, Rank};
+use holdfast_model::{Failure, Generation, Rank};
 use holdfast_wire::agent::PeersUpdate;
 use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::{RehearsalPoint, RunPlan};
@@ -30,9 +28,9 @@ pub use leader::serve_link;
 pub use run::{Collectives, Run, RunError, adopt, begin_run};
 
 use crate::agent::Agent;
-use crate::orders::rank_directory;
 use crate::paths::base_name;
 use crate::rehearsal;
+use crate::sources::files::RankFiles;
 
 /// Agents of the run listen elsewhere now.
 pub fn update_peers(agent: &Arc<Agent>, update: PeersUpdate) {
@@ -54,53 +52,15 @@ pub async fn call(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64,
 pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
     let name = base_name(name)?;
     let run = agent.collectives.run().ok_or(CallError::NoRun)?;
+    let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
     let memory = run.memory.read();
-    if let Some(direct) = memory.direct.filter(|_| memory.open.or(memory.restart).is_some()) {
-        return route_direct(agent, &run, rank, name, memory.open, direct.directory);
-    }
     if let Some(checkpoint) = memory.open {
-        // Refused at once where the other rank is on this node too; others are found when all have written.
-        if let Some(first) = agent.store.writer(checkpoint, name).filter(|other| *other != rank) {
-            return Err(CallError::SharedFile { name: name.to_owned(), first, second: rank });
-        }
-        let path = agent.store.add_file(checkpoint, rank, rank, name)?;
+        let path = run.source.make(&files, checkpoint, name)?;
         rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
         return Ok(path);
     }
     let checkpoint = memory.restart.ok_or(CallError::NothingToRead)?;
-    readable(rank, rank_directory(agent, checkpoint, rank)?.join(name))
-}
-
-/// The path, if the file can be opened.
-fn readable(rank: Rank, path: PathBuf) -> Result<PathBuf, CallError> {
-    match std::fs::File::open(&path) {
-        Ok(_) => Ok(path),
-        Err(source) => Err(CallError::Unreadable { rank, path, source }),
-    }
-}
-
-/// The same for a dataset past the cache: the file's own place on the prefix directory. It is noted before it is written.
-fn route_direct(
-    agent: &Agent,
-    run: &Run,
-    rank: Rank,
-    name: &str,
-    open: Option<CheckpointId>,
-    directory: PathBuf,
-) -> Result<PathBuf, CallError> {
-    let path = directory.join(name);
-    let Some(checkpoint) = open else { return readable(rank, path) };
-    let noted = run.memory.change(|memory| {
-        if let Some(direct) = &mut memory.direct {
-            let files = direct.files.entry(rank).or_default();
-            if !files.iter().any(|known| known == name) {
-                files.push(name.to_owned());
-            }
-        }
-    });
-    noted.map_err(|source| CallError::Record { name: name.to_owned(), source })?;
-    rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
-    Ok(path)
+    Ok(files.readable(checkpoint, name)?)
 }
 
 /// The generation that this agent serves, 0 before the first.

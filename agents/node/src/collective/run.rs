@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::leader::{self, LayoutError, Leader};
 use super::member::{self, Calls};
-use super::memory::{self, Remembered};
 use crate::agent::Agent;
+use crate::memory::{self, Remembered};
 use crate::ranks;
+use crate::sources::{self, CheckpointSource, UnknownSource};
 use crate::store::StoreError;
 use crate::watchdog;
 
@@ -49,6 +50,8 @@ pub struct Run {
     pub memory: Remembered,
     /// Ends the copies that belong to the run.
     pub cancelled: CancellationToken,
+    /// Who produces the checkpoint files.
+    pub source: Arc<dyn CheckpointSource>,
     /// If this is the run's first node.
     pub leader: Option<Arc<Leader>>,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -126,6 +129,9 @@ pub enum RunError {
         /// What is wrong.
         source: LayoutError,
     },
+    /// The settings name a checkpoint source that does not exist.
+    #[error(transparent)]
+    Source(#[from] UnknownSource),
     /// A task of the agent panicked.
     #[error("the agent failed: {0}")]
     Crashed(#[from] JoinError),
@@ -171,6 +177,7 @@ pub async fn begin_run(agent: &Arc<Agent>, plan: RunPlan) -> Result<RunAccepted,
 /// What a run needs that is read from, or recorded on, the node's disks.
 struct Prepared {
     memory: Remembered,
+    source: Arc<dyn CheckpointSource>,
     leader: Option<Arc<Leader>>,
     cancelled: CancellationToken,
 }
@@ -182,6 +189,8 @@ async fn prepare(agent: &Arc<Agent>, plan: &Arc<RunPlan>) -> Result<Prepared, Ru
 }
 
 fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
+    // Before anything is changed.
+    let source = sources::open(&plan.settings)?;
     let local = plan.node(&agent.start.node).map_or(&[][..], |node| &node.ranks);
     let bases: Vec<String> = plan.settings.caches.iter().map(|cache| cache.base.clone()).collect();
     agent.store.begin_run(local, &bases)?;
@@ -193,11 +202,11 @@ fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunE
     let cancelled = CancellationToken::new();
     let leader = if plan.leader == agent.start.node {
         let unusable = |source| RunError::Unusable { generation: plan.generation, source };
-        Some(Arc::new(Leader::new(agent, plan.clone(), cancelled.clone()).map_err(unusable)?))
+        Some(Arc::new(Leader::new(agent, plan.clone(), source.clone(), cancelled.clone()).map_err(unusable)?))
     } else {
         None
     };
-    Ok(Prepared { memory: Remembered::open(&control, plan.generation), leader, cancelled })
+    Ok(Prepared { memory: Remembered::open(&control, plan.generation), source, leader, cancelled })
 }
 
 /// Takes up the run again that the control directory knows of, after the agent was restarted.
@@ -220,7 +229,7 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
 }
 
 fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bool) {
-    let Prepared { memory, leader, cancelled } = prepared;
+    let Prepared { memory, source, leader, cancelled } = prepared;
     agent.collectives.addresses.lock().extend(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
     let run = Arc::new(Run {
@@ -228,6 +237,7 @@ fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bo
         adopted,
         to_leader,
         memory,
+        source,
         cancelled,
         leader: leader.clone(),
         tasks: Mutex::default(),

@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, HashMap};
 use holdfast_model::Rank;
 use holdfast_wire::peer::SealedFiles;
 
-use super::CallError;
+use crate::sources::files::FileError;
 
 /// Looks whether all names are different.
 ///
 /// # Errors
 /// The first that is not.
-pub fn one_of_each_name(sealed: &BTreeMap<Rank, SealedFiles>) -> Result<(), CallError> {
+pub fn one_of_each_name(sealed: &BTreeMap<Rank, SealedFiles>) -> Result<(), FileError> {
     let mut writers: HashMap<&str, Rank> = HashMap::new();
     for (rank, files) in sealed {
         for name in &files.names {
             match writers.insert(name, *rank) {
                 Some(first) if first != *rank => {
-                    return Err(CallError::SharedFile { name: name.clone(), first, second: *rank });
+                    return Err(FileError::Shared { name: name.clone(), first, second: *rank });
                 }
                 _ => {}
             }
@@ -41,6 +41,6 @@ mod tests {
     fn a_name_of_two_ranks_is_refused_with_both() {
         one_of_each_name(&sealed(&[(0, &["a.0", "b.0"]), (1, &["a.1", "b.1"]), (2, &[])])).unwrap();
         let refused = one_of_each_name(&sealed(&[(0, &["a.0", "all"]), (1, &["a.1"]), (3, &["all"])])).unwrap_err();
-        assert!(matches!(refused, CallError::SharedFile { name, first: Rank(0), second: Rank(3) } if name == "all"));
+        assert!(matches!(refused, FileError::Shared { name, first: Rank(0), second: Rank(3) } if name == "all"));
     }
 }

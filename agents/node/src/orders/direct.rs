@@ -9,7 +9,7 @@ use holdfast_model::{CheckpointId, Dataset, Rank};
 use holdfast_wire::peer::OrderResult;
 
 use super::{Result, Trouble, Work};
-use crate::collective::memory::Direct;
+use crate::memory::Direct;
 use crate::paths::base_name;
 
 impl Work<'_> {

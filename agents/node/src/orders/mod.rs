@@ -174,7 +174,7 @@ impl Work<'_> {
         })
     }
 
-    fn remember(&self, change: impl FnOnce(&mut crate::collective::memory::Memory)) -> Result<()> {
+    fn remember(&self, change: impl FnOnce(&mut crate::memory::Memory)) -> Result<()> {
         self.run
             .memory
             .change(change)

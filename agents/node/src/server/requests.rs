@@ -113,7 +113,9 @@ impl From<RunError> for Rejection {
     fn from(error: RunError) -> Self {
         let (status, kind) = match error {
             RunError::Old { .. } => (StatusCode::CONFLICT, FailureKind::Superseded),
-            RunError::Unusable { .. } => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::InvalidRequest),
+            RunError::Unusable { .. } | RunError::Source(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::InvalidRequest)
+            }
             RunError::Crashed(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Internal),
             RunError::Record { .. } | RunError::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_model::{Generation, Rank, RunNode};
-use holdfast_wire::run::{AgentStart, Cache, Flush, Need, RunPlan, Settings};
+use holdfast_wire::run::{AgentStart, Cache, Flush, Need, RunPlan, Settings, SourceName};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -66,6 +66,7 @@ pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) ->
         flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
         crc_on_copy: false,
         crc_on_flush: false,
+        source: SourceName("scr".to_owned()),
         need: Need::default(),
         halt_seconds: 0,
         allocation_end: None,

@@ -313,6 +313,15 @@ impl Store {
         self.directory_below(&self.inner.lock().bases, checkpoint, descriptor)
     }
 
+    /// The directory of a rank's files of a checkpoint, as this process opens it.
+    ///
+    /// # Errors
+    /// When the checkpoint was not started here.
+    pub fn rank_directory(&self, checkpoint: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
+        let descriptor = self.descriptor(checkpoint, rank).unwrap_or_default();
+        self.directory(checkpoint, &descriptor).map(|(_, real)| real)
+    }
+
     /// Makes that directory, and what is missing above it.
     ///
     /// # Errors

@@ -1,16 +1,14 @@
 //! Need, start, complete (`SCR manual §11.5`, `§11.6`, `§11.8`).
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use holdfast_core::control::halt::reason;
-use holdfast_core::control::need::{Need, NeedPolicy};
 use holdfast_core::redundancy::{Descriptor, convert};
 use holdfast_model::{CheckpointId, Dataset, HaltChange, Locations, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 use holdfast_wire::rank::Reply;
-use holdfast_wire::run;
 
 use super::Work;
 use crate::collective::CallError;
@@ -19,42 +17,11 @@ use crate::collective::writers;
 /// Of a run without ranks there is nothing to protect.
 const UNPROTECTED: Scheme = Scheme::new("LOCAL");
 
-/// When a checkpoint is due, and what the last ones cost.
-#[derive(Debug)]
-pub(super) struct Pace {
-    begun: Instant,
-    policy: NeedPolicy,
-    need: Need,
-    /// When the open checkpoint was started.
-    started: Option<Duration>,
-}
-
-impl Pace {
-    /// Time counts from here.
-    pub(super) fn new(settings: run::Need) -> Self {
-        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let policy = NeedPolicy {
-            interval: number(settings.interval),
-            seconds: number(settings.seconds),
-            overhead: settings.overhead,
-        };
-        Pace { begun: Instant::now(), policy, need: Need::new(policy, Duration::ZERO), started: None }
-    }
-}
-
 impl Work {
-    /// Computing begins.
-    pub(super) fn pace_begins(&self) {
-        let mut pace = self.leader.need.lock();
-        pace.need = Need::new(pace.policy, pace.begun.elapsed());
-    }
-
     /// Is a checkpoint due?
     pub(super) async fn need(&self) -> Result<Reply, CallError> {
-        let halt = self.halt_condition().await?.is_some();
-        let mut pace = self.leader.need.lock();
-        let now = pace.begun.elapsed();
-        Ok(Reply::Flag(pace.need.ask(now, halt).is_some()))
+        let halting = self.halt_condition().await?.is_some();
+        Ok(Reply::Flag(self.leader.source.is_due(Instant::now(), halting)))
     }
 
     /// Begins a checkpoint: makes room for it, records who protects it, makes its directories.
@@ -76,7 +43,7 @@ impl Work {
             // What is on its way to the prefix directory is not deleted under its feet.
             self.leader.flushing.wait_for(*id).await;
         }
-        self.writing_begins();
+        self.leader.source.checkpoint_begins(Instant::now());
         self.describe(checkpoint, dataset).await?;
         let orders = self.leader.layout.by_node(&descriptors).into_iter();
         let orders =
@@ -98,12 +65,6 @@ impl Work {
             // A leader that was restarted in the middle of this call goes on with the same id.
             *memory.open.get_or_insert(memory.last.next())
         })
-    }
-
-    /// From here on the checkpoint costs time.
-    pub(super) fn writing_begins(&self) {
-        let mut pace = self.leader.need.lock();
-        pace.started = Some(pace.begun.elapsed());
     }
 
     /// Checkpoints in a cache base, oldest first, as the leader's own node knows them: all nodes hold the same ids.
@@ -140,17 +101,12 @@ impl Work {
             self.delete(checkpoint).await?;
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
         }
-        if !dataset.checkpoint {
+        if !self.leader.source.is_progress(&dataset) {
             self.flush_output(checkpoint).await?;
             return Ok(Reply::Completed { checkpoint, kept: true, halt: None });
         }
         self.memory(|memory| memory.complete = Some(checkpoint));
-        {
-            let mut pace = self.leader.need.lock();
-            let end = pace.begun.elapsed();
-            let started = pace.started.take().unwrap_or(end);
-            pace.need.checkpoint_taken(started, end);
-        }
+        self.leader.source.checkpoint_complete(Instant::now());
         let halt = self.after_checkpoint().await?;
         if let Some(reason) = &halt {
             self.event(AgentEvent::Halting { generation: self.leader.generation(), reason: reason.clone() });

@@ -26,7 +26,7 @@ impl Work {
     /// Begins one: a directory, an entry in the index, and the ranks' agents know where.
     pub(super) async fn start_direct(&self, mut dataset: Dataset) -> Result<Reply, CallError> {
         let checkpoint = self.next_id();
-        self.writing_begins();
+        self.leader.source.checkpoint_begins(Instant::now());
         // A leader that was restarted in the middle of this call goes on in the directory that it made.
         let known = self.dataset(checkpoint).direct;
         let (record, job) = (dataset.clone(), self.agent.start.job_id.clone());

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Work;
 use super::fetch::now;
 use crate::collective::CallError;
-use crate::collective::memory::UnfinishedFlushes;
+use crate::memory::UnfinishedFlushes;
 
 /// The flush that goes on beside the ranks.
 #[derive(Debug)]

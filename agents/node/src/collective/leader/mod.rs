@@ -41,9 +41,10 @@ use self::gather::Gather;
 use self::layout::Layout;
 use super::CallError;
 use super::member::carry;
-use super::memory::{LeaderMemory, UnfinishedFlushes};
 use crate::agent::Agent;
 use crate::halt::{HaltError, HaltKeeper, Moment};
+use crate::memory::{LeaderMemory, UnfinishedFlushes};
+use crate::sources::CheckpointSource;
 
 /// The leader of one generation.
 #[derive(Debug)]
@@ -55,21 +56,26 @@ pub struct Leader {
     dispatch: Dispatch,
     /// What must survive this process; changed only between collectives.
     memory: Mutex<LeaderMemory>,
-    /// When a checkpoint is due; begins anew with the process, as it may.
-    need: Mutex<checkpoint::Pace>,
+    /// When a checkpoint is due.
+    source: Arc<dyn CheckpointSource>,
     flushing: Background,
 }
 
 impl Leader {
     /// Forms the groups of the run; fails if the plan does not allow any.
-    pub(super) fn new(agent: &Agent, plan: Arc<RunPlan>, cancelled: CancellationToken) -> Result<Leader, LayoutError> {
+    pub(super) fn new(
+        agent: &Agent,
+        plan: Arc<RunPlan>,
+        source: Arc<dyn CheckpointSource>,
+        cancelled: CancellationToken,
+    ) -> Result<Leader, LayoutError> {
         let layout = Layout::new(&agent.paths, &plan)?;
         let memory = LeaderMemory::open(&agent.paths.control(), plan.generation);
         Ok(Leader {
             gather: Mutex::new(Gather::new(plan.ranks(), memory.seq)),
             news: Notify::new(),
             dispatch: Dispatch::new(agent.instance),
-            need: Mutex::new(checkpoint::Pace::new(plan.settings.need)),
+            source,
             flushing: Background::new(UnfinishedFlushes::open(&agent.paths.control(), plan.generation), cancelled),
             memory: Mutex::new(memory),
             layout,

@@ -13,7 +13,7 @@ use holdfast_wire::rank::{Reply, Restart};
 
 use super::Work;
 use crate::collective::CallError;
-use crate::collective::memory::Restarted;
+use crate::memory::Restarted;
 use holdfast_core::redundancy::convert::{self, to_model};
 
 /// What the ranks are told, and what the log says.
@@ -103,7 +103,7 @@ impl Work {
             moved: found.as_ref().map(|found| found.moved.clone()).unwrap_or_default(),
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
-        self.pace_begins();
+        self.leader.source.computing_begins(Instant::now());
         if let Some(found) = found
             && found.source != RestartSource::Fetched
             && (settings.flush.on_restart || self.flush_is_due(found.checkpoint))

@@ -1,0 +1,129 @@
+//! The checkpoint files of one rank on this node: in cache, or past it in the prefix directory itself.
+
+use std::path::PathBuf;
+
+use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_model::{CheckpointId, Rank};
+
+use super::PutBack;
+use crate::memory::Remembered;
+use crate::store::{Store, StoreError};
+
+/// Why a file cannot be made or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The filemaps of this node.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Two ranks write one file, which in cache belongs to one of them.
+    #[error("ranks {first} and {second} both write a file {name}, and in cache each file belongs to one rank")]
+    Shared {
+        /// The base name.
+        name: String,
+        /// One of the ranks.
+        first: Rank,
+        /// The other.
+        second: Rank,
+    },
+    /// A file could not be recorded.
+    #[error("the file {name} could not be recorded in the control directory: {source}")]
+    Record {
+        /// The file.
+        name: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A file that is to be read is not there.
+    #[error("rank {rank} cannot read its file {}: {source}", path.display())]
+    Unreadable {
+        /// The rank.
+        rank: Rank,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// The files of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct RankFiles<'a> {
+    /// The rank.
+    pub rank: Rank,
+    /// The node's checkpoint files.
+    pub store: &'a Store,
+    /// What this node knows of the run's checkpoints.
+    pub memory: &'a Remembered,
+}
+
+impl RankFiles<'_> {
+    /// Records a file that is to be written; returns its place.
+    ///
+    /// # Errors
+    /// When the file is another rank's of this node, or cannot be recorded.
+    pub fn add(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+        if let Some(direct) = self.memory.read().direct {
+            return self.add_direct(direct.directory, name);
+        }
+        // Refused at once where the other rank is on this node too; others are found when all have written.
+        if let Some(first) = self.store.writer(checkpoint, name).filter(|other| *other != self.rank) {
+            return Err(FileError::Shared { name: name.to_owned(), first, second: self.rank });
+        }
+        Ok(self.store.add_file(checkpoint, self.rank, self.rank, name)?)
+    }
+
+    /// The same for a dataset past the cache: the file's own place on the prefix directory.
+    fn add_direct(&self, directory: PathBuf, name: &str) -> Result<PathBuf, FileError> {
+        let noted = self.memory.change(|memory| {
+            if let Some(direct) = &mut memory.direct {
+                let files = direct.files.entry(self.rank).or_default();
+                if !files.iter().any(|known| known == name) {
+                    files.push(name.to_owned());
+                }
+            }
+        });
+        noted.map_err(|source| FileError::Record { name: name.to_owned(), source })?;
+        Ok(directory.join(name))
+    }
+
+    /// The directory of the rank's files.
+    ///
+    /// # Errors
+    /// When the checkpoint was not started here.
+    pub fn directory(&self, checkpoint: CheckpointId) -> Result<PathBuf, FileError> {
+        match self.memory.read().direct {
+            Some(direct) => Ok(direct.directory),
+            None => Ok(self.store.rank_directory(checkpoint, self.rank)?),
+        }
+    }
+
+    /// The rank's files as they were written, redundancy files left out.
+    ///
+    /// # Errors
+    /// When the checkpoint is not here.
+    pub fn written(&self, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
+        if let Some(direct) = self.memory.read().direct {
+            let files = direct.files.get(&self.rank).cloned().unwrap_or_default();
+            return Ok(PutBack { directory: direct.directory, files });
+        }
+        let directory = self.store.rank_directory(checkpoint, self.rank)?;
+        // The filemap lists the newest first, and our own redundancy file among them.
+        let mut files = self.store.files(checkpoint, self.rank);
+        files.retain(|name| XorName::parse(name).is_none());
+        files.reverse();
+        Ok(PutBack { directory, files })
+    }
+
+    /// The path of a file that is to be read, if it can be opened.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn readable(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+        let path = self.directory(checkpoint)?.join(name);
+        match std::fs::File::open(&path) {
+            Ok(_) => Ok(path),
+            Err(source) => Err(FileError::Unreadable { rank: self.rank, path, source }),
+        }
+    }
+}
