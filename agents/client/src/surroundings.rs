@@ -3,14 +3,14 @@
 //!
 //! `holdfast run` sets `HOLDFAST_*` ([`holdfast_wire::environment`]). Where one command starts many ranks (srun,
 //! mpirun) they inherit the same `HOLDFAST_*`, and the rank comes from what the launcher sets for each: the table
-//! [`LAUNCHERS`].
+//! [`RANK_VARIABLES`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName, Rank};
-use holdfast_wire::environment::{GENERATION, JOB, NODE, RANK, RANKS, SOCKET};
+use holdfast_wire::environment::{GENERATION, JOB, NODE, RANK, RANK_VARIABLES, RANKS, SOCKET};
 
 /// Seconds for which a client tries to reach its agent again before it gives up.
 pub const RECONNECT: &str = "HOLDFAST_RECONNECT";
@@ -19,37 +19,6 @@ pub const ENABLE: &str = "SCR_ENABLE";
 /// Patience without [`RECONNECT`]: an agent that died is back within a second or two, on a loaded node somewhat
 /// later; much longer than this and the orchestrator has ended the run anyway.
 pub const DEFAULT_RECONNECT: Duration = Duration::from_secs(60);
-
-/// The variables by which one launcher tells a process its rank.
-#[derive(Clone, Copy, Debug)]
-pub struct Launcher {
-    /// The launcher's name, for messages.
-    pub name: &'static str,
-    /// Must be set as well, where the other names alone are too common to mean anything.
-    pub marker: Option<&'static str>,
-    /// The rank.
-    pub rank: &'static str,
-    /// The number of ranks; the first one that is set counts.
-    pub ranks: &'static [&'static str],
-}
-
-/// The launchers we know, innermost first: inside an `srun` that started an `mpirun`, `SLURM_PROCID` counts
-/// mpirun's helpers, not the ranks; inside either, torchrun's workers have ranks of their own.
-pub const LAUNCHERS: &[Launcher] = &[
-    Launcher { name: "torchrun", marker: Some("TORCHELASTIC_RUN_ID"), rank: "RANK", ranks: &["WORLD_SIZE"] },
-    Launcher { name: "Open MPI", marker: None, rank: "OMPI_COMM_WORLD_RANK", ranks: &["OMPI_COMM_WORLD_SIZE"] },
-    // PMIx itself names no size; whoever speaks it sets one of these.
-    Launcher {
-        name: "PMIx",
-        marker: None,
-        rank: "PMIX_RANK",
-        ranks: &["PMIX_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-    },
-    Launcher { name: "PMI", marker: None, rank: "PMI_RANK", ranks: &["PMI_SIZE", "SLURM_NTASKS"] },
-    Launcher { name: "Flux", marker: None, rank: "FLUX_TASK_RANK", ranks: &["FLUX_JOB_SIZE"] },
-    Launcher { name: "Slurm", marker: None, rank: "SLURM_PROCID", ranks: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"] },
-    Launcher { name: "RANK/WORLD_SIZE", marker: None, rank: "RANK", ranks: &["WORLD_SIZE"] },
-];
 
 /// Who this process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +95,7 @@ pub enum SurroundingsError {
 }
 
 fn known_rank_variables() -> String {
-    let mut names: Vec<_> = LAUNCHERS.iter().map(|launcher| launcher.rank).collect();
+    let mut names: Vec<_> = RANK_VARIABLES.iter().map(|launcher| launcher.rank).collect();
     names.dedup();
     names.join(", ")
 }
@@ -194,7 +163,7 @@ impl Variables<'_> {
             return in_range(RANK, rank, ranks);
         }
         let mut unfinished = None;
-        for launcher in LAUNCHERS {
+        for launcher in RANK_VARIABLES {
             if launcher.marker.is_some_and(|marker| self.raw(marker).is_none()) {
                 continue;
             }

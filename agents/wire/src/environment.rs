@@ -14,3 +14,56 @@ pub const RANK: &str = "HOLDFAST_RANK";
 pub const RANKS: &str = "HOLDFAST_RANKS";
 /// For an agent that shares its standard error with others: the directory in which it keeps a log of its own.
 pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";
+
+/// The variables by which a launcher other than ours tells a process its rank.
+#[derive(Clone, Copy, Debug)]
+pub struct RankVariables {
+    /// The launcher's name, for messages.
+    pub name: &'static str,
+    /// Must be set as well, where the other names alone are too common to mean anything.
+    pub marker: Option<&'static str>,
+    /// The rank among all ranks.
+    pub rank: &'static str,
+    /// The number of ranks; the first one that is set counts.
+    pub ranks: &'static [&'static str],
+    /// An `mpirun` sets these for the ranks that it starts.
+    pub mpirun: bool,
+}
+
+/// The launchers that are known, innermost first: inside an `srun` that started an `mpirun`, `SLURM_PROCID` counts mpirun's
+/// helpers, not the ranks; inside either, torchrun's workers have ranks of their own. A rank within one node
+/// (`MPI_LOCALRANKID`, `SLURM_LOCALID`) is not a rank.
+pub const RANK_VARIABLES: &[RankVariables] = &[
+    RankVariables {
+        name: "torchrun",
+        marker: Some("TORCHELASTIC_RUN_ID"),
+        rank: "RANK",
+        ranks: &["WORLD_SIZE"],
+        mpirun: false,
+    },
+    RankVariables {
+        name: "Open MPI",
+        marker: None,
+        rank: "OMPI_COMM_WORLD_RANK",
+        ranks: &["OMPI_COMM_WORLD_SIZE"],
+        mpirun: true,
+    },
+    // PMIx itself names no size; whoever speaks it sets one of these.
+    RankVariables {
+        name: "PMIx",
+        marker: None,
+        rank: "PMIX_RANK",
+        ranks: &["PMIX_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        mpirun: true,
+    },
+    RankVariables { name: "PMI", marker: None, rank: "PMI_RANK", ranks: &["PMI_SIZE", "SLURM_NTASKS"], mpirun: true },
+    RankVariables { name: "Flux", marker: None, rank: "FLUX_TASK_RANK", ranks: &["FLUX_JOB_SIZE"], mpirun: false },
+    RankVariables {
+        name: "Slurm",
+        marker: None,
+        rank: "SLURM_PROCID",
+        ranks: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        mpirun: false,
+    },
+    RankVariables { name: "RANK/WORLD_SIZE", marker: None, rank: "RANK", ranks: &["WORLD_SIZE"], mpirun: false },
+];

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use holdfast_core::durable::DurableError;
 use holdfast_core::hostlist::HostlistError;
 use holdfast_model::NodeName;
 use tokio::task::JoinError;
 
+use super::agents::handshake::{HandshakeError, StartLog};
 use crate::host::external_command::ExternalCommandError;
 use crate::host::program::ProgramError;
 
@@ -152,18 +154,6 @@ pub enum AgentStartError {
         /// How we know.
         reason: String,
     },
-    /// The process did not come up.
-    #[error("cannot {action} for the agent of node {node}: {source}; see {}", log.display())]
-    Process {
-        /// The node.
-        node: NodeName,
-        /// What was being done.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-        /// Its log.
-        log: PathBuf,
-    },
     /// The resource manager does not start it.
     #[error("no agent is started on node {node}: {reason}; see {}", log.display())]
     Refused {
@@ -174,27 +164,17 @@ pub enum AgentStartError {
         /// The log of its command.
         log: PathBuf,
     },
-    /// It ended, or said something else than that it is up.
-    #[error("the agent of node {node} {problem}; see {}", log.display())]
+    /// It is not up.
+    #[error("the agent of node {node} {problem}{}; see {}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default(), log.display())]
     NotReady {
         /// The node.
         node: NodeName,
-        /// What it did instead.
-        problem: String,
+        /// Why; shared by the agents that one step starts.
+        problem: Arc<HandshakeError>,
+        /// The last line of its log.
+        said: Option<String>,
         /// Its log.
         log: PathBuf,
-    },
-    /// Another version of Holdfast.
-    #[error(
-        "the agent of node {node} speaks version {found}, and this is version {ours}; install one version on all nodes"
-    )]
-    Version {
-        /// The node.
-        node: NodeName,
-        /// Its version.
-        found: u32,
-        /// Ours.
-        ours: u32,
     },
     /// The node has no such name.
     #[error("there is no node {node} in this allocation")]
@@ -205,6 +185,12 @@ pub enum AgentStartError {
 }
 
 impl AgentStartError {
+    /// An agent whose handshake failed, with the end of its log.
+    pub(super) fn not_ready(node: &NodeName, problem: HandshakeError, log: &StartLog) -> Self {
+        let (problem, said) = (Arc::new(problem), log.last_line());
+        AgentStartError::NotReady { node: node.clone(), problem, said, log: log.path().to_owned() }
+    }
+
     /// True if another attempt is pointless because the node itself is lost.
     pub fn is_node_gone(&self) -> bool {
         matches!(self, AgentStartError::NodeGone { .. } | AgentStartError::Unknown { .. })

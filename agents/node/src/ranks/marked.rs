@@ -8,11 +8,9 @@ use holdfast_model::{Generation, Rank};
 use holdfast_wire::environment;
 use procfs::process;
 
-use crate::agent::Agent;
+use holdfast_wire::environment::RankVariables;
 
-/// Where launchers put the rank's number, innermost first, as the client looks for it.
-const RANK_NAMES: [&str; 6] =
-    [environment::RANK, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID"];
+use crate::agent::Agent;
 
 /// A process of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +43,11 @@ pub fn marked(agent: &Agent, wanted: impl Fn(Generation) -> bool) -> Vec<Marked>
 
 type Environment = HashMap<OsString, OsString>;
 
-fn rank(environment: &Environment) -> Option<Rank> {
-    let number = RANK_NAMES.iter().find_map(|name| number(environment, name))?;
+fn rank(variables: &Environment) -> Option<Rank> {
+    let is_set = |name: &str| variables.contains_key(OsStr::new(name));
+    let counts = |of: &&RankVariables| of.marker.is_none_or(is_set);
+    let of_launchers = environment::RANK_VARIABLES.iter().filter(counts).map(|of| of.rank);
+    let number = std::iter::once(environment::RANK).chain(of_launchers).find_map(|name| number(variables, name))?;
     u32::try_from(number).ok().map(Rank)
 }
 

@@ -10,17 +10,17 @@ pub mod fault_schedule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{AgentReady, AgentStart};
+use holdfast_wire::run::AgentStart;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
+use super::agents::handshake::{self, StartLog};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
     AllocationRequest, Fault, FaultInjection, Identity, ManagerEntry, NodeAccess, Observation, Pending, RemoteShell,
@@ -34,8 +34,6 @@ use fault_schedule::FaultSchedule;
 const STARTS_AT_ONCE: usize = 32;
 /// How long an agent may take to say that it is up; a busy machine is slow, a broken one never answers.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// An agent's first line is short; what is longer is not an agent.
-const LONGEST_READY_LINE: u64 = 64 << 10;
 /// A process that is ending is given this long before it is taken for alive.
 const ENDING: Duration = Duration::from_millis(50);
 /// How long a killed process may take to disappear.
@@ -175,8 +173,7 @@ impl Local {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What the lock guards is whole after every statement, so a panic elsewhere does not make it wrong.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Notes on disk that a failure was injected: a second orchestrator must not repeat it.
@@ -241,58 +238,14 @@ impl Local {
         }
         start.root = Some(root);
         start.rehearsals = self.lock().faults.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
-        let log = self.log_of(node);
-        let failed = |action| {
-            let (node, log) = (node.clone(), log.clone());
-            move |source| AgentStartError::Process { node, action, source, log }
-        };
-        let not_ready = |problem: String| AgentStartError::NotReady { node: node.clone(), problem, log: log.clone() };
-        let errors = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log);
-        let mut line = serde_json::to_vec(&start).map_err(|error| failed("write the start message")(error.into()))?;
-        line.push(b'\n');
-        let mut child = tokio::process::Command::new(&self.program)
-            .arg("agent")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(errors.map_err(failed("open the log"))?)
-            // Its own process group: Ctrl-C on our terminal must reach us only.
-            .process_group(0)
-            .spawn()
-            .map_err(failed("start a process"))?;
-        // At once, not only when it is up: whoever ends the job in the meantime must find it.
-        if let Some(pid) = child.id() {
-            self.lock().agents.insert(node.clone(), Agent { pid, killed: false });
-        }
-        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(not_ready("has no standard input or output".to_owned()));
-        };
-        let talk = async {
-            input.write_all(&line).await?;
-            drop(input);
-            let mut ready = Vec::new();
-            BufReader::new(output.take(LONGEST_READY_LINE)).read_until(b'\n', &mut ready).await?;
-            Ok::<_, io::Error>(ready)
-        };
-        let answer = tokio::time::timeout(READY_WITHIN, talk).await;
-        let problem = match answer {
-            Ok(Ok(line)) if line.is_empty() => "ended without saying that it is up".to_owned(),
-            Ok(Ok(line)) => match serde_json::from_slice::<AgentReady>(&line) {
-                Ok(ready) if ready.version != holdfast_wire::VERSION => {
-                    let _ = child.start_kill();
-                    let (found, ours) = (ready.version, holdfast_wire::VERSION);
-                    return Err(AgentStartError::Version { node: node.clone(), found, ours });
-                }
-                Ok(ready) => {
-                    self.lock().agents.insert(node.clone(), Agent { pid: ready.pid, killed: false });
-                    return Ok(RunningAgent { ready, log });
-                }
-                Err(error) => format!("said something else than that it is up ({error})"),
-            },
-            Ok(Err(error)) => format!("broke off while it was started ({error})"),
-            Err(_) => format!("did not come up within {} s", READY_WITHIN.as_secs()),
-        };
-        let _ = child.start_kill();
-        Err(not_ready(problem))
+        let log = StartLog::new(self.log_of(node));
+        let mut command = tokio::process::Command::new(&self.program);
+        // Its own process group: Ctrl-C on our terminal must reach us only.
+        let adopt = |pid| self.adopt_agent(node, pid);
+        let started = handshake::start(command.arg("agent").process_group(0), &start, &log, READY_WITHIN, adopt).await;
+        let ready = started.map_err(|problem| AgentStartError::not_ready(node, problem, &log))?;
+        self.adopt_agent(node, ready.pid);
+        Ok(RunningAgent { ready, log: log.path().to_owned() })
     }
 }
 

@@ -21,12 +21,12 @@ use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 use holdfast_wire::environment::AGENT_LOGS;
 use holdfast_wire::run::{AgentReady, AgentStart, Identity};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::environment;
+use crate::allocation::agents::handshake::{self, HandshakeError, Reports, StartLog};
 use crate::allocation::{AgentStartError, AgentTemplate};
 use crate::host::log::{last_line, tail};
 
@@ -34,12 +34,10 @@ use crate::host::log::{last_line, tail};
 const TOGETHER: Duration = Duration::from_millis(5);
 /// But no question waits longer.
 const AT_MOST: Duration = Duration::from_millis(50);
-/// An agent's first line is short; what is longer is not an agent.
-const LONGEST_LINE: usize = 64 << 10;
 /// While agents come up, it is looked this often what their srun says.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What srun says itself begins with this,
-const OWN_WORD: &str = "srun: error: ";
+const OWN_MESSAGE: &str = "srun: error: ";
 /// and with this when there is no step at all.
 const NO_STEP: &str = "srun: error: Unable to ";
 
@@ -51,12 +49,8 @@ pub(super) struct Patience {
     pub(super) first: bool,
 }
 
-impl Workshop {
-    fn log_of(&self, node: &NodeName) -> PathBuf {
-        self.logs.join(format!("{node}.log"))
-    }
-}
-
+/// Answers of agents that are waited for.
+type Waiting = BTreeMap<NodeName, Answer>;
 type Answer = oneshot::Sender<Result<AgentReady, AgentStartError>>;
 
 #[derive(Debug)]
@@ -80,7 +74,7 @@ pub(super) struct AgentSteps {
 
 /// What every step's task needs.
 #[derive(Clone, Debug)]
-struct Workshop {
+struct StepContext {
     program: PathBuf,
     logs: PathBuf,
     running: Arc<AtomicUsize>,
@@ -93,8 +87,8 @@ impl AgentSteps {
         let (questions, ear) = mpsc::unbounded_channel();
         let (give_up, gives_up) = watch::channel(false);
         let running = Arc::new(AtomicUsize::new(0));
-        let workshop = Workshop { program, logs: logs.clone(), running: Arc::clone(&running), give_up: gives_up };
-        tokio::spawn(gather(ear, workshop));
+        let context = StepContext { program, logs: logs.clone(), running: Arc::clone(&running), give_up: gives_up };
+        tokio::spawn(gather(ear, context));
         AgentSteps { questions, running, give_up, logs }
     }
 
@@ -107,10 +101,10 @@ impl AgentSteps {
     ) -> Result<AgentReady, AgentStartError> {
         let (answer, answered) = oneshot::channel();
         let (_waits, wanted) = oneshot::channel();
-        let log = self.logs.join(format!("{node}.log"));
+        let log = StartLog::new(self.logs.join(format!("{node}.log")));
         let question =
             Question { node: node.clone(), start: template.for_any_node(Identity::Slurm), patience, answer, wanted };
-        let ended = || AgentStartError::NotReady { node, problem: "was not started: we are ending".to_owned(), log };
+        let ended = || AgentStartError::not_ready(&node, HandshakeError::Abandoned, &log);
         if self.questions.send(question).is_err() {
             return Err(ended());
         }
@@ -129,7 +123,7 @@ impl AgentSteps {
 }
 
 /// Makes steps of the questions.
-async fn gather(mut ear: mpsc::UnboundedReceiver<Question>, workshop: Workshop) {
+async fn gather(mut ear: mpsc::UnboundedReceiver<Question>, context: StepContext) {
     let mut number = 0_u32;
     while let Some(question) = ear.recv().await {
         let mut together = vec![question];
@@ -146,19 +140,19 @@ async fn gather(mut ear: mpsc::UnboundedReceiver<Question>, workshop: Workshop) 
         for questions in std::iter::once(first).chain(again.into_iter().map(|question| vec![question])) {
             if !questions.is_empty() {
                 number += 1;
-                tokio::spawn(step(questions, workshop.clone(), number));
+                tokio::spawn(step(questions, context.clone(), number));
             }
         }
     }
 }
 
 /// One step, from its start to its end.
-async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
-    let log = workshop.logs.join(format!("srun-{}-{number}.log", std::process::id()));
+async fn step(questions: Vec<Question>, mut context: StepContext, number: u32) {
+    let log = context.logs.join(format!("srun-{}-{number}.log", std::process::id()));
     let Some((start, within)) = questions.first().map(|first| (first.start.clone(), first.patience.within)) else {
         return;
     };
-    let (mut waiting, mut wanted) = (BTreeMap::<NodeName, Answer>::new(), Vec::new());
+    let (mut waiting, mut wanted) = (Waiting::new(), Vec::new());
     for question in questions {
         waiting.insert(question.node, question.answer);
         wanted.push(question.wanted);
@@ -170,71 +164,50 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
         }
     };
     let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
-    // What an earlier agent said does not explain why this one does not come up.
-    let before: BTreeMap<NodeName, u64> = nodes
-        .iter()
-        .map(|node| (node.clone(), workshop.log_of(node).metadata().map_or(0, |metadata| metadata.len())))
-        .collect();
-    let (mut child, input, output) = match spawn(&workshop, &nodes, &log) {
+    let logs: BTreeMap<NodeName, StartLog> =
+        nodes.iter().map(|node| (node.clone(), StartLog::new(context.logs.join(format!("{node}.log"))))).collect();
+    let failures = Failures { step_log: &log, logs: &logs };
+    let (mut child, input, output) = match spawn(&context, &nodes, &log) {
         Ok(spawned) => spawned,
         Err(error) => {
-            let kind = error.kind();
+            let problem = Arc::new(HandshakeError::Launcher(format!("cannot run srun: {error}")));
             for (node, answer) in waiting {
-                let source = io::Error::new(kind, error.to_string());
-                let _ =
-                    answer.send(Err(AgentStartError::Process { node, action: "run srun", source, log: log.clone() }));
+                let _ = answer.send(Err(failures.of(node, &problem)));
             }
             return;
         }
     };
-    workshop.running.fetch_add(1, Ordering::AcqRel);
-    let logs = workshop.clone();
-    // What the agent said itself, or else what was said of it.
-    let why = |node: &NodeName| {
-        let of_node = logs.log_of(node);
-        match last_line(&of_node, before.get(node).copied().unwrap_or(0), |_| true) {
-            Some(line) => (Some(line), of_node),
-            None => (last_line(&log, 0, |line| line.contains("error") && !line.contains(": task ")), log.clone()),
-        }
-    };
+    context.running.fetch_add(1, Ordering::AcqRel);
     let talk = async {
-        tell(input, &start).await?;
-        hear(output, &mut waiting, &log, &why).await
+        handshake::send(input, &start).await?;
+        receive(output, &mut waiting, &failures).await
     };
     let problem = tokio::select! {
         // Who has got his answer does not wait any more either.
         biased;
-        heard = tokio::time::timeout(within, talk) => match heard {
-            Ok(Ok(())) if waiting.is_empty() => None,
-            Ok(Ok(())) => Some("ended without saying that it is up".to_owned()),
-            Ok(Err(error)) => Some(format!("broke off while it was started ({error})")),
-            Err(_) => Some(format!("did not come up within {} s", within.as_secs())),
-        },
+        ended = tokio::time::timeout(within, talk) => ended.unwrap_or(Err(HandshakeError::Timeout(within))).err(),
         // The node is known to be gone by now.
-        () = abandoned => Some("is not waited for any more".to_owned()),
-        _ = workshop.give_up.wait_for(|given_up| *given_up) => Some("was given up: we are ending".to_owned()),
+        () = abandoned => Some(HandshakeError::Abandoned),
+        _ = context.give_up.wait_for(|given_up| *given_up) => Some(HandshakeError::Abandoned),
     };
     let all_failed = waiting.len() == nodes.len();
-    if let Some(problem) = problem {
+    if !waiting.is_empty() {
+        let problem = Arc::new(problem.unwrap_or(HandshakeError::Ended));
         let refused = last_line(&log, 0, |line| line.starts_with(NO_STEP));
         for (node, answer) in waiting {
             let _ = answer.send(Err(match &refused {
                 Some(line) => {
-                    let reason = line.trim_start_matches(OWN_WORD).to_owned();
+                    let reason = line.trim_start_matches(OWN_MESSAGE).to_owned();
                     AgentStartError::Refused { node, reason, log: log.clone() }
                 }
-                None => {
-                    let (said, log) = why(&node);
-                    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
-                    AgentStartError::NotReady { node, problem: format!("{problem}{said}"), log }
-                }
+                None => failures.of(node, &problem),
             }));
         }
     }
     let given_up = async {
         if !all_failed {
             // Its sender lives as long as the allocation is used.
-            let _ = workshop.give_up.wait_for(|given_up| *given_up).await;
+            let _ = context.give_up.wait_for(|given_up| *given_up).await;
         }
     };
     // A step with agents is waited for, however long; one without is of no use.
@@ -244,7 +217,7 @@ async fn step(questions: Vec<Question>, mut workshop: Workshop, number: u32) {
             let _ = child.kill().await;
         }
     }
-    workshop.running.fetch_sub(1, Ordering::AcqRel);
+    context.running.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// The words of the step.
@@ -271,12 +244,12 @@ fn arguments(nodes: &[NodeName]) -> Vec<String> {
     words
 }
 
-fn spawn(workshop: &Workshop, nodes: &[NodeName], log: &Path) -> io::Result<(Child, ChildStdin, ChildStdout)> {
+fn spawn(context: &StepContext, nodes: &[NodeName], log: &Path) -> io::Result<(Child, ChildStdin, ChildStdout)> {
     let errors = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
     let mut command = Command::new("srun");
-    command.args(arguments(nodes)).arg(&workshop.program).arg("agent");
+    command.args(arguments(nodes)).arg(&context.program).arg("agent");
     // Not by srun's own `--error`: where a node has no such directory, no agent at all would start.
-    command.env(AGENT_LOGS, &workshop.logs);
+    command.env(AGENT_LOGS, &context.logs);
     for name in environment::leaves_out() {
         command.env_remove(name);
     }
@@ -293,52 +266,45 @@ fn spawn(workshop: &Workshop, nodes: &[NodeName], log: &Path) -> io::Result<(Chi
     }
 }
 
-async fn tell(mut input: ChildStdin, start: &AgentStart) -> io::Result<()> {
-    let mut line = serde_json::to_vec(start)?;
-    line.push(b'\n');
-    input.write_all(&line).await
+/// What explains that an agent of a step is not up: its own log, or else what srun said.
+struct Failures<'a> {
+    step_log: &'a Path,
+    logs: &'a BTreeMap<NodeName, StartLog>,
 }
 
-/// Takes in what the agents say, and what `srun` says of those that end, until all are up or nobody can say anything any
+impl Failures<'_> {
+    fn of(&self, node: NodeName, problem: &Arc<HandshakeError>) -> AgentStartError {
+        let own = self.logs.get(&node).and_then(|log| Some((log.last_line()?, log.path())));
+        let of_step = || last_line(self.step_log, 0, |line| line.contains("error") && !line.contains(": task "));
+        let (said, log) = match own {
+            Some((line, log)) => (Some(line), log),
+            None => (of_step(), self.step_log),
+        };
+        AgentStartError::NotReady { node, problem: Arc::clone(problem), said, log: log.to_owned() }
+    }
+}
+
+/// Takes in the reports of the agents, and what `srun` says of those that end, until all are up or no report can come any
 /// more.
-async fn hear(
-    output: ChildStdout,
-    waiting: &mut BTreeMap<NodeName, Answer>,
-    log: &Path,
-    why: &impl Fn(&NodeName) -> (Option<String>, PathBuf),
-) -> io::Result<()> {
-    let mut output = BufReader::new(output);
-    let (mut line, mut looked) = (Vec::new(), 0);
+async fn receive(output: ChildStdout, waiting: &mut Waiting, failures: &Failures<'_>) -> Result<(), HandshakeError> {
+    let (mut reports, mut looked) = (Reports::new(output), 0);
     let mut look = tokio::time::interval(LOOK_EVERY);
     while !waiting.is_empty() {
         tokio::select! {
-            piece = output.fill_buf() => {
-                let piece = piece?;
-                let end = piece.iter().position(|byte| *byte == b'\n');
-                let length = end.map_or(piece.len(), |at| at + 1);
-                if length == 0 {
-                    break;
-                }
-                if line.len() < LONGEST_LINE {
-                    line.extend_from_slice(&piece[..length]);
-                }
-                output.consume(length);
-                if end.is_some() {
-                    is_up(&line, waiting);
-                    line.clear();
-                }
+            ready = reports.next() => {
+                let Some(ready) = ready? else { break };
+                let Some(answer) = waiting.remove(&ready.node) else { continue };
+                let node = ready.node.clone();
+                let _ = answer.send(handshake::check_version(ready).map_err(|problem| failures.of(node, &Arc::new(problem))));
             }
             _ = look.tick() => {
-                let length = log.metadata().map_or(0, |metadata| metadata.len());
+                let length = failures.step_log.metadata().map_or(0, |metadata| metadata.len());
                 if std::mem::replace(&mut looked, length) == length {
                     continue;
                 }
-                for node in ended_on(&tail(log, 0).unwrap_or_default())? {
+                for node in ended_on(&tail(failures.step_log, 0).unwrap_or_default())? {
                     let Some(answer) = waiting.remove(&node) else { continue };
-                    let (said, log) = why(&node);
-                    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
-                    let problem = format!("ended without saying that it is up{said}");
-                    let _ = answer.send(Err(AgentStartError::NotReady { node, problem, log }));
+                    let _ = answer.send(Err(failures.of(node, &Arc::new(HandshakeError::Ended))));
                 }
             }
         }
@@ -350,31 +316,17 @@ async fn hear(
 ///
 /// # Errors
 /// Some could not be started, and then none is told what it has to know.
-fn ended_on(said: &str) -> io::Result<Vec<NodeName>> {
+fn ended_on(said: &str) -> Result<Vec<NodeName>, HandshakeError> {
     let mut nodes = Vec::new();
-    for line in said.lines().filter_map(|line| line.strip_prefix(OWN_WORD)) {
+    for line in said.lines().filter_map(|line| line.strip_prefix(OWN_MESSAGE)) {
         if line.contains("launch failed") || line.starts_with("Task launch for") {
-            return Err(io::Error::other(line.to_owned()));
+            return Err(HandshakeError::Launcher(line.to_owned()));
         }
         if let Some((hosts, _)) = line.split_once(": task") {
             nodes.extend(hostlist::expand(hosts).unwrap_or_default());
         }
     }
     Ok(nodes)
-}
-
-/// A line of an agent.
-fn is_up(line: &[u8], waiting: &mut BTreeMap<NodeName, Answer>) {
-    let Ok(ready) = serde_json::from_slice::<AgentReady>(line) else {
-        // A site's prologue or the user's shell may print something.
-        tracing::info!(line = %String::from_utf8_lossy(line), "said by a step of agents");
-        return;
-    };
-    let Some(answer) = waiting.remove(&ready.node) else { return };
-    let (found, ours) = (ready.version, holdfast_wire::VERSION);
-    let verdict =
-        if found == ours { Ok(ready) } else { Err(AgentStartError::Version { node: ready.node, found, ours }) };
-    let _ = answer.send(verdict);
 }
 
 #[cfg(test)]

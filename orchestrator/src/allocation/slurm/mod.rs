@@ -21,8 +21,8 @@ mod watch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{
@@ -35,6 +35,7 @@ use agents::{AgentSteps, Patience};
 use environment::Environment;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
+use parking_lot::{Mutex, MutexGuard};
 use refusal::{Persistence, Refusal};
 use watch::Watch;
 
@@ -133,8 +134,7 @@ impl Slurm {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Option<SocketAddr>>> {
-        // What the lock guards is whole after every statement, so a panic elsewhere does not make it wrong.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {

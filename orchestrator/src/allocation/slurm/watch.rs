@@ -3,10 +3,11 @@
 //!
 //! A controller that does not answer changes nothing: what was known stays.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use holdfast_model::NodeName;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::query;
@@ -57,15 +58,15 @@ impl Watch {
     }
 
     pub(super) fn down_nodes(&self) -> Vec<(NodeName, String)> {
-        lock(&self.seen).down.clone()
+        self.seen.lock().down.clone()
     }
 
     pub(super) fn end(&self) -> Option<SystemTime> {
-        lock(&self.seen).end
+        self.seen.lock().end
     }
 
     pub(super) fn user(&self) -> Option<String> {
-        lock(&self.seen).user.clone()
+        self.seen.lock().user.clone()
     }
 }
 
@@ -80,16 +81,12 @@ async fn look(seen: Arc<Mutex<Seen>>, job_id: String, nodes: Vec<NodeName>) {
         tokio::time::sleep(EVERY).await;
         let (job, down) = tokio::join!(query::job(&job_id), query::down(&nodes));
         match job {
-            Ok(job) => lock(&seen).end = job.end,
+            Ok(job) => seen.lock().end = job.end,
             Err(error) => tracing::info!(%error, "the end of the allocation is not known anew"),
         }
         match down {
-            Ok(down) => lock(&seen).down = down,
+            Ok(down) => seen.lock().down = down,
             Err(error) => tracing::info!(%error, "down nodes are not known anew"),
         }
     }
-}
-
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

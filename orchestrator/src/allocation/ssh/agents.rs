@@ -10,6 +10,7 @@ use holdfast_model::Timestamp;
 use holdfast_wire::run::{AgentReady, AgentStart};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 
 use super::Target;
 use super::connection::{Command, Connection};
@@ -58,16 +59,16 @@ fn version_instead(target: &Target, connection: &Connection, error: SshError) ->
 }
 
 /// Starts the agent of a host: in a session of its own, so that it outlives the connection and us.
-/// When it is not wanted any more, there is none afterwards.
+/// When the start is cancelled, there is none afterwards.
 pub(super) fn start(
     target: &Target,
     mut start: AgentStart,
     log: &Path,
-    is_wanted: &dyn Fn() -> bool,
+    cancelled: &CancellationToken,
 ) -> Result<AgentReady, SshError> {
     let connection = Connection::open(target)?;
-    let too_late = || target.io("start an agent", &io::Error::other("it is not wanted any more"));
-    if !is_wanted() {
+    let too_late = || target.io("start an agent", &io::Error::other("it is not waited for any more"));
+    if cancelled.is_cancelled() {
         return Err(too_late());
     }
     // Where we reach the host, the other hosts do.
@@ -76,7 +77,7 @@ pub(super) fn start(
     let log = log.to_string_lossy();
     let mut command = connection.start(&["node", "agent", &log], &line(target, &start)?)?;
     let ready: AgentReady = answer(target, &mut command, |line| foreign_line(target, line))?;
-    if is_wanted() {
+    if !cancelled.is_cancelled() {
         return Ok(ready);
     }
     end(target, ready.pid, Duration::ZERO)?;

@@ -25,22 +25,26 @@ mod sign_in;
 mod survey;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::{durable, hostlist};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::reachable::{self, Reach};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
     AllocationRequest, Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
+use crate::allocation::agents::handshake::{self, StartLog};
 use crate::host::{self, host_name};
 use crate::spec::{self, SshAccess, SshHost};
 
@@ -107,21 +111,6 @@ pub struct Ssh {
     refused: BTreeMap<NodeName, String>,
     /// Agents that were started or adopted.
     agents: Mutex<BTreeMap<NodeName, Agent>>,
-}
-
-/// True as long as somebody waits.
-struct Wanted(Arc<AtomicBool>);
-
-impl Default for Wanted {
-    fn default() -> Self {
-        Wanted(Arc::new(AtomicBool::new(true)))
-    }
-}
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -235,8 +224,7 @@ impl Ssh {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, Agent>> {
-        // What the lock guards is whole after every statement, so a panic elsewhere does not make it wrong.
-        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.agents.lock()
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
@@ -247,36 +235,30 @@ impl Ssh {
         if let Some(reason) = self.refused.get(node) {
             return Err(gone(reason.clone()));
         }
-        let log = self.logs.join(format!("{node}.log"));
+        let log = StartLog::new(self.logs.join(format!("{node}.log")));
         let earlier = self.lock().get(node).copied();
-        let (start, place) = (template.for_node(node), log.clone());
+        let (start, place) = (template.for_node(node), log.path().to_owned());
         // Dropped with this future. A thread that blocks cannot be stopped, and a host that wakes up after nobody waits for
         // its agent any more must not get one.
-        let wanted = Wanted::default();
-        let still = Arc::clone(&wanted.0);
-        let starting = tokio::task::spawn_blocking(move || {
-            agents::start(&target, start, &place, &|| still.load(Ordering::Relaxed))
-        });
+        let cancelled = CancellationToken::new();
+        let _guard = cancelled.clone().drop_guard();
+        let starting = tokio::task::spawn_blocking(move || agents::start(&target, start, &place, &cancelled));
         let started = async {
-            let broken = |problem: String| AgentStartError::NotReady { node: node.clone(), problem, log: log.clone() };
-            match starting.await {
-                Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(error @ SshError::Strange { .. })) => Err(broken(error.to_string())),
+            let started = match starting.await {
+                Ok(Ok(ready)) => handshake::check_version(ready),
+                Ok(Err(error @ SshError::Strange { .. })) => Err(error.into()),
                 // Nothing that a second attempt would mend.
-                Ok(Err(error)) => Err(gone(error.to_string())),
-                Err(error) => Err(broken(error.to_string())),
-            }
+                Ok(Err(error)) => return Err(gone(error.to_string())),
+                Err(error) => Err(io::Error::other(error).into()),
+            };
+            started.map_err(|problem| AgentStartError::not_ready(node, problem, &log))
         };
         let ready = match earlier.and_then(|agent| agent.address) {
             None => started.await?,
             Some(address) => self.start_again(node, address, started).await?,
         };
-        let (found, ours) = (ready.version, holdfast_wire::VERSION);
-        if found != ours {
-            return Err(AgentStartError::Version { node: node.clone(), found, ours });
-        }
         self.lock().insert(node.clone(), Agent { pid: ready.pid, address: Some(ready.address) });
-        Ok(RunningAgent { ready, log })
+        Ok(RunningAgent { ready, log: log.path().to_owned() })
     }
 
     /// The start of an agent on a node that had one at this address. Meanwhile the machine is watched: a connection to
@@ -346,12 +328,12 @@ fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| items.get(at).map(|item| (at, item)))
                 {
                     let result = work(item);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+                    results.lock().push((at, result));
                 }
             });
         }
     });
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = results.into_inner();
     results.sort_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
 }

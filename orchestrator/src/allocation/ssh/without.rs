@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdfast_wire::run::{AgentReady, AgentStart};
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use super::Target;
 use super::error::SshError;
@@ -19,7 +20,7 @@ pub(super) fn start(
     _target: &Target,
     _start: AgentStart,
     _log: &Path,
-    _is_wanted: &dyn Fn() -> bool,
+    _cancelled: &CancellationToken,
 ) -> Result<AgentReady, SshError> {
     Err(SshError::NotBuilt)
 }

@@ -52,20 +52,17 @@ const HOST_FILE: &str = "hosts";
 /// Parameters of SCR and of our own, which ranks read.
 const OURS: [&str; 2] = ["SCR_", "HOLDFAST_"];
 /// What an outer launcher has left for the processes that it started. An mpirun that finds it takes itself for one of them,
-/// or hands it to the ranks, who are somebody else.
-const OF_AN_OUTER_LAUNCHER: [&str; 25] = [
+/// or hands it to the ranks, which are others. The variables of ranks ([`environment::RANK_VARIABLES`]) come beside.
+const OF_AN_OUTER_LAUNCHER: [&str; 20] = [
     // Options of a site for ssh, which our remote shell is not.
     "HYDRA_LAUNCHER_EXTRA_ARGS",
     "SLURM_PROCID",
     "SLURM_LOCALID",
-    "PMI_RANK",
-    "PMI_SIZE",
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
     "PMI_JOBID",
     "PMI_SPAWNED",
-    "PMIX_RANK",
     "PMIX_NAMESPACE",
     "PMIX_ID",
     "PMIX_SERVER_URI",
@@ -73,8 +70,6 @@ const OF_AN_OUTER_LAUNCHER: [&str; 25] = [
     "PMIX_SERVER_URI21",
     "PMIX_SERVER_URI3",
     "PMIX_SERVER_URI4",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_COMM_WORLD_NODE_RANK",
     "OMPI_UNIVERSE_SIZE",
@@ -192,9 +187,12 @@ impl Launcher for MpirunLauncher {
         options.extend(run.launcher_options.iter().cloned());
         let on_nodes = self.on_nodes.to_string_lossy().into_owned();
         options.extend([on_nodes, "rank".to_owned(), "--".to_owned()]);
-        let without = slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).map(|name| (*name).to_owned());
-        let command =
-            LauncherCommand { program: self.program.clone(), options, without: without.collect(), ranks: homes };
+        let of_ranks = environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun);
+        let of_ranks = of_ranks.flat_map(|variables| std::iter::once(&variables.rank).chain(variables.ranks));
+        let without: BTreeSet<&str> =
+            slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
+        let without = without.into_iter().map(str::to_owned).collect();
+        let command = LauncherCommand { program: self.program.clone(), options, without, ranks: homes };
         plan.with_details(ENTRY.name, &MpirunStep { dialect: self.dialect, command })
     }
 }

@@ -17,8 +17,6 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use crate::host::host_name;
 use crate::launch::children::end_of;
 
-/// Where the launchers that start us put the rank.
-const RANK_NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
 /// So begins what we say; nobody else does.
 const MARK: &str = "@holdfast-rank ";
 /// Code of a process that cannot run its program, as in a shell.
@@ -73,17 +71,26 @@ pub fn is_internal(line: &[u8]) -> bool {
     line.starts_with(MARK.as_bytes())
 }
 
-/// Nobody says which rank this is.
+/// The environment does not tell which rank this is.
 #[derive(Debug, thiserror::Error)]
-#[error("none of {} is set: mpirun starts this program, told to by `holdfast run`", RANK_NAMES.join(", "))]
+#[error("none of {} is set: mpirun starts this program, told to by `holdfast run`", rank_names().collect::<Vec<_>>().join(", "))]
 pub struct NoRank;
+
+/// Where an mpirun puts the rank, innermost first.
+fn rank_names() -> impl Iterator<Item = &'static str> {
+    environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun).map(|variables| variables.rank)
+}
+
+fn own_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Rank, NoRank> {
+    rank_names().find_map(|name| variable(name)?.parse().ok()).map(Rank).ok_or(NoRank)
+}
 
 /// Runs one rank to its end; the exit code to end with.
 ///
 /// # Errors
 /// [`NoRank`].
 pub fn run(command: &[String]) -> Result<u8, NoRank> {
-    let rank = RANK_NAMES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).map(Rank).ok_or(NoRank)?;
+    let rank = own_rank(|name| std::env::var(name).ok())?;
     // What a launcher sends goes to the whole process group: the rank has it, and we wait how it takes it. A handler,
     // unlike an ignored signal, is not inherited.
     for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
@@ -138,6 +145,19 @@ fn say(rank: Rank, news: &RankNews) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_within_one_node_or_of_the_outer_launcher_is_not_the_rank() {
+        let of = |set: &[(&str, &str)]| {
+            let set: Vec<(String, String)> =
+                set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+            own_rank(move |name| set.iter().find(|(set, _)| set == name).map(|(_, value)| value.clone())).ok()
+        };
+        assert_eq!(of(&[("MPI_LOCALRANKID", "1"), ("PMI_RANK", "5")]), Some(Rank(5)));
+        assert_eq!(of(&[("MPI_LOCALRANKID", "1")]), None);
+        assert_eq!(of(&[("SLURM_PROCID", "1")]), None);
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("OMPI_COMM_WORLD_RANK", "3")]), Some(Rank(3)));
+    }
 
     #[test]
     fn what_is_said_is_understood() {

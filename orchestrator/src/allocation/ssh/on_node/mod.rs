@@ -25,6 +25,9 @@ use holdfast_model::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::agents::handshake::HandshakeError;
+use crate::host::program::ProgramError;
+
 /// A message is one line, shorter than this.
 const LONGEST_LINE: u64 = 64 << 20;
 
@@ -83,11 +86,16 @@ pub enum NodeError {
         /// What the system said.
         source: io::Error,
     },
+    /// A program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The agent did not come up.
-    #[error("the agent {problem}; see {log}")]
+    #[error("the agent {problem}{}; see {log}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default())]
     Agent {
-        /// What it did instead.
-        problem: String,
+        /// Why.
+        problem: HandshakeError,
+        /// The last line of its log.
+        said: Option<String>,
         /// Its log.
         log: String,
     },

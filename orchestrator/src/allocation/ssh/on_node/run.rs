@@ -17,8 +17,7 @@ pub fn run(input: &mut impl BufRead) -> Result<u8, NodeError> {
     let wanted: NodeCommand = message(input)?;
     let Some((name, arguments)) = wanted.words.split_first() else { return Ok(0) };
     let path = wanted.environment.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH"));
-    let found = program::find(name, &wanted.directory, path.as_deref());
-    let found = found.map_err(|error| NodeError::io("run", name.clone())(std::io::Error::other(error.to_string())))?;
+    let found = program::find(name, &wanted.directory, path.as_deref())?;
     let mut child = Command::new(found)
         .args(arguments)
         .current_dir(&wanted.directory)

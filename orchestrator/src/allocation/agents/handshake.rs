@@ -1,0 +1,248 @@
+//! The start handshake of agents, one for all resource managers.
+//!
+//! An agent reads one line from its standard input, what it is ([`AgentStart`]), and writes one to its standard output as
+//! soon as it is up ([`AgentReady`]). Other lines are not ours: a site's prologue or the user's shell may print something.
+//! The agent must have our version, and come up within a time limit; if it does not, the end of its log explains why.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use holdfast_wire::run::{AgentReady, AgentStart};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+
+use crate::allocation::ssh::SshError;
+use crate::host::log::last_line;
+
+/// A report is short; a longer line is not one.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// Why an agent is not up.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// It ended.
+    #[error("ended without saying that it is up")]
+    Ended,
+    /// It took too long.
+    #[error("did not come up within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// Another version of Holdfast.
+    #[error("speaks version {found}, and this is version {ours}; install one version on all nodes")]
+    Version {
+        /// Its version.
+        found: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// The system.
+    #[error("broke off while it was started ({0})")]
+    Io(#[from] io::Error),
+    /// The launcher's own message.
+    #[error("was not started ({0})")]
+    Launcher(String),
+    /// The host.
+    #[error("was not started: {0}")]
+    Host(#[from] SshError),
+    /// The node is given up, or the job is ending.
+    #[error("is not waited for any more")]
+    Abandoned,
+}
+
+/// The log of an agent that is being started. What an earlier agent wrote does not explain why this one does not come up.
+#[derive(Clone, Debug)]
+pub(crate) struct StartLog {
+    path: PathBuf,
+    before: u64,
+}
+
+impl StartLog {
+    /// The log as it is before the start.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let before = path.metadata().map_or(0, |metadata| metadata.len());
+        StartLog { path, before }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file, for the agent's standard error.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)
+    }
+
+    /// The last line that was written since.
+    pub(crate) fn last_line(&self) -> Option<String> {
+        last_line(&self.path, self.before, |_| true)
+    }
+}
+
+/// Writes the start message. An agent that ends at once may not read it: its end is what counts then.
+pub(crate) async fn send(mut input: impl AsyncWrite + Unpin, start: &AgentStart) -> io::Result<()> {
+    let mut line = serde_json::to_vec(start)?;
+    line.push(b'\n');
+    match input.write_all(&line).await {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The reports of agents that share one standard output.
+pub(crate) struct Reports<R> {
+    output: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Reports<R> {
+    pub(crate) fn new(output: R) -> Self {
+        Reports { output: BufReader::new(output), line: Vec::new() }
+    }
+
+    /// The next agent that is up; `None` at the end of the output. Nothing is lost when this future is dropped.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<AgentReady>> {
+        loop {
+            let piece = self.output.fill_buf().await?;
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            let length = end.map_or(piece.len(), |at| at + 1);
+            if length == 0 {
+                return Ok(None);
+            }
+            if self.line.len() < LONGEST_LINE {
+                self.line.extend_from_slice(&piece[..length]);
+            }
+            self.output.consume(length);
+            if end.is_some() {
+                let line = std::mem::take(&mut self.line);
+                match serde_json::from_slice(&line) {
+                    Ok(ready) => return Ok(Some(ready)),
+                    Err(_) => tracing::info!(line = %String::from_utf8_lossy(&line), "foreign_line"),
+                }
+            }
+        }
+    }
+}
+
+/// The report of an agent of our version.
+///
+/// # Errors
+/// [`HandshakeError::Version`].
+pub(crate) fn check_version(ready: AgentReady) -> Result<AgentReady, HandshakeError> {
+    let (found, ours) = (ready.version, holdfast_wire::VERSION);
+    if found == ours { Ok(ready) } else { Err(HandshakeError::Version { found, ours }) }
+}
+
+/// Starts an agent as a child of this process, and waits until it is up. `started` gets its process number at once: whoever
+/// ends the job in the meantime must find it.
+///
+/// # Errors
+/// [`HandshakeError`]; the child is killed then.
+pub(crate) async fn start(
+    command: &mut Command,
+    message: &AgentStart,
+    log: &StartLog,
+    within: Duration,
+    started: impl FnOnce(u32),
+) -> Result<AgentReady, HandshakeError> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log.open()?).spawn()?;
+    if let Some(pid) = child.id() {
+        started(pid);
+    }
+    let pipes = child.stdin.take().zip(child.stdout.take());
+    let talk = async {
+        let (input, output) = pipes.ok_or_else(|| io::Error::other("it has no standard input or output"))?;
+        send(input, message).await?;
+        check_version(Reports::new(output).next().await?.ok_or(HandshakeError::Ended)?)
+    };
+    let answer = tokio::time::timeout(within, talk).await.unwrap_or(Err(HandshakeError::Timeout(within)));
+    if answer.is_err() {
+        let _ = child.kill().await;
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::AgentTemplate;
+    use std::collections::BTreeMap;
+
+    fn message() -> AgentStart {
+        let template = AgentTemplate {
+            job: "heat".to_owned(),
+            job_id: "17".to_owned(),
+            user: "user1".to_owned(),
+            control_base: "/tmp".to_owned(),
+            control_bytes: None,
+            cache_bases: BTreeMap::new(),
+            trust: holdfast_wire::trust::generate().unwrap(),
+        };
+        template.for_node(&"n1".into())
+    }
+
+    fn report(version: u32) -> String {
+        format!(r#"{{"version":{version},"node":"n1","address":"127.0.0.1:7","pid":7,"adopted":null}}"#)
+    }
+
+    async fn run(script: &str, within: Duration) -> (Result<AgentReady, HandshakeError>, Option<String>) {
+        let base = tempfile::tempdir().unwrap();
+        let log = StartLog::new(base.path().join("log"));
+        let mut command = Command::new("sh");
+        let answer = start(command.args(["-c", script]), &message(), &log, within, |pid| assert!(pid > 1)).await;
+        (answer, log.last_line())
+    }
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[tokio::test]
+    async fn an_agent_that_got_its_message_and_reports_is_up_whatever_is_printed_before() {
+        let script = format!("grep -q heat && echo Welcome && echo '{}'", report(holdfast_wire::VERSION));
+        assert_eq!(run(&script, LONG).await.0.unwrap().pid, 7);
+    }
+
+    #[tokio::test]
+    async fn refuses_an_agent_of_another_version() {
+        let (answer, _) = run(&format!("echo '{}'", report(holdfast_wire::VERSION + 1)), LONG).await;
+        assert!(matches!(answer, Err(HandshakeError::Version { .. })), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_ends_is_explained_by_its_log() {
+        let (answer, said) = run("echo no directory >&2; exit 69", LONG).await;
+        assert!(matches!(answer, Err(HandshakeError::Ended)), "{answer:?}");
+        assert_eq!(said.as_deref(), Some("no directory"));
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_never_reports_has_a_time_limit() {
+        let (answer, _) = run("sleep 600", Duration::from_millis(300)).await;
+        assert!(matches!(answer, Err(HandshakeError::Timeout(_))), "{answer:?}");
+    }
+
+    #[test]
+    fn the_log_of_an_earlier_agent_explains_nothing() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("log");
+        std::fs::write(&path, "an earlier end\n").unwrap();
+        let log = StartLog::new(path.clone());
+        assert_eq!(log.last_line(), None);
+        std::fs::write(&path, "an earlier end\nthis one\n").unwrap();
+        assert_eq!(log.last_line().as_deref(), Some("this one"));
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_interrupted_is_read_to_its_end() {
+        let (mut writer, reader) = tokio::io::duplex(64);
+        let mut reports = Reports::new(reader);
+        let line = report(1);
+        writer.write_all(&line.as_bytes()[..20]).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(50), reports.next()).await.is_err());
+        let rest = format!("{}\n", &line[20..]);
+        let (written, read) = tokio::join!(writer.write_all(rest.as_bytes()), reports.next());
+        written.unwrap();
+        assert_eq!(read.unwrap().unwrap().pid, 7);
+    }
+}
