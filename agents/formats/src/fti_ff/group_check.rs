@@ -44,16 +44,7 @@ fn compare_copy(own: &Path, copy: &Path, verdict: &mut Verdict) -> Result<(), Fo
         verdict.damage(Damage::new("copy-differs", place, what));
         return Ok(());
     }
-    let (mut at, mut mine) = (0_u64, vec![0; PIECE_BYTES]);
-    let mut different = None;
-    own.each_piece(0, own.size(), |piece| {
-        let buffer = mine.get_mut(..piece.len()).unwrap_or_default();
-        other.read_at(at, buffer)?;
-        let found = piece.iter().zip(buffer.iter()).position(|(a, b)| a != b);
-        different = different.or(found.map(|found| at.saturating_add(found as u64)));
-        at = at.saturating_add(piece.len() as u64);
-        Ok::<_, FormatsError>(())
-    })?;
+    let different = first_difference(&own, own.size(), |at, buffer| other.read_at(at, buffer))?;
     verdict.checked_bytes = verdict.checked_bytes.saturating_add(other.size());
     if let Some(offset) = different {
         verdict.damage(Damage::new("copy-differs", place, "differs from the file it copies").at(offset));
@@ -82,18 +73,28 @@ fn compare_parity(data: &[&Path], index: usize, path: &Path, verdict: &mut Verdi
     let mut sum = Combination::new(terms);
     // Of an odd last byte the original's older versions computed the other half of the word with what was in memory.
     let compared = if layout.is_data_first() { length } else { length & !1 };
-    let (mut at, mut buffer, mut different) = (0_u64, vec![0; PIECE_BYTES], None);
-    file.input.each_piece(0, compared, |piece| {
-        let mine = buffer.get_mut(..piece.len()).unwrap_or_default();
-        sum.read(at, mine)?;
-        let found = piece.iter().zip(mine.iter()).position(|(a, b)| a != b);
-        different = different.or(found.map(|found| at.saturating_add(found as u64)));
-        at = at.saturating_add(piece.len() as u64);
-        Ok::<_, FormatsError>(())
-    })?;
+    let different = first_difference(&file.input, compared, |at, buffer| sum.read(at, buffer))?;
     verdict.checked_bytes = verdict.checked_bytes.saturating_add(compared);
     if let Some(offset) = different {
         verdict.damage(Damage::new("parity-differs", place, "it is not the sum of the group's files").at(offset));
     }
     Ok(())
+}
+
+/// The first offset at which the file's first `bytes` differ from what `read` gives for the same offsets.
+fn first_difference(
+    file: &Input,
+    bytes: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), FormatsError>,
+) -> Result<Option<u64>, FormatsError> {
+    let (mut at, mut buffer, mut different) = (0_u64, vec![0; PIECE_BYTES], None);
+    file.each_piece(0, bytes, |piece| {
+        let other = buffer.get_mut(..piece.len()).unwrap_or_default();
+        read(at, other)?;
+        let found = piece.iter().zip(other.iter()).position(|(a, b)| a != b);
+        different = different.or(found.map(|found| at.saturating_add(found as u64)));
+        at = at.saturating_add(piece.len() as u64);
+        Ok::<_, FormatsError>(())
+    })?;
+    Ok(different)
 }

@@ -10,6 +10,7 @@ use super::byte_order::ByteOrder;
 use super::error::SionError;
 use super::header::KeyValue;
 use super::layout::Layout;
+use super::misfit::Misfit;
 use super::plan::PlannedPart;
 
 /// A physical file under its temporary name, open for writing streams into it. Clones share the file.
@@ -34,8 +35,7 @@ impl Attachment {
         let mut head = vec![0; expected.len()];
         file.read_exact_at(&mut head, 0).map_err(SionError::io("read the head of", temporary))?;
         if head != expected {
-            let reason = "its head is not the plan's; attach with the plan that it was created from".to_owned();
-            return Err(SionError::Input { path: temporary.to_owned(), reason });
+            return Err(SionError::Input { path: temporary.to_owned(), misfit: Misfit::OtherPlan });
         }
         Ok(Attachment::to_file(file, temporary, part))
     }
@@ -91,8 +91,7 @@ impl Attachment {
     }
 
     fn no_room(&self, local: usize) -> SionError {
-        let reason = format!("task {local} has chunks of no bytes; plan room for it");
-        SionError::Input { path: self.path.to_path_buf(), reason }
+        SionError::Input { path: self.path.to_path_buf(), misfit: Misfit::NoRoom { task: local } }
     }
 
     pub(super) fn layout(&self) -> &Layout {

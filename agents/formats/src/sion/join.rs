@@ -8,6 +8,7 @@ use super::copying::{copy_between, each};
 use super::error::SionError;
 use super::header::KeyValue;
 use super::limits::{LARGEST_BLOCK, MOST_TASKS};
+use super::misfit::Misfit;
 use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
 use super::reading::open_regular;
 use super::usage::Usage;
@@ -43,15 +44,13 @@ impl JoinInput {
                 None => {}
             }
         }
-        let wrong = |reason: &str| Err(SionError::Input { path: directory.to_owned(), reason: reason.to_owned() });
+        let wrong = |misfit| Err(SionError::Input { path: directory.to_owned(), misfit });
         match (plain.last_key_value(), keyed.last_key_value()) {
-            (None, None) => wrong("there are no files named t_<task> or t_<task>_<key>; give the directory of a split"),
-            (Some(_), Some(_)) => wrong("there are plain files and files of keys; join them apart"),
-            (Some((last, _)), None) if *last != plain.len() as u64 - 1 => {
-                wrong("the files t_<task> have gaps; give every task's, from t_00000 on")
-            }
+            (None, None) => wrong(Misfit::NoFiles),
+            (Some(_), Some(_)) => wrong(Misfit::MixedFiles),
+            (Some((last, _)), None) if *last != plain.len() as u64 - 1 => wrong(Misfit::Gaps),
             (Some(_), None) => Ok(JoinInput::Plain(plain.into_values().collect())),
-            (None, Some((last, _))) if *last >= MOST_TASKS => wrong("a file's task number is too large"),
+            (None, Some((last, _))) if *last >= MOST_TASKS => wrong(Misfit::TaskNumber),
             (None, Some((last, _))) => {
                 // A task without records has no file.
                 let tasks = (0..=*last).map(|task| keyed.get(&task).cloned().unwrap_or_default().into_iter().collect());
@@ -170,9 +169,8 @@ fn copy_in(creation: &Creation, task: usize, sources: &[Source<'_>], output: &Pa
         let mut file = open_regular(source.path)?;
         let length = file.metadata().map_err(SionError::io("look at", source.path))?.len();
         if length != source.bytes {
-            let reason =
-                format!("it changed from {} to {length} bytes meanwhile; join it when it is complete", source.bytes);
-            return Err(SionError::Input { path: source.path.to_owned(), reason });
+            let misfit = Misfit::Changed { before: source.bytes, now: length };
+            return Err(SionError::Input { path: source.path.to_owned(), misfit });
         }
         if let Some(key) = source.key {
             writer.record_header(key, source.bytes)?;

@@ -11,6 +11,7 @@ use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
 use super::key_value::KeyedValue;
+use super::misfit::Misfit;
 use super::oddity::Warning;
 use super::recover::recover;
 use crate::{Destination, FormatsError, Progress};
@@ -110,8 +111,7 @@ fn numbers(container: &Container, options: &SplitOptions) -> Result<Vec<i64>, Si
     sorted.sort_unstable();
     sorted.dedup();
     if sorted.len() != ranks.len() || sorted.first().is_some_and(|rank| *rank < 0) {
-        let reason = "its global ranks are negative or not unique; split by the order of its tasks".to_owned();
-        return Err(SionError::Input { path: container.path().to_owned(), reason });
+        return Err(SionError::Input { path: container.path().to_owned(), misfit: Misfit::GlobalRanks });
     }
     Ok(ranks)
 }

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use super::attachment::Attachment;
 use super::error::SionError;
 use super::header::KeyValue;
+use super::misfit::Misfit;
 use super::usage::Usage;
 
 /// Appends to one task's stream. Nothing is buffered: each call is written where it belongs.
@@ -77,9 +78,8 @@ impl TaskWriter {
         let length = bytes.len() as u64;
         let size = self.to.layout().chunk_size(self.local);
         if length > size {
-            let reason =
-                format!("{length} bytes do not fit into a chunk of {size}; write less at once, or plan larger chunks");
-            return Err(SionError::Input { path: self.to.path().to_owned(), reason });
+            let misfit = Misfit::WholeWrite { bytes: length, size };
+            return Err(SionError::Input { path: self.to.path().to_owned(), misfit });
         }
         if length > self.room() {
             self.next_chunk();

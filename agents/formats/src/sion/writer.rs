@@ -13,6 +13,7 @@ use holdfast_core::durable::Pending;
 use super::attachment::Attachment;
 use super::error::SionError;
 use super::layout::head_end;
+use super::misfit::Misfit;
 use super::plan::{Plan, PlannedPart};
 use super::slot::part_path;
 use super::tables::table_bytes;
@@ -86,9 +87,8 @@ impl Creation {
             let to = self.attachments.get(slot.part).ok_or_else(|| missing(task))?;
             let (length, size) = (stream.len() as u64, to.layout().chunk_size(slot.local));
             if length > size {
-                let reason =
-                    format!("{length} bytes of task {task} do not fit into a chunk of {size}; plan larger chunks");
-                return Err(SionError::Input { path: self.path.clone(), reason });
+                let misfit = Misfit::Stream { task, bytes: length, size };
+                return Err(SionError::Input { path: self.path.clone(), misfit });
             }
             let position = to.layout().chunk_position(slot.local, 0).ok_or_else(|| missing(task))?;
             run.add(to, position, stream)?;
@@ -105,8 +105,8 @@ impl Creation {
     /// When a usage does not fit the plan, or a file cannot be written; the names are then as they were.
     pub fn commit(self, usages: &[Usage]) -> Result<(), SionError> {
         if usages.len() != self.plan.tasks() {
-            let reason = format!("{} of {} tasks reported what they wrote", usages.len(), self.plan.tasks());
-            return Err(SionError::Input { path: self.path, reason });
+            let misfit = Misfit::Reports { reported: usages.len(), tasks: self.plan.tasks() };
+            return Err(SionError::Input { path: self.path, misfit });
         }
         let parts = self.plan.parts.iter().zip(&self.attachments);
         for (part, attachment) in parts {
@@ -154,19 +154,16 @@ impl<'a> Run<'a> {
 /// Writes the tail and the last fields of the head, and synchronises.
 fn close(part: &PlannedPart, attachment: &Attachment, usages: &[&Usage]) -> Result<(), SionError> {
     let path = attachment.path();
-    let input = |reason: String| SionError::Input { path: path.to_owned(), reason };
+    let input = |misfit| SionError::Input { path: path.to_owned(), misfit };
     let blocks = usages.iter().map(|usage| usage.chunks()).max().unwrap_or(1).max(1);
     let count = u32::try_from(blocks).ok().filter(|count| i32::try_from(*count).is_ok());
-    let count = count.ok_or_else(|| input(format!("{blocks} chunks in one stream; use larger chunks")))?;
-    let bytes =
-        table_bytes(usages.len() as u64, blocks).map_err(|fault| input(format!("{fault}; use larger chunks")))?;
-    let tail = part.layout.tail(blocks).ok_or_else(|| input("it would be too large a file".to_owned()))?;
+    let count = count.ok_or_else(|| input(Misfit::TooManyChunks { chunks: blocks }))?;
+    let bytes = table_bytes(usages.len() as u64, blocks).map_err(|fault| input(Misfit::Table(fault)))?;
+    let tail = part.layout.tail(blocks).ok_or_else(|| input(Misfit::TooLarge))?;
     for (local, usage) in usages.iter().enumerate() {
         let size = part.layout.chunk_size(local);
         if let Some(bytes) = usage.iter().find(|bytes| *bytes > size) {
-            return Err(input(format!(
-                "task {local} reports {bytes} bytes in a chunk of {size}; report what its writer returned"
-            )));
+            return Err(input(Misfit::Report { task: local, bytes, size }));
         }
     }
     let order = part.header.byte_order;
