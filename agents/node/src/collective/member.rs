@@ -10,6 +10,8 @@ use holdfast_wire::peer::{ToLeader, ToMember};
 use holdfast_wire::rank::{Call, Reply};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::DropGuard;
 
 use super::CallError;
 use super::run::Run;
@@ -115,10 +117,12 @@ async fn follow(
             return;
         }
     }
+    // Dropped when the link breaks: the leader, or the one that takes its place, gives its orders anew.
+    let mut orders = BTreeMap::new();
     loop {
         tokio::select! {
             message = from_leader.recv() => match message {
-                Some(message) => attend(agent, run, &to_leader, message),
+                Some(message) => attend(agent, run, &to_leader, &mut orders, message),
                 None => return,
             },
             message = from_ranks.recv() => match message {
@@ -129,22 +133,38 @@ async fn follow(
     }
 }
 
-fn attend(agent: &Arc<Agent>, run: &Arc<Run>, to_leader: &mpsc::UnboundedSender<ToLeader>, message: ToMember) {
+/// An order that is being carried out; its copies are cancelled when this is dropped.
+struct Running {
+    task: JoinHandle<()>,
+    _cancel: DropGuard,
+}
+
+fn attend(
+    agent: &Arc<Agent>,
+    run: &Arc<Run>,
+    to_leader: &mpsc::UnboundedSender<ToLeader>,
+    orders: &mut BTreeMap<u64, Running>,
+    message: ToMember,
+) {
     match message {
         ToMember::Order { order, what } => {
             let (agent, run, to_leader) = (agent.clone(), run.clone(), to_leader.clone());
-            tokio::spawn(async move {
-                let work = {
-                    let agent = agent.clone();
-                    tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what))
-                };
+            let cancelled = run.cancelled.child_token();
+            let _cancel = cancelled.clone().drop_guard();
+            let task = tokio::spawn(async move {
+                let work = tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what, &cancelled));
                 let result = work.await.unwrap_or_else(|error| {
                     Err(Failure::new(FailureKind::Internal, format!("the agent failed: {error}")))
                 });
                 let _ = to_leader.send(ToLeader::Done { order, result });
             });
+            orders.retain(|_, running| !running.task.is_finished());
+            orders.insert(order, Running { task, _cancel });
         }
-        ToMember::Cancel { order } => agent.streams.cancel(order),
+        ToMember::Cancel { order } => {
+            orders.remove(&order);
+            agent.streams.cancel(order);
+        }
         ToMember::Results { seq, replies } => {
             let answers =
                 replies.into_iter().filter_map(|(rank, reply)| Some((rank, reply, run.calls.take(seq, rank)?)));
@@ -260,7 +280,13 @@ mod tests {
         has_stalled.recv().unwrap();
         let started = Reply::Started { checkpoint: CheckpointId(3), directory: "".into() };
         let (to_leader, _messages) = mpsc::unbounded_channel();
-        attend(&agent, &run, &to_leader, ToMember::Results { seq: 1, replies: vec![(Rank(1), Ok(started))] });
+        attend(
+            &agent,
+            &run,
+            &to_leader,
+            &mut BTreeMap::new(),
+            ToMember::Results { seq: 1, replies: vec![(Rank(1), Ok(started))] },
+        );
         assert!(!disk.is_finished(), "the task waited for the disk");
         drop(release);
         let Ok(Reply::Started { directory, .. }) = answer.await.unwrap() else { panic!("not the answer") };

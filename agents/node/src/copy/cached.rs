@@ -36,18 +36,11 @@ impl CachedFile<'_> {
         working: &Working,
     ) -> Result<Option<u32>, CopyFault> {
         let target = directory.join(&self.meta.file);
-        let recorded = Recorded::from(self.meta);
-        let content = match lane.already_there(self.path, &target, recorded)? {
-            Some(content) => {
-                working.advance(content.bytes);
-                content
+        let content = lane.copy(self.path, &target, Recorded::from(self.meta), working).inspect_err(|fault| {
+            if matches!(fault, CopyFault::Crc { .. }) {
+                self.mark_damaged(&target);
             }
-            None => lane.copy(self.path, &target, recorded, working).inspect_err(|fault| {
-                if matches!(fault, CopyFault::Crc { .. }) {
-                    self.mark_damaged(&target);
-                }
-            })?,
-        };
+        })?;
         let crc = record_crc.then_some(content.crc).or(self.meta.crc);
         let path = Meta::path_for(self.path);
         let known = hash_file::read(&path)?;

@@ -132,7 +132,8 @@ enum Broken {
 }
 
 impl Lane<'_> {
-    /// Copies a file; the copy replaces what is at `to` in one step, once it is on disk and agrees with the record.
+    /// Copies a file; the copy replaces what is at `to` in one step, once it is on disk and agrees with the record. What is
+    /// there already with this content is not copied again.
     pub(crate) fn copy(
         &mut self,
         from: &Path,
@@ -140,6 +141,10 @@ impl Lane<'_> {
         recorded: Recorded,
         working: &Working,
     ) -> Result<Content, CopyFault> {
+        if let Some(content) = self.already_there(from, to, recorded)? {
+            working.advance(content.bytes);
+            return Ok(content);
+        }
         let source = open(from)?;
         self.write(source, |source| CopyFault::Read { path: from.to_owned(), source }, from, to, recorded, working)
     }
@@ -178,12 +183,7 @@ impl Lane<'_> {
 
     /// The content of the file at `to`, if it is what a copy of `from` would be: nothing is to be copied then. Content that
     /// is recorded without a checksum is read for it.
-    pub(crate) fn already_there(
-        &mut self,
-        from: &Path,
-        to: &Path,
-        recorded: Recorded,
-    ) -> Result<Option<Content>, CopyFault> {
+    fn already_there(&mut self, from: &Path, to: &Path, recorded: Recorded) -> Result<Option<Content>, CopyFault> {
         let same_size = fs::symlink_metadata(to).is_ok_and(|it| it.is_file() && it.len() == recorded.bytes);
         if !same_size {
             return Ok(None);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use holdfast_model::{CheckpointId, Dataset, Rank};
 use holdfast_wire::peer::OrderResult;
 
-use super::{Result, Trouble, Work};
+use super::{OrderError, Result, Work};
 use crate::memory::Direct;
 use crate::paths::base_name;
 
@@ -33,7 +33,7 @@ impl Work<'_> {
     pub(super) fn seal_direct(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
         let memory = self.run.memory.read();
         let direct = memory.direct.filter(|_| memory.open == Some(checkpoint));
-        let direct = direct.ok_or(Trouble::NotOpen(checkpoint))?;
+        let direct = direct.ok_or(OrderError::NotOpen(checkpoint))?;
         let mut sealed = BTreeMap::new();
         for (rank, names) in &direct.files {
             // The newest first, as the filemap lists the files of a dataset in cache.
@@ -70,6 +70,7 @@ impl Work<'_> {
 
 fn size_of(directory: &Path, name: &str) -> Result<u64> {
     let path = directory.join(name);
-    let metadata = fs::symlink_metadata(&path).map_err(|source| Trouble::NotWritten { path: path.clone(), source })?;
-    if metadata.is_file() { Ok(metadata.len()) } else { Err(Trouble::NotRegular(path)) }
+    let metadata =
+        fs::symlink_metadata(&path).map_err(|source| OrderError::NotWritten { path: path.clone(), source })?;
+    if metadata.is_file() { Ok(metadata.len()) } else { Err(OrderError::NotRegular(path)) }
 }

@@ -199,6 +199,8 @@ impl From<OrderError> for Failure {
     fn from(error: OrderError) -> Failure {
         let mut failure = Failure::new(error.kind(), error.to_string());
         failure.remedy = error.remedy().map(str::to_owned);
+        // The order was given up because of another member; this one takes part in the next try.
+        failure.retryable |= failure.kind == FailureKind::Cancelled;
         match error {
             OrderError::File { path, .. }
             | OrderError::NotRegular(path)

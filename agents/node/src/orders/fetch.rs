@@ -9,7 +9,6 @@ use holdfast_wire::peer::{FetchRank, OrderResult};
 use super::{Result, Work};
 use crate::copy::pipeline::Recorded;
 use crate::paths::base_name;
-use crate::store::StoreError;
 
 impl Work<'_> {
     pub(super) fn fetch(
@@ -19,7 +18,9 @@ impl Work<'_> {
         ranks: &[FetchRank],
         total_ranks: u32,
     ) -> Result<OrderResult> {
-        self.agent.store.delete(checkpoint)?;
+        if !self.was_interrupted(checkpoint, ranks)? {
+            self.agent.store.delete(checkpoint)?;
+        }
         let mut files = Vec::new();
         for rank in ranks {
             self.enter_rank(checkpoint, rank, total_ranks, &mut files)?;
@@ -33,6 +34,31 @@ impl Work<'_> {
         copied.into_iter().collect::<Result<Vec<()>>>()?;
         self.remember_restart(checkpoint)?;
         Ok(OrderResult::Files(self.routed(checkpoint)))
+    }
+
+    /// Whether everything that is here of the checkpoint is what an earlier attempt of this very fetch entered. It counts
+    /// as incomplete from now on; the files of it that are complete are not copied again.
+    fn was_interrupted(&self, checkpoint: CheckpointId, ranks: &[FetchRank]) -> Result<bool> {
+        let store = &self.agent.store;
+        let known = store.ranks(checkpoint);
+        for rank in &known {
+            let Some(fetch) = ranks.iter().find(|fetch| fetch.member.rank == *rank) else { return Ok(false) };
+            let descriptor = self.descriptor(&fetch.member)?;
+            let same = store.descriptor(checkpoint, *rank).is_some_and(|known| known.same_content(&descriptor));
+            let entered = store.files(checkpoint, *rank);
+            let is_entered = |at: usize| fetch.files.get(at).map(|(name, ..)| name);
+            // Both lists begin with the newest; the oldest was entered first.
+            let missing = fetch.files.len().checked_sub(entered.len());
+            let a_part =
+                missing.is_some_and(|missing| (missing..).zip(&entered).all(|(at, name)| is_entered(at) == Some(name)));
+            if !same || !a_part || store.partner(checkpoint, *rank).is_some() {
+                return Ok(false);
+            }
+        }
+        for rank in &known {
+            store.unset_expected(checkpoint, *rank, *rank)?;
+        }
+        Ok(!known.is_empty())
     }
 
     /// Enters a rank and its files into the filemap, before there are any, and adds where each goes and its meta data.
@@ -49,7 +75,7 @@ impl Work<'_> {
         self.agent.store.make_directory(checkpoint, &descriptor)?;
         // The summary lists files as the filemap did, newest first.
         for (name, size, crc) in fetch.files.iter().rev() {
-            let name = base_name(name).map_err(StoreError::from)?;
+            let name = base_name(name)?;
             let to = self.agent.store.add_file(checkpoint, rank, rank, name)?;
             let (file, kind, size, crc) = (name.to_owned(), FileKind::Full, *size, *crc);
             files.push((to, Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc }));

@@ -11,7 +11,7 @@ use holdfast_wire::frame;
 use holdfast_wire::peer::Member;
 use serde::{Deserialize, Serialize};
 
-use super::{Result, Trouble, Work, rank_directory};
+use super::{OrderError, Result, Work, rank_directory};
 use crate::copy::pipeline::Recorded;
 use crate::events::Working;
 use crate::paths::{PathError, base_name};
@@ -65,10 +65,10 @@ impl Work<'_> {
         for meta in &metas {
             lane.send(&directory.join(&meta.file), stream, Recorded::from(meta), working)?;
         }
-        stream.flush().map_err(Trouble::file("send files of", &directory))?;
+        stream.flush().map_err(OrderError::file("send files of", &directory))?;
         let mut answer = [0];
-        stream.read_exact(&mut answer).map_err(Trouble::connection)?;
-        if answer[0] == RECEIVED { Ok(()) } else { Err(Trouble::NotReceived(owner.rank)) }
+        stream.read_exact(&mut answer).map_err(OrderError::connection)?;
+        if answer[0] == RECEIVED { Ok(()) } else { Err(OrderError::NotReceived(owner.rank)) }
     }
 
     /// Receives all files of a rank, each entry on disk before its file.
@@ -81,15 +81,15 @@ impl Work<'_> {
     ) -> Result<()> {
         let greeting: Greeting = frame::receive(stream)?;
         if greeting.owner.rank != rank {
-            return Err(Trouble::OtherRank { expected: rank, found: greeting.owner.rank });
+            return Err(OrderError::OtherRank { expected: rank, found: greeting.owner.rank });
         }
         let metas =
             greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
         let total: u64 = metas.iter().map(|meta| meta.size).sum();
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let store = &self.agent.store;
-        let descriptor =
-            convert::from_model(&greeting.owner.descriptor).map_err(|source| Trouble::Descriptor { rank, source })?;
+        let descriptor = convert::from_model(&greeting.owner.descriptor)
+            .map_err(|source| OrderError::Descriptor { rank, source })?;
         let slot = match keep {
             Keep::Own => rank,
             Keep::Copy { slot, .. } => *slot,
@@ -109,22 +109,22 @@ impl Work<'_> {
             lane.receive(stream, &path, Recorded::from(meta), &working)?;
             meta.write(&path)?;
         }
-        stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(Trouble::connection)
+        stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(OrderError::connection)
     }
 }
 
 fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> {
     let what = "the meta data of a file";
-    let (tree, _) = hash_file::decode(packed).map_err(|source| Trouble::Undecodable { what, source })?;
-    let meta = Meta::from_tree(&tree).map_err(|source| Trouble::Content { what, source })?;
+    let (tree, _) = hash_file::decode(packed).map_err(|source| OrderError::Undecodable { what, source })?;
+    let meta = Meta::from_tree(&tree).map_err(|source| OrderError::Content { what, source })?;
     if base_name(&meta.file)? != meta.file {
         return Err(PathError { path: meta.file, fault: "is not a bare file name" }.into());
     }
     if meta.checkpoint != checkpoint {
-        return Err(Trouble::OtherCheckpoint { expected: checkpoint, found: meta.checkpoint });
+        return Err(OrderError::OtherCheckpoint { expected: checkpoint, found: meta.checkpoint });
     }
     if meta.rank != rank {
-        return Err(Trouble::OtherRank { expected: rank, found: meta.rank });
+        return Err(OrderError::OtherRank { expected: rank, found: meta.rank });
     }
     Ok(meta)
 }

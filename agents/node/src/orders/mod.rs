@@ -18,12 +18,16 @@ mod rebuild;
 mod seal;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_model::{CheckpointId, Failure, HaltState, Locations, Rank};
 use holdfast_wire::peer::{Member, Order, OrderResult};
+use tokio_util::sync::CancellationToken;
 
 use error::OrderError;
 
@@ -34,8 +38,14 @@ use crate::store::StoreError;
 use holdfast_core::redundancy::convert;
 
 /// Carries out one order. Blocks.
-pub fn execute(agent: &Arc<Agent>, run: &Arc<Run>, order: u64, what: Order) -> Result<OrderResult, Failure> {
-    let work = Work { agent, run, order };
+pub fn execute(
+    agent: &Arc<Agent>,
+    run: &Arc<Run>,
+    order: u64,
+    what: Order,
+    cancelled: &CancellationToken,
+) -> Result<OrderResult, Failure> {
+    let work = Work { agent, run, order, cancelled };
     let result = match what {
         Order::Inventory => Ok(OrderResult::Inventory(crate::inventory::inventory(agent))),
         Order::Delete { checkpoints, all_but } => work.delete(&checkpoints, all_but),
@@ -77,6 +87,8 @@ struct Work<'a> {
     agent: &'a Arc<Agent>,
     run: &'a Arc<Run>,
     order: u64,
+    /// The order was given up, the link to the leader broke, or the run is over.
+    cancelled: &'a CancellationToken,
 }
 
 impl Work<'_> {
@@ -85,9 +97,9 @@ impl Work<'_> {
         self.run.local_ranks(&self.agent.start.node)
     }
 
-    /// Copies of files for this order; they end with the run.
+    /// Copies of files for this order; they end when it is cancelled.
     fn pipeline(&self) -> Pipeline {
-        Pipeline::new(self.run.plan.settings.copy_bytes, self.run.cancelled.clone())
+        Pipeline::new(self.run.plan.settings.copy_bytes, self.cancelled.clone())
     }
 
     fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<OrderResult> {

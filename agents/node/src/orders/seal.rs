@@ -8,7 +8,7 @@ use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::{OrderResult, SealedFiles};
 
-use super::{Result, Trouble, Work, rank_directory};
+use super::{OrderError, Result, Work, rank_directory};
 
 impl Work<'_> {
     pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: bool) -> Result<OrderResult> {
@@ -27,9 +27,9 @@ impl Work<'_> {
             }
             let path = directory.join(&name);
             let metadata =
-                fs::symlink_metadata(&path).map_err(|source| Trouble::NotWritten { path: path.clone(), source })?;
+                fs::symlink_metadata(&path).map_err(|source| OrderError::NotWritten { path: path.clone(), source })?;
             if !metadata.is_file() {
-                return Err(Trouble::NotRegular(path));
+                return Err(OrderError::NotRegular(path));
             }
             let crc = if crc { Some(self.pipeline().lane().content(&path)?.crc) } else { None };
             sealed.names.push(name.clone());

@@ -7,7 +7,7 @@ use holdfast_model::CheckpointId;
 use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
 
 use super::files::Keep;
-use super::{Result, Trouble, Work, rank_directory};
+use super::{OrderError, Result, Work, rank_directory};
 use crate::stream;
 use holdfast_core::redundancy::convert::from_tree;
 
@@ -36,7 +36,7 @@ impl Work<'_> {
     fn send_away(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
         let store = &self.agent.store;
         let descriptor = store.descriptor(checkpoint, step.rank).unwrap_or_default();
-        let descriptor = from_tree(&descriptor).map_err(|source| Trouble::Descriptor { rank: step.rank, source })?;
+        let descriptor = from_tree(&descriptor).map_err(|source| OrderError::Descriptor { rank: step.rank, source })?;
         let owner = Member { rank: step.rank, descriptor };
         let total = self.bytes_of(checkpoint, step)?;
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
