@@ -11,9 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
-use holdfast_model::{Descriptor, Generation, NodeName, Rank, RunNode, Scheme};
+use holdfast_model::{
+    CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Rank, RestartPolicy, RunNode,
+    Scheme,
+};
 use holdfast_wire::agent::{KillRequest, PollRequest};
-use holdfast_wire::run::{AgentReady, AgentStart, Cache, Flush, Need, RunPlan, Settings, SourceName, TrustMaterial};
+use holdfast_wire::run::{AgentReady, AgentStart, Cache, RunPlan, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{VERSION, environment, trust};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -312,13 +315,11 @@ fn settings(prefix: PathBuf) -> Settings {
             hop_distance: 1,
             set_size: 8,
         }],
-        distribute: true,
-        fetch: true,
-        flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
-        crc_on_copy: false,
-        crc_on_flush: true,
+        restart: RestartPolicy { distribute: true, fetch: true },
+        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
+        crc: CrcPolicy { on_copy: false, on_flush: true },
         source: SourceName("scr".to_owned()),
-        need: Need::default(),
+        need: NeedPolicy::default(),
         halt_seconds: 0,
         allocation_end: None,
         piece_bytes: 256 << 10,

@@ -114,7 +114,7 @@ fn a_spec_with_all_kinds_of_values_means_what_it_says() {
     assert_eq!(step.run.env["THREADS"], "4");
     assert_eq!(step.checkpoint.redundancy[0].cache, Path::new("/dev/shm"));
     assert_eq!(step.checkpoint.redundancy[1].cache, Path::new("/scratch"));
-    assert_eq!(step.checkpoint.need.seconds, Duration::from_secs(600));
+    assert_eq!(step.checkpoint.need.seconds, 600);
     let [rule] = &spec.relaunch.on_exit_code[..] else { panic!("one rule") };
     assert_eq!((&rule.codes[..], rule.action), (&[2, 17][..], ExitAction::Stop));
 }

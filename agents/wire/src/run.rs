@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use holdfast_model::time::millis;
-use holdfast_model::{CheckpointId, Descriptor, Generation, NodeName, Rank, RunNode};
+use holdfast_model::{
+    CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, Rank, RestartPolicy, RunNode,
+};
 
 /// A run as the orchestrator hands it to every healthy agent, spares included, before it launches the ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,20 +51,16 @@ pub struct Settings {
     pub caches: Vec<Cache>,
     /// The redundancy descriptors, index 0 first.
     pub descriptors: Vec<Descriptor>,
-    /// Try to restart from cache (SCR_DISTRIBUTE).
-    pub distribute: bool,
-    /// Try to restart from the prefix directory (SCR_FETCH).
-    pub fetch: bool,
+    /// Where to look for a checkpoint to continue from.
+    pub restart: RestartPolicy,
     /// The flush to the prefix directory while the job runs.
-    pub flush: Flush,
-    /// CRC32 of each file when its redundancy is made (SCR_CRC_ON_COPY).
-    pub crc_on_copy: bool,
-    /// CRC32 of each file when it is flushed or drained (SCR_CRC_ON_FLUSH).
-    pub crc_on_flush: bool,
-    /// Who produces checkpoint files.
+    pub flush: FlushPolicy,
+    /// When checksums are computed.
+    pub crc: CrcPolicy,
+    /// What produces checkpoint files.
     pub source: SourceName,
-    /// When [`crate::rank::Call::Need`] says yes.
-    pub need: Need,
+    /// When [`crate::rank::Call::Need`] answers yes.
+    pub need: NeedPolicy,
     /// Halt when less than this is left (SCR_HALT_SECONDS); zero is never.
     pub halt_seconds: u64,
     /// When the allocation ends, seconds since the epoch, if that is known.
@@ -105,30 +103,6 @@ pub struct Cache {
     pub base: String,
     /// How many checkpoints to keep in it.
     pub keep: u32,
-}
-
-/// Flushing while the job runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Flush {
-    /// Flush every n-th checkpoint id; 0 never, not even at the end.
-    pub every: u64,
-    /// Let the ranks go on meanwhile.
-    pub asynchronous: bool,
-    /// Bytes per second of one node at the most; 0 is no limit.
-    pub bandwidth: u64,
-    /// Flush what was restarted from (SCR_FLUSH_ON_RESTART).
-    pub on_restart: bool,
-}
-
-/// When a checkpoint is due (`SCR manual §11.5`); all zero: always.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Need {
-    /// Every n-th call.
-    pub interval: u64,
-    /// This long after the last checkpoint.
-    pub seconds: u64,
-    /// As long as checkpoints cost less than this share of the time, in percent.
-    pub overhead: f64,
 }
 
 /// How the orchestrator tells an agent who it is: one JSON line on its standard input.

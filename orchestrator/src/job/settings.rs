@@ -7,7 +7,7 @@ use holdfast_model::{Descriptor, HaltChange, NodeName};
 use holdfast_wire::run;
 
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{FlushMode, JobSpec, Scheme, Step};
+use crate::spec::{JobSpec, Scheme, Step};
 
 /// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
 const PIECE_BYTES: usize = 1 << 20;
@@ -61,22 +61,11 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         prefix: prefix.to_owned(),
         caches: caches.collect(),
         descriptors: descriptors.collect(),
-        distribute: checkpoint.restart.distribute,
-        fetch: checkpoint.restart.fetch,
-        flush: run::Flush {
-            every: checkpoint.flush.every,
-            asynchronous: checkpoint.flush.mode == FlushMode::Async,
-            bandwidth: checkpoint.flush.bandwidth,
-            on_restart: checkpoint.flush.on_restart,
-        },
-        crc_on_copy: checkpoint.crc.on_copy,
-        crc_on_flush: checkpoint.crc.on_flush,
+        restart: checkpoint.restart,
+        flush: checkpoint.flush,
+        crc: checkpoint.crc,
         source: run::SourceName(checkpoint.source.name().to_owned()),
-        need: run::Need {
-            interval: checkpoint.need.interval,
-            seconds: checkpoint.need.seconds.as_secs(),
-            overhead: checkpoint.need.overhead,
-        },
+        need: checkpoint.need,
         halt_seconds: spec.halt.before_end.as_secs(),
         allocation_end: end,
         piece_bytes: PIECE_BYTES,
@@ -121,6 +110,8 @@ pub fn epoch(time: SystemTime) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_model::FlushMode;
+
     use super::*;
     use crate::spec;
 
@@ -144,7 +135,7 @@ mod tests {
         assert_eq!(settings.descriptors[0].scheme.as_str(), "PARTNER");
         let watchdog = run::Watchdog { hang_after: std::time::Duration::from_secs(600), busy_hang_after: None };
         assert_eq!((settings.watchdog, config.hang_after), (Some(watchdog), Some(watchdog.hang_after)));
-        assert_eq!((settings.flush.every, settings.flush.asynchronous), (7, true));
+        assert_eq!((settings.flush.every, settings.flush.mode), (7, FlushMode::Async));
         let settings = for_node(&settings, &"node1".into());
         assert_eq!((settings.caches[0].base.as_str(), settings.descriptors[0].base.as_str()), ("/c/node1", "/c/node1"));
     }

@@ -2,8 +2,9 @@
 //! place and with what to do instead. A key that repeats its default changes nothing and is accepted, so that a resolved
 //! spec can be read again.
 
+use holdfast_model::FlushMode;
+
 use super::allocation::Manager;
-use super::checkpoint::FlushMode;
 use super::kinds::Choice as _;
 use super::reading::Reader;
 use super::run::Launcher;

@@ -3,10 +3,11 @@
 //! The defaults are SCR's (`SCR manual §10`).
 
 use std::path::PathBuf;
-use std::time::Duration;
+
+use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
 
 use super::keys::{elements, keys, section};
-use super::kinds::{Choice, bandwidth, bytes, choice, path, percent, seconds, switch, whole};
+use super::kinds::{Choice, bandwidth, bytes, choice, path, percent, switch, whole};
 
 const TEMPORARY: &str = "/tmp";
 
@@ -24,13 +25,13 @@ keys! {
         /// that divides it; one must have `every: 1`.
         redundancy: Vec<Redundancy> = elements::<Redundancy>(),
         /// Copies to the prefix while the application runs. The newest checkpoint is copied at the end in any case.
-        flush: Flush = section::<Flush>(),
+        flush: FlushPolicy = section::<FlushPolicy>(),
         /// Where a run looks for a checkpoint to continue from: in the caches, then on the prefix; else it starts afresh.
-        restart: Restart = section::<Restart>(),
+        restart: RestartPolicy = section::<RestartPolicy>(),
         /// When CRC32s are computed and compared.
-        crc: Crc = section::<Crc>(),
+        crc: CrcPolicy = section::<CrcPolicy>(),
         /// When SCR_Need_checkpoint answers yes: when any of these does; always, if none is set.
-        need: Need = section::<Need>(),
+        need: NeedPolicy = section::<NeedPolicy>(),
         /// How agents protect what they send each other.
         data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }
@@ -94,52 +95,56 @@ keys! {
     }
 }
 
+// What follows travels to the agents as it is: the structs are the model's.
+
 keys! {
-    /// Copies to the prefix while the application runs.
-    pub struct Flush {
-        /// Every so many checkpoints; 0 = never.
-        every: u64 = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
-        /// `sync`: the application waits; `async`: it continues.
-        mode: FlushMode = choice().or(FlushMode::Sync).scr_as("SCR_FLUSH_ASYNC", FlushMode::of_parameter),
-        /// `async`: from one node, at most; 0 = not limited.
-        bandwidth: u64 = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
-        /// `async`: share of a processor, at most. Only 0, not limited, is available in this version.
-        percent: f64 = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
-        /// Also flush the checkpoint that a run was restarted from.
-        on_restart: bool = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
+    FlushPolicy => FlushPolicy;
+    /// Every so many checkpoints; 0 = never.
+    every = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
+    /// `sync`: the application waits; `async`: it continues.
+    mode = choice().or(FlushMode::Sync).scr_as("SCR_FLUSH_ASYNC", mode_of_parameter),
+    /// `async`: from one node, at most; 0 = not limited.
+    bandwidth = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
+    /// `async`: share of a processor, at most. Only 0, not limited, is available in this version.
+    percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
+    /// Also flush the checkpoint that a run was restarted from.
+    on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
+    |section| {
+        if percent > 0.0 {
+            let message = "limiting the processor's share is not available in this version";
+            section.mistake("percent", message, "use `bandwidth` instead, or write 0");
+        }
+        FlushPolicy { every, mode, bandwidth, on_restart }
     }
 }
 
 keys! {
-    /// Where a run looks for a checkpoint to continue from: first in the caches, then on the prefix.
-    pub struct Restart {
-        /// Look in the caches: move and rebuild files.
-        distribute: bool = switch().or(true).scr("SCR_DISTRIBUTE"),
-        /// Look on the prefix: fetch files.
-        fetch: bool = switch().or(true).scr("SCR_FETCH"),
-    }
+    RestartPolicy => RestartPolicy;
+    /// Look in the caches: move and rebuild files.
+    distribute = switch().or(true).scr("SCR_DISTRIBUTE"),
+    /// Look on the prefix: fetch files.
+    fetch = switch().or(true).scr("SCR_FETCH"),
+    |_section| { RestartPolicy { distribute, fetch } }
 }
 
 keys! {
-    /// When CRC32s are computed and compared.
-    pub struct Crc {
-        /// When a file is copied from node to node.
-        on_copy: bool = switch().or(false).scr("SCR_CRC_ON_COPY"),
-        /// When a file is copied to the prefix.
-        on_flush: bool = switch().or(true).scr("SCR_CRC_ON_FLUSH"),
-    }
+    CrcPolicy => CrcPolicy;
+    /// When a file is copied from node to node.
+    on_copy = switch().or(false).scr("SCR_CRC_ON_COPY"),
+    /// When a file is copied to the prefix.
+    on_flush = switch().or(true).scr("SCR_CRC_ON_FLUSH"),
+    |_section| { CrcPolicy { on_copy, on_flush } }
 }
 
 keys! {
-    /// When the application is told that a checkpoint is due (`SCR_Need_checkpoint`).
-    pub struct Need {
-        /// At every so many calls; 0 = not used.
-        interval: u64 = whole(0..=u64::MAX).or(0).scr("SCR_CHECKPOINT_INTERVAL"),
-        /// So many seconds after the last checkpoint; 0 = not used.
-        seconds: Duration = seconds().or(Duration::ZERO).scr("SCR_CHECKPOINT_SECONDS"),
-        /// While checkpointing takes less than so many percent of the time; 0 = not used.
-        overhead: f64 = percent().or(0.0).scr("SCR_CHECKPOINT_OVERHEAD"),
-    }
+    NeedPolicy => NeedPolicy;
+    /// At every so many calls; 0 = not used.
+    interval = whole(0..=u32::MAX.into()).or(0).scr("SCR_CHECKPOINT_INTERVAL"),
+    /// So many seconds after the last checkpoint; 0 = not used.
+    seconds = whole(0..=u32::MAX.into()).or(0).scr("SCR_CHECKPOINT_SECONDS"),
+    /// While checkpointing takes less than so many percent of the time; 0 = not used.
+    overhead = percent().or(0.0).scr("SCR_CHECKPOINT_OVERHEAD"),
+    |_section| { NeedPolicy { interval, seconds, overhead } }
 }
 
 /// What produces checkpoint files.
@@ -190,25 +195,14 @@ impl Choice for FailureDomain {
     const LATER: &'static [&'static str] = &["rack", "switch", "chassis"];
 }
 
-/// Whether the application waits for a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushMode {
-    /// It waits.
-    Sync,
-    /// It goes on.
-    Async,
-}
-
 impl Choice for FlushMode {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
 }
 
-impl FlushMode {
-    /// SCR_FLUSH_ASYNC: 1 or 0.
-    fn of_parameter(text: &str) -> String {
-        let mode = if text == "1" { FlushMode::Async } else { FlushMode::Sync };
-        mode.word().to_owned()
-    }
+/// SCR_FLUSH_ASYNC: 1 or 0.
+fn mode_of_parameter(text: &str) -> String {
+    let mode = if text == "1" { FlushMode::Async } else { FlushMode::Sync };
+    mode.word().to_owned()
 }
 
 /// How agents protect what they send each other.

@@ -61,13 +61,6 @@ pub(super) fn duration_or_none() -> Kind<Option<Duration>> {
     Kind::new("a duration with its unit, such as `30s` or `5min`, or `none`", read, show)
 }
 
-/// `600`: seconds without a unit, as in SCR.
-pub(super) fn seconds() -> Kind<Duration> {
-    let read = |text: &str| text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
-    let show = |duration: &Duration| duration.as_secs().to_string();
-    Kind::new(format!("a whole number from 0 to {}", u32::MAX), read, show)
-}
-
 /// `1GiB`.
 pub(super) fn bytes() -> Kind<u64> {
     let show = |bytes: &u64| quantity::format_bytes(*bytes);

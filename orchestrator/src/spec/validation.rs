@@ -107,10 +107,6 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
             reader.mistake(&key, message, "keep one of them");
         }
     }
-    if step.checkpoint.flush.percent > 0.0 {
-        let message = "limiting the processor's share is not available in this version";
-        reader.mistake(&format!("{path}checkpoint.flush.percent"), message, "use `bandwidth` instead, or write 0");
-    }
     let mut intervals = BTreeSet::new();
     for (at, descriptor) in redundancy.iter().enumerate() {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");

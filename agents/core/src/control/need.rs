@@ -2,16 +2,7 @@
 
 use std::time::Duration;
 
-/// What was asked for; 0 switches a condition off.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct NeedPolicy {
-    /// Every so many calls (`SCR_CHECKPOINT_INTERVAL`).
-    pub interval: u32,
-    /// So long after the end of the last checkpoint, or of init (`SCR_CHECKPOINT_SECONDS`). Whole seconds count.
-    pub seconds: u32,
-    /// As often as checkpoints take at most this percentage of the time (`SCR_CHECKPOINT_OVERHEAD`).
-    pub overhead: f64,
-}
+use holdfast_model::NeedPolicy;
 
 /// Why a checkpoint is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

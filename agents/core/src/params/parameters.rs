@@ -7,7 +7,6 @@ use super::descriptors::{self, Descriptors, DirectoryCheck};
 use super::source::{Resolver, Sources};
 use super::value;
 use super::{Explained, ParamError, Setting, Warning};
-use crate::control::need::NeedPolicy;
 use crate::hostlist;
 use crate::redundancy::Scheme;
 use holdfast_model::NodeName;
@@ -199,15 +198,6 @@ impl Parameters {
     /// What in the sources had no effect.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
-    }
-
-    /// When a checkpoint is due.
-    pub fn need_policy(&self) -> NeedPolicy {
-        NeedPolicy {
-            interval: self.checkpoint_interval.value,
-            seconds: self.checkpoint_seconds.value,
-            overhead: self.checkpoint_overhead.value,
-        }
     }
 
     /// `SCR_HALT_SECONDS` as [`crate::control::halt::HaltFile::check`] takes it: `None` when it is 0.

@@ -28,7 +28,7 @@ impl Work<'_> {
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, files.iter().map(|(_, meta)| meta.size).sum());
         let copied = self.pipeline().each(&files, |lane, (to, meta)| -> Result<()> {
             lane.copy(&directory.join(&meta.file), to, Recorded::from(meta), &working)?;
-            let crc = meta.crc.filter(|_| self.run.plan.settings.crc_on_copy);
+            let crc = meta.crc.filter(|_| self.run.plan.settings.crc.on_copy);
             Ok(Meta { crc, ..meta.clone() }.write(to)?)
         });
         copied.into_iter().collect::<Result<Vec<()>>>()?;

@@ -149,7 +149,7 @@ impl Work<'_> {
             store.add_file(checkpoint, rank, rank, &meta.file)?;
         }
         let files = unconfirmed.member().files.len() + 1;
-        unconfirmed.install(self.run.plan.settings.crc_on_copy)?;
+        unconfirmed.install(self.run.plan.settings.crc.on_copy)?;
         store.set_expected(checkpoint, rank, rank, u32::try_from(files).unwrap_or(u32::MAX))?;
         Ok(())
     }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_core::control::need::{Need, NeedPolicy};
-use holdfast_model::{CheckpointId, Dataset};
-use holdfast_wire::run::{self, Settings};
+use holdfast_core::control::need::Need;
+use holdfast_model::{CheckpointId, Dataset, NeedPolicy};
+use holdfast_wire::run::Settings;
 use parking_lot::Mutex;
 
 use super::files::{FileError, RankFiles};
@@ -36,10 +36,7 @@ fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
 }
 
 impl Scr {
-    fn new(asked: run::Need, now: Instant) -> Self {
-        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let policy =
-            NeedPolicy { interval: number(asked.interval), seconds: number(asked.seconds), overhead: asked.overhead };
+    fn new(policy: NeedPolicy, now: Instant) -> Self {
         let need = Need::new(policy, Duration::ZERO);
         Scr { schedule: Mutex::new(Schedule { begun: now, policy, need, started: None }) }
     }
@@ -90,7 +87,7 @@ mod tests {
     fn a_checkpoint_is_due_so_long_after_the_last_one_and_at_a_halt() {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
-        let scr = Scr::new(run::Need { interval: 0, seconds: 60, overhead: 0.0 }, begun);
+        let scr = Scr::new(NeedPolicy { interval: 0, seconds: 60, overhead: 0.0 }, begun);
         scr.computing_begins(after(10));
         assert!(!scr.is_due(after(69), false));
         assert!(scr.is_due(after(69), true), "the last one before a halt");
@@ -103,7 +100,7 @@ mod tests {
 
     #[test]
     fn output_is_no_progress() {
-        let scr = Scr::new(run::Need::default(), Instant::now());
+        let scr = Scr::new(NeedPolicy::default(), Instant::now());
         assert!(scr.is_progress(&Dataset::default()));
         assert!(!scr.is_progress(&Dataset { checkpoint: false, output: true, ..Dataset::default() }));
     }

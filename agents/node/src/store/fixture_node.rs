@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_model::{Generation, Rank, RunNode};
-use holdfast_wire::run::{AgentStart, Cache, Flush, Need, RunPlan, Settings, SourceName};
+use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, Generation, NeedPolicy, Rank, RestartPolicy, RunNode};
+use holdfast_wire::run::{AgentStart, Cache, RunPlan, Settings, SourceName};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -61,13 +61,11 @@ pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) ->
         prefix: "/p".into(),
         caches: vec![Cache { base: base(node), keep: 1 }],
         descriptors: vec![],
-        distribute: true,
-        fetch: false,
-        flush: Flush { every: 0, asynchronous: false, bandwidth: 0, on_restart: false },
-        crc_on_copy: false,
-        crc_on_flush: false,
+        restart: RestartPolicy { distribute: true, fetch: false },
+        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
+        crc: CrcPolicy { on_copy: false, on_flush: false },
         source: SourceName("scr".to_owned()),
-        need: Need::default(),
+        need: NeedPolicy::default(),
         halt_seconds: 0,
         allocation_end: None,
         piece_bytes: 1,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use holdfast_core::control::halt::reason;
 use holdfast_core::redundancy::{Descriptor, convert};
-use holdfast_model::{CheckpointId, Dataset, HaltChange, Locations, Rank, Scheme};
+use holdfast_model::{CheckpointId, Dataset, FlushMode, HaltChange, Locations, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 use holdfast_wire::rank::Reply;
@@ -114,7 +114,7 @@ impl Work {
         } else if dataset.output {
             self.flush_output(checkpoint).await?;
         } else if self.flush_is_due(checkpoint) && dataset.direct.is_none() {
-            if self.leader.plan.settings.flush.asynchronous {
+            if self.leader.plan.settings.flush.mode == FlushMode::Async {
                 self.flush_in_background(checkpoint).await?;
             } else {
                 self.flush_if_needed(checkpoint).await;
@@ -142,7 +142,7 @@ impl Work {
 
     /// Meta files, then redundancy. Returns the bytes of all ranks' files.
     pub(super) async fn protect(&self, checkpoint: CheckpointId, descriptors: &[Descriptor]) -> Result<u64, CallError> {
-        let crc = self.leader.plan.settings.crc_on_copy;
+        let crc = self.leader.plan.settings.crc.on_copy;
         let seal = Order::Seal { checkpoint, ranks: self.leader.plan.ranks(), crc };
         let sealed = self.order(self.leader.where_ranks_are(&seal)).await?;
         let sealed = sealed.into_values().filter_map(|result| match result {

@@ -11,7 +11,7 @@ use holdfast_core::prefix::{DirectoryName, PrefixError, publish};
 use holdfast_core::redundancy::inventory::{Inventory, candidates};
 use holdfast_core::redundancy::plan::plan;
 use holdfast_model::dataset::{check_name, default_name};
-use holdfast_model::{CheckpointId, Dataset};
+use holdfast_model::{CheckpointId, Dataset, FlushMode};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
@@ -88,7 +88,7 @@ impl Work {
             // It was written there.
             return Ok(());
         }
-        if self.leader.plan.settings.flush.asynchronous {
+        if self.leader.plan.settings.flush.mode == FlushMode::Async {
             return self.flush_in_background(checkpoint).await;
         }
         self.leader.flushing.wait().await;

@@ -139,7 +139,7 @@ impl Work {
             Ok((prefix.checkpoint_path(&directory), directory))
         };
         let (path, directory) = self.on_prefix(begin).await?;
-        let crc = self.leader.plan.settings.crc_on_flush;
+        let crc = self.leader.plan.settings.crc.on_flush;
         let order = Order::Flush { checkpoint, directory: path, bandwidth, crc };
         let copied = self.order(self.leader.where_ranks_are(&order)).await;
         let ranks = self.leader.plan.ranks();

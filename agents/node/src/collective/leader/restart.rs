@@ -69,15 +69,15 @@ impl Work {
             inventories = self.inventories().await?;
         }
         let mut found = None;
-        if settings.distribute || settings.fetch {
+        if settings.restart.distribute || settings.restart.fetch {
             found = self.restart_from_direct(limit, &inventories).await?;
         }
-        if found.is_none() && settings.distribute {
+        if found.is_none() && settings.restart.distribute {
             found = self.restart_from_cache(limit, &inventories).await?;
         }
         if found.is_none() {
             self.clear_cache(None).await?;
-            if settings.fetch {
+            if settings.restart.fetch {
                 found = self.restart_from_prefix(limit).await?;
             }
         }

@@ -1,0 +1,56 @@
+//! What a job asks for its checkpoints. The orchestrator reads these from the job spec, where each field is a key, and the
+//! agents act on them: the structs travel as they are.
+
+use serde::{Deserialize, Serialize};
+
+/// Copies to the prefix directory while the application runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushPolicy {
+    /// Flush every n-th checkpoint id; 0 never, not even at the end.
+    pub every: u64,
+    /// Whether the application waits.
+    pub mode: FlushMode,
+    /// Asynchronous: bytes a second of one node at most; 0 is no limit.
+    pub bandwidth: u64,
+    /// Flush what a run was restarted from (`SCR_FLUSH_ON_RESTART`).
+    pub on_restart: bool,
+}
+
+/// Whether the application waits for a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlushMode {
+    /// It waits.
+    Sync,
+    /// It continues.
+    Async,
+}
+
+/// Where a run looks for a checkpoint to continue from: first in the caches, then on the prefix directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartPolicy {
+    /// In the caches: move and rebuild files (`SCR_DISTRIBUTE`).
+    pub distribute: bool,
+    /// On the prefix directory (`SCR_FETCH`).
+    pub fetch: bool,
+}
+
+/// When CRC32s are computed and compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrcPolicy {
+    /// When redundancy is made, and when a file is copied between nodes (`SCR_CRC_ON_COPY`).
+    pub on_copy: bool,
+    /// When a file is flushed or drained (`SCR_CRC_ON_FLUSH`).
+    pub on_flush: bool,
+}
+
+/// When a checkpoint is due (SCR manual §11.5): when any of these holds; always, if all are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeedPolicy {
+    /// Every so many calls (`SCR_CHECKPOINT_INTERVAL`).
+    pub interval: u32,
+    /// So long after the end of the last checkpoint, or of init (`SCR_CHECKPOINT_SECONDS`). Whole seconds count.
+    pub seconds: u32,
+    /// As often as checkpoints take at most this percentage of the time (`SCR_CHECKPOINT_OVERHEAD`).
+    pub overhead: f64,
+}
