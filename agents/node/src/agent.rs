@@ -7,7 +7,6 @@ use holdfast_wire::agent::StopRequest;
 use holdfast_wire::run::AgentStart;
 use tokio::sync::watch;
 
-use crate::collective::Collectives;
 use crate::contact::Contact;
 use crate::events::{EventLog, ProgressBoard};
 use crate::halt::HaltKeeper;
@@ -40,11 +39,9 @@ pub struct Agent {
     /// The long work under way.
     pub progress: Arc<ProgressBoard>,
     /// The ranks on this node.
-    pub ranks: Ranks,
+    pub ranks: Arc<Ranks>,
     /// How long nothing has moved in them.
-    pub watchdog: Watchdog,
-    /// The run, its collectives, and the leader if this is it.
-    pub collectives: Collectives,
+    pub watchdog: Arc<Watchdog>,
     /// Connections to and from peers.
     pub streams: Streams,
     /// Connections refused.

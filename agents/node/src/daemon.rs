@@ -26,11 +26,11 @@ use crate::health::HealthMonitor;
 use crate::identity::{self, IdentityError};
 use crate::log;
 use crate::paths::Paths;
-use crate::ranks::{self, Ranks};
+use crate::rank_socket;
+use crate::ranks::Ranks;
 use crate::server::{self, ServerError};
 use crate::store::{Store, StoreError};
 use crate::stream::Streams;
-use crate::watchdog::Watchdog;
 
 /// The longest start line: a job's specification is not in it, only who this agent is.
 const LONGEST_START: u64 = 1 << 20;
@@ -160,13 +160,14 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         }
     }
     let agent = Arc::new(set_up(start, paths)?);
+    let collectives = Arc::new(Collectives::new(agent.clone()));
     let address = agent.start.listen;
     let failed = |source| DaemonError::Listen { address, source };
     let listener = server::listen(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let adopted = collective::adopt(&agent).await;
-    let mut server = tokio::spawn(server::serve(agent.clone(), listener));
-    let mut socket = tokio::spawn(ranks::serve(agent.clone()));
+    let adopted = collective::adopt(&collectives).await;
+    let mut server = tokio::spawn(server::serve(collectives.clone(), listener));
+    let mut socket = tokio::spawn(rank_socket::serve(collectives.clone()));
     announce(&agent, &mut ready, address, adopted)?;
 
     let socket_failed = |source| DaemonError::Socket { directory: control.display().to_string(), source };
@@ -184,7 +185,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
     }
-    end(&agent, server).await
+    end(&collectives, server).await
 }
 
 /// The agent with what it shares, not yet serving.
@@ -199,18 +200,17 @@ pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonErr
         health: HealthMonitor::new(&start, &paths),
         contact: Contact::default(),
         store,
-        paths,
-        start,
         // The standard library's hash keys are random, and 64 bits of them tell two agents apart.
         instance: RandomState::new().build_hasher().finish(),
         events: Arc::default(),
         progress: Arc::default(),
-        ranks: Ranks::default(),
-        watchdog: Watchdog::default(),
-        collectives: Collectives::default(),
-        streams: Streams::default(),
+        ranks: Arc::new(Ranks::new(&start)),
+        watchdog: Arc::default(),
+        streams: Streams::new(start.clone()),
         strangers: std::sync::atomic::AtomicU64::new(0),
         stop: watch::Sender::new(None),
+        paths,
+        start,
     })
 }
 
@@ -276,7 +276,7 @@ async fn abandoned(agent: &Arc<Agent>) {
         // Looking for ranks reads all of /proc, so that it comes last and seldom.
         let needed = {
             let agent = agent.clone();
-            let busy = move || ranks::others_alive(&agent) || !agent.progress.snapshot().is_empty();
+            let busy = move || agent.ranks.others_alive() || !agent.progress.snapshot().is_empty();
             tokio::task::spawn_blocking(busy).await.unwrap_or(true)
         };
         if !needed {
@@ -287,7 +287,11 @@ async fn abandoned(agent: &Arc<Agent>) {
 }
 
 /// The end: requests are answered, and what the orchestrator wants removed is removed.
-async fn end(agent: &Arc<Agent>, server: tokio::task::JoinHandle<Result<(), ServerError>>) -> Result<(), DaemonError> {
+async fn end(
+    collectives: &Collectives,
+    server: tokio::task::JoinHandle<Result<(), ServerError>>,
+) -> Result<(), DaemonError> {
+    let agent = &collectives.agent;
     // Tells the server too, when it was a signal.
     let request = agent.stop.borrow().clone();
     if request.is_none() {
@@ -296,9 +300,9 @@ async fn end(agent: &Arc<Agent>, server: tokio::task::JoinHandle<Result<(), Serv
     let _ = server.await;
     let _ = std::fs::remove_file(agent.paths.socket());
     if let Some(request) = request {
-        ranks::kill_now(agent, Generation(u64::MAX));
+        agent.ranks.kill_now(Generation(u64::MAX));
         if request.remove {
-            let plan = agent.collectives.plan();
+            let plan = collectives.plan();
             let planned = plan.iter().flat_map(|plan| plan.settings.caches.iter().map(|cache| cache.base.clone()));
             let bases: Vec<String> = agent.start.cache_bases.keys().cloned().chain(planned).collect();
             claim::remove(&agent.paths, bases.into_iter())?;

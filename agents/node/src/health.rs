@@ -14,15 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_model::Generation;
-use holdfast_wire::agent::{DirectoryHealth, Health};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_wire::agent::{DirectoryHealth, Health, QuietRank};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
 use procfs::process::Process;
 use sysinfo::{MemoryRefreshKind, System};
 use tokio::sync::Notify;
 
-use crate::agent::Agent;
 use crate::paths::Paths;
 
 /// How long what the system says of itself is good for.
@@ -162,23 +161,42 @@ impl HealthMonitor {
     }
 }
 
-/// How the node is now.
-pub async fn health(agent: &Agent) -> Health {
-    let generation = agent.collectives.plan().map_or(Generation::NONE, |plan| plan.generation);
-    let machine = agent.health.machine();
-    Health {
-        node: agent.start.node.clone(),
-        generation,
-        ranks: agent.ranks.alive(generation),
-        memory_total: machine.memory_total,
-        memory_available: machine.memory_available,
-        load: machine.load,
-        directories: agent.health.directories().await,
-        strangers: agent.strangers.load(std::sync::atomic::Ordering::Relaxed),
-        newest: agent.store.flush.newest(),
-        agent_memory: machine.agent_memory,
-        quiet: agent.watchdog.quiet(generation, Instant::now()),
+impl HealthMonitor {
+    /// How the node is now; what is not known here comes from `known`.
+    pub async fn report(&self, known: Known) -> Health {
+        let machine = self.machine();
+        let Known { node, generation, ranks, strangers, newest, quiet } = known;
+        Health {
+            node,
+            generation,
+            ranks,
+            memory_total: machine.memory_total,
+            memory_available: machine.memory_available,
+            load: machine.load,
+            directories: self.directories().await,
+            strangers,
+            newest,
+            agent_memory: machine.agent_memory,
+            quiet,
+        }
     }
+}
+
+/// The part of a health report that other modules know.
+#[derive(Debug)]
+pub struct Known {
+    /// This node.
+    pub node: NodeName,
+    /// The run that it serves.
+    pub generation: Generation,
+    /// Ranks that are connected and alive.
+    pub ranks: Vec<Rank>,
+    /// Unauthenticated connections.
+    pub strangers: u64,
+    /// The newest checkpoint in cache.
+    pub newest: Option<CheckpointId>,
+    /// Ranks in which nothing has moved for long.
+    pub quiet: Vec<QuietRank>,
 }
 
 /// Looks at one directory: is it there, can a file be made and removed in it, is its file system as large as it should.

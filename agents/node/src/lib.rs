@@ -24,6 +24,7 @@
 //! | [`sources`] | who produces checkpoint files |
 //! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
 //! | [`copy`] | the drain's copy, rebuild and verify |
+//! | [`rank_socket`] | the ranks' connections: hello, then calls |
 //! | [`ranks`] | the socket: who is connected, routing, calls, killing |
 //! | [`collective`] | calls of all ranks gathered at the leader, carried out by orders to every agent |
 //! | [`orders`] | the steps that a leader can order: seal, encode, transfer, rebuild, fetch, flush |
@@ -50,6 +51,7 @@ pub mod memory;
 pub mod orders;
 pub mod paths;
 pub mod prefix;
+pub mod rank_socket;
 pub mod ranks;
 pub mod rehearsal;
 pub mod server;

@@ -54,7 +54,7 @@ mod tests {
     async fn a_prefix_that_is_not_on_this_node_is_told_with_what_to_do_and_one_that_comes_late_is_fine() {
         let base = tempfile::tempdir().unwrap();
         let own = base.path().join(OWN);
-        let error = look_for(own.clone(), Duration::ZERO).await.unwrap_err().to_string();
+        let error = look_for(own.clone(), Duration::from_millis(500)).await.unwrap_err().to_string();
         assert!(error.contains(".holdfast does not exist on this node") && error.contains("share"), "{error}");
         let late = tokio::spawn(look_for(own.clone(), Duration::from_secs(60)));
         std::fs::create_dir(&own).unwrap();

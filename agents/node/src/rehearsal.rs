@@ -6,7 +6,6 @@ use holdfast_wire::run::RehearsalPoint;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::agent::Agent;
-use crate::ranks;
 
 /// Dies here if the orchestrator asked for it.
 pub fn point(agent: &Agent, point: RehearsalPoint, checkpoint: CheckpointId) {
@@ -17,7 +16,7 @@ pub fn point(agent: &Agent, point: RehearsalPoint, checkpoint: CheckpointId) {
     let Some(rehearsal) = armed else { return };
     tracing::warn!(?point, %checkpoint, "rehearsed failure");
     if !rehearsal.agent_only {
-        ranks::kill_now(agent, Generation(u64::MAX));
+        agent.ranks.kill_now(Generation(u64::MAX));
     }
     let _ = kill_process(getpid(), Signal::KILL);
 }

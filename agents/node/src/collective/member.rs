@@ -19,7 +19,7 @@ use crate::agent::Agent;
 use crate::orders;
 use crate::sources::PutBack;
 use crate::sources::files::RankFiles;
-use crate::stream::{self, StreamError};
+use crate::stream::StreamError;
 
 /// First and longest pause before the leader is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
@@ -218,9 +218,7 @@ async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, StreamError
         });
         return Ok((to_leader, from_leader));
     }
-    let leader = &run.plan.leader;
-    let address = agent.collectives.address(leader).ok_or_else(|| StreamError::UnknownNode(leader.clone()))?;
-    Ok(carry(stream::connect_link(agent, run.plan.generation, leader, address).await?))
+    Ok(carry(agent.streams.connect_link(run.plan.generation, &run.plan.leader).await?))
 }
 
 /// Makes a pair of channels of a connection; both end with it.
@@ -258,14 +256,15 @@ mod tests {
 
     use holdfast_model::{CheckpointId, Generation};
 
-    use crate::collective::begin_run;
+    use crate::collective::{Collectives, begin_run};
     use crate::store::fixture_node::{fixture_agent, fixture_plan};
 
     #[tokio::test]
     async fn results_that_need_the_filemaps_hold_up_no_thread_while_a_disk_hangs() {
         let (_root, agent) = fixture_agent("node1", "1145655");
-        begin_run(&agent, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
-        let run = agent.collectives.run().unwrap();
+        let collectives = Collectives::new(agent.clone());
+        begin_run(&collectives, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
+        let run = collectives.run().unwrap();
         let answer = run.calls.make(&run, Rank(1), 1, Call::Start);
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (stalled, has_stalled) = std::sync::mpsc::channel();

@@ -19,7 +19,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_model::{Failure, Generation, Rank};
-use holdfast_wire::agent::PeersUpdate;
 use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::{RehearsalPoint, RunPlan};
 
@@ -27,20 +26,20 @@ pub use error::CallError;
 pub use leader::serve_link;
 pub use run::{Collectives, Run, RunError, adopt, begin_run};
 
-use crate::agent::Agent;
 use crate::paths::base_name;
 use crate::rehearsal;
 use crate::sources::files::RankFiles;
 
-/// Agents of the run listen elsewhere now.
-pub fn update_peers(agent: &Arc<Agent>, update: PeersUpdate) {
-    agent.collectives.update_addresses(update);
-}
-
 /// Carries out a collective call of one rank; returns when all ranks have made it.
-pub async fn call(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64, call: Call) -> Result<Reply, Failure> {
+pub async fn call(
+    collectives: &Collectives,
+    plan: &Arc<RunPlan>,
+    rank: Rank,
+    seq: u64,
+    call: Call,
+) -> Result<Reply, Failure> {
     let over = || Failure::from(CallError::GenerationOver(plan.generation));
-    let run = agent.collectives.run().filter(|run| run.plan.generation == plan.generation).ok_or_else(over)?;
+    let run = collectives.run().filter(|run| run.plan.generation == plan.generation).ok_or_else(over)?;
     let waiting = run.calls.make(&run, rank, seq, call);
     waiting.await.map_err(|_| over())?
 }
@@ -49,9 +48,10 @@ pub async fn call(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64,
 ///
 /// # Errors
 /// When the name is none, the file is another rank's, or there is nothing to write to or to read.
-pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
+pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
     let name = base_name(name)?;
-    let run = agent.collectives.run().ok_or(CallError::NoRun)?;
+    let agent = &collectives.agent;
+    let run = collectives.run().ok_or(CallError::NoRun)?;
     let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
     let memory = run.memory.read();
     if let Some(checkpoint) = memory.open {
@@ -64,6 +64,6 @@ pub fn route(agent: &Agent, rank: Rank, name: &str) -> Result<PathBuf, CallError
 }
 
 /// The generation that this agent serves, 0 before the first.
-pub fn serving(agent: &Agent) -> Generation {
-    agent.collectives.plan().map_or(Generation::NONE, |plan| plan.generation)
+pub fn serving(collectives: &Collectives) -> Generation {
+    collectives.plan().map_or(Generation::NONE, |plan| plan.generation)
 }

@@ -1,7 +1,5 @@
 //! The run in force, and taking one on.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use holdfast_model::{Generation, NodeName, Rank};
@@ -25,14 +23,9 @@ use crate::watchdog;
 /// The run and its collectives.
 #[derive(Debug)]
 pub struct Collectives {
+    /// The agent that takes part.
+    pub agent: Arc<Agent>,
     run: watch::Sender<Option<Arc<Run>>>,
-    addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
-}
-
-impl Default for Collectives {
-    fn default() -> Self {
-        Collectives { run: watch::Sender::new(None), addresses: Mutex::default() }
-    }
 }
 
 /// One generation, as this agent takes part in it.
@@ -74,6 +67,11 @@ impl Run {
 }
 
 impl Collectives {
+    /// No run yet.
+    pub fn new(agent: Arc<Agent>) -> Self {
+        Collectives { agent, run: watch::Sender::new(None) }
+    }
+
     /// The run in force.
     pub fn run(&self) -> Option<Arc<Run>> {
         self.run.borrow().clone()
@@ -82,11 +80,6 @@ impl Collectives {
     /// Its plan.
     pub fn plan(&self) -> Option<Arc<RunPlan>> {
         self.run.borrow().as_ref().map(|run| run.plan.clone())
-    }
-
-    /// Where the agent of this node listens.
-    pub fn address(&self, node: &NodeName) -> Option<SocketAddr> {
-        self.addresses.lock().get(node).copied()
     }
 
     /// Waits until this agent serves `generation` or a newer one; returns which.
@@ -102,7 +95,7 @@ impl Collectives {
 
     /// Takes over new addresses of the run's agents, and which of them will not come back.
     pub fn update_addresses(&self, update: PeersUpdate) {
-        self.addresses.lock().extend(update.addresses);
+        self.agent.streams.learn(update.addresses);
         let run = self.run().filter(|run| run.plan.generation == update.generation);
         if let Some(leader) = run.and_then(|run| run.leader.clone()) {
             update.down.iter().for_each(|node| leader.give_up(node));
@@ -150,9 +143,10 @@ pub enum RunError {
 
 /// Takes on a generation: kills older ranks, cuts older streams, records the plan, sets up the filemaps, connects to the
 /// leader. The same plan again changes nothing.
-pub async fn begin_run(agent: &Arc<Agent>, plan: RunPlan) -> Result<RunAccepted, RunError> {
+pub async fn begin_run(collectives: &Collectives, plan: RunPlan) -> Result<RunAccepted, RunError> {
+    let agent = &collectives.agent;
     let accepted = RunAccepted { socket: agent.paths.socket() };
-    if let Some(serving) = agent.collectives.plan() {
+    if let Some(serving) = collectives.plan() {
         if serving.generation > plan.generation {
             return Err(RunError::Old { asked: plan.generation, serving: serving.generation });
         }
@@ -162,15 +156,15 @@ pub async fn begin_run(agent: &Arc<Agent>, plan: RunPlan) -> Result<RunAccepted,
     }
     let before = Generation(plan.generation.0.saturating_sub(1));
     let reason = format!("generation {} begins", plan.generation);
-    ranks::kill(agent, holdfast_wire::agent::KillRequest { generation: before, reason }).await;
+    ranks::kill(&agent.ranks, holdfast_wire::agent::KillRequest { generation: before, reason }).await;
     agent.ranks.fence(plan.generation);
     agent.streams.fence(plan.generation);
-    if let Some(old) = agent.collectives.run() {
+    if let Some(old) = collectives.run() {
         old.end();
     }
     let plan = Arc::new(plan);
     let prepared = prepare(agent, &plan).await?;
-    start(agent, plan, prepared, false);
+    start(collectives, plan, prepared, false);
     Ok(accepted)
 }
 
@@ -210,7 +204,8 @@ fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunE
 }
 
 /// Takes up the run again that the control directory knows of, after the agent was restarted.
-pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
+pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
+    let agent = &collectives.agent;
     let plan = Arc::new(memory::read_plan(&agent.paths.control())?);
     // Not a node of that run any more, or a control directory of somebody else's run: nothing to adopt.
     plan.node(&agent.start.node)?;
@@ -218,7 +213,7 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
     // The filemaps are as the earlier agent left them; this only tells whose they are.
     match prepare(agent, &plan).await {
         Ok(prepared) => {
-            start(agent, plan, prepared, true);
+            start(collectives, plan, prepared, true);
             Some(generation)
         }
         Err(error) => {
@@ -228,9 +223,10 @@ pub async fn adopt(agent: &Arc<Agent>) -> Option<Generation> {
     }
 }
 
-fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bool) {
+fn start(collectives: &Collectives, plan: Arc<RunPlan>, prepared: Prepared, adopted: bool) {
+    let agent = &collectives.agent;
     let Prepared { memory, source, leader, cancelled } = prepared;
-    agent.collectives.addresses.lock().extend(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
+    agent.streams.learn(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
     let run = Arc::new(Run {
         calls: Calls::default(),
@@ -249,9 +245,9 @@ fn start(agent: &Arc<Agent>, plan: Arc<RunPlan>, prepared: Prepared, adopted: bo
     }
     let local = run.local_ranks(&agent.start.node);
     if let Some(settings) = agent.watchdog.begin(&run.plan, local) {
-        let watching = watchdog::keep_watch(agent.clone(), run.plan.generation, settings);
+        let watching = watchdog::keep_watch(agent.watchdog.clone(), agent.ranks.clone(), run.plan.generation, settings);
         tasks.push(tokio::spawn(watching).abort_handle());
     }
     *run.tasks.lock() = tasks;
-    agent.collectives.run.send_replace(Some(run));
+    collectives.run.send_replace(Some(run));
 }

@@ -23,7 +23,7 @@ use super::files::Keep;
 use super::pieces::{FromLeft, ToRight};
 use super::transfer::PATIENCE;
 use super::{Result, Trouble, Work, rank_directory};
-use crate::{rehearsal, stream};
+use crate::rehearsal;
 use holdfast_core::redundancy::convert::{from_model, from_tree};
 
 /// What a member tells its right neighbour before the first piece.
@@ -61,7 +61,7 @@ impl Work<'_> {
 
         let (_, right_node) = group.right().ok_or_else(|| misshapen(group))?;
         let purpose = Purpose::Ring(RingKey { order: self.order, group_id: group.group_id, to_member: group.right });
-        let mut right = stream::connect(self.agent, generation, right_node, purpose)?;
+        let mut right = self.agent.streams.connect(generation, right_node, purpose)?;
         let greeting = Greeting {
             files: Base64(hash_file::encode(&current.to_tree())),
             descriptor: self.descriptor_of(checkpoint, rank)?,
@@ -135,7 +135,7 @@ impl Work<'_> {
                 self.agent.progress.begin(holdfast_model::Task::Encode, checkpoint, files.total_bytes().unwrap_or(0));
             rehearsal::point(self.agent, RehearsalPoint::Encode, checkpoint);
             let purpose = Purpose::Files(FilesKey { order: self.order, rank });
-            let mut stream = stream::connect(self.agent, generation, right_node, purpose)?;
+            let mut stream = self.agent.streams.connect(generation, right_node, purpose)?;
             let owner = Member { rank, descriptor: self.descriptor_of(checkpoint, rank)? };
             self.send_files(&mut stream, checkpoint, &owner, &working)
         };

@@ -23,7 +23,7 @@ use super::encode::{misshapen, own, size};
 use super::pieces::{FromLeft, ToRight};
 use super::transfer::PATIENCE;
 use super::{Result, Trouble, Work, rank_directory};
-use crate::{rehearsal, stream};
+use crate::rehearsal;
 use holdfast_core::redundancy::convert::from_model;
 
 /// What a survivor tells the next in the chain before the first piece.
@@ -65,7 +65,7 @@ impl Work<'_> {
         let to_member = (group.member + 1) % members;
         let (_, right_node) = group.members.get(to_member as usize).ok_or_else(|| misshapen(group))?;
         let purpose = Purpose::Ring(RingKey { order: self.order, group_id: group.group_id, to_member });
-        let mut right = stream::connect(self.agent, generation, right_node, purpose)?;
+        let mut right = self.agent.streams.connect(generation, right_node, purpose)?;
         let begins = group.member == (rebuild.missing + 1) % members;
         let (left, first) = if begins {
             (None, header.clone())

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use holdfast_core::redundancy::convert;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
@@ -12,18 +11,18 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::execute;
-use crate::agent::Agent;
-use crate::collective::begin_run;
+use crate::collective::{Collectives, begin_run};
 use crate::store::fixture_node::{fixture_agent, fixture_plan};
 
-async fn node() -> (TempDir, Arc<Agent>) {
+async fn node() -> (TempDir, Collectives) {
     let (root, agent) = fixture_agent("node1", "1145655");
-    begin_run(&agent, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
-    (root, agent)
+    let collectives = Collectives::new(agent);
+    begin_run(&collectives, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
+    (root, collectives)
 }
 
-fn carry_out(agent: &Arc<Agent>, what: Order) -> Result<OrderResult, Failure> {
-    execute(agent, &agent.collectives.run().unwrap(), 1, what, &CancellationToken::new())
+fn carry_out(node: &Collectives, what: Order) -> Result<OrderResult, Failure> {
+    execute(&node.agent, &node.run().unwrap(), 1, what, &CancellationToken::new())
 }
 
 fn inode(path: &Path) -> u64 {
@@ -32,11 +31,11 @@ fn inode(path: &Path) -> u64 {
 
 #[tokio::test]
 async fn a_flush_copies_the_application_s_files_and_what_is_there_only_once() {
-    let (_root, agent) = node().await;
+    let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let flush = |crc| {
         let directory = prefix.path().to_owned();
-        carry_out(&agent, Order::Flush { checkpoint: CheckpointId(3), directory, bandwidth: 0, crc }).unwrap()
+        carry_out(&node, Order::Flush { checkpoint: CheckpointId(3), directory, bandwidth: 0, crc }).unwrap()
     };
     let copy = prefix.path().join("rank_1.ckpt");
     let OrderResult::Flushed(flushed) = flush(false) else { panic!("another result") };
@@ -58,28 +57,28 @@ async fn a_flush_copies_the_application_s_files_and_what_is_there_only_once() {
 
 #[tokio::test]
 async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_replaced() {
-    let (_root, agent) = node().await;
+    let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
-    let descriptor = convert::from_tree(&agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap()).unwrap();
+    let descriptor = convert::from_tree(&node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap()).unwrap();
     let fetch = |names: &[&str]| {
         // As a summary lists them, newest first.
         let files = names.iter().rev().map(|name| ((*name).to_owned(), 5, Some(crc32fast::hash(b"12345")))).collect();
         let ranks = vec![FetchRank { member: Member { rank: Rank(1), descriptor: descriptor.clone() }, files }];
         let directory = prefix.path().to_owned();
-        carry_out(&agent, Order::Fetch { checkpoint: CheckpointId(9), directory, ranks, total_ranks: 4 })
+        carry_out(&node, Order::Fetch { checkpoint: CheckpointId(9), directory, ranks, total_ranks: 4 })
     };
     fs::write(prefix.path().join("a"), "12345").unwrap();
     assert_eq!(fetch(&["a", "b"]).unwrap_err().kind, FailureKind::Io);
-    let cache = super::rank_directory(&agent, CheckpointId(9), Rank(1)).unwrap();
+    let cache = super::rank_directory(&node.agent, CheckpointId(9), Rank(1)).unwrap();
     let first = inode(&cache.join("a"));
     fs::write(prefix.path().join("b"), "12345").unwrap();
     fetch(&["a", "b"]).unwrap();
     assert_eq!(inode(&cache.join("a")), first, "copied again");
-    assert_eq!(agent.store.files(CheckpointId(9), Rank(1)), ["b", "a"]);
+    assert_eq!(node.agent.store.files(CheckpointId(9), Rank(1)), ["b", "a"]);
 
     fs::write(prefix.path().join("c"), "12345").unwrap();
     fetch(&["c"]).unwrap();
-    assert_eq!(agent.store.files(CheckpointId(9), Rank(1)), ["c"]);
+    assert_eq!(node.agent.store.files(CheckpointId(9), Rank(1)), ["c"]);
     assert!(!cache.join("a").exists());
 
     fs::write(prefix.path().join("c"), "1234x").unwrap();
@@ -89,13 +88,13 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
 
 #[tokio::test]
 async fn an_order_that_was_given_up_copies_nothing_and_may_be_tried_again() {
-    let (_root, agent) = node().await;
+    let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let directory = prefix.path().to_owned();
     let order = Order::Flush { checkpoint: CheckpointId(3), directory, bandwidth: 0, crc: true };
-    let failure = execute(&agent, &agent.collectives.run().unwrap(), 1, order, &cancelled).unwrap_err();
+    let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &cancelled).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
 }

@@ -8,7 +8,6 @@ use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
 
 use super::files::Keep;
 use super::{OrderError, Result, Work, rank_directory};
-use crate::stream;
 use holdfast_core::redundancy::convert::from_tree;
 
 /// How long the sender may take to come: its agent may have to be restarted first.
@@ -41,7 +40,7 @@ impl Work<'_> {
         let total = self.bytes_of(checkpoint, step)?;
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
-        let mut stream = stream::connect(self.agent, self.run.plan.generation, &step.to, purpose)?;
+        let mut stream = self.agent.streams.connect(self.run.plan.generation, &step.to, purpose)?;
         self.send_files(&mut stream, checkpoint, &owner, &working)?;
         if !step.keep {
             store.delete_rank(checkpoint, step.rank)?;

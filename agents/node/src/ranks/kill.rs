@@ -9,20 +9,19 @@ use std::time::Duration;
 use holdfast_model::Generation;
 use holdfast_wire::agent::KillRequest;
 
-use super::marked::marked;
+use super::Ranks;
 use super::process::Process;
-use crate::agent::Agent;
 
 /// How long a killed process may take to be gone, before the answer is given without it (a process that hangs in the
 /// kernel cannot be waited for).
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Kills the node's ranks of the generation and older ones, and waits until they are gone. Returns their processes.
-pub async fn kill(agent: &Arc<Agent>, request: KillRequest) -> Vec<u32> {
+pub async fn kill(ranks: &Arc<Ranks>, request: KillRequest) -> Vec<u32> {
     // Reading an environment below `/proc` can wait for a process that hangs in the kernel.
     let killing = {
-        let agent = agent.clone();
-        tokio::task::spawn_blocking(move || kill_now(&agent, request.generation))
+        let ranks = ranks.clone();
+        tokio::task::spawn_blocking(move || ranks.kill_now(request.generation))
     };
     let killed = killing.await.unwrap_or_default();
     if !killed.is_empty() {
@@ -38,23 +37,25 @@ pub async fn kill(agent: &Arc<Agent>, request: KillRequest) -> Vec<u32> {
     pids
 }
 
-/// Sends SIGKILL to the node's ranks of the generation and older ones; does not wait.
-pub fn kill_now(agent: &Agent, generation: Generation) -> Vec<(u32, Process)> {
-    let mut pids: BTreeSet<u32> = agent.ranks.processes(generation).into_iter().collect();
-    pids.extend(marked(agent, |of| of <= generation).iter().map(|process| process.pid));
-    pids.remove(&std::process::id());
-    let mut killed = Vec::new();
-    for pid in pids {
-        if let Some(process) = Process::open(pid)
-            && process.kill().is_ok()
-        {
-            killed.push((pid, process));
+impl Ranks {
+    /// Sends SIGKILL to the node's ranks of the generation and older ones; does not wait.
+    pub fn kill_now(&self, generation: Generation) -> Vec<(u32, Process)> {
+        let mut pids: BTreeSet<u32> = self.processes(generation).into_iter().collect();
+        pids.extend(self.marked(|of| of <= generation).iter().map(|process| process.pid));
+        pids.remove(&std::process::id());
+        let mut killed = Vec::new();
+        for pid in pids {
+            if let Some(process) = Process::open(pid)
+                && process.kill().is_ok()
+            {
+                killed.push((pid, process));
+            }
         }
+        killed
     }
-    killed
-}
 
-/// True if any process of the job's ranks lives on this node.
-pub fn others_alive(agent: &Agent) -> bool {
-    !marked(agent, |_| true).is_empty()
+    /// True if any process of the job's ranks lives on this node.
+    pub fn others_alive(&self) -> bool {
+        !self.marked(|_| true).is_empty()
+    }
 }

@@ -4,13 +4,12 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
-use holdfast_model::{Generation, Rank};
-use holdfast_wire::environment;
+use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_wire::environment::{self, RankVariables};
+use holdfast_wire::run::AgentStart;
 use procfs::process;
 
-use holdfast_wire::environment::RankVariables;
-
-use crate::agent::Agent;
+use super::Ranks;
 
 /// A process of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,24 +20,40 @@ pub struct Marked {
     pub rank: Option<Rank>,
 }
 
-/// Processes of this user whose environment names the job, a generation that is asked for, and (on a virtual node) this
-/// node. Reads all of `/proc`.
-pub fn marked(agent: &Agent, wanted: impl Fn(Generation) -> bool) -> Vec<Marked> {
-    let node = agent.start.root.is_some().then_some(&agent.start.node);
-    let Ok(processes) = process::all_processes() else { return Vec::new() };
-    let found = processes.filter_map(|process| {
-        // Unreadable: another user's, or gone.
-        let process = process.ok()?;
-        let environment = process.environ().ok()?;
-        let is = |name: &str, value: &str| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
-        let generation = number(&environment, environment::GENERATION).map(Generation)?;
-        let ours = wanted(generation)
-            && is(environment::JOB, &agent.start.job_id)
-            && node.is_none_or(|node| is(environment::NODE, node.as_str()));
-        let pid = u32::try_from(process.pid()).ok()?;
-        ours.then(|| Marked { pid, rank: rank(&environment) })
-    });
-    found.collect()
+/// What the environment of the job's ranks on this node names.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    job_id: String,
+    /// On a virtual node.
+    node: Option<NodeName>,
+}
+
+impl Marks {
+    pub(super) fn new(start: &AgentStart) -> Self {
+        Marks { job_id: start.job_id.clone(), node: start.root.is_some().then(|| start.node.clone()) }
+    }
+}
+
+impl Ranks {
+    /// Processes of this user whose environment names the job, a generation that is asked for, and (on a virtual node)
+    /// this node. Reads all of `/proc`.
+    pub fn marked(&self, wanted: impl Fn(Generation) -> bool) -> Vec<Marked> {
+        let Marks { job_id, node } = &self.marks;
+        let Ok(processes) = process::all_processes() else { return Vec::new() };
+        let found = processes.filter_map(|process| {
+            // Unreadable: another user's, or gone.
+            let process = process.ok()?;
+            let environment = process.environ().ok()?;
+            let is = |name: &str, value: &str| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
+            let generation = number(&environment, environment::GENERATION).map(Generation)?;
+            let ours = wanted(generation)
+                && is(environment::JOB, job_id)
+                && node.as_ref().is_none_or(|node| is(environment::NODE, node.as_str()));
+            let pid = u32::try_from(process.pid()).ok()?;
+            ours.then(|| Marked { pid, rank: rank(&environment) })
+        });
+        found.collect()
+    }
 }
 
 type Environment = HashMap<OsString, OsString>;

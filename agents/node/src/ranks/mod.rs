@@ -1,31 +1,31 @@
-//! The ranks on this node: their socket, who is connected, and killing them.
+//! The ranks on this node: which are connected, and killing them. Their socket is served by `rank_socket`.
 //!
 //! A rank has one connection at a time and makes one call at a time. A connection may break without the rank (the agent
 //! was restarted) and the rank without the connection; the process is watched by its pidfd.
 
-mod connection;
 mod kill;
 mod marked;
 mod process;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::Arc;
 
 use holdfast_model::{Generation, Rank};
-use holdfast_wire::socket;
+use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
-use tokio::net::UnixListener;
 
-pub use kill::{kill, kill_now, others_alive};
-pub use marked::marked;
+pub use kill::kill;
+pub use marked::Marked;
+pub(crate) use process::Process;
+
+use marked::Marks;
 
 use crate::admission::Refusal;
-use crate::agent::Agent;
 
 /// The ranks of this node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ranks {
+    /// By what their processes are recognised.
+    marks: Marks,
     connected: Mutex<BTreeMap<Rank, Connected>>,
 }
 
@@ -40,6 +40,11 @@ struct Connected {
 }
 
 impl Ranks {
+    /// None yet; `start` says of which job, and on which node.
+    pub fn new(start: &AgentStart) -> Self {
+        Ranks { marks: Marks::new(start), connected: Mutex::default() }
+    }
+
     /// The ranks of `generation` that are connected and alive, ascending.
     pub fn alive(&self, generation: Generation) -> Vec<Rank> {
         let connected = self.connected.lock();
@@ -68,7 +73,7 @@ impl Ranks {
     }
 
     /// Notes a rank's connection; refuses a second process for a rank that lives.
-    fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), Refusal> {
+    pub(crate) fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), Refusal> {
         let mut connected = self.connected.lock();
         if let Some(known) = connected.get(&rank)
             && known.generation == generation
@@ -82,7 +87,7 @@ impl Ranks {
     }
 
     /// Notes that the process behind a connection is gone; false if the rank has another process now.
-    fn process_gone(&self, rank: Rank, pid: u32) -> bool {
+    pub(crate) fn process_gone(&self, rank: Rank, pid: u32) -> bool {
         let mut connected = self.connected.lock();
         match connected.get_mut(&rank) {
             Some(known) if known.pid == pid && !known.gone => {
@@ -93,40 +98,12 @@ impl Ranks {
         }
     }
 
-    fn is_current(&self, rank: Rank, connection: u64) -> bool {
+    pub(crate) fn is_current(&self, rank: Rank, connection: u64) -> bool {
         self.connected.lock().get(&rank).is_some_and(|known| known.connection == connection)
     }
 
     /// Forgets the ranks of generations before this one.
     pub fn fence(&self, generation: Generation) {
         self.connected.lock().retain(|_, known| known.generation >= generation);
-    }
-}
-
-/// Serves the ranks' socket until the agent ends.
-pub async fn serve(agent: Arc<Agent>) -> io::Result<()> {
-    let listener = socket::listen(&agent.paths.socket())?;
-    listener.set_nonblocking(true)?;
-    let listener = UnixListener::from_std(listener)?;
-    let uid = rustix::process::getuid().as_raw();
-    let mut count = 0;
-    loop {
-        let (stream, _) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, for instance: others may close theirs.
-                tracing::warn!(%error, "a rank could not be accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let credentials = stream.peer_cred()?;
-        let Some(pid) = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|_| credentials.uid() == uid)
-        else {
-            tracing::warn!(uid = credentials.uid(), "another user's process on the ranks' socket was turned away");
-            continue;
-        };
-        count += 1;
-        tokio::spawn(connection::serve(agent.clone(), stream, pid, count));
     }
 }

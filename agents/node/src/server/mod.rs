@@ -5,11 +5,12 @@
 //! is cut, and of too many such connections the oldest goes first, so that a flood of silent ones cannot keep out
 //! those who know the word.
 //!
-//! * `requests`: what each path does; `access`: the token;
+//! * `requests`: what each path does; `access`: the token; `peers`: links and streams;
 //! * `newcomers`: connections that have not shown the token; `strangers`: counting and reporting those who do not.
 
 mod access;
 mod newcomers;
+mod peers;
 mod requests;
 mod strangers;
 
@@ -31,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::agent::Agent;
-use crate::stream;
+use crate::collective::Collectives;
 use newcomers::{Newcomer, Newcomers};
 use strangers::Strangers;
 
@@ -54,6 +55,7 @@ pub enum ServerError {
 /// What all connections share.
 struct Port {
     agent: Arc<Agent>,
+    collectives: Arc<Collectives>,
     router: axum::Router,
     newcomers: Newcomers,
     strangers: Strangers,
@@ -63,14 +65,16 @@ struct Port {
 ///
 /// # Errors
 /// When the job's certificate cannot be used.
-pub async fn serve(agent: Arc<Agent>, listener: TcpListener) -> Result<(), ServerError> {
+pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Result<(), ServerError> {
+    let agent = collectives.agent.clone();
     let config = trust::server_config(&agent.start.trust, &[ALPN_HTTP, ALPN_PEER])?;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let port = Arc::new(Port {
-        router: requests::router(agent.clone()),
+        router: requests::router(collectives.clone()),
         newcomers: Newcomers::default(),
         strangers: Strangers::default(),
         agent: agent.clone(),
+        collectives,
     });
     let mut stop = agent.stop.subscribe();
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
@@ -128,7 +132,7 @@ async fn introduce(
 /// A connection of a peer, which may last for the whole run. Whoever takes it in asks for the token within his own time;
 /// when that is over, whoever is still here has shown it.
 async fn from_peer(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, newcomer: &Arc<Newcomer>) {
-    let accepted = stream::accept(port.agent.clone(), stream, peer);
+    let accepted = peers::accept(port.collectives.clone(), stream, peer);
     tokio::pin!(accepted);
     loop {
         tokio::select! {

@@ -1,7 +1,8 @@
 //! The orchestrator's requests, one function a path. Work with files is done on blocking threads.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Request, State};
@@ -21,11 +22,10 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::agent::Agent;
-use crate::collective::{self, RunError};
+use crate::collective::{self, Collectives, RunError};
 use crate::copy::{self, CopyError, on_prefix};
 use crate::halt::{HaltError, Moment};
-use crate::health;
+use crate::health::Known;
 use crate::inventory;
 use crate::prefix;
 use crate::ranks;
@@ -36,7 +36,7 @@ use crate::watchdog;
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// All paths.
-pub(super) fn router(agent: Arc<Agent>) -> Router {
+pub(super) fn router(collectives: Arc<Collectives>) -> Router {
     let unknown = || async { Rejection::invalid(StatusCode::NOT_FOUND, "no such path") };
     let method = || async { Rejection::invalid(StatusCode::METHOD_NOT_ALLOWED, "no such method for this path") };
     Router::new()
@@ -54,7 +54,7 @@ pub(super) fn router(agent: Arc<Agent>) -> Router {
         .route(STOP, post(stop))
         .fallback(unknown)
         .method_not_allowed_fallback(method)
-        .with_state(agent)
+        .with_state(collectives)
 }
 
 /// A request that failed: a status, and why.
@@ -158,16 +158,20 @@ fn cancelled_with_request() -> (CancellationToken, DropGuard) {
 }
 
 /// Now, with what the run in force knows of the allocation's end.
-fn moment(agent: &Agent) -> Moment {
+fn moment(collectives: &Collectives) -> Moment {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
-    match agent.collectives.plan() {
-        Some(plan) => agent.halt.moment(now, &plan.settings),
+    match collectives.plan() {
+        Some(plan) => collectives.agent.halt.moment(now, &plan.settings),
         None => Moment { now, ..Moment::default() },
     }
 }
 
-async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollRequest>) -> Answer<PollReply> {
+async fn poll(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<PollRequest>,
+) -> Answer<PollReply> {
+    let agent = collectives.agent.clone();
     if let Some(end) = request.allocation_end {
         agent.halt.allocation_ends(end);
     }
@@ -181,54 +185,87 @@ async fn poll(State(agent): State<Arc<Agent>>, Message(request): Message<PollReq
             _ = stop.wait_for(Option::is_some) => {}
         }
     }
-    let health = health::health(&agent).await;
+    let generation = collective::serving(&collectives);
+    let known = Known {
+        node: agent.start.node.clone(),
+        generation,
+        ranks: agent.ranks.alive(generation),
+        strangers: agent.strangers.load(Ordering::Relaxed),
+        newest: agent.store.flush.newest(),
+        quiet: agent.watchdog.quiet(generation, Instant::now()),
+    };
+    let health = agent.health.report(known).await;
     let events = agent.events.since(request.after);
     Ok(Json(PollReply { instance: agent.instance, health, events, progress: agent.progress.snapshot() }))
 }
 
-async fn run(State(agent): State<Arc<Agent>>, Message(plan): Message<RunPlan>) -> Answer<RunAccepted> {
+async fn run(State(collectives): State<Arc<Collectives>>, Message(plan): Message<RunPlan>) -> Answer<RunAccepted> {
     // Once: later a file system that is away for a while must not keep ranks from starting.
-    if agent.collectives.run().is_none() {
+    if collectives.run().is_none() {
         let looked = prefix::look(&plan.settings.prefix).await;
         looked.map_err(|error| {
             let failure = Failure::new(FailureKind::Io, error.to_string()).at(&plan.settings.prefix);
             Rejection(StatusCode::UNPROCESSABLE_ENTITY, failure)
         })?;
     }
-    Ok(Json(collective::begin_run(&agent, plan).await?))
+    Ok(Json(collective::begin_run(&collectives, plan).await?))
 }
 
-async fn kill(State(agent): State<Arc<Agent>>, Message(request): Message<KillRequest>) -> Answer<KillReply> {
-    Ok(Json(KillReply { killed: ranks::kill(&agent, request).await }))
+async fn kill(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<KillRequest>,
+) -> Answer<KillReply> {
+    Ok(Json(KillReply { killed: ranks::kill(&collectives.agent.ranks, request).await }))
 }
 
-async fn stack(State(agent): State<Arc<Agent>>, Message(request): Message<StackRequest>) -> Answer<StackReply> {
-    Ok(Json(watchdog::stacks(&agent, &request).await))
+async fn stack(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<StackRequest>,
+) -> Answer<StackReply> {
+    if collective::serving(&collectives) != request.generation {
+        return Ok(Json(StackReply::default()));
+    }
+    let agent = &collectives.agent;
+    Ok(Json(watchdog::stacks(&agent.ranks, &agent.start.node, &request).await))
 }
 
-async fn peers(State(agent): State<Arc<Agent>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
-    collective::update_peers(&agent, update);
+async fn peers(State(collectives): State<Arc<Collectives>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
+    collectives.update_addresses(update);
     Ok(Json(Empty {}))
 }
 
-async fn take_inventory(State(agent): State<Arc<Agent>>) -> Answer<Inventory> {
+async fn take_inventory(State(collectives): State<Arc<Collectives>>) -> Answer<Inventory> {
+    let agent = collectives.agent.clone();
     Ok(Json(blocking(move || inventory::inventory(&agent)).await?))
 }
 
-async fn halt_state(State(agent): State<Arc<Agent>>) -> Answer<HaltState> {
-    Ok(Json(blocking(move || agent.halt.state(&moment(&agent))).await?))
+async fn halt_state(State(collectives): State<Arc<Collectives>>) -> Answer<HaltState> {
+    let agent = collectives.agent.clone();
+    Ok(Json(blocking(move || agent.halt.state(&moment(&collectives))).await?))
 }
 
-async fn change_halt(State(agent): State<Arc<Agent>>, Message(change): Message<HaltChange>) -> Answer<HaltState> {
-    Ok(Json(blocking(move || agent.halt.change(&change, &moment(&agent))).await??))
+async fn change_halt(
+    State(collectives): State<Arc<Collectives>>,
+    Message(change): Message<HaltChange>,
+) -> Answer<HaltState> {
+    let agent = collectives.agent.clone();
+    Ok(Json(blocking(move || agent.halt.change(&change, &moment(&collectives))).await??))
 }
 
-async fn copy_files(State(agent): State<Arc<Agent>>, Message(request): Message<CopyRequest>) -> Answer<CopyReply> {
+async fn copy_files(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<CopyRequest>,
+) -> Answer<CopyReply> {
+    let agent = collectives.agent.clone();
     let (cancelled, _guard) = cancelled_with_request();
     Ok(Json(blocking(move || copy::drain::copy(&agent, &request, cancelled)).await??))
 }
 
-async fn rebuild(State(agent): State<Arc<Agent>>, Message(request): Message<RebuildRequest>) -> Answer<RebuildReply> {
+async fn rebuild(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<RebuildRequest>,
+) -> Answer<RebuildReply> {
+    let agent = collectives.agent.clone();
     Ok(Json(blocking(move || on_prefix::rebuild(&agent.progress, &request)).await??))
 }
 
@@ -237,12 +274,14 @@ async fn verify(Message(request): Message<VerifyRequest>) -> Answer<VerifyReply>
     Ok(Json(blocking(move || on_prefix::verify(&request, cancelled)).await??))
 }
 
-async fn flushed(State(agent): State<Arc<Agent>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
+async fn flushed(State(collectives): State<Arc<Collectives>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
+    let agent = collectives.agent.clone();
     blocking(move || agent.store.flush.note_flushed(note.checkpoint)).await??;
     Ok(Json(Empty {}))
 }
 
-async fn stop(State(agent): State<Arc<Agent>>, Message(request): Message<StopRequest>) -> Answer<Empty> {
+async fn stop(State(collectives): State<Arc<Collectives>>, Message(request): Message<StopRequest>) -> Answer<Empty> {
+    let agent = collectives.agent.clone();
     agent.stop.send_replace(Some(request));
     Ok(Json(Empty {}))
 }

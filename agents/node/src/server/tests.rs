@@ -34,7 +34,7 @@ async fn served() -> Served {
     let agent = Arc::new(set_up(start, paths).unwrap());
     let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let task = tokio::spawn(serve(agent.clone(), listener));
+    let task = tokio::spawn(serve(Arc::new(Collectives::new(agent.clone())), listener));
     Served { _root: root, agent, address, trust, task }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 
-use super::slots::{level_of, master_path};
+use super::names::{level_of, master_path};
 use crate::paths::Paths;
 
 /// The filemaps as they are on disk.

@@ -17,6 +17,7 @@ pub mod descriptions;
 pub mod examine;
 pub mod loading;
 pub mod locations;
+mod names;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};

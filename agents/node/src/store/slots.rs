@@ -8,6 +8,7 @@ use holdfast_model::Rank;
 
 use super::StoreError;
 use super::loading::OnDisk;
+use super::names::{master_path, slot_name, slot_path};
 use crate::paths::Paths;
 
 /// One filemap of the node.
@@ -32,26 +33,6 @@ impl Slot {
         }
         Ok(())
     }
-}
-
-/// The name of a slot's file in the control directory.
-pub(super) fn slot_name(level: usize) -> String {
-    format!("filemap_{level}.scrinfo")
-}
-
-/// The level in the name of a slot's file.
-pub(super) fn level_of(path: &str) -> Option<usize> {
-    let name = path.rsplit('/').next()?;
-    name.strip_prefix("filemap_")?.strip_suffix(".scrinfo")?.parse().ok()
-}
-
-/// The master filemap.
-pub(super) fn master_path(paths: &Paths) -> PathBuf {
-    paths.control().join("filemap.scrinfo")
-}
-
-fn slot_path(paths: &Paths, level: usize) -> PathBuf {
-    paths.control().join(slot_name(level))
 }
 
 /// The slots of a run with these local ranks: each gets its own entries; those of ranks that live elsewhere stay in their

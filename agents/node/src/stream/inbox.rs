@@ -1,18 +1,23 @@
 //! Streams that have arrived and wait for the thread whose order they belong to.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::{Shutdown, TcpStream};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use holdfast_model::Generation;
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::peer::Purpose;
+use holdfast_wire::run::AgentStart;
 use parking_lot::{Condvar, Mutex};
 
-use super::{Incoming, StreamError};
+use super::bulk::Incoming;
+use super::error::StreamError;
 
 /// Connections to and from peers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Streams {
+    pub(super) own: AgentStart,
+    /// Where the agents of the run listen.
+    addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -39,6 +44,21 @@ struct Open {
 const CANCELLED: usize = 64;
 
 impl Streams {
+    /// None yet; `own` is what this agent connects as.
+    pub fn new(own: AgentStart) -> Self {
+        Streams { own, addresses: Mutex::default(), state: Mutex::default(), arrived: Condvar::new() }
+    }
+
+    /// Takes over where agents of the run listen.
+    pub fn learn(&self, addresses: impl IntoIterator<Item = (NodeName, SocketAddr)>) {
+        self.addresses.lock().extend(addresses);
+    }
+
+    /// Where the agent of this node listens.
+    pub(super) fn address(&self, node: &NodeName) -> Option<SocketAddr> {
+        self.addresses.lock().get(node).copied()
+    }
+
     /// Takes in a stream from a peer.
     pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: Incoming) {
         let mut state = self.state.lock();

@@ -24,8 +24,7 @@ use parking_lot::Mutex;
 pub use stack::stacks;
 
 use self::quiet::Quiet;
-use crate::agent::Agent;
-use crate::ranks;
+use crate::ranks::Ranks;
 
 /// Looks at `/proc` for every `hang_after`.
 const LOOKS: u32 = 4;
@@ -78,34 +77,34 @@ impl Drop for InCall<'_> {
 }
 
 /// Looks from time to time whether the ranks work, as long as the run lasts.
-pub async fn keep_watch(agent: Arc<Agent>, generation: Generation, settings: run::Watchdog) {
+pub async fn keep_watch(watchdog: Arc<Watchdog>, ranks: Arc<Ranks>, generation: Generation, settings: run::Watchdog) {
     let pause = (settings.hang_after / LOOKS).max(SHORTEST_PAUSE);
     loop {
         tokio::time::sleep(pause).await;
         let now = Instant::now();
-        if agent.watchdog.with(generation, |quiet| quiet.is_worth_a_look(now, pause)) != Some(true) {
+        if watchdog.with(generation, |quiet| quiet.is_worth_a_look(now, pause)) != Some(true) {
             continue;
         }
         let looking = {
-            let agent = agent.clone();
+            let ranks = ranks.clone();
             tokio::task::spawn_blocking(move || {
-                let processes = processes(&agent, generation);
+                let processes = processes(&ranks, generation);
                 processes.into_iter().map(|(rank, pids)| (rank, usage::of(pids))).collect()
             })
         };
         // What was used before the look began is seen by it; what comes later, by the next one.
         if let Ok(used) = looking.await {
-            agent.watchdog.with(generation, |quiet| quiet.looked(now, used));
+            watchdog.with(generation, |quiet| quiet.looked(now, used));
         }
     }
 }
 
 /// The processes of the run's ranks on this node: their own, and what they have started.
-fn processes(agent: &Agent, generation: Generation) -> BTreeMap<Rank, BTreeSet<u32>> {
-    let marked = ranks::marked(agent, |of| of == generation);
+fn processes(ranks: &Ranks, generation: Generation) -> BTreeMap<Rank, BTreeSet<u32>> {
+    let marked = ranks.marked(|of| of == generation);
     let marked = marked.into_iter().filter_map(|process| Some((process.rank?, process.pid)));
     let mut processes: BTreeMap<Rank, BTreeSet<u32>> = BTreeMap::new();
-    for (rank, pid) in agent.ranks.connected(generation).into_iter().chain(marked) {
+    for (rank, pid) in ranks.connected(generation).into_iter().chain(marked) {
         processes.entry(rank).or_default().insert(pid);
     }
     processes
@@ -131,6 +130,8 @@ mod tests {
 
     use holdfast_wire::agent::StackRequest;
     use holdfast_wire::environment;
+
+    use crate::agent::Agent;
     use tempfile::TempDir;
 
     use crate::store::fixture_node::{fixture_agent, fixture_plan};
@@ -159,9 +160,9 @@ mod tests {
         let (_root, agent) = agent();
         let mut program = program(&agent);
         until_asleep(program.id());
-        let found = processes(&agent, GENERATION);
+        let found = processes(&agent.ranks, GENERATION);
         assert_eq!(found, BTreeMap::from([(Rank(7), [program.id()].into())]));
-        assert!(processes(&agent, Generation(3)).is_empty());
+        assert!(processes(&agent.ranks, Generation(3)).is_empty());
 
         let plan = plan(Duration::from_secs(40));
         agent.watchdog.begin(&plan, &[Rank(6), Rank(7)]).unwrap();
@@ -175,12 +176,12 @@ mod tests {
         assert_eq!(quiet.iter().map(|quiet| quiet.rank).collect::<Vec<_>>(), [Rank(7)], "of rank 6 nothing is known");
         assert!(agent.watchdog.quiet(Generation(5), begun).is_empty());
 
-        crate::collective::begin_run(&agent, plan).await.unwrap();
         let asked = |generation| StackRequest { generation, ranks: vec![Rank(6), Rank(7)] };
-        let stacks = stacks(&agent, &asked(GENERATION)).await.stacks;
+        let node = &agent.start.node;
+        let stacks = stacks(&agent.ranks, node, &asked(GENERATION)).await.stacks;
         assert_eq!(stacks.keys().collect::<Vec<_>>(), [&Rank(7)]);
         assert!(stacks[&Rank(7)].contains("sleep 600"), "{}", stacks[&Rank(7)]);
-        assert!(super::stacks(&agent, &asked(Generation(3))).await.stacks.is_empty(), "that one is over");
+        assert!(super::stacks(&agent.ranks, node, &asked(Generation(3))).await.stacks.is_empty(), "that one is over");
         program.kill().unwrap();
         program.wait().unwrap();
     }

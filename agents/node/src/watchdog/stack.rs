@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, Rank};
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::{StackReply, StackRequest};
 use procfs::process::{Process, Task};
 use rustix::process::Pid;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::agent::Agent;
+use crate::ranks::Ranks;
 
 /// All of it takes no longer than that: a program with many libraries, on a busy node, keeps a debugger reading for long.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -36,14 +36,11 @@ const DEBUGGER_BYTES: u64 = 96 << 10;
 const COMPLAINT_BYTES: u64 = 2 << 10;
 
 /// The stacks of the ranks of the run that are on this node and have a process.
-pub async fn stacks(agent: &Arc<Agent>, request: &StackRequest) -> StackReply {
+pub async fn stacks(ranks: &Arc<Ranks>, node: &NodeName, request: &StackRequest) -> StackReply {
     let generation = request.generation;
-    if agent.collectives.plan().is_none_or(|plan| plan.generation != generation) {
-        return StackReply::default();
-    }
     let found = {
-        let agent = agent.clone();
-        tokio::task::spawn_blocking(move || super::processes(&agent, generation))
+        let ranks = ranks.clone();
+        tokio::task::spawn_blocking(move || super::processes(&ranks, generation))
     };
     let mut found: BTreeMap<Rank, BTreeSet<u32>> =
         tokio::time::timeout(WITHIN, found).await.ok().and_then(Result::ok).unwrap_or_default();
@@ -53,11 +50,11 @@ pub async fn stacks(agent: &Arc<Agent>, request: &StackRequest) -> StackReply {
         let Some(pids) = found.remove(rank) else { continue };
         let mut pids: Vec<u32> = pids.into_iter().collect();
         // The rank's own program, which is connected, before scripts around it.
-        let own = agent.ranks.connected(generation).into_iter().find(|(other, _)| other == rank);
+        let own = ranks.connected(generation).into_iter().find(|(other, _)| other == rank);
         pids.sort_by_key(|pid| own.is_none_or(|(_, own)| own != *pid));
         pids.truncate(PROCESSES);
         let debugger = if at < DEBUGGED { debugger.clone() } else { None };
-        let (rank, node) = (*rank, agent.start.node.to_string());
+        let (rank, node) = (*rank, node.to_string());
         looking.spawn(async move { (rank, describe(rank, generation, &node, pids, debugger.as_deref()).await) });
     }
     let mut stacks = BTreeMap::new();

@@ -39,8 +39,8 @@ use self::dispatch::Dispatch;
 use self::flush::Background;
 use self::gather::Gather;
 use self::layout::Layout;
-use super::CallError;
 use super::member::carry;
+use super::{CallError, Collectives};
 use crate::agent::Agent;
 use crate::halt::{HaltError, HaltKeeper, Moment};
 use crate::memory::{LeaderMemory, UnfinishedFlushes};
@@ -147,8 +147,13 @@ impl Leader {
 }
 
 /// Serves a member's link until it breaks.
-pub async fn serve_link(agent: &Arc<Agent>, node: NodeName, generation: Generation, stream: TlsStream<TcpStream>) {
-    let run = agent.collectives.run().filter(|run| run.plan.generation == generation);
+pub async fn serve_link(
+    collectives: &Collectives,
+    node: NodeName,
+    generation: Generation,
+    stream: TlsStream<TcpStream>,
+) {
+    let run = collectives.run().filter(|run| run.plan.generation == generation);
     let Some(leader) = run.and_then(|run| run.leader.clone()) else {
         tracing::warn!(%node, %generation, "a member took this agent for the leader");
         return;

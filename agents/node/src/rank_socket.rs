@@ -1,33 +1,63 @@
-//! One rank's connection: hello, then calls, one at a time.
+//! The socket of this node's ranks: one connection a rank, hello first, then calls, one at a time.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Failure, Rank};
-use holdfast_wire::VERSION;
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::frame::{FrameError, receive_async, send_async};
 use holdfast_wire::rank::{Call, Hello, Reply, ToAgent, ToRank};
 use holdfast_wire::run::RunPlan;
-use tokio::net::UnixStream;
+use holdfast_wire::{VERSION, socket};
+use tokio::net::{UnixListener, UnixStream};
 
-use super::process::Process;
 use crate::admission::Refusal;
 use crate::agent::Agent;
-use crate::collective::{self, CallError};
+use crate::collective::{self, CallError, Collectives};
+use crate::ranks::Process;
 
 /// How long a process may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Serves the ranks' socket until the agent ends.
+pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
+    let listener = socket::listen(&collectives.agent.paths.socket())?;
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    let uid = rustix::process::getuid().as_raw();
+    let mut count = 0;
+    loop {
+        let (stream, _) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, for instance: others may close theirs.
+                tracing::warn!(%error, "a rank could not be accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let credentials = stream.peer_cred()?;
+        let Some(pid) = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|_| credentials.uid() == uid)
+        else {
+            tracing::warn!(uid = credentials.uid(), "another user's process on the ranks' socket was turned away");
+            continue;
+        };
+        count += 1;
+        tokio::spawn(serve_connection(collectives.clone(), stream, pid, count));
+    }
+}
+
 /// Serves one connection until it ends.
-pub(super) async fn serve(agent: Arc<Agent>, mut stream: UnixStream, pid: u32, connection: u64) {
+async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream, pid: u32, connection: u64) {
+    let agent = collectives.agent.clone();
     let hello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream)).await {
         Ok(Ok(ToAgent::Hello(hello))) => hello,
         Ok(Ok(ToAgent::Call { .. })) => return refuse(&mut stream, Refusal::NoHello).await,
         Ok(Err(error)) => return refuse(&mut stream, error.into()).await,
         Err(_) => return,
     };
-    let plan = match admit(&agent, &hello, pid, connection) {
+    let plan = match admit(&collectives, &hello, pid, connection) {
         Ok(plan) => plan,
         Err(refusal) => return refuse(&mut stream, refusal).await,
     };
@@ -38,19 +68,20 @@ pub(super) async fn serve(agent: Arc<Agent>, mut stream: UnixStream, pid: u32, c
     let rank = hello.rank;
     agent.events.add(AgentEvent::RankConnected { generation: plan.generation, rank, pid });
     tokio::spawn(watch(agent.clone(), plan.clone(), rank, pid));
-    if let Err(error) = calls(&agent, &plan, rank, connection, &mut stream).await {
+    if let Err(error) = calls(&collectives, &plan, rank, connection, &mut stream).await {
         tracing::debug!(%rank, %error, "connection of a rank ended");
     }
 }
 
-fn admit(agent: &Agent, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<RunPlan>, Refusal> {
+fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<RunPlan>, Refusal> {
+    let agent = &collectives.agent;
     if hello.version != VERSION {
         return Err(Refusal::Version { theirs: hello.version });
     }
     if hello.job != agent.start.job_id {
         return Err(Refusal::Job { ours: agent.start.job_id.clone(), theirs: hello.job.clone() });
     }
-    let plan = agent.collectives.plan().ok_or(Refusal::NoRun)?;
+    let plan = collectives.plan().ok_or(Refusal::NoRun)?;
     if hello.generation != plan.generation {
         return Err(Refusal::Superseded { asked: hello.generation, serving: plan.generation });
     }
@@ -71,12 +102,13 @@ async fn refuse(stream: &mut UnixStream, refusal: Refusal) {
 }
 
 async fn calls(
-    agent: &Arc<Agent>,
+    collectives: &Arc<Collectives>,
     plan: &Arc<RunPlan>,
     rank: Rank,
     connection: u64,
     stream: &mut UnixStream,
 ) -> Result<(), FrameError> {
+    let agent = &collectives.agent;
     loop {
         let (seq, call) = match receive_async(stream).await? {
             ToAgent::Call { seq, call } => (seq, call),
@@ -86,23 +118,29 @@ async fn calls(
             return Ok(());
         }
         let waiting = agent.watchdog.call(plan.generation, rank, call.name());
-        let result = answer(agent, plan, rank, seq, call).await;
+        let result = answer(collectives, plan, rank, seq, call).await;
         drop(waiting);
         send_async(stream, &ToRank::Reply { seq, result }).await?;
     }
 }
 
-async fn answer(agent: &Arc<Agent>, plan: &Arc<RunPlan>, rank: Rank, seq: u64, call: Call) -> Result<Reply, Failure> {
+async fn answer(
+    collectives: &Arc<Collectives>,
+    plan: &Arc<RunPlan>,
+    rank: Rank,
+    seq: u64,
+    call: Call,
+) -> Result<Reply, Failure> {
     if let Call::Route { name } = call {
-        let agent = agent.clone();
-        let routed = tokio::task::spawn_blocking(move || collective::route(&agent, rank, &name)).await;
+        let collectives = collectives.clone();
+        let routed = tokio::task::spawn_blocking(move || collective::route(&collectives, rank, &name)).await;
         return match routed {
             Ok(Ok(path)) => Ok(Reply::Path(path)),
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(CallError::from(error).into()),
         };
     }
-    collective::call(agent, plan, rank, seq, call).await
+    collective::call(collectives, plan, rank, seq, call).await
 }
 
 /// Waits for the end of a rank's process, and reports it.

@@ -1,0 +1,89 @@
+//! Connections of peers: the hello is checked, then the connection goes to the collectives or waits as a stream.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_wire::frame::{FrameError, receive_async, send_async};
+use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
+use holdfast_wire::{VERSION, trust};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::admission::Refusal;
+use crate::collective::{self, Collectives};
+use crate::stream::Incoming;
+
+/// How long a connection without the token, or a peer that is too early, may stay open without being admitted.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a connection does not count as one of the job's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unauthenticated {
+    /// Nothing came.
+    #[error("sent nothing")]
+    Silent,
+    /// Something else than a hello came.
+    #[error("sent no hello: {0}")]
+    NoHello(FrameError),
+    /// The token is not the job's.
+    #[error("presented a wrong token")]
+    WrongToken,
+}
+
+/// Serves a connection on which ALPN `holdfast/1` was agreed: checks the hello, hands the stream to the thread that waits
+/// for it.
+///
+/// # Errors
+/// When the connection does not show the job's token: to be counted and reported by the caller.
+pub(super) async fn accept(
+    collectives: Arc<Collectives>,
+    mut stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+) -> Result<(), Unauthenticated> {
+    let hello: PeerHello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream)).await {
+        Err(_) => return Err(Unauthenticated::Silent),
+        Ok(Err(error)) => return Err(Unauthenticated::NoHello(error)),
+        Ok(Ok(hello)) => hello,
+    };
+    if !trust::token_matches(&collectives.agent.start.trust, &hello.token.0) {
+        // No answer: without the token nothing is to be learned here.
+        return Err(Unauthenticated::WrongToken);
+    }
+    // From here on it belongs to the job: a refusal is sent to the peer, not reported as unauthenticated.
+    let answer = match admit(&collectives, &hello).await {
+        Ok(()) => PeerWelcome::Welcome,
+        Err(refusal) => {
+            tracing::info!(node = %hello.node, %peer, %refusal, "peer refused");
+            PeerWelcome::Refused(refusal.into())
+        }
+    };
+    let welcome = matches!(answer, PeerWelcome::Welcome);
+    if send_async(&mut stream, &answer).await.is_err() || !welcome {
+        return Ok(());
+    }
+    match hello.purpose {
+        Purpose::Link => collective::serve_link(&collectives, hello.node, hello.generation, stream).await,
+        purpose => match Incoming::from_async(stream, hello.node) {
+            Ok(incoming) => collectives.agent.streams.deposit(hello.generation, purpose, incoming),
+            Err(error) => tracing::warn!(%peer, %error, "stream lost while it was handed over"),
+        },
+    }
+    Ok(())
+}
+
+async fn admit(collectives: &Collectives, hello: &PeerHello) -> Result<(), Refusal> {
+    if hello.version != VERSION {
+        return Err(Refusal::Version { theirs: hello.version });
+    }
+    if hello.job != collectives.agent.start.job_id {
+        return Err(Refusal::Job { ours: collectives.agent.start.job_id.clone(), theirs: hello.job.clone() });
+    }
+    // A peer may have its plan before we have ours.
+    let asked = hello.generation;
+    match tokio::time::timeout(PATIENCE, collectives.reached(asked)).await {
+        Err(_) => Err(Refusal::TooEarly(asked)),
+        Ok(serving) if serving > asked => Err(Refusal::Superseded { asked, serving }),
+        Ok(_) => Ok(()),
+    }
+}

@@ -1,0 +1,26 @@
+//! The names of the filemaps in the control directory.
+
+use std::path::PathBuf;
+
+use crate::paths::Paths;
+
+/// The name of a slot's file in the control directory.
+pub(super) fn slot_name(level: usize) -> String {
+    format!("filemap_{level}.scrinfo")
+}
+
+/// The level in the name of a slot's file.
+pub(super) fn level_of(path: &str) -> Option<usize> {
+    let name = path.rsplit('/').next()?;
+    name.strip_prefix("filemap_")?.strip_suffix(".scrinfo")?.parse().ok()
+}
+
+/// The master filemap.
+pub(super) fn master_path(paths: &Paths) -> PathBuf {
+    paths.control().join("filemap.scrinfo")
+}
+
+/// A slot's file.
+pub(super) fn slot_path(paths: &Paths, level: usize) -> PathBuf {
+    paths.control().join(slot_name(level))
+}

@@ -1,0 +1,81 @@
+//! Connecting to the agents of other nodes.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{Generation, NodeName};
+use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
+use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
+use rustls::ClientConnection;
+use tokio_rustls::{TlsConnector, client};
+
+use super::bulk::{Outgoing, settle};
+use super::error::StreamError;
+use super::inbox::Streams;
+
+const CONNECT: Duration = Duration::from_secs(5);
+
+impl Streams {
+    /// Opens a stream to the agent of `node`. Blocks.
+    ///
+    /// # Errors
+    /// When the node is unknown, cannot be reached or refuses, and when the run or the order is over.
+    pub fn connect(&self, generation: Generation, node: &NodeName, purpose: Purpose) -> Result<Outgoing, StreamError> {
+        let address = self.address(node).ok_or_else(|| StreamError::UnknownNode(node.clone()))?;
+        let broken = |source| StreamError::Connection { node: node.clone(), source };
+        let protocol = |source| StreamError::Protocol { node: node.clone(), source };
+        let socket = TcpStream::connect_timeout(&address, CONNECT).map_err(broken)?;
+        settle(&socket).map_err(broken)?;
+        self.remember(generation, &purpose, socket.try_clone().map_err(broken)?)?;
+        let config = trust::client_config(&self.own.trust, &[ALPN_PEER])?;
+        let connection = ClientConnection::new(Arc::new(config), trust::server_name())
+            .map_err(|error| StreamError::Trust(error.into()))?;
+        let mut stream = Outgoing::new(connection, socket, node.clone());
+        frame::send(&mut stream, &self.hello(generation, purpose)).map_err(protocol)?;
+        welcomed(node, frame::receive(&mut stream).map_err(protocol)?)?;
+        Ok(stream)
+    }
+
+    /// Opens the link to the leader, for the whole run.
+    ///
+    /// # Errors
+    /// When the leader is unknown, cannot be reached or refuses.
+    pub async fn connect_link(
+        &self,
+        generation: Generation,
+        leader: &NodeName,
+    ) -> Result<client::TlsStream<tokio::net::TcpStream>, StreamError> {
+        let address = self.address(leader).ok_or_else(|| StreamError::UnknownNode(leader.clone()))?;
+        let broken = |source| StreamError::Connection { node: leader.clone(), source };
+        let protocol = |source| StreamError::Protocol { node: leader.clone(), source };
+        let connecting = tokio::net::TcpStream::connect(address);
+        let socket = tokio::time::timeout(CONNECT, connecting).await.map_err(|late| broken(late.into()))?;
+        let socket = socket.map_err(broken)?;
+        socket.set_nodelay(true).map_err(broken)?;
+        let config = trust::client_config(&self.own.trust, &[ALPN_PEER])?;
+        let connector = TlsConnector::from(Arc::new(config));
+        let mut stream = connector.connect(trust::server_name(), socket).await.map_err(broken)?;
+        frame::send_async(&mut stream, &self.hello(generation, Purpose::Link)).await.map_err(protocol)?;
+        welcomed(leader, frame::receive_async(&mut stream).await.map_err(protocol)?)?;
+        Ok(stream)
+    }
+
+    fn hello(&self, generation: Generation, purpose: Purpose) -> PeerHello {
+        PeerHello {
+            version: VERSION,
+            token: self.own.trust.token.clone(),
+            job: self.own.job_id.clone(),
+            generation,
+            node: self.own.node.clone(),
+            purpose,
+        }
+    }
+}
+
+fn welcomed(node: &NodeName, answer: PeerWelcome) -> Result<(), StreamError> {
+    match answer {
+        PeerWelcome::Welcome => Ok(()),
+        PeerWelcome::Refused(failure) => Err(StreamError::Refused { node: node.clone(), failure }),
+    }
+}
