@@ -203,7 +203,7 @@ impl World {
 
     /// The directory that stands for a virtual node's root.
     pub fn node_root(&self, node: &str) -> PathBuf {
-        Path::new(self.state()["allocation"]["roots"].as_str().unwrap()).join(node)
+        Path::new(self.state()["allocation"]["details"]["roots"].as_str().unwrap()).join(node)
     }
 
     fn story(&self) -> String {

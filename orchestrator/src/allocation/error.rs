@@ -10,6 +10,7 @@ use holdfast_model::NodeName;
 use tokio::task::JoinError;
 
 use super::agents::handshake::{HandshakeError, StartLog};
+use super::slurm::QueryError;
 use crate::host::external_command::ExternalCommandError;
 use crate::host::program::ProgramError;
 
@@ -95,16 +96,9 @@ pub enum AllocationError {
     /// A list of nodes that makes no sense.
     #[error("the manager's list of nodes cannot be read: {0}")]
     Nodes(#[from] HostlistError),
-    /// A command of the resource manager.
-    #[error("{command} {problem}; {remedy}")]
-    Command {
-        /// Its name.
-        command: &'static str,
-        /// What went wrong.
-        problem: String,
-        /// What the user can do.
-        remedy: &'static str,
-    },
+    /// A question to Slurm.
+    #[error(transparent)]
+    Query(#[from] QueryError),
     /// The allocation is over, or has not begun.
     #[error("job {job_id} is {state}: `holdfast run` needs a running allocation")]
     NotRunning {

@@ -32,6 +32,13 @@ pub enum ExternalCommandError {
     },
 }
 
+impl ExternalCommandError {
+    /// A command that could not be started or waited for.
+    pub fn start(command: impl Into<String>, source: io::Error) -> Self {
+        ExternalCommandError::Start { command: command.into(), source }
+    }
+}
+
 /// What a command printed, and whether it succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandOutput {
@@ -57,7 +64,7 @@ pub fn run(
     // As text: a `Path` would be taken for a file in the working directory.
     let program = program.as_ref();
     let command = || program.to_string_lossy().into_owned();
-    let failed = |source: io::Error| ExternalCommandError::Start { command: command(), source };
+    let failed = |source: io::Error| ExternalCommandError::start(command(), source);
     // Files, not pipes: a process that the command leaves behind keeps no reader waiting.
     let (output, errors) = (tempfile::tempfile().map_err(failed)?, tempfile::tempfile().map_err(failed)?);
     let mut expression = duct::cmd(program, arguments.iter().map(OsString::from))

@@ -15,7 +15,6 @@ use holdfast_wire::run::{AgentReady, AgentStart};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::allocation::ssh::SshError;
 use crate::host::log::last_line;
 
 /// A report is short; a longer line is not one.
@@ -41,12 +40,9 @@ pub enum HandshakeError {
     /// The system.
     #[error("broke off while it was started ({0})")]
     Io(#[from] io::Error),
-    /// The launcher's own message.
+    /// What starts it on the node failed: its message.
     #[error("was not started ({0})")]
-    Launcher(String),
-    /// The host.
-    #[error("was not started: {0}")]
-    Host(#[from] SshError),
+    Starter(String),
     /// The node is given up, or the job is ending.
     #[error("is not waited for any more")]
     Abandoned,

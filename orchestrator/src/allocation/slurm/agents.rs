@@ -170,7 +170,7 @@ async fn step(questions: Vec<Question>, mut context: StepContext, number: u32) {
     let (mut child, input, output) = match spawn(&context, &nodes, &log) {
         Ok(spawned) => spawned,
         Err(error) => {
-            let problem = Arc::new(HandshakeError::Launcher(format!("cannot run srun: {error}")));
+            let problem = Arc::new(HandshakeError::Starter(format!("cannot run srun: {error}")));
             for (node, answer) in waiting {
                 let _ = answer.send(Err(failures.of(node, &problem)));
             }
@@ -320,7 +320,7 @@ fn ended_on(said: &str) -> Result<Vec<NodeName>, HandshakeError> {
     let mut nodes = Vec::new();
     for line in said.lines().filter_map(|line| line.strip_prefix(OWN_MESSAGE)) {
         if line.contains("launch failed") || line.starts_with("Task launch for") {
-            return Err(HandshakeError::Launcher(line.to_owned()));
+            return Err(HandshakeError::Starter(line.to_owned()));
         }
         if let Some((hosts, _)) = line.split_once(": task") {
             nodes.extend(hostlist::expand(hosts).unwrap_or_default());

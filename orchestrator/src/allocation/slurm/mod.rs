@@ -41,6 +41,7 @@ use watch::Watch;
 
 use environment::job_of_environment;
 pub use environment::leaves_out;
+pub use query::QueryError;
 
 /// An agent that is started for the first time: all nodes at once, on a busy machine.
 const FIRST_START: Duration = Duration::from_secs(60);

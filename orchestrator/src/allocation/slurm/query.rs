@@ -1,20 +1,18 @@
 //! Questions to Slurm's commands. The controller may be restarting or overloaded: every question has a time limit, and
 //! whoever asks has an answer for "nobody knows".
 
-use std::process::Stdio;
+use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
-use tokio::process::Command;
 
 use super::refusal::Refusal;
-use crate::allocation::AllocationError;
+use crate::host::external_command::{self, ExternalCommandError};
 
 /// Slurm's commands themselves try for ten seconds, some of them twice.
 const WITHIN: Duration = Duration::from_secs(25);
-/// What is said of a command that did not end.
-const NO_ANSWER: &str = "did not answer";
 /// Slurm's own word for "does not end".
 const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 
@@ -27,9 +25,9 @@ pub(super) struct Job {
 }
 
 /// State, owner and end of a job.
-pub(super) async fn job(job_id: &str) -> Result<Job, AllocationError> {
+pub(super) async fn job(job_id: &str) -> Result<Job, QueryError> {
     let text = ask("squeue", &["--noheader", "--states=all", "--format=%T|%u|%e", "--jobs", job_id]).await?;
-    read_job(&text).ok_or_else(|| strange("squeue", &text))
+    read_job(&text).ok_or_else(|| QueryError::strange("squeue", &text))
 }
 
 fn read_job(text: &str) -> Option<Job> {
@@ -44,7 +42,7 @@ fn read_job(text: &str) -> Option<Job> {
 }
 
 /// The nodes among these that are down, each with Slurm's state and reason. Nodes that are only being drained work on.
-pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, AllocationError> {
+pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, QueryError> {
     let list = hostlist::compress(nodes);
     let text = ask("sinfo", &["--noheader", "--states=down,fail", "--format=%N|%T|%E", "--nodes", &list]).await?;
     Ok(read_down(&text, nodes))
@@ -69,47 +67,65 @@ fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
     down
 }
 
-async fn ask(command: &'static str, arguments: &[&str]) -> Result<String, AllocationError> {
-    let failed = |problem: String, remedy| AllocationError::Command { command, problem, remedy };
-    let child = Command::new(command)
-        .args(arguments)
-        // Times as seconds since the epoch, whatever the user's or the site's habit is.
-        .env("SLURM_TIME_FORMAT", "%s")
-        .env_remove("SQUEUE_FORMAT")
-        .env_remove("SINFO_FORMAT")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = match tokio::time::timeout(WITHIN, child).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => {
-            return Err(failed(format!("cannot be run: {error}"), "are Slurm's commands in PATH on this node?"));
-        }
-        Err(_) => {
-            let problem = format!("{NO_ANSWER} within {} s", WITHIN.as_secs());
-            return Err(failed(problem, "is Slurm's controller up? (`scontrol ping`)"));
-        }
-    };
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let problem = format!("failed: {}", text.lines().last().unwrap_or("it does not say why"));
-        return Err(failed(problem, "is Slurm's controller up? (`scontrol ping`)"));
+async fn ask(command: &'static str, arguments: &[&str]) -> Result<String, QueryError> {
+    let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+    let asked = tokio::task::spawn_blocking(move || {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        external_command::run(command, &words, &environment(), WITHIN)
+    });
+    let answer = asked.await.map_err(|error| ExternalCommandError::start(command, io::Error::other(error)))??;
+    if !answer.success {
+        let message = answer.errors.lines().last().unwrap_or("it does not say why").to_owned();
+        return Err(QueryError::Failed { command, message });
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(answer.output)
 }
 
-/// What a question that failed says about the controller.
-pub(super) fn refusal(error: &AllocationError) -> Refusal {
-    match error {
-        AllocationError::Command { problem, .. } if problem.starts_with(NO_ANSWER) => Refusal::NoController,
-        AllocationError::Command { problem, .. } => Refusal::of(problem),
-        _ => Refusal::Final,
-    }
+/// Times as seconds since the epoch, whatever the user's or the site's habit is.
+fn environment() -> BTreeMap<String, Option<String>> {
+    let seconds = Some("%s".to_owned());
+    [("SLURM_TIME_FORMAT", seconds), ("SQUEUE_FORMAT", None), ("SINFO_FORMAT", None)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
 }
 
-fn strange(command: &'static str, text: &str) -> AllocationError {
-    let problem = format!("answered {:?}", text.trim().chars().take(200).collect::<String>());
-    AllocationError::Command { command, problem, remedy: "is this version of Slurm supported?" }
+/// A question that was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The command did not run to its end.
+    #[error("{0}; are Slurm's commands in PATH on this node, and is its controller up? (`scontrol ping`)")]
+    NoAnswer(#[from] ExternalCommandError),
+    /// It failed.
+    #[error("{command} failed: {message}; is Slurm's controller up? (`scontrol ping`)")]
+    Failed {
+        /// The command.
+        command: &'static str,
+        /// Its last line.
+        message: String,
+    },
+    /// Its answer is not understood.
+    #[error("{command} answered {answer:?}; is this version of Slurm supported?")]
+    Strange {
+        /// The command.
+        command: &'static str,
+        /// The beginning of its answer.
+        answer: String,
+    },
+}
+
+impl QueryError {
+    fn strange(command: &'static str, text: &str) -> Self {
+        QueryError::Strange { command, answer: text.trim().chars().take(200).collect() }
+    }
+
+    /// What this tells about the controller.
+    pub(super) fn refusal(&self) -> Refusal {
+        match self {
+            QueryError::NoAnswer(ExternalCommandError::Timeout { .. }) => Refusal::NoController,
+            QueryError::NoAnswer(ExternalCommandError::Start { .. }) | QueryError::Strange { .. } => Refusal::Final,
+            QueryError::Failed { message, .. } => Refusal::of(message),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -138,5 +154,15 @@ mod tests {
         let down = read_down(text, &nodes);
         let expected = [("n2", "down: Not responding"), ("n3", "down: Not responding"), ("n1", "fail")];
         assert_eq!(down, expected.map(|(node, reason)| (NodeName::from(node), reason.to_owned())));
+    }
+
+    #[test]
+    fn a_controller_that_does_not_answer_is_waited_for_and_a_missing_command_is_not() {
+        let timeout = ExternalCommandError::Timeout { command: "squeue".to_owned(), within: WITHIN };
+        assert_eq!(QueryError::from(timeout).refusal(), Refusal::NoController);
+        let missing = ExternalCommandError::start("squeue", io::ErrorKind::NotFound.into());
+        assert_eq!(QueryError::from(missing).refusal(), Refusal::Final);
+        let message = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)".to_owned();
+        assert_eq!(QueryError::Failed { command: "squeue", message }.refusal(), Refusal::NoController);
     }
 }

@@ -10,7 +10,7 @@ use holdfast_model::NodeName;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use super::query;
+use super::query::{self, QueryError};
 use super::refusal::Persistence;
 use crate::allocation::AllocationError;
 
@@ -40,7 +40,8 @@ impl Watch {
         let mut persistence = Persistence::default();
         let (job, down) = loop {
             let (job, down) = tokio::join!(query::job(job_id), query::down(nodes));
-            let refusal = [job.as_ref().err(), down.as_ref().err()].into_iter().flatten().map(query::refusal).next();
+            let refusal =
+                [job.as_ref().err(), down.as_ref().err()].into_iter().flatten().map(QueryError::refusal).next();
             let Some(pause) = refusal.and_then(|refusal| persistence.again(refusal, Instant::now())) else {
                 break (job, down);
             };

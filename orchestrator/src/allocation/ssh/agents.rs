@@ -16,7 +16,7 @@ use super::Target;
 use super::connection::{Command, Connection};
 use super::error::SshError;
 use super::on_node::{Facts, NodeCommand, Question};
-use super::survey::Seen;
+use super::seen::Seen;
 use crate::exit;
 
 /// Starting an agent and looking at directories take as long, on a busy machine or a slow file system.

@@ -5,6 +5,7 @@
 //! | `connection` | one connection to one host: made, checked, signed in, a command run over it |
 //! | `known_hosts` | the host keys that a user trusts |
 //! | `sign_in` | ssh-agent and key files |
+//! | `seen` | what a host answers when it is asked what it is |
 //! | `survey` | which hosts can be used, and what is wrong with the others, before anything is started |
 //! | `agents` | starting and ending an agent, following the ranks of a node |
 //! | `error` | what can go wrong on the way to a host, with what the user can do |
@@ -20,6 +21,7 @@ mod error;
 #[cfg(feature = "ssh")]
 mod known_hosts;
 pub mod on_node;
+mod seen;
 #[cfg(feature = "ssh")]
 mod sign_in;
 mod survey;
@@ -44,7 +46,7 @@ use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
     AllocationRequest, Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
-use crate::allocation::agents::handshake::{self, StartLog};
+use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
 use crate::host::{self, host_name};
 use crate::spec::{self, SshAccess, SshHost};
 
@@ -246,7 +248,7 @@ impl Ssh {
         let started = async {
             let started = match starting.await {
                 Ok(Ok(ready)) => handshake::check_version(ready),
-                Ok(Err(error @ SshError::Strange { .. })) => Err(error.into()),
+                Ok(Err(error @ SshError::Strange { .. })) => Err(HandshakeError::Starter(error.to_string())),
                 // Nothing that a second attempt would mend.
                 Ok(Err(error)) => return Err(gone(error.to_string())),
                 Err(error) => Err(io::Error::other(error).into()),

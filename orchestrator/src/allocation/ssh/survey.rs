@@ -4,22 +4,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use holdfast_model::{NodeName, Timestamp};
+use holdfast_model::NodeName;
 
 use super::error::SshError;
-use super::on_node::{Facts, Question};
+use super::on_node::Question;
+use super::seen::Seen;
 use super::{Target, agents, on_threads};
 use crate::host::{boot_id, host_name};
-
-/// What a host said of itself.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) facts: Facts,
-    /// Where it is.
-    pub(super) address: IpAddr,
-    /// Our clock when the answer came.
-    pub(super) at: Timestamp,
-}
 
 /// What was found of a host that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +61,7 @@ fn judge(target: &Target, seen: &Seen, addresses: &[IpAddr]) -> Result<Found, Ss
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation::ssh::on_node::Facts;
     use crate::spec::{SshAccess, SshHost};
     use std::path::PathBuf;
 

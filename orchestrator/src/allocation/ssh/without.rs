@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Target;
 use super::error::SshError;
 use super::on_node::{NodeCommand, Question};
-use super::survey::Seen;
+use super::seen::Seen;
 
 pub(super) fn ask(_target: &Target, _question: &Question) -> Result<Seen, SshError> {
     Err(SshError::NotBuilt)
