@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::error::PrefixError;
 use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
+use crate::control::content::Mismatch;
 use crate::control::meta::{self, FileKind, Meta};
 use crate::durable;
 use crate::redundancy::xor::name::XorName;
@@ -92,6 +93,15 @@ pub enum Damage {
     /// It is redundancy data whose name does not tell its set.
     #[error("it is XOR data, but its name does not say of which set")]
     NotAnXorName,
+}
+
+impl From<Mismatch> for Damage {
+    fn from(mismatch: Mismatch) -> Self {
+        match mismatch {
+            Mismatch::Size { expected, found } => Damage::Size { expected, found },
+            Mismatch::Crc { expected, found } => Damage::Crc { expected, found },
+        }
+    }
 }
 
 /// A file that is there and agrees with its meta file.

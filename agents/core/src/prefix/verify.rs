@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::checksum;
 use super::names::check_base_name;
 use super::scan::{Damage, Scan};
+use crate::control::content::Recorded;
 use crate::workers;
 use holdfast_model::Rank;
 
@@ -48,9 +49,10 @@ impl VerifyUnit {
         }
         match checksum::of_file(&self.path_in(directory), progress) {
             Err(error) => Err(Damage::Unreadable(error.to_string())),
-            Ok((_, found)) if found != self.size => Err(Damage::Size { expected: self.size, found }),
-            Ok((found, _)) if found != self.crc => Err(Damage::Crc { expected: self.crc, found }),
-            Ok(_) => Ok(()),
+            Ok(found) => {
+                let recorded = Recorded { bytes: self.size, crc: Some(self.crc) };
+                Ok(recorded.check(found).map(drop)?)
+            }
         }
     }
 }

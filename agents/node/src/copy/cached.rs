@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use holdfast_core::control::content::{Mismatch, Recorded};
 use holdfast_core::control::meta::{Meta, format_crc};
 use holdfast_core::durable;
 use holdfast_core::kvtree::{Tree, file as hash_file};
 
 use super::error::CopyFault;
-use super::pipeline::{Lane, Recorded};
+use super::pipeline::Lane;
 use crate::events::Working;
 
 /// A file that is to be copied.
@@ -37,7 +38,7 @@ impl CachedFile<'_> {
     ) -> Result<Option<u32>, CopyFault> {
         let target = directory.join(&self.meta.file);
         let content = lane.copy(self.path, &target, Recorded::from(self.meta), working).inspect_err(|fault| {
-            if matches!(fault, CopyFault::Crc { .. }) {
+            if matches!(fault, CopyFault::Mismatch { mismatch: Mismatch::Crc { .. }, .. }) {
                 self.mark_damaged(&target);
             }
         })?;

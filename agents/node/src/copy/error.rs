@@ -4,7 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use holdfast_core::control::ControlError;
-use holdfast_core::control::meta::{Unusable, format_crc};
+use holdfast_core::control::content::Mismatch;
+use holdfast_core::control::meta::Unusable;
+use holdfast_core::control::node_path::UnsafePath;
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::FileError;
 use holdfast_core::prefix::PrefixError;
@@ -36,32 +38,17 @@ pub enum CopyFault {
     /// The connection to the other node broke.
     #[error("the connection to the peer broke: {0}")]
     Peer(io::Error),
-    /// A pipe, a directory, a device.
-    #[error("{} is not a regular file", .0.display())]
-    NotRegular(PathBuf),
-    /// The file has another length than is recorded.
-    #[error("{} has {found} bytes, {expected} are recorded", path.display())]
-    Size {
+    /// The file is not what is recorded of it.
+    #[error("{} {mismatch}", path.display())]
+    Mismatch {
         /// The file.
         path: PathBuf,
-        /// Bytes as recorded.
-        expected: u64,
-        /// Bytes found.
-        found: u64,
+        /// How it differs.
+        mismatch: Mismatch,
     },
-    /// The content is not what was written.
-    #[error(
-        "{} is damaged: its CRC32 is {}, {} is recorded",
-        path.display(), format_crc(*found), format_crc(*expected)
-    )]
-    Crc {
-        /// The file.
-        path: PathBuf,
-        /// As recorded.
-        expected: u32,
-        /// Of the content.
-        found: u32,
-    },
+    /// A name that leads out of the directory.
+    #[error(transparent)]
+    Name(#[from] UnsafePath),
     /// The filemap lists the file, but it cannot be used.
     #[error(transparent)]
     Unusable(#[from] Unusable),

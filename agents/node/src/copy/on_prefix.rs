@@ -1,10 +1,12 @@
 //! Work on a checkpoint directory of the parallel file system that the orchestrator spreads over the agents.
 
 use std::fs;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use holdfast_core::control::content::Recorded;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
 use holdfast_core::redundancy::xor::directory::{RebuildOptions, rebuild_member};
@@ -13,8 +15,8 @@ use holdfast_core::redundancy::xor::name::XorName;
 use holdfast_wire::agent::{RebuildReply, RebuildRequest, VerifyReply, VerifyRequest};
 use tokio_util::sync::CancellationToken;
 
-use super::error::CopyError;
-use super::pipeline::{Lane, Pipeline, Recorded};
+use super::error::{CopyError, CopyFault};
+use super::pipeline::{Lane, Pipeline};
 use crate::events::ProgressBoard;
 
 /// Read size: large enough that a parallel file system sees few calls, small enough to stay in a processor's cache.
@@ -67,7 +69,7 @@ fn survivor(request: &RebuildRequest) -> Option<XorFile> {
 pub fn verify(request: &VerifyRequest, cancelled: CancellationToken) -> Result<VerifyReply, CopyError> {
     check_directory(&request.directory)?;
     let results = Pipeline::new(BUFFER_BYTES, cancelled).each(&request.files, |lane, name| {
-        verify_file(lane, &request.directory, name).err().map(|fault| (name.clone(), fault))
+        verify_file(lane, &request.directory, name).err().map(|fault| (name.clone(), fault.to_string()))
     });
     Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
 }
@@ -82,14 +84,13 @@ pub(super) fn check_directory(directory: &Path) -> Result<(), CopyError> {
     }
 }
 
-fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), String> {
-    base_name(name).map_err(|error| error.to_string())?;
+fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), CopyFault> {
+    base_name(name)?;
     let path = directory.join(name);
-    match fs::symlink_metadata(&path) {
-        Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err("it is not a regular file".to_owned()),
-        Err(error) => return Err(format!("it cannot be read: {error}")),
+    let unreadable = |source| CopyFault::Read { path: path.clone(), source };
+    // A link could lead anywhere.
+    if !fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
     }
-    let meta = Meta::read(&path).map_err(|error| error.to_string())?;
-    lane.verify(&path, Recorded::from(&meta)).map_err(|fault| fault.to_string())
+    lane.verify(&path, Recorded::from(&Meta::read(&path)?))
 }

@@ -4,17 +4,16 @@
 //! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. A checksum is always computed, because it
 //! costs little beside the copy; a size and a checksum that are [`Recorded`] must agree with it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use holdfast_core::control::meta::Meta;
+use holdfast_core::control::content::{Content, Recorded};
 use holdfast_core::durable::Pending;
-use rustix::fs::OFlags;
+use holdfast_core::regular_file;
 use tokio_util::sync::CancellationToken;
 
 use super::bandwidth::Bandwidth;
@@ -28,40 +27,6 @@ const WIDTH: usize = 4;
 const BUFFER_BYTES: (usize, usize) = (4 << 10, 64 << 20);
 /// The longest wait between two looks at the token.
 const WAIT: Duration = Duration::from_millis(100);
-
-/// Size and CRC32 of content that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Content {
-    pub(crate) bytes: u64,
-    pub(crate) crc: u32,
-}
-
-/// What a meta file or a summary records of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recorded {
-    pub(crate) bytes: u64,
-    pub(crate) crc: Option<u32>,
-}
-
-impl From<&Meta> for Recorded {
-    fn from(meta: &Meta) -> Self {
-        Recorded { bytes: meta.size, crc: meta.crc }
-    }
-}
-
-impl Recorded {
-    /// Checks what was read from `path` against the record.
-    fn check(self, found: Content, path: &Path) -> Result<Content, CopyFault> {
-        let path = || path.to_owned();
-        match self.crc {
-            _ if found.bytes != self.bytes => {
-                Err(CopyFault::Size { path: path(), expected: self.bytes, found: found.bytes })
-            }
-            Some(expected) if expected != found.crc => Err(CopyFault::Crc { path: path(), expected, found: found.crc }),
-            _ => Ok(found),
-        }
-    }
-}
 
 /// What the copies of one step share.
 #[derive(Debug)]
@@ -149,7 +114,7 @@ impl Lane<'_> {
         self.write(source, |source| CopyFault::Read { path: from.to_owned(), source }, from, to, recorded, working)
     }
 
-    /// Sends a file of the recorded size over a connection. The receiver compares the checksum.
+    /// Sends a file of the recorded size over a connection.
     pub(crate) fn send(
         &mut self,
         from: &Path,
@@ -163,10 +128,8 @@ impl Lane<'_> {
             Broken::Sink(error) => CopyFault::Peer(error),
             Broken::Cancelled => CopyFault::Cancelled,
         })?;
-        if found.bytes < recorded.bytes {
-            return Err(CopyFault::Size { path: from.to_owned(), expected: recorded.bytes, found: found.bytes });
-        }
-        Ok(())
+        // The receiver compares the checksum.
+        check(Recorded { crc: None, ..recorded }, found, from).map(drop)
     }
 
     /// Receives a file of the recorded size from a connection; it appears at `to` in one step, once it is on disk and
@@ -202,14 +165,13 @@ impl Lane<'_> {
 
     /// Checks a file against its record; without a recorded checksum only its size.
     pub(crate) fn verify(&mut self, path: &Path, recorded: Recorded) -> Result<(), CopyFault> {
-        if recorded.crc.is_some() {
-            return recorded.check(self.content(path)?, path).map(drop);
-        }
-        let found = fs::metadata(path).map_err(|source| CopyFault::Read { path: path.to_owned(), source })?.len();
-        if found == recorded.bytes {
-            return Ok(());
-        }
-        Err(CopyFault::Size { path: path.to_owned(), expected: recorded.bytes, found })
+        let found = if recorded.crc.is_some() {
+            self.content(path)?
+        } else {
+            let unreadable = |source| CopyFault::Read { path: path.to_owned(), source };
+            Content { bytes: fs::metadata(path).map_err(unreadable)?.len(), crc: 0 }
+        };
+        check(recorded, found, path).map(drop)
     }
 
     /// Reads a file for its size and checksum.
@@ -238,7 +200,7 @@ impl Lane<'_> {
             Broken::Sink(error) => unwritable(error),
             Broken::Cancelled => CopyFault::Cancelled,
         })?;
-        let found = recorded.check(found, blamed)?;
+        let found = check(recorded, found, blamed)?;
         file.sync_all().map_err(unwritable)?;
         pending.commit()?;
         Ok(found)
@@ -284,12 +246,12 @@ fn wait(mut left: Duration, cancelled: &CancellationToken) {
     }
 }
 
-/// Opens a regular file. A pipe under its name is refused and not waited for.
 fn open(path: &Path) -> Result<File, CopyFault> {
-    let failed = |source| CopyFault::Read { path: path.to_owned(), source };
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_file() { Ok(file) } else { Err(CopyFault::NotRegular(path.to_owned())) }
+    regular_file::open(path).map_err(|source| CopyFault::Read { path: path.to_owned(), source })
+}
+
+fn check(recorded: Recorded, found: Content, path: &Path) -> Result<Content, CopyFault> {
+    recorded.check(found).map_err(|mismatch| CopyFault::Mismatch { path: path.to_owned(), mismatch })
 }
 
 /// So many bytes of a connection; fewer are an error.
@@ -325,6 +287,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
+    use holdfast_core::control::content::Mismatch;
     use holdfast_core::durable;
     use holdfast_model::{CheckpointId, Task};
 
@@ -378,10 +341,11 @@ mod tests {
         fs::write(&from, bytes(1)).unwrap();
         fs::write(&to, "older").unwrap();
         let damaged = pipeline.lane().copy(&from, &to, recorded(&bytes(2)), &working);
-        assert!(matches!(damaged, Err(CopyFault::Crc { path, .. }) if path == from));
+        assert!(matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: Mismatch::Crc { .. } }) if path == from));
         let longer = Recorded { bytes: 100_001, crc: None };
-        assert!(matches!(pipeline.lane().copy(&from, &to, longer, &working), Err(CopyFault::Size { .. })));
-        assert!(matches!(pipeline.lane().copy(directory.path(), &to, longer, &working), Err(CopyFault::NotRegular(_))));
+        let shorter = pipeline.lane().copy(&from, &to, longer, &working);
+        assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: Mismatch::Size { .. }, .. })));
+        assert!(matches!(pipeline.lane().copy(directory.path(), &to, longer, &working), Err(CopyFault::Read { .. })));
         assert_eq!(fs::read(&to).unwrap(), b"older");
         assert_eq!(names(directory.path()), ["a", "b"]);
     }

@@ -155,10 +155,8 @@ impl OrderError {
                 FailureKind::LostPeer
             }
             OrderError::Copy(CopyFault::Cancelled) => FailureKind::Cancelled,
-            OrderError::Copy(CopyFault::Size { .. } | CopyFault::Crc { .. } | CopyFault::Unusable(_)) => {
-                FailureKind::Damaged
-            }
-            OrderError::Copy(CopyFault::NotRegular(_)) => FailureKind::InvalidRequest,
+            OrderError::Copy(CopyFault::Mismatch { .. } | CopyFault::Unusable(_)) => FailureKind::Damaged,
+            OrderError::Copy(CopyFault::Name(_)) => FailureKind::InvalidRequest,
             OrderError::Redundancy(error) if error.is_lost_link() => FailureKind::LostPeer,
             OrderError::Redundancy(RedundancyError::Io { .. })
             | OrderError::Store(_)
@@ -206,11 +204,7 @@ impl From<OrderError> for Failure {
             | OrderError::NotRegular(path)
             | OrderError::NotWritten { path, .. }
             | OrderError::Copy(
-                CopyFault::Read { path, .. }
-                | CopyFault::Write { path, .. }
-                | CopyFault::NotRegular(path)
-                | CopyFault::Size { path, .. }
-                | CopyFault::Crc { path, .. },
+                CopyFault::Read { path, .. } | CopyFault::Write { path, .. } | CopyFault::Mismatch { path, .. },
             ) => failure.at(path),
             OrderError::Descriptor { rank, .. }
             | OrderError::NotReceived(rank)

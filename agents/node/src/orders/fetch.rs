@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use holdfast_core::control::content::Recorded;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Task};
 use holdfast_wire::peer::{FetchRank, OrderResult};
 
 use super::{Result, Work};
-use crate::copy::pipeline::Recorded;
 use crate::paths::base_name;
 
 impl Work<'_> {

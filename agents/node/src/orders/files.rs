@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 
+use holdfast_core::control::content::Recorded;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
 use holdfast_model::{CheckpointId, NodeName, Rank};
@@ -12,7 +13,6 @@ use holdfast_wire::peer::Member;
 use serde::{Deserialize, Serialize};
 
 use super::{OrderError, Result, Work, rank_directory};
-use crate::copy::pipeline::Recorded;
 use crate::events::Working;
 use crate::paths::{PathError, base_name};
 use crate::stream::{Incoming, Outgoing};
