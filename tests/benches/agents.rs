@@ -91,7 +91,7 @@ impl Cluster {
         let trust = trust::generate()?;
         let mut cluster = Cluster {
             directory: tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(base)?,
-            client: AgentClient::new(&trust)?,
+            client: AgentClient::new(&trust, 64)?,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             trust,
             generation: 0,

@@ -58,3 +58,16 @@ fn a_signal_before_anything_is_running_ends_the_job_too() {
     running.ends_with(75);
     world.assert_nothing_is_left();
 }
+
+#[test]
+fn a_signal_during_a_command_of_before_ends_the_command_and_the_job() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0);
+    job.top.push("before: [{command: [sleep, \"600\"]}]".to_owned());
+    let mut running = job.start();
+    running.sees_event("job_started");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    running.signal(Signal::TERM);
+    running.ends_with(75).says(&["ended by SIGTERM before anything was launched"]);
+    world.assert_nothing_is_left();
+}

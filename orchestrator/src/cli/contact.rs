@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::job::{self, JobSelection};
 use super::output::Output;
 use crate::exit;
-use crate::fleet::{AgentClient, fan_out};
+use crate::fleet::AgentClient;
 use crate::job::state::{JobLock, JobState};
 
 /// An agent that does not answer within this is left out.
@@ -36,7 +36,8 @@ impl Contact {
                 .at(prefix.display())
                 .remedy("name the job's spec, or its prefix directory with `--prefix`")
         })?;
-        let client = AgentClient::new(&state.agents.trust).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
+        let client = AgentClient::new(&state.agents.trust, state.requests_at_once)
+            .map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         Ok(Contact { driven: JobLock::is_held(&prefix), prefix, state, client })
     }
 
@@ -54,7 +55,7 @@ impl Contact {
     pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
         let client = self.client.clone();
         let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
-        let answers = fan_out(agents, move |address| {
+        let answers = self.client.each(agents, move |address| {
             let (client, change) = (client.clone(), change.clone());
             let asked = async move {
                 match change {
@@ -85,7 +86,7 @@ impl Contact {
     pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
         let client = self.client.clone();
         let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
-        let answers = fan_out(agents, move |(node, address)| {
+        let answers = self.client.each(agents, move |(node, address)| {
             let client = client.clone();
             async move {
                 let reply = client

@@ -11,10 +11,10 @@ use super::failure::Failure;
 use super::job::{self, JobSelection};
 use super::output::{Output, Report, Style, document, printable};
 use crate::drain::DrainReport;
-use crate::drain::standalone::{self, Preview, Roots, StandaloneError};
-use crate::events::DrainResult;
+use crate::events::{DrainResult, Screen};
 use crate::exit;
 use crate::host;
+use crate::job::standalone::{self, Preview, Roots, StandaloneError};
 use crate::spec::{JobSpec, Surroundings};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory
@@ -81,6 +81,7 @@ impl DrainArgs {
             // Only its checkpoint settings count; a command is what a spec cannot be without.
             None => JobSpec::from_command(&["true".to_owned()], surroundings)?,
         };
+        let requests_at_once = spec.health.requests;
         let checkpoint = spec.steps.into_iter().next().map(|step| step.checkpoint);
         Ok(checkpoint.map(|checkpoint| Roots {
             directory: directory.clone(),
@@ -88,6 +89,7 @@ impl DrainArgs {
             job_id: job_id.clone(),
             user: self.roots.user.clone().unwrap_or_else(host::user_name),
             checkpoint,
+            requests_at_once,
         }))
     }
 }
@@ -102,18 +104,20 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     let prefix = prefix.canonicalize().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
     })?;
-    let (wanted, screen) = (args.checkpoint, super::runtime::screen(style));
+    let (wanted, mut screen) = (args.checkpoint, Screen::new(super::runtime::screen(style)));
     if args.dry_run {
-        let preview = super::runtime::block_on(standalone::preview(&prefix, roots, wanted, screen))?.map_err(failed)?;
+        let preview =
+            super::runtime::block_on(standalone::preview(&prefix, roots, wanted, &mut screen))?.map_err(failed)?;
         style.result(&Previewed(preview))?;
         return Ok(exit::FINISHED);
     }
     let drained = super::runtime::block_on(async {
         match roots {
-            Some(roots) => standalone::of_roots(&prefix, roots, wanted, screen).await.map(Some),
-            None => standalone::of_prefix(&prefix, wanted, screen).await,
+            Some(roots) => standalone::of_roots(&prefix, roots, wanted, &mut screen).await.map(Some),
+            None => standalone::of_prefix(&prefix, wanted, &mut screen).await,
         }
     })?;
+    screen.close();
     let report = Drained(drained.map_err(failed)?);
     style.result(&report)?;
     Ok(report.exit_code())

@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::DrainError;
 use crate::events::LogEvent;
-use crate::fleet::{AgentClient, Roster, fan_out};
+use crate::fleet::{AgentClient, Roster};
 
 /// A request to check or rebuild files may take this long; an agent that is lost is noticed long before.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -137,7 +137,7 @@ impl Completion {
         }
         let work: Vec<_> = batches.into_iter().zip(self.turns()).collect();
         let this = Arc::new(self.clone());
-        let results = fan_out(work, |(batch, agent)| {
+        let results = self.client.each(work, |(batch, agent)| {
             let this = Arc::clone(&this);
             async move { this.verify_batch(batch, agent).await }
         });
@@ -176,7 +176,7 @@ impl Completion {
     async fn rebuild(&self, inspection: &Inspection) -> Vec<(SetRebuild, Result<(), String>)> {
         let work: Vec<_> = rebuild::plan(inspection).into_iter().zip(self.turns()).collect();
         let this = Arc::new(self.clone());
-        let results = fan_out(work, |(set, agent)| {
+        let results = self.client.each(work, |(set, agent)| {
             let this = Arc::clone(&this);
             async move {
                 let outcome = this.rebuild_set(&set, agent).await;

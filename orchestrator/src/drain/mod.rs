@@ -7,15 +7,13 @@
 //! | [`work`] | the requests to the agents, and waiting for them |
 //! | [`complete`] | scan, verify, rebuild, summary, index, link |
 //! | [`resume`] | which directory an interrupted drain left |
-//! | [`standalone`] | `holdfast drain`: agents that are dead, or never were, are started afresh |
 
 pub mod complete;
 mod error;
 pub mod plan;
 pub mod resume;
 pub mod rounds;
-pub mod standalone;
 pub mod work;
 
 pub use error::DrainError;
-pub use work::{DrainOrder, DrainReport, drain};
+pub use work::{DrainOrder, DrainReport, Inventories, drain, inventories};

@@ -17,9 +17,8 @@ use super::complete::{Completed, Completion, ranks_of};
 use super::plan::{self, Candidate, DrainPlan};
 use super::rounds::{Copied, Order, Rounds};
 use super::{DrainError, resume};
-use crate::events::DrainResult;
-use crate::events::LogEvent;
-use crate::fleet::{AgentClient, Roster, fan_out};
+use crate::events::{DrainResult, LogEvent};
+use crate::fleet::{AgentClient, RequestError, Roster};
 
 /// A copy may take this long; an agent that is lost is noticed long before.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -94,7 +93,8 @@ impl DrainReport {
 /// # Errors
 /// The drain could not be carried out; what was copied stays.
 pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
-    let (inventories, silent) = inventories(order).await?;
+    let emit = |event| tell(order, event);
+    let (inventories, silent) = inventories(&order.client, &order.roster, emit).await?;
     let plan = plan::plan(&inventories, order.wanted);
     for (checkpoint, reason) in &plan.skipped {
         tell(order, LogEvent::DrainSkipped { checkpoint: *checkpoint, reason: reason.clone() });
@@ -121,23 +121,26 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     Ok(first_failure.unwrap_or_else(|| DrainReport::new(DrainResult::Nothing)))
 }
 
-/// What the nodes hold, and which did not say.
+/// What the nodes hold, and which nodes did not answer, with the reason.
+pub type Inventories = (Vec<Inventory>, BTreeMap<NodeName, String>);
+
+/// Asks all agents that are up what their nodes hold.
 ///
 /// # Errors
 /// [`DrainError::NobodyAnswers`].
-pub async fn inventories(order: &DrainOrder) -> Result<(Vec<Inventory>, BTreeMap<NodeName, String>), DrainError> {
-    let agents: Vec<_> = order.roster.agents().into_iter().collect();
-    let client = order.client.clone();
-    let answers = fan_out(agents, move |(node, address)| {
-        let client = client.clone();
-        async move { (node, client.inventory(address).await) }
-    });
+pub async fn inventories(
+    client: &AgentClient,
+    roster: &Roster,
+    mut emit: impl FnMut(LogEvent),
+) -> Result<Inventories, DrainError> {
+    let answers =
+        client.each(roster.agents(), |(node, address)| async move { (node, client.inventory(address).await) });
     let (mut inventories, mut silent) = (Vec::new(), BTreeMap::new());
     for (node, answer) in answers.await {
         match answer {
             Ok(mut inventory) => {
                 for fault in &inventory.faults {
-                    tell(order, LogEvent::InventoryFault { node: node.clone(), fault: fault.clone() });
+                    emit(LogEvent::InventoryFault { node: node.clone(), fault: fault.clone() });
                 }
                 inventory.node = Some(node);
                 inventories.push(inventory);
@@ -227,7 +230,7 @@ async fn copy(order: &DrainOrder, candidate: &Candidate, directory: PathBuf) -> 
     }
     if !again.is_empty() {
         let roster = order.roster.clone();
-        let back = fan_out(again, move |(node, old)| {
+        let back = order.client.each(again, move |(node, old)| {
             let roster = roster.clone();
             async move { roster.back(&node, old, COMES_BACK_WITHIN).await.map(|_| node) }
         });
@@ -242,16 +245,27 @@ async fn copy(order: &DrainOrder, candidate: &Candidate, directory: PathBuf) -> 
     rounds.finish()
 }
 
-type Answer = (Order, Option<SocketAddr>, Result<CopyReply, String>);
+/// Why a node did not copy.
+#[derive(Debug, thiserror::Error)]
+enum CopyFailure {
+    #[error("its agent is lost")]
+    NoAgent,
+    #[error("its agent was lost during the copy")]
+    AgentLost,
+    #[error("{}", .0.seen())]
+    Request(#[from] RequestError),
+}
+
+type Answer = (Order, Option<SocketAddr>, Result<CopyReply, CopyFailure>);
 
 async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &Path, orders: Vec<Order>) -> Vec<Answer> {
     let context = Arc::new((order.clone(), candidate.checkpoint, directory.to_owned()));
-    let answers = fan_out(orders, move |copy| {
+    let answers = order.client.each(orders, move |copy| {
         let context = Arc::clone(&context);
         async move {
             let (order, checkpoint, directory) = &*context;
             let Some(address) = order.roster.address(&copy.node) else {
-                return (copy, None, Err("its agent is lost".to_owned()));
+                return (copy, None, Err(CopyFailure::NoAgent));
             };
             let request = CopyRequest {
                 checkpoint: *checkpoint,
@@ -262,8 +276,8 @@ async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &Path, 
                 buffer_bytes: order.buffer_bytes,
             };
             let answer = tokio::select! {
-                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(|error| error.seen()),
-                () = order.roster.gone(&copy.node, address) => Err("its agent was lost during the copy".to_owned()),
+                answer = order.client.copy(address, &request, LONGEST_COPY) => answer.map_err(CopyFailure::from),
+                () = order.roster.gone(&copy.node, address) => Err(CopyFailure::AgentLost),
             };
             (copy, Some(address), answer)
         }
@@ -271,7 +285,7 @@ async fn carry_out(order: &DrainOrder, candidate: &Candidate, directory: &Path, 
     answers.await
 }
 
-fn take_in(order: &DrainOrder, rounds: &mut Rounds, copy: &Order, answer: Result<CopyReply, String>) {
+fn take_in(order: &DrainOrder, rounds: &mut Rounds, copy: &Order, answer: Result<CopyReply, CopyFailure>) {
     let (node, round) = (copy.node.clone(), copy.round);
     match answer {
         Ok(reply) => {
@@ -285,7 +299,8 @@ fn take_in(order: &DrainOrder, rounds: &mut Rounds, copy: &Order, answer: Result
             }
             rounds.answered(copy, reply);
         }
-        Err(reason) => {
+        Err(error) => {
+            let reason = error.to_string();
             let failure = Some(reason.clone());
             tell(order, LogEvent::Copied { round, node, ranks: Vec::new(), bytes: 0, failure });
             rounds.unanswered(copy, reason);
@@ -295,11 +310,9 @@ fn take_in(order: &DrainOrder, rounds: &mut Rounds, copy: &Order, answer: Result
 
 /// The nodes' flush files are to say that the dataset is safe. A node that does not learn it copies again some day.
 async fn note_flushed(order: &DrainOrder, checkpoint: CheckpointId) {
-    let client = order.client.clone();
-    let agents: Vec<_> = order.roster.agents().into_iter().collect();
-    let told = fan_out(agents, move |(node, address)| {
-        let client = client.clone();
-        async move { client.flushed(address, &FlushedNote { checkpoint }).await.map_err(|error| (node, error)) }
+    let client = &order.client;
+    let told = client.each(order.roster.agents(), |(node, address)| async move {
+        client.flushed(address, &FlushedNote { checkpoint }).await.map_err(|error| (node, error))
     });
     for (node, error) in told.await.into_iter().filter_map(Result::err) {
         tracing::warn!(%node, %error, "a node does not know that its dataset is on the prefix directory");

@@ -1,5 +1,6 @@
 //! One request to one agent.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{FleetError, RequestError};
+use super::{FleetError, RequestError, fan_out};
 
 /// The largest answer that is taken in; an inventory of a thousand ranks is a few megabytes.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -32,14 +33,15 @@ const MEDIUM: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct AgentClient {
     http: reqwest::Client,
+    at_once: u32,
 }
 
 impl AgentClient {
-    /// A client that accepts only agents of this job.
+    /// A client that accepts only agents of this job, and sends [`AgentClient::each`] `at_once` requests at a time.
     ///
     /// # Errors
     /// The job's material cannot be used.
-    pub fn new(material: &TrustMaterial) -> Result<Self, FleetError> {
+    pub fn new(material: &TrustMaterial, at_once: u32) -> Result<Self, FleetError> {
         let tls = trust::client_config(material, &[ALPN_HTTP])?;
         let token = serde_json::to_value(&material.token).map_err(|_| FleetError::Token)?;
         let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
@@ -54,7 +56,15 @@ impl AgentClient {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(AgentClient { http })
+        Ok(AgentClient { http, at_once })
+    }
+
+    /// Does `work` for each of the agents, a bounded number at a time; the results come in the order of the items.
+    pub async fn each<T, R, F>(&self, agents: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
+    where
+        F: Future<Output = R>,
+    {
+        fan_out(agents, self.at_once as usize, work).await
     }
 
     /// News and health; the agent holds the answer back for up to the request's `wait_ms`.

@@ -1,56 +1,64 @@
-//! The agents: who they are told to be, how they are asked and commanded, how their silence is noticed.
+//! The agents of a job: their life from start to end, requests to them, and how a lost one is noticed.
 //!
-//! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit;
+//! * [`supervisor`]: starts, adopts, polls, fences and ends agents; reports what happens as typed events;
+//! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit; requests to many
+//!   agents, a bounded number at a time;
 //! * [`poll`]: one task a node that always has a question under way, so that a broken connection is noticed at once;
-//! * [`roster`]: which agents are there now, for whoever works with them meanwhile;
-//! * [`fan_out`]: the same request to many agents, a bounded number at a time.
+//! * [`roster`]: which agents are up now, for whoever works with them meanwhile;
+//! * `fence`: ends what returns on a node that was given up.
 
 pub mod client;
 pub mod clock;
 mod error;
+mod fence;
 pub mod poll;
 pub mod roster;
+pub mod supervisor;
 
 use std::future::Future;
-use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use futures_util::stream::{self, StreamExt as _};
 
 pub use client::AgentClient;
 pub use clock::Clock;
 pub use error::{FleetError, RequestError};
 pub use poll::{PollNews, PollTarget, Poller};
 pub use roster::Roster;
+pub use supervisor::{AgentRecord, AgentSupervisor, FleetEvent, FleetSettings};
 
-/// So many requests of one kind are under way at a time: each costs a connection here, and the answers come together.
-const AT_ONCE: usize = 64;
-
-/// Does `work` for every item, some at a time; the results come in the order of the items. A task that panicked leaves
-/// no result.
-pub async fn fan_out<T, R, F>(items: Vec<T>, work: impl Fn(T) -> F) -> Vec<R>
+/// Does `work` for every item, at most `at_once` at a time; the results come in the order of the items.
+pub async fn fan_out<T, R, F>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<R>
 where
-    F: Future<Output = R> + Send + 'static,
-    R: Send + 'static,
+    F: Future<Output = R>,
 {
-    let permits = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = JoinSet::new();
-    for (at, item) in items.into_iter().enumerate() {
-        let permits = Arc::clone(&permits);
-        let future = work(item);
-        tasks.spawn(async move {
-            // The semaphore is never closed; without a permit the work is done all the same.
-            let _permit = permits.acquire_owned().await.ok();
-            (at, future.await)
-        });
-    }
-    let mut results = Vec::new();
-    while let Some(ended) = tasks.join_next().await {
-        match ended {
-            Ok(result) => results.push(result),
-            Err(error) => tracing::error!(%error, "a request's task failed"),
-        }
-    }
-    results.sort_by_key(|(at, _)| *at);
+    let numbered = items.into_iter().enumerate().map(|(at, item)| {
+        let result = work(item);
+        async move { (at, result.await) }
+    });
+    let mut results: Vec<(usize, R)> = stream::iter(numbered).buffer_unordered(at_once.max(1)).collect().await;
+    results.sort_unstable_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn results_keep_the_order_of_the_items_and_no_more_than_allowed_run_at_a_time() {
+        let (running, most) = (Cell::new(0), Cell::new(0));
+        let results = fan_out(0..20_u64, 3, |item| {
+            let (running, most) = (&running, &most);
+            async move {
+                running.set(running.get() + 1);
+                most.set(most.get().max(running.get()));
+                tokio::time::sleep(std::time::Duration::from_millis(20 - item)).await;
+                running.set(running.get() - 1);
+                item
+            }
+        });
+        assert_eq!(results.await, (0..20).collect::<Vec<_>>());
+        assert_eq!(most.get(), 3);
+    }
 }

@@ -1,79 +1,65 @@
 //! Turns what agents, ranks and the drain report into events of the machine.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
-use super::Driver;
-use super::agents::Started;
-use super::running_step::StepUpdate;
+use super::background::TaskResult;
+use super::running_step::{StepNews, StepUpdate};
+use super::step::StepDriver;
 use crate::allocation::Observation;
-use crate::drain::DrainReport;
 use crate::events::LogEvent;
-use crate::fleet::PollNews;
+use crate::fleet::FleetEvent;
 use crate::launch::StepEvent;
 use crate::relaunch::Event;
 use holdfast_model::RankEnd;
 
-/// The end of something that a task did.
-#[derive(Debug)]
-pub(super) enum TaskResult {
-    /// An agent was started, or not.
-    Started { node: NodeName, started: Started },
-    /// An event that needs nothing else.
-    Event(Event),
-    /// An agent accepted a generation.
-    Prepared { node: NodeName, generation: Generation, socket: PathBuf },
-    /// A request was not answered.
-    Unanswered { node: NodeName, start: u64, reason: String },
-    /// The spec's halt conditions are in the halt files.
-    HaltSet,
-    /// The drain ended.
-    Drained(Box<DrainReport>),
-}
-
-impl Driver {
+impl StepDriver<'_> {
     pub(super) async fn task_result(&mut self, result: TaskResult) {
         match result {
-            TaskResult::Started { node, started } => self.agent_started(node, started).await,
             TaskResult::Event(event) => self.feed(event).await,
             TaskResult::Prepared { node, generation, socket } => {
-                self.context.state.sockets.insert(node.clone(), socket);
+                self.record.state.sockets.insert(node.clone(), socket);
                 self.feed(Event::RunPrepared { node, generation }).await;
             }
-            TaskResult::Unanswered { node, start, reason } => self.agent_lost(node, start, reason).await,
-            TaskResult::HaltSet => self.context.state.halt_set = true,
+            TaskResult::HaltSet => self.record.state.halt_set = true,
             TaskResult::Drained(report) => {
                 let result = report.result.clone();
-                // On disk with the machine's state, before the agents are told to remove anything.
-                self.context.state.keeps_data = report.retry_may_help;
-                self.drained = Some(*report);
-                self.drain = None;
+                // On disk with the machine's state, before the agents remove anything.
+                self.record.state.keeps_data = report.retry_may_help;
+                self.drain.finish(*report);
                 self.feed(Event::Drained { result }).await;
             }
         }
     }
 
-    pub(super) async fn poll_result(&mut self, news: PollNews) {
-        match news {
-            PollNews::Lost { node, start, reason } => self.agent_lost(node, start, reason).await,
-            PollNews::Answered { node, start, sent, reply } => {
-                if self.agents.get(&node).is_none_or(|agent| agent.start != start) {
-                    return;
+    pub(super) async fn fleet_event(&mut self, event: FleetEvent) {
+        match event {
+            FleetEvent::Up { node, address, generation: adopted, health, clock_skew_ms } => {
+                if let Some(ahead_ms) = clock_skew_ms {
+                    self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
-                let PollReply { instance, health, events, progress } = *reply;
-                if let Some(record) = self.context.state.running.get_mut(&node) {
-                    let before = if record.seen.0 == instance { record.seen.1 } else { 0 };
-                    let number = events.iter().map(|event| event.number).max().unwrap_or(before);
-                    record.seen = (instance, number);
-                }
-                self.context.screen.progress(&node, &progress);
+                let event = match health.and_then(|health| self.fault_of(&health)) {
+                    Some(fault) => Event::AgentUnfit { node, address, fault },
+                    None => Event::AgentReady { node, address, adopted },
+                };
+                self.feed(event).await;
+            }
+            FleetEvent::StartFailed { node, reason, node_gone } => {
+                self.feed(Event::AgentStartFailed { node, reason, node_gone }).await;
+            }
+            FleetEvent::Lost { node, reason } => {
+                self.reporter.clear_progress(&node);
+                self.feed(Event::AgentLost { node, reason }).await;
+            }
+            FleetEvent::Answered { node, sent, reply } => {
+                let PollReply { health, events, progress, .. } = *reply;
+                self.reporter.screen.progress(&node, &progress);
                 for event in events {
                     self.agent_event(&node, event.event).await;
                 }
-                if self.context.spec.health.hang_after.is_some() {
+                if self.spec.health.hang_after.is_some() {
                     let (node, generation, ranks) = (node.clone(), health.generation, health.quiet.clone());
                     self.feed(Event::RanksQuiet { node, generation, ranks }).await;
                 }
@@ -84,13 +70,13 @@ impl Driver {
     }
 
     /// What is wrong with a node according to its own report.
-    pub(super) fn fault_of(&self, health: &Health) -> Option<String> {
+    fn fault_of(&self, health: &Health) -> Option<String> {
         let directory = health
             .directories
             .iter()
             .find_map(|directory| directory.fault.as_ref().map(|fault| format!("{}: {fault}", directory.path)));
         let memory = || {
-            let needed = self.context.spec.health.min_memory?;
+            let needed = self.spec.health.min_memory?;
             let available = health.memory_available;
             (available < needed)
                 .then(|| format!("{available} bytes of memory available, {needed} needed (health.min_memory)"))
@@ -99,16 +85,15 @@ impl Driver {
     }
 
     async fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
-        self.emit(LogEvent::of_agent(node, event.clone()));
+        self.reporter.emit(LogEvent::of_agent(node, event.clone()));
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.context.state.restarted_from.insert(generation, checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
                 let protected = scheme != holdfast_model::Scheme::new("LOCAL");
                 self.feed(Event::CheckpointComplete { generation, checkpoint, protected }).await;
-                self.observe(Observation::Protected(checkpoint));
+                self.inject_faults(Observation::Protected(checkpoint));
             }
             AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }).await,
             AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }).await,
@@ -117,47 +102,38 @@ impl Driver {
     }
 
     /// Injects the ordered failures that are due.
-    pub(super) fn observe(&mut self, observation: Observation) {
-        let allocation = Arc::clone(&self.context.allocation);
+    pub(super) fn inject_faults(&mut self, observation: Observation) {
+        let allocation = Arc::clone(&self.allocation);
         let Some(injection) = allocation.fault_injection() else { return };
         for fault in injection.due_faults(observation) {
-            self.emit(LogEvent::FaultInjected { node: fault.node.clone(), agent_only: fault.agent_only });
-            let running = self.running.as_ref().filter(|_| !fault.agent_only);
+            self.reporter.emit(LogEvent::FaultInjected { node: fault.node.clone(), agent_only: fault.agent_only });
             tokio::task::block_in_place(|| {
                 // The agent first: a node that dies reports nothing.
                 allocation.kill_agent(&fault.node);
-                if let Some(step) = running {
-                    step.kill_on(&fault.node);
+                if !fault.agent_only {
+                    self.ranks.kill_on(&fault.node);
                 }
                 injection.inject_fault(&fault);
             });
         }
     }
 
-    pub(super) async fn step_update(&mut self, news: StepUpdate) {
-        let current = self.running.as_ref().map(|step| step.generation);
+    pub(super) async fn step_update(&mut self, update: StepUpdate) {
+        let StepUpdate { generation, news } = update;
         match news {
-            StepUpdate::Output(lines) => {
-                if let Some(generation) = current.filter(|_| self.context.spec.health.hang_after.is_some()) {
+            StepNews::Output(lines) => {
+                if self.spec.health.hang_after.is_some() {
                     self.feed(Event::Printed { generation }).await;
                 }
                 for (rank, stream, line) in lines {
-                    self.context.screen.rank_line(rank, stream, &line);
+                    self.reporter.screen.rank_line(rank, stream, &line);
                 }
             }
-            StepUpdate::Event(generation, event) if current == Some(generation) => {
-                if let Some(step) = &mut self.running {
-                    step.take_in(&event);
-                }
-                self.step_event(generation, event).await;
-            }
-            StepUpdate::Orphaned(generation) if current == Some(generation) => {
-                self.step_lost(generation, "its supervisor is gone").await;
-            }
-            StepUpdate::Unreadable(generation, reason) if current == Some(generation) => {
+            StepNews::Event(event) => self.step_event(generation, event).await,
+            StepNews::Orphaned => self.step_lost(generation, "its supervisor is gone").await,
+            StepNews::Unreadable(reason) => {
                 self.step_lost(generation, &format!("what it does cannot be read: {reason}")).await;
             }
-            StepUpdate::Event(..) | StepUpdate::Orphaned(_) | StepUpdate::Unreadable(..) => {}
         }
     }
 
@@ -165,16 +141,16 @@ impl Driver {
         match event {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }).await,
             StepEvent::Started { .. } => {}
-            StepEvent::Waiting { reason } => self.emit(LogEvent::LaunchDelayed { generation, reason }),
+            StepEvent::Waiting { reason } => self.reporter.emit(LogEvent::LaunchDelayed { generation, reason }),
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let failed = LogEvent::RankFailed { generation, rank, end };
                     // That ranks die of being killed is only for the log.
-                    if self.context.machine.is_running(generation) {
-                        self.emit(failed);
+                    if self.machine.is_running(generation) {
+                        self.reporter.emit(failed);
                     } else {
-                        self.context.journal.write(&failed);
+                        self.reporter.log(&failed);
                     }
                 }
                 self.feed(Event::RankExited { generation, rank, end }).await;
@@ -187,9 +163,7 @@ impl Driver {
 
     /// Nobody can say any more how the ranks end: they are killed, and the generation with them.
     async fn step_lost(&mut self, generation: Generation, reason: &str) {
-        if let Some(step) = &self.running {
-            tokio::task::block_in_place(|| step.cancel());
-        }
+        tokio::task::block_in_place(|| self.ranks.cancel_now());
         self.feed(Event::StepLost { generation, reason: reason.to_owned() }).await;
         self.feed(Event::StepEnded { generation, end: RankEnd::Unknown }).await;
     }

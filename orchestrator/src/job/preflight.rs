@@ -7,8 +7,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::error::{PreflightError, RunError};
 use super::site;
-use super::start::RunError;
 use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
@@ -24,22 +24,6 @@ pub(super) struct Prepared {
     pub(super) launcher: Box<dyn Launcher>,
     pub(super) program: PathBuf,
     pub(super) working_directory: PathBuf,
-}
-
-/// What is missing here.
-#[derive(Debug, thiserror::Error)]
-pub enum PreflightError {
-    /// A command that hangs.
-    #[error("{0}; try it by hand")]
-    ExternalCommand(#[from] ExternalCommandError),
-    /// Libraries of the application.
-    #[error("{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under `run.env`", program.display(), missing.join(", "))]
-    Libraries {
-        /// The program.
-        program: PathBuf,
-        /// What it needs.
-        missing: Vec<String>,
-    },
 }
 
 /// Looks at one step of a job.

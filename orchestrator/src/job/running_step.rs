@@ -25,15 +25,24 @@ const LOOKS_AN_OUTPUT: u32 = 5;
 /// A supervisor that was told to end gets so long to kill its ranks.
 const CANCEL_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the following thread tells.
+/// What the following thread reports.
 #[derive(Debug)]
-pub enum StepUpdate {
+pub struct StepUpdate {
+    /// The generation that it follows.
+    pub generation: Generation,
+    /// What is new of it.
+    pub news: StepNews,
+}
+
+/// What is new of a step.
+#[derive(Debug)]
+pub enum StepNews {
     /// The supervisor wrote this.
-    Event(Generation, StepEvent),
-    /// The supervisor is gone without a word.
-    Orphaned(Generation),
+    Event(StepEvent),
+    /// The supervisor is gone and did not write how the step ended.
+    Orphaned,
     /// Its file cannot be read.
-    Unreadable(Generation, String),
+    Unreadable(String),
     /// Ranks printed these lines.
     Output(Vec<(Rank, Stream, Vec<u8>)>),
 }
@@ -61,7 +70,7 @@ impl RunningStep {
         directory: &Path,
         ranks: Vec<Rank>,
         child: Option<Child>,
-        news: mpsc::Sender<StepUpdate>,
+        updates: mpsc::Sender<StepUpdate>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
@@ -69,7 +78,7 @@ impl RunningStep {
         let supervisor = child.as_ref().map(Child::id);
         let thread = std::thread::Builder::new()
             .name("step".to_owned())
-            .spawn(move || watch(generation, &place, ranks, child, &news, &stopped))?;
+            .spawn(move || watch(generation, &place, ranks, child, &updates, &stopped))?;
         Ok(RunningStep {
             generation,
             job_id: job_id.to_owned(),
@@ -175,9 +184,11 @@ fn watch(
     directory: &Path,
     ranks: Vec<Rank>,
     mut child: Option<Child>,
-    news: &mpsc::Sender<StepUpdate>,
+    updates: &mpsc::Sender<StepUpdate>,
     stop: &AtomicBool,
 ) {
+    // The channel is bounded: an application that prints without end waits in its files.
+    let send = |news| updates.blocking_send(StepUpdate { generation, news });
     let mut follower = Follower::new(directory, child.is_none());
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
     let labels = plan.and_then(|plan| registry::supervision(&plan).ok()?.labels());
@@ -189,20 +200,20 @@ fn watch(
             Ok(Look::Events(events)) => {
                 // What a rank printed is shown before its end is told.
                 if !events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT) {
-                    pass_on(&mut tail, news, false);
+                    pass_on(&mut tail, &send, false);
                 }
                 for event in events {
                     let done = event == StepEvent::Done;
                     if done {
-                        pass_on(&mut tail, news, true);
+                        pass_on(&mut tail, &send, true);
                     }
-                    if news.blocking_send(StepUpdate::Event(generation, event)).is_err() || done {
+                    if send(StepNews::Event(event)).is_err() || done {
                         break;
                     }
                 }
             }
-            Ok(Look::Orphaned) => break Some(StepUpdate::Orphaned(generation)),
-            Err(error) => break Some(StepUpdate::Unreadable(generation, error.to_string())),
+            Ok(Look::Orphaned) => break Some(StepNews::Orphaned),
+            Err(error) => break Some(StepNews::Unreadable(error.to_string())),
         }
         if follower.is_done() || stop.load(Ordering::Relaxed) {
             break None;
@@ -210,8 +221,8 @@ fn watch(
         std::thread::sleep(LOOK_EVERY);
     };
     if let Some(last) = last {
-        pass_on(&mut tail, news, true);
-        let _ = news.blocking_send(last);
+        pass_on(&mut tail, &send, true);
+        let _ = send(last);
     }
     if let Some(child) = &mut child {
         // Only asked for, never waited for: a supervisor that goes on is the next orchestrator's.
@@ -224,7 +235,7 @@ fn watch(
     }
 }
 
-fn pass_on(tail: &mut OutputTail, news: &mpsc::Sender<StepUpdate>, all: bool) {
+fn pass_on<E>(tail: &mut OutputTail, send: &impl Fn(StepNews) -> Result<(), E>, all: bool) {
     let mut lines = Vec::new();
     let mut keep = |rank, stream, line: &[u8]| lines.push((rank, stream, line.to_vec()));
     if all {
@@ -233,7 +244,6 @@ fn pass_on(tail: &mut OutputTail, news: &mpsc::Sender<StepUpdate>, all: bool) {
         tail.pass_on(&mut keep);
     }
     if !lines.is_empty() {
-        // The channel is bounded: an application that prints without end waits in its files.
-        let _ = news.blocking_send(StepUpdate::Output(lines));
+        let _ = send(StepNews::Output(lines));
     }
 }

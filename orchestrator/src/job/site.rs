@@ -4,24 +4,27 @@
 use std::fmt;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_model::NodeName;
 use holdfast_wire::environment;
+use tokio_util::sync::CancellationToken;
 
 use crate::allocation::Allocation;
 use crate::events::LogEvent;
 use crate::fleet::fan_out;
-use crate::host::program;
+use crate::host::program::{self, ProgramError};
 use crate::spec::{CommandNodes, SiteCommand};
 
 /// Kept of what a failing command prints.
 const KEPT_BYTES: u64 = 4 << 10;
 /// A health test that takes longer has failed.
 const TEST_WITHIN: Duration = Duration::from_secs(60);
-/// How often a running command's thread looks whether it is still wanted.
+/// So many nodes run a command at a time.
+const COMMANDS_AT_ONCE: usize = 64;
+/// How often a running command's thread checks whether the command was cancelled.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Where and for which job a command runs.
@@ -50,18 +53,59 @@ impl fmt::Debug for CommandContext {
     }
 }
 
-/// Runs one command on one node: what went wrong, if anything.
+/// Why a command failed on a node.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandFailure {
+    /// There is no such program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// It could not be started.
+    #[error("it cannot be started: {0}")]
+    Start(std::io::Error),
+    /// The system failed while it ran.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// It took too long.
+    #[error("it did not end within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// Nobody waits for it any more.
+    #[error("it was ended with the job")]
+    Cancelled,
+    /// It ended with an error.
+    #[error("{status}: {last_line}")]
+    Status {
+        /// How it ended.
+        status: ExitStatus,
+        /// The last line that it printed to its standard error.
+        last_line: String,
+    },
+    /// Its thread failed.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// A command of a list failed; those after it were not run.
+#[derive(Debug, thiserror::Error)]
+#[error("{program} failed on {node}: {failure}")]
+pub struct FailedCommand {
+    /// The program.
+    pub program: String,
+    /// The first node on which it failed.
+    pub node: NodeName,
+    /// How.
+    pub failure: CommandFailure,
+}
+
+/// Runs one command on one node. Dropping the future ends the command.
 async fn run_on(
     node: NodeName,
     command: Vec<String>,
     context: CommandContext,
     within: Option<Duration>,
-) -> Result<(), String> {
-    let ended = Ended::default();
-    // Dropped with this future: whoever gives up waiting ends the command too.
-    let _guard = ended.clone().on_drop();
-    let running = tokio::task::spawn_blocking(move || run_here(&node, &command, &context, within, &ended));
-    running.await.unwrap_or_else(|error| Err(error.to_string()))
+) -> Result<(), CommandFailure> {
+    let cancelled = CancellationToken::new();
+    let _guard = cancelled.clone().drop_guard();
+    tokio::task::spawn_blocking(move || run_here(&node, &command, &context, within, &cancelled)).await?
 }
 
 /// The command itself, on a thread that may block.
@@ -70,18 +114,16 @@ fn run_here(
     command: &[String],
     context: &CommandContext,
     within: Option<Duration>,
-    ended: &Ended,
-) -> Result<(), String> {
-    let text = |error: std::io::Error| error.to_string();
+    cancelled: &CancellationToken,
+) -> Result<(), CommandFailure> {
     if command.is_empty() {
         return Ok(());
     }
     let words: Vec<String> = context.allocation.command_prefix(node).into_iter().chain(command.to_vec()).collect();
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-    let program = program::find(program, &context.directory, std::env::var_os("PATH").as_deref())
-        .map_err(|error| error.to_string())?;
+    let program = program::find(program, &context.directory, std::env::var_os("PATH").as_deref())?;
     // A file, not a pipe: a command that prints without end costs disk, not memory, and its children keep nobody waiting.
-    let mut errors = tempfile::tempfile().map_err(text)?;
+    let mut errors = tempfile::tempfile()?;
     let handle = duct::cmd(program, arguments)
         .dir(&context.directory)
         .env(environment::JOB, &context.job_id)
@@ -89,53 +131,35 @@ fn run_here(
         .env("HOLDFAST_PREFIX", &context.prefix)
         .stdin_null()
         .stdout_null()
-        .stderr_file(errors.try_clone().map_err(text)?)
+        .stderr_file(errors.try_clone()?)
         .unchecked()
         .start()
-        .map_err(|error| format!("it cannot be started: {error}"))?;
-    let deadline = within.map(|within| Instant::now() + within);
+        .map_err(CommandFailure::Start)?;
+    let deadline = within.map(|within| (within, Instant::now() + within));
     let status = loop {
-        if let Some(output) = handle.wait_timeout(LOOK).map_err(text)? {
+        if let Some(output) = handle.wait_timeout(LOOK)? {
             break output.status;
         }
-        if ended.is_set() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            handle.kill().map_err(text)?;
-            return Err(format!("it did not end within {} s", within.unwrap_or_default().as_secs()));
-        }
+        let failure = match deadline {
+            _ if cancelled.is_cancelled() => CommandFailure::Cancelled,
+            Some((within, deadline)) if Instant::now() >= deadline => CommandFailure::TimedOut(within),
+            _ => continue,
+        };
+        handle.kill()?;
+        return Err(failure);
     };
     if status.success() {
         return Ok(());
     }
-    let size = errors.seek(SeekFrom::End(0)).map_err(text)?;
-    errors.seek(SeekFrom::Start(size.saturating_sub(KEPT_BYTES))).map_err(text)?;
+    let size = errors.seek(SeekFrom::End(0))?;
+    errors.seek(SeekFrom::Start(size.saturating_sub(KEPT_BYTES)))?;
     let mut last = Vec::new();
-    errors.read_to_end(&mut last).map_err(text)?;
-    Err(format!("{status}: {}", String::from_utf8_lossy(&last).lines().last().unwrap_or_default()))
+    errors.read_to_end(&mut last)?;
+    let last_line = String::from_utf8_lossy(&last).lines().last().unwrap_or_default().to_owned();
+    Err(CommandFailure::Status { status, last_line })
 }
 
-/// Tells a command's thread that nobody waits for it any more.
-#[derive(Clone, Debug, Default)]
-struct Ended(Arc<AtomicBool>);
-
-impl Ended {
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn on_drop(self) -> EndedOnDrop {
-        EndedOnDrop(self)
-    }
-}
-
-struct EndedOnDrop(Ended);
-
-impl Drop for EndedOnDrop {
-    fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Runs commands one after the other; an error of one ends the list. Each is told as an event.
+/// Runs commands one after the other; an error of one ends the list. Each is reported as an event.
 ///
 /// # Errors
 /// Which command failed, where, and how.
@@ -143,19 +167,19 @@ pub async fn run_all(
     commands: &[SiteCommand],
     nodes: &[NodeName],
     context: &CommandContext,
-    mut tell: impl FnMut(LogEvent),
-) -> Result<(), String> {
+    mut emit: impl FnMut(LogEvent),
+) -> Result<(), FailedCommand> {
     for command in commands {
         let on: Vec<NodeName> = match command.on {
             CommandNodes::First => nodes.iter().take(1).cloned().collect(),
             CommandNodes::All => nodes.to_vec(),
         };
-        let failures = test(&command.command, on.clone(), context, None).await;
-        let failure = failures.into_iter().next().map(|(node, reason)| format!("{node}: {reason}"));
+        let first = test(&command.command, on.clone(), context, None).await.into_iter().next();
         let program = command.command.first().cloned().unwrap_or_default();
-        tell(LogEvent::SiteCommand { program: program.clone(), nodes: on, failure: failure.clone() });
-        if let Some(failure) = failure {
-            return Err(format!("{program} failed on {failure}"));
+        let failure = first.as_ref().map(|(node, failure)| format!("{node}: {failure}"));
+        emit(LogEvent::SiteCommand { program: program.clone(), nodes: on, failure });
+        if let Some((node, failure)) = first {
+            return Err(FailedCommand { program, node, failure });
         }
     }
     Ok(())
@@ -167,20 +191,20 @@ async fn test(
     nodes: Vec<NodeName>,
     context: &CommandContext,
     within: Option<Duration>,
-) -> Vec<(NodeName, String)> {
-    let (command, context) = (command.to_vec(), context.clone());
-    let results = fan_out(nodes, move |node| {
-        let (command, context) = (command.clone(), context.clone());
-        async move {
-            let outcome = run_on(node.clone(), command, context, within).await;
-            outcome.err().map(|reason| (node, reason))
-        }
+) -> Vec<(NodeName, CommandFailure)> {
+    let results = fan_out(nodes, COMMANDS_AT_ONCE, |node| async move {
+        let outcome = run_on(node.clone(), command.to_vec(), context.clone(), within).await;
+        outcome.err().map(|failure| (node, failure))
     });
     results.await.into_iter().flatten().collect()
 }
 
 /// Runs the site's health test: nodes that fail it, with the reason.
-pub async fn health(command: &[String], nodes: Vec<NodeName>, context: &CommandContext) -> Vec<(NodeName, String)> {
+pub async fn health(
+    command: &[String],
+    nodes: Vec<NodeName>,
+    context: &CommandContext,
+) -> Vec<(NodeName, CommandFailure)> {
     test(command, nodes, context, Some(TEST_WITHIN)).await
 }
 
@@ -209,7 +233,7 @@ mod tests {
         let failed = health(&command, vec!["node0".into(), "node1".into()], &context()).await;
         assert_eq!(failed.len(), 1);
         assert_eq!(failed[0].0, "node1".into());
-        assert!(failed[0].1.contains("broken"), "{}", failed[0].1);
+        assert!(failed[0].1.to_string().contains("broken"), "{}", failed[0].1);
     }
 
     #[tokio::test]
@@ -218,7 +242,7 @@ mod tests {
         let commands = [command("true"), command("false"), command("true")];
         let mut told = Vec::new();
         let outcome = run_all(&commands, &["node0".into()], &context(), |entry| told.push(entry)).await;
-        assert!(outcome.unwrap_err().starts_with("false failed on node0"));
+        assert!(outcome.unwrap_err().to_string().starts_with("false failed on node0"));
         assert_eq!(told.len(), 2);
     }
 }

@@ -1,17 +1,15 @@
 //! Where the ranks of a run that seems to hang are in their code: asked for, and put beside their output.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use holdfast_core::durable;
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::StackRequest;
 
-use super::inputs::TaskResult;
-use super::{Driver, state};
+use super::background::Background;
 use crate::events::LogEvent;
-use crate::fleet::fan_out;
+use crate::fleet::AgentSupervisor;
 use crate::relaunch::Event;
 
 /// The largest text of one rank that is kept; agents send less.
@@ -19,39 +17,41 @@ const LARGEST_STACK: usize = 1 << 20;
 /// What so many ranks do says enough of what thousands do.
 const SAVED: usize = 256;
 
-impl Driver {
-    /// Saves the stacks in the background: `<generation's directory>/rank_<rank>.stack`.
-    pub(super) fn save_stacks(&mut self, generation: Generation, ranks: BTreeMap<NodeName, Vec<Rank>>) {
-        let mut left = SAVED;
-        let asked = self.reachable(ranks.keys()).into_iter().filter_map(|(node, _, address)| {
-            let mut ranks = ranks.get(&node)?.clone();
-            ranks.truncate(left);
-            left -= ranks.len();
-            (!ranks.is_empty()).then_some((node, address, StackRequest { generation, ranks }))
+/// Saves the stacks in the background: `<directory>/rank_<rank>.stack`. Ends as [`Event::StacksSaved`], always.
+pub(super) fn save(
+    agents: &AgentSupervisor,
+    directory: PathBuf,
+    generation: Generation,
+    ranks: BTreeMap<NodeName, Vec<Rank>>,
+    background: Background,
+) {
+    let addresses = agents.roster().agents();
+    let mut left = SAVED;
+    let requests = ranks.into_iter().filter_map(|(node, mut ranks)| {
+        let address = *addresses.get(&node)?;
+        ranks.truncate(left);
+        left -= ranks.len();
+        (!ranks.is_empty()).then_some((node, address, StackRequest { generation, ranks }))
+    });
+    let requests: Vec<_> = requests.collect();
+    let client = agents.client().clone();
+    tokio::spawn(async move {
+        let (client, directory) = (&client, &directory);
+        let failures = client.each(requests, |(node, address, request)| async move {
+            let stacks = match client.stack(address, &request).await {
+                Ok(reply) => reply.stacks,
+                Err(error) => return Some(format!("{node}: {error}")),
+            };
+            let stacks = stacks.into_iter().filter(|(rank, _)| request.ranks.contains(rank)).collect();
+            let directory = directory.clone();
+            let written = tokio::task::spawn_blocking(move || write(&directory, stacks)).await;
+            written.unwrap_or_else(|error| Some(error.to_string()))
         });
-        let asked: Vec<_> = asked.collect();
-        let (client, results, entries) = (self.context.client.clone(), self.results.clone(), self.entries.clone());
-        let directory = Arc::new(state::generation_directory(&self.context.prefix, generation));
-        tokio::spawn(async move {
-            let trouble = fan_out(asked, move |(node, address, request)| {
-                let (client, directory) = (client.clone(), Arc::clone(&directory));
-                async move {
-                    let stacks = match client.stack(address, &request).await {
-                        Ok(reply) => reply.stacks,
-                        Err(error) => return Some(format!("{node}: {error}")),
-                    };
-                    let wanted = move |rank: &Rank| request.ranks.contains(rank);
-                    let stacks = stacks.into_iter().filter(|(rank, _)| wanted(rank)).collect();
-                    let write = move || write(&directory, stacks);
-                    tokio::task::spawn_blocking(write).await.unwrap_or_else(|error| Some(error.to_string()))
-                }
-            });
-            for trouble in trouble.await.into_iter().flatten() {
-                let _ = entries.send(LogEvent::StacksNotSaved { generation, reason: trouble });
-            }
-            let _ = results.send(TaskResult::Event(Event::StacksSaved { generation }));
-        });
-    }
+        for reason in failures.await.into_iter().flatten() {
+            background.log(LogEvent::StacksNotSaved { generation, reason });
+        }
+        background.event(Event::StacksSaved { generation });
+    });
 }
 
 /// Returns what went wrong first, if anything.

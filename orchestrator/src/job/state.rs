@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, DurableError};
-use holdfast_model::{CheckpointId, Generation, NodeName};
+use holdfast_model::{Generation, NodeName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{AgentTemplate, AllocationRecord};
+use crate::fleet::AgentRecord;
 use crate::relaunch::{Explanation, Snapshot};
 
 /// The version of the file.
@@ -51,12 +51,12 @@ pub struct JobState {
     pub crc: bool,
     /// Size of a copy's buffer, bytes.
     pub copy_bytes: usize,
+    /// Requests to agents that are under way at a time.
+    pub requests_at_once: u32,
     /// The relaunch loop's memory.
     pub snapshot: Option<Snapshot>,
     /// What the loop decided so far, and why, for whoever looks from outside.
     pub explanation: Option<Explanation>,
-    /// What each generation started from.
-    pub restarted_from: BTreeMap<Generation, Option<CheckpointId>>,
     /// The drain ended, and the nodes hold what another one could save.
     pub keeps_data: bool,
     /// When the application was launched first, milliseconds since the loop began.
@@ -81,17 +81,6 @@ pub enum Stage {
         /// In words.
         message: String,
     },
-}
-
-/// An agent that was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentRecord {
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// Its process.
-    pub pid: u32,
-    /// The events of it that were seen: its instance, and the highest number.
-    pub seen: (u64, u64),
 }
 
 /// The state cannot be used.
@@ -184,9 +173,9 @@ impl JobState {
             halt_set: false,
             crc: true,
             copy_bytes: 1 << 20,
+            requests_at_once: 64,
             snapshot: None,
             explanation: None,
-            restarted_from: BTreeMap::new(),
             keeps_data: false,
             first_launch_ms: None,
         }

@@ -42,6 +42,9 @@ impl Machine {
         run.joined = true;
         // What they restart from was there before: it is no progress.
         run.newest_before = run.newest_before.max(from);
+        if let Some(past) = self.state.history.last_mut().filter(|past| past.generation == generation) {
+            past.from = from;
+        }
         if from > self.state.newest {
             (self.state.newest, self.state.protected) = (from, false);
         }

@@ -91,6 +91,8 @@ pub(super) enum Before {
 pub struct PastGeneration {
     /// Its number.
     pub generation: Generation,
+    /// What its ranks started from, once they did.
+    pub from: Option<CheckpointId>,
     /// When it was launched.
     pub launched: Duration,
     /// Why and when it ended, if it did.

@@ -203,7 +203,7 @@ impl Machine {
         let relaunches = self.state.launches;
         self.state.launches += 1;
         self.state.run = Some(Run::new(generation, now, self.state.newest));
-        self.state.history.push(PastGeneration { generation, launched: now, ended: None, newest: None });
+        self.state.history.push(PastGeneration { generation, from: None, launched: now, ended: None, newest: None });
         self.state.phase = Phase::Running;
         self.watch.begin(now);
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);

@@ -93,6 +93,8 @@ keys! {
         poll: Duration = duration().or(Duration::from_millis(250)),
         /// An agent that is silent for so long and cannot be restarted means a dead node.
         down_after: Duration = duration().or(Duration::from_millis(750)),
+        /// Requests of one kind to agents that are under way at a time (prepare, kill, drain, …).
+        requests: u32 = whole(1..=4096).or(64),
         /// A node with less available memory is down. Default: not checked.
         min_memory: Option<u64> = bytes().optional(),
         /// The site's own test on each node before a launch, as a list of words; non-zero exit = down.

@@ -1,0 +1,35 @@
+//! Fencing: a node that was given up may return (it was frozen, or cut off) with ranks of an old generation and an agent
+//! that knows nothing of it. Both are ended as soon as they can be reached.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use holdfast_model::{Generation, NodeName};
+use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
+
+use super::AgentClient;
+
+/// The pause between two attempts.
+const ATTEMPT_EVERY: Duration = Duration::from_secs(2);
+/// How long an attempt may take.
+const ATTEMPT_WITHIN: Duration = Duration::from_secs(3);
+
+/// Tries until the ranks and the agent of the node are ended, or another node's agent has the address.
+pub(super) async fn end_what_returns(client: AgentClient, node: NodeName, address: SocketAddr) {
+    let kill = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
+    let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+    loop {
+        if let Ok(reply) = client.poll(address, &question, ATTEMPT_WITHIN).await {
+            // On a machine of virtual nodes another node's agent may have got the address.
+            if reply.health.node != node {
+                return;
+            }
+            let stop = StopRequest { remove: false };
+            if client.kill(address, &kill).await.is_ok() && client.stop(address, &stop).await.is_ok() {
+                tracing::warn!(%node, "a node that is down has returned; its ranks and its agent were ended");
+                return;
+            }
+        }
+        tokio::time::sleep(ATTEMPT_EVERY).await;
+    }
+}

@@ -1,0 +1,466 @@
+//! The life of a job's agents: started or adopted, polled, lost and started again, fenced, ended.
+//!
+//! The loop of a job and `holdfast drain` each own one [`AgentSupervisor`]. It acts when it is called, and reports what
+//! happens as [`FleetEvent`]s. Whether a lost agent is started again is its owner's decision.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{Generation, NodeName};
+use holdfast_wire::agent::{Health, PollReply, PollRequest, StopRequest};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::clock::unix_millis;
+use super::{AgentClient, Clock, PollNews, PollTarget, Poller, RequestError, Roster, fence};
+use crate::allocation::{AgentTemplate, Allocation};
+
+/// An agent of an earlier orchestrator that does not answer within this is lost.
+const ADOPT_WITHIN: Duration = Duration::from_secs(2);
+/// A new agent reports its node's health within this: it looks at its directories first, which takes seconds if their
+/// file systems hang.
+const FIRST_HEALTH_WITHIN: Duration = Duration::from_secs(5);
+/// A question about the node's health; the events stay for the poller.
+const HEALTH_ONLY: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+/// Clocks may be so far apart; an agent's first line may be that old when it comes.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+/// An agent that was asked to stop and is still there after this is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+/// How the agents of a job are started and polled.
+#[derive(Clone, Debug)]
+pub struct FleetSettings {
+    /// What every agent is told when it starts.
+    pub template: AgentTemplate,
+    /// How long an agent may hold an answer back.
+    pub poll_interval: Duration,
+    /// How much longer than that an answer may take.
+    pub poll_patience: Duration,
+    /// When the allocation ends, seconds since the epoch.
+    pub allocation_end: Option<i64>,
+    /// The time scale of [`FleetEvent::Answered`].
+    pub clock: Clock,
+}
+
+/// A started agent, as a successor has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// The events of it that were seen: its instance, and the highest number.
+    pub seen: (u64, u64),
+}
+
+/// What happened to an agent.
+#[derive(Debug)]
+pub enum FleetEvent {
+    /// It is up: started, or adopted from an earlier orchestrator.
+    Up {
+        /// Its node.
+        node: NodeName,
+        /// Where it listens.
+        address: SocketAddr,
+        /// The generation that it goes on with.
+        generation: Option<Generation>,
+        /// Its node's health; `None` if it did not answer in time.
+        health: Option<Box<Health>>,
+        /// Milliseconds by which the node's clock is ahead of ours (behind, if negative), if that is too much. Halt times,
+        /// the end of the allocation and the names of checkpoints are by the clock of the node that looks at it.
+        clock_skew_ms: Option<i64>,
+    },
+    /// It could not be started.
+    StartFailed {
+        /// The node.
+        node: NodeName,
+        /// Why.
+        reason: String,
+        /// The node itself is lost: another attempt would not help.
+        node_gone: bool,
+    },
+    /// It answered a poll.
+    Answered {
+        /// Its node.
+        node: NodeName,
+        /// When the poll was sent.
+        sent: Duration,
+        /// The answer; its events are new.
+        reply: Box<PollReply>,
+    },
+    /// It is lost: its connection broke, or it did not answer in time.
+    Lost {
+        /// Its node.
+        node: NodeName,
+        /// What was seen.
+        reason: String,
+    },
+}
+
+/// One node's agent.
+#[derive(Debug)]
+struct Agent {
+    record: AgentRecord,
+    /// Counts starts, so that reports about an earlier agent of the node are told apart.
+    start: u64,
+    /// None while the agent is lost; its process may still live.
+    poller: Option<Poller>,
+}
+
+/// What the supervisor's own tasks report to it.
+#[derive(Debug)]
+enum Report {
+    Started {
+        node: NodeName,
+        outcome: Result<Started, StartFailure>,
+    },
+    /// An agent that answered when it was adopted: already polled.
+    Adopted {
+        node: NodeName,
+        start: u64,
+        generation: Option<Generation>,
+        health: Box<Health>,
+    },
+    Lost {
+        node: NodeName,
+        start: u64,
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+struct Started {
+    address: SocketAddr,
+    pid: u32,
+    generation: Option<Generation>,
+    health: Option<Box<Health>>,
+    clock_skew_ms: Option<i64>,
+}
+
+#[derive(Debug)]
+struct StartFailure {
+    reason: String,
+    node_gone: bool,
+}
+
+/// Owns the agents of one job.
+pub struct AgentSupervisor {
+    allocation: Arc<dyn Allocation>,
+    client: AgentClient,
+    settings: FleetSettings,
+    agents: BTreeMap<NodeName, Agent>,
+    /// Adopted agents whose `Up` has not been delivered yet, by their start.
+    adopted: BTreeMap<NodeName, u64>,
+    roster: Roster,
+    starts: u64,
+    start_permits: Arc<Semaphore>,
+    starting: JoinSet<()>,
+    fences: JoinSet<()>,
+    ended: bool,
+    allocation_end: watch::Sender<Option<i64>>,
+    reports: mpsc::UnboundedSender<Report>,
+    reported: mpsc::UnboundedReceiver<Report>,
+    polls: mpsc::UnboundedSender<PollNews>,
+    polled: mpsc::UnboundedReceiver<PollNews>,
+}
+
+impl AgentSupervisor {
+    /// No agents yet.
+    pub fn new(allocation: Arc<dyn Allocation>, client: AgentClient, settings: FleetSettings) -> Self {
+        let (reports, reported) = mpsc::unbounded_channel();
+        let (polls, polled) = mpsc::unbounded_channel();
+        AgentSupervisor {
+            start_permits: Arc::new(Semaphore::new(allocation.starts_at_once())),
+            allocation_end: watch::Sender::new(settings.allocation_end),
+            agents: BTreeMap::new(),
+            adopted: BTreeMap::new(),
+            roster: Roster::default(),
+            starts: 0,
+            starting: JoinSet::new(),
+            fences: JoinSet::new(),
+            ended: false,
+            allocation,
+            client,
+            settings,
+            reports,
+            reported,
+            polls,
+            polled,
+        }
+    }
+
+    /// The next event. Cancel safe.
+    pub async fn next(&mut self) -> FleetEvent {
+        loop {
+            // The supervisor holds a sender of each channel, so none of them ends.
+            let event = tokio::select! {
+                biased;
+                Some(report) = self.reported.recv() => self.take_report(report),
+                Some(news) = self.polled.recv() => self.take_poll(news),
+            };
+            if let Some(event) = event {
+                return event;
+            }
+        }
+    }
+
+    /// Starts the agent of a node in the background: ends as `Up` or `StartFailed`. An agent that is still there is ended
+    /// first, unless it was adopted just now: then its `Up` follows.
+    pub fn start(&mut self, node: NodeName) {
+        if self.adopted.contains_key(&node) {
+            return;
+        }
+        self.lose(&node);
+        let (allocation, client) = (Arc::clone(&self.allocation), self.client.clone());
+        let template = self.settings.template.clone();
+        let (permits, reports) = (Arc::clone(&self.start_permits), self.reports.clone());
+        while self.starting.try_join_next().is_some() {}
+        self.starting.spawn(async move {
+            // Never closed; without a permit the agent is started all the same.
+            let _permit = permits.acquire_owned().await.ok();
+            let outcome = match allocation.start_agent(&node, &template).await {
+                Ok(agent) => {
+                    let ready = agent.ready;
+                    let clock_skew_ms = ready.clock_ms.and_then(|theirs| clock_skew(theirs, unix_millis()));
+                    // A node that fails its health test must not be given ranks first.
+                    let reply = client.poll(ready.address, &HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
+                    let health = reply.ok().map(|reply| Box::new(reply.health));
+                    let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
+                    Ok(Started { address, pid, generation, health, clock_skew_ms })
+                }
+                Err(error) => Err(StartFailure { node_gone: error.is_node_gone(), reason: error.to_string() }),
+            };
+            let _ = reports.send(Report::Started { node, outcome });
+        });
+    }
+
+    /// Takes over the agents of an earlier orchestrator: asks all at once, and polls those that answer from now on. Each
+    /// ends as `Up` or `Lost`.
+    pub async fn adopt(&mut self, known: &BTreeMap<NodeName, AgentRecord>) {
+        for (node, record) in known {
+            self.allocation.adopt_agent(node, record.pid);
+        }
+        let client = &self.client;
+        let answers = client.each(known.iter(), |(node, record)| async move {
+            let answer = match client.poll(record.address, &HEALTH_ONLY, ADOPT_WITHIN).await {
+                Ok(reply) if reply.health.node == *node => Ok(Box::new(reply.health)),
+                Ok(reply) => Err(format!("{} is the agent of {} now", record.address, reply.health.node)),
+                Err(error) => Err(error.seen()),
+            };
+            (node, *record, answer)
+        });
+        for (node, record, answer) in answers.await {
+            let node = node.clone();
+            let report = match answer {
+                Ok(health) => {
+                    let start = self.register(&node, record);
+                    self.adopted.insert(node.clone(), start);
+                    let generation = Some(health.generation).filter(|generation| *generation > Generation::NONE);
+                    Report::Adopted { node, start, generation, health }
+                }
+                Err(reason) => {
+                    self.starts += 1;
+                    let start = self.starts;
+                    self.agents.insert(node.clone(), Agent { record, start, poller: None });
+                    Report::Lost { node, start, reason }
+                }
+            };
+            let _ = self.reports.send(report);
+        }
+    }
+
+    /// Polls an agent from now on.
+    fn register(&mut self, node: &NodeName, record: AgentRecord) -> u64 {
+        self.starts += 1;
+        let target = PollTarget {
+            node: node.clone(),
+            start: self.starts,
+            address: record.address,
+            interval: self.settings.poll_interval,
+            patience: self.settings.poll_patience,
+            seen: Some(record.seen).filter(|seen| *seen != (0, 0)),
+            end: self.allocation_end.subscribe(),
+        };
+        let poller = Some(Poller::spawn(self.client.clone(), target, self.settings.clock, self.polls.clone()));
+        self.agents.insert(node.clone(), Agent { record, start: self.starts, poller });
+        self.roster.arrived(node, record.address);
+        self.starts
+    }
+
+    fn take_report(&mut self, report: Report) -> Option<FleetEvent> {
+        match report {
+            Report::Started { node, outcome: Ok(started) } => {
+                let Started { address, pid, generation, health, clock_skew_ms } = started;
+                // An agent that goes on where it was is polled from where its predecessor was heard last.
+                let known = self.agents.get(&node).map(|agent| agent.record).filter(|record| record.pid == pid);
+                let seen = known.map_or((0, 0), |record| record.seen);
+                self.register(&node, AgentRecord { address, pid, seen });
+                Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms })
+            }
+            Report::Started { node, outcome: Err(StartFailure { reason, node_gone }) } => {
+                Some(FleetEvent::StartFailed { node, reason, node_gone })
+            }
+            Report::Adopted { node, start, generation, health } => {
+                let agent = self.agents.get(&node).filter(|agent| agent.start == start)?;
+                let address = agent.record.address;
+                self.adopted.remove(&node);
+                let health = Some(health);
+                Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms: None })
+            }
+            Report::Lost { node, start, reason } => self.take_loss(node, start, reason),
+        }
+    }
+
+    fn take_poll(&mut self, news: PollNews) -> Option<FleetEvent> {
+        match news {
+            PollNews::Lost { node, start, reason } => self.take_loss(node, start, reason),
+            PollNews::Answered { node, start, sent, reply } => {
+                let agent = self.agents.get_mut(&node).filter(|agent| agent.start == start)?;
+                let seen = &mut agent.record.seen;
+                let before = if seen.0 == reply.instance { seen.1 } else { 0 };
+                let number = reply.events.iter().map(|event| event.number).max().unwrap_or(before);
+                *seen = (reply.instance, number);
+                Some(FleetEvent::Answered { node, sent, reply })
+            }
+        }
+    }
+
+    /// The loss of an agent; of none if it was started again since.
+    fn take_loss(&mut self, node: NodeName, start: u64, reason: String) -> Option<FleetEvent> {
+        if self.agents.get(&node)?.start != start {
+            return None;
+        }
+        self.lose(&node);
+        Some(FleetEvent::Lost { node, reason })
+    }
+
+    /// The agent is not polled any more, and whatever is still reported about it does not count.
+    fn lose(&mut self, node: &NodeName) {
+        self.adopted.remove(node);
+        if let Some(agent) = self.agents.get_mut(node) {
+            self.starts += 1;
+            (agent.start, agent.poller) = (self.starts, None);
+            self.roster.lost(node);
+        }
+    }
+
+    /// The node is given up: waits for its agent end. Nothing of it is ended.
+    pub fn give_up(&mut self, node: &NodeName) {
+        self.lose(node);
+        self.roster.down(node);
+    }
+
+    /// Makes sure that a node that went down cannot act for the job any more. Its agent is killed where the resource
+    /// manager can reach it, is not polled any more, and is ended together with its ranks as soon as it answers at `address`.
+    pub fn fence(&mut self, node: &NodeName, address: Option<SocketAddr>) {
+        self.adopted.remove(node);
+        self.agents.remove(node);
+        self.roster.down(node);
+        let (allocation, name) = (Arc::clone(&self.allocation), node.clone());
+        tokio::task::spawn_blocking(move || allocation.kill_agent(&name));
+        if let Some(address) = address {
+            self.fences.spawn(fence::end_what_returns(self.client.clone(), node.clone(), address));
+        }
+    }
+
+    /// Ends all agents. What does not end by itself is killed. With `remove` they remove their directories.
+    pub async fn end_all(&mut self, remove: bool) {
+        self.ended = true;
+        // None that is being started comes up later.
+        self.starting.shutdown().await;
+        let agents = std::mem::take(&mut self.agents);
+        let known: Vec<(NodeName, u32)> = agents.iter().map(|(node, agent)| (node.clone(), agent.record.pid)).collect();
+        let up = agents.into_iter().filter(|(_, agent)| agent.poller.is_some());
+        // The pollers would report every agent that ends as lost.
+        let up: Vec<_> = up.map(|(node, agent)| (node, agent.record.address)).collect();
+        let client = &self.client;
+        let stops = client.each(up, |(node, address)| async move {
+            let request = StopRequest { remove };
+            let stop = tokio::time::timeout(STOP_WITHIN, client.stop(address, &request));
+            if !matches!(stop.await, Ok(Ok(_))) {
+                tracing::info!(%node, "an agent does not stop by itself");
+            }
+        });
+        stops.await;
+        let allocation = Arc::clone(&self.allocation);
+        let ended = tokio::task::spawn_blocking(move || allocation.terminate_agents(&known, STOP_WITHIN));
+        let _ = ended.await;
+    }
+
+    /// False once [`AgentSupervisor::end_all`] was called.
+    pub fn may_have_any(&self) -> bool {
+        !self.ended
+    }
+
+    /// Sends a request to each of these agents that is up, in the background. An agent that does not answer is lost; every
+    /// other result is given to `done`.
+    pub fn request<'a, T, F>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeName>,
+        request: impl Fn(AgentClient, NodeName, SocketAddr) -> F + Send + Sync + 'static,
+        done: impl Fn(NodeName, Result<T, RequestError>) + Send + Sync + 'static,
+    ) where
+        T: Send,
+        F: Future<Output = Result<T, RequestError>> + Send,
+    {
+        let up = |node: &NodeName| self.up(node).map(|agent| (node.clone(), agent.start, agent.record.address));
+        let agents: Vec<_> = nodes.into_iter().filter_map(up).collect();
+        let (client, reports) = (self.client.clone(), self.reports.clone());
+        tokio::spawn(async move {
+            let (client, request, done, reports) = (&client, &request, &done, &reports);
+            let sent = client.each(agents, |(node, start, address)| async move {
+                match request(client.clone(), node.clone(), address).await {
+                    Err(error) if !error.is_refusal() => {
+                        let _ = reports.send(Report::Lost { node, start, reason: error.seen() });
+                    }
+                    answer => done(node, answer),
+                }
+            });
+            sent.await;
+        });
+    }
+
+    /// Has these agents polled at once, whatever is under way.
+    pub fn poll_now<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) {
+        for poller in nodes.into_iter().filter_map(|node| self.up(node)?.poller.as_ref()) {
+            poller.poll_now();
+        }
+    }
+
+    /// The allocation ends at another time. True if that is new.
+    pub fn allocation_ends(&self, end: Option<i64>) -> bool {
+        self.allocation_end.send_if_modified(|known| std::mem::replace(known, end) != end)
+    }
+
+    fn up(&self, node: &NodeName) -> Option<&Agent> {
+        self.agents.get(node).filter(|agent| agent.poller.is_some())
+    }
+
+    /// Where the agents listen that are up, for whoever works with them meanwhile.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// For requests that do not concern the life of the agents.
+    pub fn client(&self) -> &AgentClient {
+        &self.client
+    }
+
+    /// The agents that may live, for a successor.
+    pub fn records(&self) -> BTreeMap<NodeName, AgentRecord> {
+        self.agents.iter().map(|(node, agent)| (node.clone(), agent.record)).collect()
+    }
+}
+
+/// Milliseconds by which a node's clock is ahead of ours, if that is too much.
+fn clock_skew(theirs_ms: u64, ours_ms: u64) -> Option<i64> {
+    let ahead = i64::try_from(i128::from(theirs_ms) - i128::from(ours_ms)).unwrap_or(i64::MAX);
+    (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
+}
+
+#[cfg(test)]
+mod tests;

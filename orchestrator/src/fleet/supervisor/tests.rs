@@ -1,0 +1,189 @@
+//! The life of agents on a resource manager that starts none, and keeps a record of what is asked of it.
+
+use std::time::SystemTime;
+
+use holdfast_wire::trust;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::allocation::{
+    AgentControl, AgentStartError, AllocatedNodes, AllocationRecord, Identity, NodeAccess, Pending, RemoteShell,
+    RunningAgent,
+};
+
+/// Refuses every start; notes what it is asked for.
+struct Refusing {
+    asked: Mutex<Vec<String>>,
+    identity: Identity,
+}
+
+impl Refusing {
+    fn note(&self, asked: String) {
+        self.asked.lock().push(asked);
+    }
+}
+
+impl Allocation for Refusing {}
+
+impl AllocatedNodes for Refusing {
+    fn manager(&self) -> &'static str {
+        "refusing"
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn down_nodes(&self) -> Vec<(NodeName, String)> {
+        Vec::new()
+    }
+
+    fn end(&self) -> Option<SystemTime> {
+        None
+    }
+
+    fn own_node(&self) -> Option<NodeName> {
+        None
+    }
+
+    fn record(&self) -> AllocationRecord {
+        unreachable!("no successor here")
+    }
+}
+
+impl AgentControl for Refusing {
+    fn starts_at_once(&self) -> usize {
+        4
+    }
+
+    fn start_agent<'a>(
+        &'a self,
+        node: &'a NodeName,
+        _template: &'a AgentTemplate,
+    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+        self.note(format!("start {node}"));
+        Box::pin(async move { Err(AgentStartError::Unknown { node: node.clone() }) })
+    }
+
+    fn adopt_agent(&self, node: &NodeName, pid: u32) {
+        self.note(format!("adopt {node} {pid}"));
+    }
+
+    fn kill_agent(&self, node: &NodeName) {
+        self.note(format!("kill {node}"));
+    }
+
+    fn terminate_agents(&self, agents: &[(NodeName, u32)], _patience: Duration) {
+        let agents: Vec<String> = agents.iter().map(|(node, pid)| format!("{node} {pid}")).collect();
+        self.note(format!("terminate {}", agents.join(", ")));
+    }
+}
+
+impl NodeAccess for Refusing {
+    fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
+        None
+    }
+}
+
+fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
+    let trust = trust::generate().unwrap();
+    let client = AgentClient::new(&trust, 8).unwrap();
+    let template = AgentTemplate {
+        job: "heat".to_owned(),
+        job_id: "17".to_owned(),
+        user: "user1".to_owned(),
+        control_base: "/tmp".to_owned(),
+        control_bytes: None,
+        cache_bases: BTreeMap::new(),
+        trust,
+    };
+    let settings = FleetSettings {
+        template,
+        poll_interval: Duration::from_millis(50),
+        poll_patience: Duration::from_millis(50),
+        allocation_end: None,
+        clock: Clock::since(0),
+    };
+    let identity = Identity { job_id: "17".to_owned(), user: "user1".to_owned(), nodes: Vec::new() };
+    let allocation = Arc::new(Refusing { asked: Mutex::default(), identity });
+    let supervisor = AgentSupervisor::new(Arc::clone(&allocation) as Arc<dyn Allocation>, client, settings);
+    (allocation, supervisor)
+}
+
+/// An agent that is not there any more: nobody listens on a port that was just closed.
+fn dead_agent() -> AgentRecord {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    AgentRecord { address: listener.local_addr().unwrap(), pid: 4242, seen: (7, 3) }
+}
+
+#[tokio::test]
+async fn a_start_that_fails_is_reported_with_its_reason() {
+    let (_, mut agents) = supervisor();
+    agents.start("n1".into());
+    let FleetEvent::StartFailed { node, reason, .. } = agents.next().await else { panic!("no agent was started") };
+    assert_eq!(node, "n1".into());
+    assert!(reason.contains("n1"), "{reason}");
+    assert!(agents.records().is_empty());
+}
+
+#[tokio::test]
+async fn an_adopted_agent_that_is_gone_is_lost_and_stays_known_until_it_is_terminated() {
+    let (allocation, mut agents) = supervisor();
+    let record = dead_agent();
+    agents.adopt(&BTreeMap::from([("n1".into(), record)])).await;
+    assert!(matches!(agents.next().await, FleetEvent::Lost { node, .. } if node == "n1".into()));
+    assert_eq!(agents.records(), BTreeMap::from([("n1".into(), record)]), "its process may live");
+    assert!(agents.roster().agents().is_empty());
+    agents.end_all(false).await;
+    assert_eq!(*allocation.asked.lock(), ["adopt n1 4242", "terminate n1 4242"]);
+    assert!(!agents.may_have_any() && agents.records().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_still_reported_about_an_agent_that_is_started_again_does_not_count() {
+    let (_, mut agents) = supervisor();
+    agents.adopt(&BTreeMap::from([("n1".into(), dead_agent())])).await;
+    agents.start("n1".into());
+    assert!(matches!(agents.next().await, FleetEvent::StartFailed { .. }), "the loss of the old one is old news");
+}
+
+#[tokio::test]
+async fn a_fenced_node_is_killed_forgotten_and_never_awaited() {
+    let (allocation, mut agents) = supervisor();
+    let record = dead_agent();
+    agents.adopt(&BTreeMap::from([("n1".into(), record)])).await;
+    agents.fence(&"n1".into(), Some(record.address));
+    assert!(agents.records().is_empty());
+    let patience = Duration::from_secs(60);
+    assert_eq!(agents.roster().back(&"n1".into(), record.address, patience).await, None, "nobody waits for it");
+    agents.start("n2".into());
+    assert!(matches!(agents.next().await, FleetEvent::StartFailed { node, .. } if node == "n2".into()));
+    while !allocation.asked.lock().contains(&"kill n1".to_owned()) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_answers_is_a_loss_and_no_result() {
+    let (_, mut agents) = supervisor();
+    let node = NodeName::from("n1");
+    let record = dead_agent();
+    agents.register(&node, record);
+    agents.request(
+        [&node],
+        |client, _, address| async move { client.halt(address).await },
+        |node, answer| panic!("{node} answered {answer:?}"),
+    );
+    assert!(matches!(agents.next().await, FleetEvent::Lost { node, .. } if node == "n1".into()));
+}
+
+#[test]
+fn a_wrong_clock_has_a_direction_and_latency_is_no_skew() {
+    assert_eq!(clock_skew(100_000, 100_900), None);
+    assert_eq!(clock_skew(100_000, 137_000), Some(-37_000));
+    assert_eq!(clock_skew(137_000, 100_000), Some(37_000));
+}

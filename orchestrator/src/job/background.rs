@@ -1,0 +1,58 @@
+//! The channel from work in the background to the loop of a step.
+
+use std::path::PathBuf;
+
+use holdfast_model::{Generation, NodeName};
+use tokio::sync::mpsc;
+
+use crate::drain::DrainReport;
+use crate::events::LogEvent;
+use crate::relaunch::Event;
+
+/// The end of something that was done in the background.
+#[derive(Debug)]
+pub(super) enum TaskResult {
+    /// An event that needs nothing else.
+    Event(Event),
+    /// An agent accepted a generation.
+    Prepared { node: NodeName, generation: Generation, socket: PathBuf },
+    /// The spec's halt conditions are in the halt files.
+    HaltSet,
+    /// The drain ended.
+    Drained(Box<DrainReport>),
+}
+
+/// The sending side: tasks hold clones of it.
+#[derive(Clone)]
+pub(super) struct Background {
+    results: mpsc::UnboundedSender<TaskResult>,
+    /// Events that are only logged and shown.
+    pub(super) events: mpsc::UnboundedSender<LogEvent>,
+}
+
+/// The receiving side: the loop's.
+pub(super) struct Inbox {
+    pub(super) results: mpsc::UnboundedReceiver<TaskResult>,
+    pub(super) events: mpsc::UnboundedReceiver<LogEvent>,
+}
+
+impl Background {
+    pub(super) fn channel() -> (Self, Inbox) {
+        let (results, results_inbox) = mpsc::unbounded_channel();
+        let (events, events_inbox) = mpsc::unbounded_channel();
+        (Background { results, events }, Inbox { results: results_inbox, events: events_inbox })
+    }
+
+    /// Lost if the step is over.
+    pub(super) fn send(&self, result: TaskResult) {
+        let _ = self.results.send(result);
+    }
+
+    pub(super) fn event(&self, event: Event) {
+        self.send(TaskResult::Event(event));
+    }
+
+    pub(super) fn log(&self, event: LogEvent) {
+        let _ = self.events.send(event);
+    }
+}

@@ -1,0 +1,119 @@
+//! Why a job cannot begin.
+
+use std::path::PathBuf;
+
+use holdfast_core::durable::DurableError;
+use holdfast_wire::trust::TrustError;
+
+use super::site::FailedCommand;
+use super::standalone::StandaloneError;
+use super::state::StateError;
+use crate::allocation::AllocationError;
+use crate::exit;
+use crate::fleet::FleetError;
+use crate::host::external_command::ExternalCommandError;
+use crate::host::program::ProgramError;
+use crate::launch::LaunchError;
+use crate::relaunch::snapshot::RestoreError;
+
+/// Why a job could not be begun, or ended in a way that is nobody's verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The command or its directory.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The nodes.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// The job's state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The state does not fit the spec.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The connections to the agents.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    /// No certificate.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The prefix directory.
+    #[error("the prefix directory cannot be used: {0}; make it, or give another `prefix`")]
+    Prefix(#[from] DurableError),
+    /// Another file or the signals.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Something is missing here.
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
+    /// The allocation is too small.
+    #[error("the allocation has {have} nodes, and `run.nodes` asks for {needed}")]
+    TooFewNodes {
+        /// Nodes.
+        have: usize,
+        /// Wanted.
+        needed: u32,
+    },
+    /// The job was ended while it was being prepared.
+    #[error("ended by {0} before anything was launched")]
+    Signal(&'static str),
+    /// A command of `before:`.
+    #[error("{0}; nothing was launched")]
+    Before(#[from] FailedCommand),
+    /// An earlier run left something that could not be drained, and still cannot.
+    #[error("an earlier run of this prefix directory left a checkpoint in its nodes that cannot be drained: {0}")]
+    Undrained(String),
+    /// Draining what an earlier run left.
+    #[error(transparent)]
+    Standalone(#[from] Box<StandaloneError>),
+}
+
+impl RunError {
+    /// The exit code: see [`crate::exit`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Launch(
+                LaunchError::Program(ProgramError::Missing { .. } | ProgramError::NotExecutable { .. })
+                | LaunchError::NoDirectory { .. }
+                | LaunchError::Unsuitable { .. },
+            )
+            | RunError::TooFewNodes { .. }
+            | RunError::Allocation(
+                AllocationError::UnknownManager { .. }
+                | AllocationError::Name { .. }
+                | AllocationError::Outside { .. }
+                | AllocationError::NoSsh,
+            ) => exit::CONFIGURATION,
+            RunError::Undrained(_) => exit::DAMAGED_DATA,
+            RunError::Signal(_) => exit::NOT_FINISHED,
+            RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
+            RunError::Standalone(error) => error.exit_code(),
+            _ => exit::UNAVAILABLE,
+        }
+    }
+
+    pub(super) fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| RunError::Io { action, source }
+    }
+}
+
+/// What is missing here.
+#[derive(Debug, thiserror::Error)]
+pub enum PreflightError {
+    /// A command that hangs.
+    #[error("{0}; try it by hand")]
+    ExternalCommand(#[from] ExternalCommandError),
+    /// Libraries of the application.
+    #[error("{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under `run.env`", program.display(), missing.join(", "))]
+    Libraries {
+        /// The program.
+        program: PathBuf,
+        /// What it needs.
+        missing: Vec<String>,
+    },
+}

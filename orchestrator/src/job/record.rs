@@ -1,0 +1,40 @@
+//! The job's state as it is written for a successor.
+
+use std::path::PathBuf;
+
+use super::state::JobState;
+use crate::fleet::AgentSupervisor;
+use crate::relaunch::Machine;
+
+/// The state of the job, and whether it is on disk.
+pub(super) struct JobRecord {
+    pub(super) state: JobState,
+    prefix: PathBuf,
+    written_revision: Option<u64>,
+}
+
+impl JobRecord {
+    pub(super) fn new(state: JobState, prefix: PathBuf) -> Self {
+        JobRecord { state, prefix, written_revision: None }
+    }
+
+    /// Writes the state if the machine's decisions changed since it was written last.
+    pub(super) fn write_if_changed(&mut self, machine: &Machine, agents: &AgentSupervisor) {
+        if self.written_revision != Some(machine.revision()) {
+            self.write(machine, agents);
+        }
+    }
+
+    /// Writes the state. One that cannot be written (prefix full) must not stop the job: only a take-over would miss it.
+    pub(super) fn write(&mut self, machine: &Machine, agents: &AgentSupervisor) {
+        self.written_revision = Some(machine.revision());
+        self.state.running = agents.records();
+        self.state.snapshot = Some(machine.snapshot());
+        self.state.explanation = Some(machine.explain());
+        self.state.orchestrator = std::process::id();
+        let written = tokio::task::block_in_place(|| self.state.write(&self.prefix));
+        if let Err(error) = written {
+            tracing::warn!(%error, "the job's state could not be written; it could not be taken over now");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What people and the event log learn of a step.
+
+use holdfast_model::{Generation, NodeName};
+
+use crate::events::{Journal, LogEvent, Screen, View};
+use crate::relaunch::Machine;
+use crate::relaunch::explain::Condition;
+
+/// The event log of a prefix directory, and the screen.
+pub(super) struct Reporter<'job> {
+    /// None where nothing may be changed.
+    pub(super) journal: Option<Journal>,
+    pub(super) screen: &'job mut Screen,
+}
+
+impl Reporter<'_> {
+    /// Logs and shows an event.
+    pub(super) fn emit(&mut self, event: LogEvent) {
+        self.log(&event);
+        self.screen.event(&event);
+    }
+
+    /// Logs an event that people need not see.
+    pub(super) fn log(&mut self, event: &LogEvent) {
+        if let Some(journal) = &mut self.journal {
+            journal.write(event);
+        }
+    }
+
+    /// The node's agent works on nothing any more, as far as is known.
+    pub(super) fn clear_progress(&mut self, node: &NodeName) {
+        self.screen.progress(node, &[]);
+    }
+
+    /// Brings the live view up to date.
+    pub(super) fn refresh(&mut self, machine: &Machine) {
+        if !self.screen.is_live() {
+            return;
+        }
+        let explanation = machine.explain();
+        let mut view = View {
+            phase: explanation.phase.to_string(),
+            generation: (explanation.generation > Generation::NONE).then_some(explanation.generation),
+            newest: explanation.newest.map(|newest| (newest, explanation.protected)),
+            ..View::default()
+        };
+        for node in &explanation.nodes {
+            match &node.condition {
+                Condition::Down(_) => view.down += 1,
+                _ if node.used => view.used += 1,
+                _ => view.spare += 1,
+            }
+        }
+        self.screen.show(&view);
+    }
+}

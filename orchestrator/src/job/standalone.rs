@@ -1,0 +1,405 @@
+//! `holdfast drain`: on what an orchestrator that died left, or on directories that SCR's own library left.
+//!
+//! Agents that are dead, or never were, are started afresh; ranks that still run are ended first, as the end of the
+//! allocation would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_wire::agent::{KillRequest, PollRequest};
+use holdfast_wire::trust::{self, TrustError};
+use tokio::sync::mpsc;
+
+use super::reporter::Reporter;
+use super::state::{self, JobLock, JobState, Stage, StateError};
+use super::{running_step, settings};
+use crate::allocation::local::Local;
+use crate::allocation::{AgentTemplate, Allocation, AllocationError};
+use crate::drain::{self, DrainError, DrainOrder, DrainReport, plan};
+use crate::events::{DrainResult, Journal, LogEvent, Screen};
+use crate::exit;
+use crate::fleet::clock::unix_now;
+use crate::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetError, FleetEvent, FleetSettings, Roster};
+use crate::spec::Checkpoint;
+
+/// An agent of a live orchestrator that does not answer within this is left out of a preview.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Between two questions to an agent.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+/// An agent that is silent for so long during a copy is lost: it is busy, so more than a running job would grant it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a node's agent is started again before its node is given up.
+const RESTARTS: u32 = 3;
+/// The job's name where the directories are of no job of ours.
+const OF_ROOTS: &str = "drain";
+
+/// Directories that the user has: one root a node.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// The directory that holds them.
+    pub directory: PathBuf,
+    /// The nodes; all that have a root if empty.
+    pub nodes: Vec<NodeName>,
+    /// The job id in the names of the control and cache directories.
+    pub job_id: String,
+    /// The user in their names.
+    pub user: String,
+    /// Where control and cache are.
+    pub checkpoint: Checkpoint,
+    /// Requests to agents that are under way at a time.
+    pub requests_at_once: u32,
+}
+
+/// Why a drain could not be begun or carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum StandaloneError {
+    /// No job.
+    #[error("no job was run in {}; name its spec or `--prefix`, or the nodes' directories with `--root`", prefix.display())]
+    NoJob {
+        /// The prefix directory.
+        prefix: PathBuf,
+    },
+    /// The nodes are gone.
+    #[error("the nodes of job {job_id} are gone ({place}): nothing is left to drain")]
+    NoNodes {
+        /// The job.
+        job_id: String,
+        /// Where they were.
+        place: String,
+    },
+    /// The nodes.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// The job's state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The connections.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    /// No certificate.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The drain itself.
+    #[error(transparent)]
+    Drain(#[from] DrainError),
+    /// The event log.
+    #[error("cannot open the event log: {0}; check the prefix directory")]
+    Journal(std::io::Error),
+}
+
+impl StandaloneError {
+    /// The exit code: see [`crate::exit`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            StandaloneError::Fleet(_) | StandaloneError::Trust(_) => exit::INTERNAL,
+            StandaloneError::Allocation(AllocationError::Name { .. }) => exit::USAGE,
+            _ => exit::UNAVAILABLE,
+        }
+    }
+}
+
+/// Drains what the last job of a prefix directory left. `Ok(None)` if it left nothing.
+///
+/// # Errors
+/// [`StandaloneError`].
+pub async fn of_prefix(
+    prefix: &Path,
+    wanted: Option<CheckpointId>,
+    screen: &mut Screen,
+) -> Result<Option<DrainReport>, StandaloneError> {
+    if !prefix.is_dir() {
+        return Err(StandaloneError::NoJob { prefix: prefix.to_owned() });
+    }
+    let _lock = JobLock::take(prefix)?;
+    match left_in(prefix)? {
+        Some(state) => of_state(prefix, state, wanted, screen).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The state of a job that left nodes; `None` if its nodes were given back.
+fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
+    let state = JobState::read(prefix)?.ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
+    if matches!(state.stage, Stage::Finished { .. }) {
+        return Ok(None);
+    }
+    if !state.has_nodes() {
+        let place = state.allocation.place();
+        return Err(StandaloneError::NoNodes { job_id: state.agents.job_id, place });
+    }
+    Ok(Some(state))
+}
+
+/// Drains the nodes of a job whose lock the caller holds; gives them back if nothing on them is of any more use.
+///
+/// # Errors
+/// [`StandaloneError`].
+pub async fn of_state(
+    prefix: &Path,
+    mut state: JobState,
+    wanted: Option<CheckpointId>,
+    screen: &mut Screen,
+) -> Result<DrainReport, StandaloneError> {
+    let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
+    end_step(prefix, &state).await;
+    let reporter = Reporter { journal: Some(journal(prefix, &state.agents.job)?), screen };
+    let mut agents = DrainAgents::new(Arc::clone(&allocation), state.agents.clone(), state.requests_at_once, reporter)?;
+    agents.agents.adopt(&state.running).await;
+    agents.start_missing().await;
+    agents
+        .kill_ranks(KillRequest { generation: state.generation, reason: "the job is being drained".to_owned() })
+        .await;
+    let result = agents.drain(prefix, state.crc, state.copy_bytes, wanted).await;
+    let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
+    agents.agents.end_all(!keeps).await;
+    state.running.clear();
+    if keeps {
+        let reason = match result.as_ref().map(|report| &report.result) {
+            Ok(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason }) => reason.clone(),
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        state.stage = Stage::Undrained { reason };
+    } else {
+        let exit_code = exit::NOT_FINISHED;
+        state.stage = Stage::Finished { exit_code, message: "drained after its orchestrator was gone".to_owned() };
+        allocation.release()?;
+    }
+    state.write(prefix)?;
+    result
+}
+
+/// Drains directories that the user has. Nothing of them is deleted.
+///
+/// # Errors
+/// [`StandaloneError`].
+pub async fn of_roots(
+    prefix: &Path,
+    roots: Roots,
+    wanted: Option<CheckpointId>,
+    screen: &mut Screen,
+) -> Result<DrainReport, StandaloneError> {
+    let _lock = JobLock::take(prefix)?;
+    let crc = roots.checkpoint.crc.on_flush;
+    let reporter = Reporter { journal: Some(journal(prefix, OF_ROOTS)?), screen };
+    let mut agents = DrainAgents::of_roots(prefix, roots, reporter)?;
+    agents.start_missing().await;
+    let result = agents.drain(prefix, crc, settings::COPY_BYTES, wanted).await;
+    agents.agents.end_all(false).await;
+    result
+}
+
+/// What a drain would find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// What would be drained.
+    pub plan: plan::DrainPlan,
+    /// Ranks whose files each node holds of the dataset that would be drained.
+    pub held: BTreeMap<NodeName, Vec<Rank>>,
+    /// Nodes that do not answer.
+    pub silent: Vec<NodeName>,
+}
+
+/// Looks without changing anything: asks the agents that are there, or starts agents and ends them again.
+///
+/// # Errors
+/// [`StandaloneError`].
+pub async fn preview(
+    prefix: &Path,
+    roots: Option<Roots>,
+    wanted: Option<CheckpointId>,
+    screen: &mut Screen,
+) -> Result<Option<Preview>, StandaloneError> {
+    let reporter = Reporter { journal: None, screen };
+    let found = match roots {
+        Some(roots) => DrainAgents::of_roots(prefix, roots, reporter)?.look().await,
+        None => {
+            let Some(state) = left_in(prefix)? else { return Ok(None) };
+            if JobLock::is_held(prefix) {
+                // A live orchestrator owns the agents: they are only asked.
+                inventories_of_running(&state).await?
+            } else {
+                let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
+                let mut agents = DrainAgents::new(allocation, state.agents.clone(), state.requests_at_once, reporter)?;
+                agents.agents.adopt(&state.running).await;
+                agents.look().await
+            }
+        }
+    };
+    let (inventories, silent) = found?;
+    let plan = plan::plan(&inventories, wanted);
+    let first = plan.candidates.first().or(plan.remnant.as_ref());
+    let held = first.map(|first| plan::held_ranks(&inventories, first.checkpoint)).unwrap_or_default();
+    Ok(Some(Preview { plan, held, silent: silent.into_keys().collect() }))
+}
+
+/// What the agents of a live orchestrator hold.
+async fn inventories_of_running(state: &JobState) -> Result<Result<drain::Inventories, DrainError>, StandaloneError> {
+    let client = AgentClient::new(&state.agents.trust, state.requests_at_once)?;
+    let roster = Roster::default();
+    let answers = client.each(&state.running, |(node, record): (&NodeName, &AgentRecord)| {
+        let client = &client;
+        async move {
+            let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
+            let reply = client.poll(record.address, &question, ANSWER_WITHIN).await.ok()?;
+            (reply.health.node == *node).then_some((node, record.address))
+        }
+    });
+    for (node, address) in answers.await.into_iter().flatten() {
+        roster.arrived(node, address);
+    }
+    Ok(drain::inventories(&client, &roster, |_| ()).await)
+}
+
+fn logs(prefix: &Path) -> PathBuf {
+    state::directory(prefix).join("agents")
+}
+
+fn journal(prefix: &Path, job: &str) -> Result<Journal, StandaloneError> {
+    Journal::open(&state::directory(prefix), job).map_err(StandaloneError::Journal)
+}
+
+/// Ranks that still run are ended: their files would change under the copy.
+async fn end_step(prefix: &Path, state: &JobState) {
+    let directory = state::generation_directory(prefix, state.generation);
+    let job_id = state.agents.job_id.clone();
+    let ended = tokio::task::spawn_blocking(move || {
+        running_step::cancel(&directory, None, Vec::new(), &job_id);
+    });
+    let _ = ended.await;
+}
+
+/// The agents that a drain works with: started where they are missing, and started again a few times when they are lost.
+struct DrainAgents<'a> {
+    allocation: Arc<dyn Allocation>,
+    agents: AgentSupervisor,
+    job_id: String,
+    reporter: Reporter<'a>,
+    restarts: BTreeMap<NodeName, u32>,
+    /// Nodes whose agent is being started.
+    starting: BTreeSet<NodeName>,
+}
+
+impl<'a> DrainAgents<'a> {
+    fn new(
+        allocation: Arc<dyn Allocation>,
+        template: AgentTemplate,
+        requests_at_once: u32,
+        reporter: Reporter<'a>,
+    ) -> Result<Self, StandaloneError> {
+        let client = AgentClient::new(&template.trust, requests_at_once)?;
+        let job_id = template.job_id.clone();
+        let settings = FleetSettings {
+            template,
+            poll_interval: POLL_EVERY,
+            poll_patience: PATIENCE,
+            allocation_end: None,
+            clock: Clock::since(unix_now()),
+        };
+        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, settings);
+        let (restarts, starting) = (BTreeMap::new(), BTreeSet::new());
+        Ok(DrainAgents { allocation, agents, job_id, reporter, restarts, starting })
+    }
+
+    fn of_roots(prefix: &Path, roots: Roots, reporter: Reporter<'a>) -> Result<Self, StandaloneError> {
+        let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
+        let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
+        let template = AgentTemplate::new(OF_ROOTS, &roots.checkpoint, &local, trust::generate()?);
+        DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)
+    }
+
+    /// Starts the agents that are missing, and waits for them.
+    async fn start_missing(&mut self) {
+        let up = self.agents.roster().agents();
+        let missing = self.allocation.nodes().iter().filter(|node| !up.contains_key(*node));
+        self.starting = missing.cloned().collect();
+        for node in &self.starting {
+            self.agents.start(node.clone());
+        }
+        while !self.starting.is_empty() {
+            let event = self.agents.next().await;
+            self.take_in(event);
+        }
+    }
+
+    fn take_in(&mut self, event: FleetEvent) {
+        match event {
+            FleetEvent::Up { node, .. } => drop(self.starting.remove(&node)),
+            FleetEvent::Answered { node, reply, .. } => self.reporter.screen.progress(&node, &reply.progress),
+            FleetEvent::StartFailed { node, reason, .. } => {
+                self.starting.remove(&node);
+                self.agents.give_up(&node);
+                self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
+            }
+            FleetEvent::Lost { node, reason } => {
+                tracing::info!(%node, reason, "an agent was lost during the drain");
+                self.reporter.clear_progress(&node);
+                let restarts = self.restarts.entry(node.clone()).or_default();
+                if *restarts < RESTARTS {
+                    *restarts += 1;
+                    self.agents.start(node);
+                } else {
+                    self.agents.give_up(&node);
+                }
+            }
+        }
+    }
+
+    async fn kill_ranks(&self, request: KillRequest) {
+        let (client, request) = (self.agents.client(), &request);
+        let killed = client.each(self.agents.roster().agents(), |(node, address)| async move {
+            if let Err(error) = client.kill(address, request).await {
+                tracing::info!(%node, %error, "the ranks of a node were not killed by its agent");
+            }
+        });
+        killed.await;
+    }
+
+    async fn drain(
+        &mut self,
+        prefix: &Path,
+        crc: bool,
+        buffer_bytes: usize,
+        wanted: Option<CheckpointId>,
+    ) -> Result<DrainReport, StandaloneError> {
+        let (events, mut emitted) = mpsc::unbounded_channel();
+        let up = self.agents.roster().agents();
+        let order = DrainOrder {
+            client: self.agents.client().clone(),
+            roster: self.agents.roster().clone(),
+            down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
+            prefix: prefix.to_owned(),
+            job_id: self.job_id.clone(),
+            crc,
+            buffer_bytes,
+            wanted,
+            events,
+        };
+        let draining = drain::drain(&order);
+        tokio::pin!(draining);
+        let result = loop {
+            tokio::select! {
+                result = &mut draining => break result,
+                Some(event) = emitted.recv() => self.reporter.emit(event),
+                event = self.agents.next() => self.take_in(event),
+            }
+        };
+        while let Ok(event) = emitted.try_recv() {
+            self.reporter.emit(event);
+        }
+        Ok(result?)
+    }
+
+    /// Starts what is missing, asks what the nodes hold, and ends all agents again.
+    async fn look(mut self) -> Result<drain::Inventories, DrainError> {
+        self.start_missing().await;
+        let reporter = &mut self.reporter;
+        let emit = |event| reporter.emit(event);
+        let found = drain::inventories(self.agents.client(), self.agents.roster(), emit).await;
+        self.agents.end_all(false).await;
+        found
+    }
+}
