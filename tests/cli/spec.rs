@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast::spec::{
-    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Scheme, Settings,
-    Surroundings, virtual_node,
+    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Settings, Surroundings,
+    virtual_node,
 };
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Scheme};
 use proptest::prelude::*;
 
 const MINIMAL: &str = "run: {command: [./app]}\n";
@@ -58,7 +58,7 @@ fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
     assert_eq!(spec.allocation.nodes, 6);
     let [step] = &spec.steps[..] else { panic!("one step") };
     assert_eq!((step.run.nodes, step.run.ranks), (4, 4));
-    assert_eq!((step.checkpoint.redundancy[0].scheme, step.checkpoint.redundancy[0].set_size), (Scheme::Xor, 4));
+    assert_eq!((step.checkpoint.redundancy[0].scheme, step.checkpoint.redundancy[0].set_size), (Scheme::new("XOR"), 4));
     let moments: Vec<_> = spec.allocation.chaos.iter().map(|chaos| chaos.moment).collect();
     let after = |id| ChaosMoment::AfterCheckpoint(CheckpointId(id));
     assert_eq!(moments, [after(2), after(5)]);

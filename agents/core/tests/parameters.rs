@@ -11,7 +11,7 @@ use holdfast_core::params::conf::{ConfError, Entry, FileOwner, parse, read, tree
 use holdfast_core::params::source::Sources;
 use holdfast_core::params::{CopyType, ParamError, Parameters, Runs, Warning, WarningKind};
 use holdfast_core::params::{Origin, Place};
-use holdfast_core::redundancy::Scheme;
+use holdfast_model::Scheme;
 use holdfast_testkit::fixtures;
 use proptest::prelude::*;
 
@@ -130,8 +130,14 @@ fn defaults_are_those_of_the_original() {
     );
     let [only] = descriptors.checkpoint.as_slice() else { panic!("one descriptor") };
     assert_eq!(
-        (only.scheme, only.interval, only.hop_distance, only.set_size, only.enabled),
-        (Scheme::Xor, 1, 1, 8, true)
+        (
+            only.descriptor.scheme,
+            only.descriptor.interval,
+            only.descriptor.hop_distance,
+            only.descriptor.set_size,
+            only.descriptor.enabled
+        ),
+        (Scheme::new("XOR"), 1, 1, 8, true)
     );
     assert!(parameters.warnings().is_empty());
     // Every parameter is explained, once.
@@ -292,10 +298,17 @@ fn the_descriptors_of_the_fixture_are_the_ones_that_it_asks_for() {
         .checkpoint
         .iter()
         .map(|asked| {
-            (asked.index, asked.interval, asked.base.as_str(), asked.scheme, asked.hop_distance, asked.set_size)
+            (
+                asked.descriptor.index,
+                asked.descriptor.interval,
+                asked.descriptor.base.as_str(),
+                asked.descriptor.scheme,
+                asked.descriptor.hop_distance,
+                asked.descriptor.set_size,
+            )
         })
         .collect();
-    assert_eq!(asked, [(0, 1, "/tmp", Scheme::Xor, 1, 8), (1, 2, "/ssd", Scheme::Partner, 1, 8)]);
+    assert_eq!(asked, [(0, 1, "/tmp", Scheme::new("XOR"), 1, 8), (1, 2, "/ssd", Scheme::new("PARTNER"), 1, 8)]);
     assert_eq!((descriptors.cache_size("/ssd"), descriptors.cache_size("/other")), (3, 0));
     assert!(parameters.warnings().is_empty());
 }
@@ -308,7 +321,7 @@ fn a_table_comes_from_one_source_whole() {
         );
     let parameters = resolved(&sources);
     assert_eq!(parameters.descriptors().cache.len(), 1);
-    assert_eq!(parameters.descriptors().checkpoint[0].scheme, Scheme::Partner);
+    assert_eq!(parameters.descriptors().checkpoint[0].descriptor.scheme, Scheme::new("PARTNER"));
     let checks: Vec<_> =
         parameters.control_checks.iter().map(|check| (check.directory.as_str(), check.bytes)).collect();
     assert_eq!(checks, [("/ram", Some(100 << 20)), ("/tmp", None)]);
@@ -322,7 +335,15 @@ fn descriptors_inherit_what_they_do_not_say() {
         .descriptors()
         .checkpoint
         .iter()
-        .map(|asked| (asked.index, asked.enabled, asked.base.as_str(), asked.set_size, asked.hop_distance))
+        .map(|asked| {
+            (
+                asked.descriptor.index,
+                asked.descriptor.enabled,
+                asked.descriptor.base.as_str(),
+                asked.descriptor.set_size,
+                asked.descriptor.hop_distance,
+            )
+        })
         .collect();
     assert_eq!(asked, [(0, true, "/ssd", 4, 2), (1, false, "/ssd", 2, 2)]);
 }

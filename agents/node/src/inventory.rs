@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, HeldFile, Holding, Inventory, NodeName, Rank};
 
 use crate::agent::Agent;
 use crate::halt::HaltKeeper;
 use crate::store::Store;
 use crate::store::examine::examine;
-use holdfast_core::redundancy::convert;
 
 /// What the node holds. Reads files: call it from a blocking thread.
 pub fn inventory(agent: &Agent) -> Inventory {
@@ -27,7 +27,7 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
             for rank in map.ranks(checkpoint) {
                 let found = examine(map, checkpoint, rank, store.paths(), &bases);
                 let descriptor = map.descriptor(checkpoint, rank).and_then(|tree| {
-                    convert::from_tree(tree)
+                    descriptor::from_tree(tree)
                         .map_err(|error| faults.push(format!("checkpoint {checkpoint} of rank {rank}: {error}")))
                         .ok()
                 });

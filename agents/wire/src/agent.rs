@@ -365,24 +365,30 @@ pub struct CopyReply {
     pub failed: BTreeMap<Rank, String>,
 }
 
-/// Rebuilds one member of one set in a checkpoint directory.
+/// Computes the lost members of one redundancy set in a checkpoint directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RebuildRequest {
     /// The checkpoint directory on the parallel file system, absolute.
     pub directory: PathBuf,
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// The set's scheme.
+    pub scheme: Scheme,
     /// The set's id.
     pub group_id: u32,
     /// Members of the set.
     pub members: u32,
-    /// The missing member, from 0.
-    pub missing: u32,
+    /// The missing members, from 0, ascending.
+    pub missing: Vec<u32>,
+    /// Their ranks.
+    pub ranks: Vec<Rank>,
 }
 
-/// The member was rebuilt.
+/// The members were rebuilt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RebuildReply {
-    /// Its rank.
-    pub rank: Rank,
+    /// Their ranks.
+    pub ranks: Vec<Rank>,
     /// Files written, base names.
     pub files: Vec<String>,
     /// Bytes written.

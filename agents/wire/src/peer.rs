@@ -39,20 +39,22 @@ pub struct PeerHello {
 pub enum Purpose {
     /// Member to leader, for the whole run.
     Link,
-    /// The pieces of one ring or chain, to one member of a group.
-    Ring(RingKey),
+    /// Messages of one member of a group to another.
+    Group(GroupKey),
     /// The files of one rank.
     Files(FilesKey),
 }
 
-/// Which ring a stream belongs to.
+/// Which group and members a stream belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RingKey {
+pub struct GroupKey {
     /// The order that it carries out.
     pub order: u64,
     /// The group.
     pub group_id: u32,
-    /// The member that receives, from 0.
+    /// The member that sends, from 0.
+    pub from_member: u32,
+    /// The member that receives.
     pub to_member: u32,
 }
 
@@ -159,7 +161,7 @@ pub enum Order {
         groups: Vec<GroupWork>,
         /// Compute CRCs of redundancy files.
         crc: bool,
-        /// PARTNER: only these ranks' files are copied (again).
+        /// Only the redundancy of these ranks' files is made (again).
         only: Option<Vec<Rank>>,
     },
     /// The dataset is complete: set the expected counts, note it in the flush file.
@@ -304,44 +306,22 @@ pub struct GroupWork {
     pub members: Vec<(Rank, NodeName)>,
     /// The local member, from 0.
     pub member: u32,
-    /// The member to the right, where pieces or copies go.
+    /// Its left neighbour.
+    pub left: u32,
+    /// Its right neighbour.
     pub right: u32,
-    /// Bytes of a chunk.
-    pub chunk: u64,
+    /// Bytes of the application's files of the largest member.
+    pub largest: u64,
 }
 
-impl GroupWork {
-    /// The local member.
-    pub fn own(&self) -> Option<&(Rank, NodeName)> {
-        self.members.get(self.member as usize)
-    }
-
-    /// The member to the right.
-    pub fn right(&self) -> Option<&(Rank, NodeName)> {
-        self.members.get(self.right as usize)
-    }
-
-    /// Index of the member to the left: the one whose right neighbour this is.
-    pub fn left_index(&self) -> u32 {
-        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX).max(1);
-        let hop = (u64::from(self.right) + u64::from(members) - u64::from(self.member)) % u64::from(members);
-        u32::try_from((u64::from(self.member) + u64::from(members) - hop) % u64::from(members)).unwrap_or(0)
-    }
-
-    /// The member to the left.
-    pub fn left(&self) -> Option<&(Rank, NodeName)> {
-        self.members.get(self.left_index() as usize)
-    }
-}
-
-/// One group that lost a member.
+/// One group that lost members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupRebuild {
-    /// The group, as the local member sees it; `chunk` is not used.
+    /// The group, as the local member sees it; `largest` is not used.
     pub group: GroupWork,
-    /// The lost member.
-    pub missing: u32,
-    /// The lost member's descriptor.
+    /// The lost members, ascending.
+    pub missing: Vec<u32>,
+    /// The local member's descriptor, which a lost member has no other source for.
     pub descriptor: RankDescriptor,
 }
 

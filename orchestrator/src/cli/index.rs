@@ -241,7 +241,7 @@ impl Report for Added {
             "ranks": report.ranks,
             "outcome": self.outcome(),
             "complete": report.is_complete(),
-            "rebuilt": report.rebuilt.iter().map(|set| set.rank).collect::<Vec<_>>(),
+            "rebuilt": report.rebuilt.iter().flat_map(|set| &set.ranks).collect::<Vec<_>>(),
             "failures": report.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "reasons": report.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "damaged": report.damaged.iter().map(ToString::to_string).collect::<Vec<_>>(),

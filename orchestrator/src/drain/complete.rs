@@ -16,6 +16,7 @@ use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{Damage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
+use holdfast_core::redundancy::files::SetId;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::{RebuildRequest, VerifyRequest};
 use tokio::sync::mpsc;
@@ -80,8 +81,10 @@ impl Completion {
             for (set, outcome) in self.rebuild(&inspection).await {
                 match outcome {
                     Ok(()) => {
-                        rebuilt.insert(set.rank);
-                        self.tell(LogEvent::RebuiltInPrefix { checkpoint: self.checkpoint, rank: set.rank });
+                        for rank in set.ranks {
+                            rebuilt.insert(rank);
+                            self.tell(LogEvent::RebuiltInPrefix { checkpoint: self.checkpoint, rank });
+                        }
                     }
                     Err(reason) => reasons.push(format!("{set} was not rebuilt: {reason}")),
                 }
@@ -188,8 +191,9 @@ impl Completion {
 
     async fn rebuild_set(&self, set: &SetRebuild, agent: Option<(NodeName, SocketAddr)>) -> Result<(), String> {
         if let Some((node, address)) = agent {
-            let SetRebuild { group_id, members, missing, .. } = *set;
-            let request = RebuildRequest { directory: self.path(), group_id, members, missing };
+            let SetRebuild { set: SetId { scheme, group_id, members }, missing, ranks } = set.clone();
+            let (directory, checkpoint) = (self.path(), self.checkpoint);
+            let request = RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks };
             let answer = tokio::select! {
                 answer = self.client.rebuild(address, &request, LONGEST) => answer.map_err(|error| error.to_string()),
                 () = self.roster.gone(&node, address) => Err("its agent is lost".to_owned()),
@@ -201,7 +205,9 @@ impl Completion {
         }
         let (path, set) = (self.path(), set.clone());
         let here = spawn_blocking(move || {
-            rebuild::run(&path, &set, &mut |_| ControlFlow::Continue(())).map_err(|error| error.to_string())
+            rebuild::run(&path, &set, &mut |_, _| ControlFlow::Continue(()))
+                .map(drop)
+                .map_err(|error| error.to_string())
         });
         here.await.unwrap_or_else(|error| Err(error.to_string()))
     }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::redundancy::convert;
-use holdfast_core::redundancy::drainable::{FlushState, Reason, Verdict, drainable};
+use holdfast_core::redundancy::drainable::{Drainability, FlushState, Reason, drainable};
 use holdfast_core::redundancy::inventory;
 use holdfast_model::{CheckpointId, Dataset, Inventory, NodeName};
 
@@ -41,19 +40,18 @@ pub struct DrainPlan {
 
 /// Judges what the nodes hold. With `wanted`, only that dataset is looked at, also if it is on the prefix already.
 pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPlan {
-    let known = converted(inventories);
-    let mut ids: BTreeSet<CheckpointId> = inventory::candidates(&known).into_iter().collect();
+    let mut ids: BTreeSet<CheckpointId> = inventory::candidates(inventories).into_iter().collect();
     ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
     let datasets: BTreeMap<CheckpointId, &Dataset> =
         inventories.iter().flat_map(|inventory| &inventory.datasets).map(|(id, dataset)| (*id, dataset)).collect();
     let output_only = |id: &CheckpointId| wanted.is_none() && datasets.get(id).is_some_and(|known| !known.checkpoint);
     let mut plan = DrainPlan::default();
     for id in ids.iter().filter(|id| wanted.is_none() && datasets.get(*id).is_some_and(|known| known.output)) {
-        match drainable(*id, &known, flush_state(*id, inventories)) {
-            Verdict::Drainable { .. } => plan.output.push(candidate(*id, inventories, None)),
-            Verdict::AlreadyFlushed => {}
-            Verdict::Incomplete(reason) if output_only(id) => plan.skipped.push((*id, reason.to_string())),
-            Verdict::Incomplete(_) => {}
+        match drainable(*id, inventories, flush_state(*id, inventories)) {
+            Drainability::Drainable { .. } => plan.output.push(candidate(*id, inventories, None)),
+            Drainability::AlreadyFlushed => {}
+            Drainability::Incomplete(reason) if output_only(id) => plan.skipped.push((*id, reason.to_string())),
+            Drainability::Incomplete(_) => {}
         }
     }
     ids.retain(|id| !output_only(id));
@@ -62,14 +60,14 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
         if wanted.is_some() && flush == FlushState::OnPrefix {
             flush = FlushState::NeedsFlush;
         }
-        match drainable(id, &known, flush) {
-            Verdict::Drainable { .. } => plan.candidates.push(candidate(id, inventories, None)),
-            Verdict::AlreadyFlushed => {
+        match drainable(id, inventories, flush) {
+            Drainability::Drainable { .. } => plan.candidates.push(candidate(id, inventories, None)),
+            Drainability::AlreadyFlushed => {
                 // Everything older is of no use to anybody.
                 plan.flushed = Some(id);
                 break;
             }
-            Verdict::Incomplete(reason) => {
+            Drainability::Incomplete(reason) => {
                 if reason != Reason::NeverComplete && plan.remnant.is_none() {
                     plan.remnant = Some(candidate(id, inventories, Some(reason.to_string())));
                 }
@@ -108,15 +106,6 @@ fn flush_state(id: CheckpointId, inventories: &[Inventory]) -> FlushState {
     } else {
         FlushState::NeedsFlush
     }
-}
-
-/// The inventories in the core's terms.
-fn converted(inventories: &[Inventory]) -> Vec<inventory::Inventory> {
-    let node = |(at, held): (u32, &Inventory)| {
-        let name = held.node.clone().unwrap_or_else(|| NodeName::new("?"));
-        convert::inventory(held, at, &name)
-    };
-    (0u32..).zip(inventories).map(node).collect()
 }
 
 /// What is lost of a dataset, node by node, for a dry run.

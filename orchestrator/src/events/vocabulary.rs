@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 
+use holdfast_core::redundancy::registry;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use serde::{Deserialize, Serialize};
@@ -520,7 +521,7 @@ impl LogEvent {
                 LogEvent::RebuildStarted { node, generation, checkpoint, ranks }
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis } => {
-                let protected = scheme != holdfast_model::Scheme::new("LOCAL");
+                let protected = !registry::is_unprotected(scheme);
                 LogEvent::CheckpointComplete { node, generation, checkpoint, scheme, protected, bytes, millis }
             }
             AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {

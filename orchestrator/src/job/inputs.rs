@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_core::redundancy::registry::is_unprotected;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
@@ -91,7 +92,7 @@ impl StepDriver<'_> {
                 self.feed(Event::Restarted { generation, from: checkpoint }).await;
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
-                let protected = scheme != holdfast_model::Scheme::new("LOCAL");
+                let protected = !is_unprotected(scheme);
                 self.feed(Event::CheckpointComplete { generation, checkpoint, protected }).await;
                 self.inject_faults(Observation::Protected(checkpoint));
             }

@@ -7,7 +7,7 @@ use holdfast_model::{Descriptor, HaltChange, NodeName};
 use holdfast_wire::run;
 
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{JobSpec, Scheme, Step};
+use crate::spec::{JobSpec, Step};
 
 /// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
 const PIECE_BYTES: usize = 1 << 20;
@@ -48,11 +48,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         index,
         enabled: true,
         base: text(&redundancy.cache),
-        scheme: match redundancy.scheme {
-            Scheme::Local => holdfast_model::Scheme::new("LOCAL"),
-            Scheme::Partner => holdfast_model::Scheme::new("PARTNER"),
-            Scheme::Xor => holdfast_model::Scheme::new("XOR"),
-        },
+        scheme: redundancy.scheme,
         interval: redundancy.every,
         hop_distance: redundancy.hop_distance,
         set_size: redundancy.set_size,

@@ -4,10 +4,11 @@
 
 use std::path::PathBuf;
 
-use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
+use holdfast_core::redundancy::registry;
+use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
 use super::keys::{elements, keys, section};
-use super::kinds::{Choice, bandwidth, bytes, choice, path, percent, switch, whole};
+use super::kinds::{Choice, bandwidth, bytes, choice, path, percent, redundancy_scheme, switch, whole};
 
 const TEMPORARY: &str = "/tmp";
 
@@ -64,7 +65,7 @@ keys! {
 pub struct Redundancy {
     /// How files are protected.
     pub scheme: Scheme,
-    /// XOR: members of a group, at least 2.
+    /// Schemes with sets: members of a set, at least 2.
     pub set_size: u32,
     /// Distance in nodes between the members of a group, or to the partner.
     pub hop_distance: u32,
@@ -77,7 +78,7 @@ pub struct Redundancy {
 keys! {
     Redundancy => Redundancy;
     /// `local`: not protected; `partner`: a copy on another node; `xor`: one lost member of a set can be rebuilt.
-    scheme = choice().or(Scheme::Xor).see_scr("SCR_COPY_TYPE"),
+    scheme = redundancy_scheme().or(registry::DEFAULT).see_scr("SCR_COPY_TYPE"),
     /// `xor`: members of a set, at least 2.
     set_size = whole(1..=65_536).or(8).scr("SCR_SET_SIZE"),
     /// Distance in nodes between members of a set, or to the partner.
@@ -164,23 +165,6 @@ impl Source {
     pub fn name(self) -> &'static str {
         self.word()
     }
-}
-
-/// A redundancy scheme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// No redundancy: survives the application, not the node.
-    Local,
-    /// A full copy on another node.
-    Partner,
-    /// One XOR piece a member: survives one member of each group.
-    Xor,
-}
-
-impl Choice for Scheme {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("local", Scheme::Local), ("partner", Scheme::Partner), ("xor", Scheme::Xor)];
-    const LATER: &'static [&'static str] = &["rs"];
 }
 
 /// A failure domain.

@@ -5,6 +5,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use holdfast_core::redundancy::registry;
+use holdfast_model::Scheme;
+
 use super::diagnostics::nearest;
 use super::quantity;
 
@@ -132,22 +135,39 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 
 /// A word out of a list; SCR's words are the same in upper case.
 pub(super) fn choice<T: Choice>() -> Kind<T> {
-    let available = || T::AVAILABLE.iter().map(|(word, _)| *word);
-    let list = format!("`{}`", available().collect::<Vec<_>>().join("`, `"));
-    let expected = if T::AVAILABLE.len() == 1 { list.clone() } else { format!("one of {list}") };
+    let available = T::AVAILABLE.iter().map(|(word, value)| ((*word).to_owned(), *value)).collect();
+    words(available, T::LATER, |value| value.word().to_owned())
+}
+
+/// A redundancy scheme that is registered.
+pub(super) fn redundancy_scheme() -> Kind<Scheme> {
+    let show = |scheme: &Scheme| scheme.as_str().to_lowercase();
+    let available = registry::all().map(|scheme| (show(&scheme.name()), scheme.name())).collect();
+    words(available, &["rs"], show)
+}
+
+/// One of `available`; `later` are recognised, so that they are not taken for typing mistakes.
+fn words<T: Copy + 'static>(
+    available: Vec<(String, T)>,
+    later: &'static [&'static str],
+    show: fn(&T) -> String,
+) -> Kind<T> {
+    let list = available.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
     let wanted = expected.clone();
     let read = move |text: &str| {
         let lower = text.to_lowercase();
-        if let Some((_, value)) = T::AVAILABLE.iter().find(|(word, _)| *word == lower) {
+        if let Some((_, value)) = available.iter().find(|(word, _)| *word == lower) {
             return Ok(*value);
         }
-        if T::LATER.contains(&lower.as_str()) {
+        if later.contains(&lower.as_str()) {
             return Err(Some((format!("`{text}` is not available in this version"), format!("available: {list}"))));
         }
-        Err(nearest(text, available().chain(T::LATER.iter().copied())).map(|near| {
+        let known = available.iter().map(|(word, _)| word.as_str()).chain(later.iter().copied());
+        Err(nearest(text, known).map(|near| {
             let message = format!("expected {wanted}, found the word `{}`", text.escape_debug());
             (message, format!("did you mean `{near}`?"))
         }))
     };
-    Kind { expected, read: Box::new(read), show: |value| value.word().to_owned(), from_scr: |text| text.to_lowercase() }
+    Kind { expected, read: Box::new(read), show, from_scr: |text| text.to_lowercase() }
 }

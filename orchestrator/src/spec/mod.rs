@@ -36,7 +36,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 pub use allocation::{Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, Manager, virtual_node};
-pub use checkpoint::{Cache, Checkpoint, ControlDirectory, DataPlane, Redundancy, Scheme, Source};
+pub use checkpoint::{Cache, Checkpoint, ControlDirectory, DataPlane, Redundancy, Source};
 pub use diagnostics::{Diagnostic, Diagnostics, Place};
 pub use document::MAX_BYTES;
 pub use run::{Launcher, Run};

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::params::conf::{self, ConfError, FileOwner};
+use holdfast_core::params::descriptors::CheckpointDescriptor;
 use holdfast_core::params::source::Sources;
 use holdfast_core::params::{self, CopyType, ParamError, Parameters, Runs};
 
@@ -151,13 +152,13 @@ impl Surroundings {
                 self.set(key, scheme.to_string().to_lowercase(), "SCR_COPY_TYPE", &copy_type.origin);
             }
             CopyType::File => {
-                let descriptors = parameters.descriptors().checkpoint.iter().filter(|descriptor| descriptor.enabled);
+                let descriptors = parameters.descriptors().checkpoint.iter().filter(|asked| asked.descriptor.enabled);
                 let descriptors: Vec<_> = descriptors.collect();
                 self.set_length("checkpoint.redundancy", descriptors.len(), &copy_type.origin);
-                for (at, descriptor) in descriptors.into_iter().enumerate() {
+                for (at, CheckpointDescriptor { descriptor, origin }) in descriptors.into_iter().enumerate() {
                     let mut set = |name: &str, text: String| {
                         let key = format!("checkpoint.redundancy[{at}].{name}");
-                        self.set(&key, text, "CKPTDESC", &descriptor.origin);
+                        self.set(&key, text, "CKPTDESC", origin);
                     };
                     set("scheme", descriptor.scheme.to_string().to_lowercase());
                     set("set_size", descriptor.set_size.to_string());

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_core::redundancy::groups::Rules;
+use holdfast_core::redundancy::registry;
+
 use super::allocation::{Manager, virtual_node};
-use super::checkpoint::{Checkpoint, Scheme};
+use super::checkpoint::{Checkpoint, Redundancy};
 use super::quantity;
 use super::reading::Reader;
 use super::{JobSpec, Step};
@@ -110,8 +113,9 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     let mut intervals = BTreeSet::new();
     for (at, descriptor) in redundancy.iter().enumerate() {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");
-        if descriptor.scheme == Scheme::Xor && descriptor.set_size < 2 {
-            let message = format!("a set of {} cannot rebuild anything with XOR", descriptor.set_size);
+        let Redundancy { scheme, set_size, hop_distance, .. } = *descriptor;
+        if registry::get(scheme).is_some_and(|known| known.check(Rules { scheme, hop_distance, set_size }).is_err()) {
+            let message = format!("a set of {set_size} cannot rebuild anything with {scheme}");
             reader.mistake(&key("set_size"), message, "write at least 2 (4 to 16 are usual), or `scheme: local`");
         }
         if !bases.contains(&descriptor.cache) {

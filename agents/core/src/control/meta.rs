@@ -1,12 +1,13 @@
 //! The meta file `<file>.scr` beside every checkpoint file (`FORMATS.md` §3).
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{ContentError, ControlError, node_path, parse, required};
 use crate::kvtree::{Tree, file};
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Rank, Scheme};
 
 /// What is appended to a file's name for its meta file.
 pub const EXTENSION: &str = ".scr";
@@ -16,16 +17,26 @@ pub const EXTENSION: &str = ".scr";
 pub enum FileKind {
     /// A file of the application, or a partner's copy of one (`TYPE FULL`).
     Full,
-    /// Redundancy data (`TYPE XOR`).
-    Xor,
+    /// Redundancy data (`TYPE` is the scheme's name).
+    Redundancy(Scheme),
 }
 
+const FULL: &str = "FULL";
+
 impl FileKind {
+    /// The kind that a value of `TYPE` means.
+    fn parse(value: &str) -> Option<FileKind> {
+        let scheme = || value.parse::<Scheme>().ok().filter(|scheme| scheme.as_str() == value);
+        if value == FULL { Some(FileKind::Full) } else { scheme().map(FileKind::Redundancy) }
+    }
+}
+
+impl fmt::Display for FileKind {
     /// The value of `TYPE`.
-    pub fn as_str(self) -> &'static str {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FileKind::Full => "FULL",
-            FileKind::Xor => "XOR",
+            FileKind::Full => f.write_str(FULL),
+            FileKind::Redundancy(scheme) => scheme.fmt(f),
         }
     }
 }
@@ -85,7 +96,7 @@ impl Meta {
     pub fn to_tree(&self) -> Tree {
         let mut tree = Tree::new();
         tree.set_kv("FILE", &self.file);
-        tree.set_kv("TYPE", self.kind.as_str());
+        tree.set_kv("TYPE", self.kind);
         tree.set_kv("SIZE", self.size);
         tree.set_kv("CKPT", self.checkpoint);
         tree.set_kv("RANK", self.rank);
@@ -107,11 +118,13 @@ impl Meta {
             let expected = "a file name without directory";
             return Err(ContentError::Value { key: "FILE".to_owned(), value: file, expected });
         }
-        let kind = match required::<String>(tree, "TYPE", "FULL or XOR")? {
-            kind if kind == "FULL" => FileKind::Full,
-            kind if kind == "XOR" => FileKind::Xor,
-            value => return Err(ContentError::Value { key: "TYPE".to_owned(), value, expected: "FULL or XOR" }),
-        };
+        const EXPECTED: &str = "FULL or the name of a redundancy scheme";
+        let kind: String = required(tree, "TYPE", EXPECTED)?;
+        let kind = FileKind::parse(&kind).ok_or_else(|| ContentError::Value {
+            key: "TYPE".to_owned(),
+            value: kind.clone(),
+            expected: EXPECTED,
+        })?;
         Ok(Meta {
             file,
             kind,

@@ -1,32 +1,23 @@
 //! The descriptors that the parameters ask for: what to protect how often and how, and where there is room.
 //!
-//! These are requests; the groups that come of them, one per rank, are [`crate::redundancy::Descriptor`].
+//! These are requests; the groups that come of them, one per rank, are in [`holdfast_model::RankDescriptor`].
+
+use holdfast_model::Descriptor;
 
 use super::conf::Entry;
 use super::origin::Origin;
 use super::source::Resolver;
 use super::value;
 use super::{CopyType, ParamError, Parameters, Setting, Warning, WarningKind};
-use crate::redundancy::Scheme;
+use crate::redundancy::groups::Rules;
+use crate::redundancy::registry;
 
 /// A requested redundancy descriptor (`CKPTDESC`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointDescriptor {
-    /// Its number, from 0.
-    pub index: u32,
-    /// Switched off ones keep their number.
-    pub enabled: bool,
-    /// It is for the ids that this divides; of several the one with the largest.
-    pub interval: u32,
-    /// Directory of the cache it stores in.
-    pub base: String,
-    /// What protects the files.
-    pub scheme: Scheme,
-    /// Ranks between two members of a set.
-    pub hop_distance: u32,
-    /// Members of a set.
-    pub set_size: u32,
-    /// Who asked for it.
+    /// What is asked for.
+    pub descriptor: Descriptor,
+    /// Which source asks for it.
     pub origin: Origin,
 }
 
@@ -171,25 +162,29 @@ pub(super) fn requested(
     let cache = cache_descriptors(resolver, parameters, warnings)?;
     let checkpoint = match parameters.copy_type.value {
         CopyType::Scheme(scheme) => vec![CheckpointDescriptor {
-            index: 0,
-            enabled: true,
-            interval: 1,
-            base: parameters.cache_base.value.clone(),
-            scheme,
-            hop_distance: parameters.hop_distance.value,
-            set_size: parameters.set_size.value,
+            descriptor: Descriptor {
+                index: 0,
+                enabled: true,
+                interval: 1,
+                base: parameters.cache_base.value.clone(),
+                scheme,
+                hop_distance: parameters.hop_distance.value,
+                set_size: parameters.set_size.value,
+            },
             origin: parameters.copy_type.origin.clone(),
         }],
         CopyType::File => checkpoint_descriptors(resolver, parameters, warnings)?,
     };
-    for descriptor in &checkpoint {
+    for CheckpointDescriptor { descriptor, origin } in &checkpoint {
         // A set of one protects nothing, and the original would run on without.
-        if descriptor.scheme == Scheme::Xor && descriptor.set_size < 2 {
+        if let Some(scheme) = registry::get(descriptor.scheme)
+            && scheme.check(Rules::of(descriptor)).is_err()
+        {
             return Err(ParamError::Value {
                 name: format!("set size of checkpoint descriptor {}", descriptor.index),
                 value: descriptor.set_size.to_string(),
-                origin: descriptor.origin.clone(),
-                expected: "2 or more for XOR",
+                origin: origin.clone(),
+                expected: "as many members as the scheme needs: 2 or more",
             });
         }
     }
@@ -198,10 +193,10 @@ pub(super) fn requested(
         descriptors
             .checkpoint
             .iter()
-            .filter(|descriptor| descriptor.enabled && descriptors.cache_size(&descriptor.base) == 0)
-            .map(|descriptor| Warning {
-                name: format!("checkpoint descriptor {}", descriptor.index),
-                origin: descriptor.origin.clone(),
+            .filter(|asked| asked.descriptor.enabled && descriptors.cache_size(&asked.descriptor.base) == 0)
+            .map(|asked| Warning {
+                name: format!("checkpoint descriptor {}", asked.descriptor.index),
+                origin: asked.origin.clone(),
                 kind: WarningKind::NoCache,
             }),
     );
@@ -240,19 +235,19 @@ fn checkpoint_descriptors(
     const KEYS: &[&str] = &["ENABLED", "INDEX", "INTERVAL", "BASE", "TYPE", "HOP_DISTANCE", "SET_SIZE"];
     let rows = Table::of(resolver, NAME).numbered()?;
     if rows.is_empty() {
-        let why = "SCR_COPY_TYPE is none of LOCAL, PARTNER, XOR, and then descriptors are needed; add CKPTDESC=0 …";
+        let why = "SCR_COPY_TYPE names no redundancy scheme, and then descriptors are needed; add CKPTDESC=0 …";
         return Err(ParamError::Missing { name: NAME.to_owned(), why });
     }
     let mut descriptors = Vec::new();
     for (index, row) in (0_u32..).zip(rows) {
         warnings.extend(row.unknown(KEYS));
-        let scheme = |text: &str| text.trim().parse::<Scheme>().ok();
-        descriptors.push(CheckpointDescriptor {
+        let scheme = |text: &str| registry::named(text.trim());
+        let descriptor = Descriptor {
             index,
             enabled: row.get(NAME, "ENABLED", true, value::SWITCH, value::switch)?,
-            interval: row.get(NAME, "INTERVAL", 1, value::COUNTING, value::counting)?,
+            interval: row.get(NAME, "INTERVAL", 1, value::COUNTING, value::counting)?.into(),
             base: row.get(NAME, "BASE", parameters.cache_base.value.clone(), value::DIRECTORY, value::directory)?,
-            scheme: row.get(NAME, "TYPE", Scheme::Xor, "LOCAL, PARTNER or XOR", scheme)?,
+            scheme: row.get(NAME, "TYPE", registry::DEFAULT, "the name of a redundancy scheme", scheme)?,
             hop_distance: row.get(
                 NAME,
                 "HOP_DISTANCE",
@@ -261,8 +256,8 @@ fn checkpoint_descriptors(
                 value::counting,
             )?,
             set_size: row.get(NAME, "SET_SIZE", parameters.set_size.value, value::COUNTING, value::counting)?,
-            origin: row.origin.clone(),
-        });
+        };
+        descriptors.push(CheckpointDescriptor { descriptor, origin: row.origin.clone() });
     }
     Ok(descriptors)
 }

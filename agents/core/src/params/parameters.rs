@@ -8,8 +8,8 @@ use super::source::{Resolver, Sources};
 use super::value;
 use super::{Explained, ParamError, Setting, Warning};
 use crate::hostlist;
-use crate::redundancy::Scheme;
-use holdfast_model::NodeName;
+use crate::redundancy::registry;
+use holdfast_model::{NodeName, Scheme};
 
 /// `SCR_COPY_TYPE`: one scheme for every checkpoint, or descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,12 @@ impl Parameters {
             control_base: from.setting("SCR_CNTL_BASE", "/tmp", DIRECTORY, value::directory)?,
             cache_base: from.setting("SCR_CACHE_BASE", "/tmp", DIRECTORY, value::directory)?,
             cache_size: from.setting("SCR_CACHE_SIZE", "2", WHOLE, value::whole)?,
-            copy_type: from.setting("SCR_COPY_TYPE", "XOR", "LOCAL, PARTNER, XOR or FILE", copy_type)?,
+            copy_type: from.setting(
+                "SCR_COPY_TYPE",
+                registry::DEFAULT.as_str(),
+                "a redundancy scheme or FILE",
+                copy_type,
+            )?,
             hop_distance: from.setting("SCR_HOP_DISTANCE", "1", COUNTING, value::counting)?,
             set_size: from.setting("SCR_SET_SIZE", "8", COUNTING, value::counting)?,
             distribute: from.setting("SCR_DISTRIBUTE", "1", SWITCH, value::switch)?,
@@ -236,7 +241,7 @@ impl Parameters {
 }
 
 fn copy_type(text: &str) -> Option<CopyType> {
-    Some(text.trim().parse().map_or(CopyType::File, CopyType::Scheme))
+    Some(registry::named(text.trim()).map_or(CopyType::File, CopyType::Scheme))
 }
 
 fn allowed_runs(runs: Setting<Option<i64>>, retries: Setting<Option<i64>>) -> Setting<Runs> {

@@ -196,7 +196,7 @@ fn rebuild_all(
 ) {
     let planned = rebuild::plan(inspection);
     let outcomes = workers::map(&planned, threads, 1, |set| {
-        let mut progress = |bytes| {
+        let mut progress = |bytes, _| {
             on_step(Step::Rebuilding { set, bytes });
             ControlFlow::Continue(())
         };
@@ -204,7 +204,7 @@ fn rebuild_all(
     });
     for (set, outcome) in planned.into_iter().zip(outcomes) {
         match outcome {
-            Ok(()) => report.rebuilt.push(set),
+            Ok(_) => report.rebuilt.push(set),
             Err(error) => report.failures.push(RebuildFailure { set, error }),
         }
     }

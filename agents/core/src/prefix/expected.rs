@@ -1,15 +1,12 @@
-//! What a rank should have, when its filemap is lost or none was ever written: from the headers of XOR files, which tell
-//! of their own member and of its left neighbour, and from a summary that was written before.
-
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
+//! What a rank should have, when its filemap is lost or none was ever written: from the headers of redundancy files,
+//! which describe several members, and from a summary that was written before.
 
 use super::rank_filemap::RankFilemap;
-use super::scan::{Damage, DamagedFile, Expected, Identity, Scan, Source, XorSet};
+use super::scan::{Damage, DamagedFile, Expected, Identity, RedundancySet, Scan, Source};
 use super::summary;
-use crate::kvtree::file;
-use crate::redundancy::xor::header::{Header, MemberFiles};
+use crate::redundancy::files::{MemberFiles, SetFile};
+use crate::redundancy::scheme::SetHeader;
+use crate::redundancy::{RedundancyScheme, registry};
 use holdfast_model::Rank;
 
 impl Scan {
@@ -18,54 +15,65 @@ impl Scan {
     pub(super) fn read_headers(&mut self, identity: Identity) {
         let mut sets = std::mem::take(&mut self.sets);
         for set in &mut sets {
-            let holes = (set.present.len() as u64) < u64::from(set.members);
+            let holes = (set.present.len() as u64) < u64::from(set.id.members);
             let unknown = |rank: &Rank| self.ranks.get(rank).is_none_or(|known| known.expected.is_none());
-            if holes || set.present.values().any(unknown) {
+            if holes || set.tolerance.is_none() || set.present.values().any(unknown) {
                 self.read_set_headers(set, identity);
             }
         }
         self.sets = sets;
     }
 
-    fn read_set_headers(&mut self, set: &mut XorSet, identity: Identity) {
+    fn read_set_headers(&mut self, set: &mut RedundancySet, identity: Identity) {
+        let Some(scheme) = registry::get(set.id.scheme) else { return };
         for (member, rank) in set.present.clone() {
-            let name = set.file_name(member);
-            let header = match read_header(&self.directory.join(&name)) {
-                Ok(header) if fits(&header, set, member, rank, identity) => header,
+            let file = SetFile { set: set.id, member };
+            let header = match scheme.read_header(&self.directory, &file) {
+                Ok(header) if fits(&header, member, rank, identity) => header,
                 Ok(_) => {
                     let problem = "its header is about another set or checkpoint".to_owned();
-                    self.damage_member(set, member, rank, &name, problem);
+                    self.damage_member(scheme, set, member, rank, problem);
                     continue;
                 }
-                Err(problem) => {
-                    self.damage_member(set, member, rank, &name, problem);
+                Err(error) => {
+                    self.damage_member(scheme, set, member, rank, error.to_string());
                     continue;
                 }
             };
-            // A member's header tells of itself and of its left neighbour: one survivor on either side is enough.
-            let left = if member == 0 { set.members - 1 } else { member - 1 };
-            for (member, files) in [(member, &header.current), (left, &header.partner)] {
-                self.expect_from_header(set, member, files);
+            // A header describes its own member and others: one survivor of these is enough.
+            for (member, files) in &header.files {
+                self.expect_from_header(scheme.file_names(set.id, *member), files);
             }
             set.ranks = (0..).zip(header.members).collect();
+            set.tolerance = Some(header.tolerance);
         }
     }
 
-    fn damage_member(&mut self, set: &mut XorSet, member: u32, rank: Rank, name: &str, problem: String) {
+    fn damage_member(
+        &mut self,
+        scheme: &dyn RedundancyScheme,
+        set: &mut RedundancySet,
+        member: u32,
+        rank: Rank,
+        problem: String,
+    ) {
         set.present.remove(&member);
-        if let Some(known) = self.ranks.get_mut(&rank) {
-            known.present.remove(name);
+        for name in scheme.file_names(set.id, member) {
+            if let Some(known) = self.ranks.get_mut(&rank) {
+                known.present.remove(&name);
+            }
+            let damage = Damage::Unreadable(problem.clone());
+            self.damaged.push(DamagedFile { name, rank: Some(rank), damage });
         }
-        self.damaged.push(DamagedFile { name: name.to_owned(), rank: Some(rank), damage: Damage::Unreadable(problem) });
     }
 
-    fn expect_from_header(&mut self, set: &XorSet, member: u32, files: &MemberFiles) {
+    fn expect_from_header(&mut self, redundancy: Vec<String>, files: &MemberFiles) {
         let known = self.ranks.entry(files.rank).or_default();
         if known.expected.is_none() {
-            let mut names = vec![set.file_name(member)];
+            let mut names = redundancy;
             names.extend(files.files.iter().map(|meta| meta.file.clone()));
             let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-            known.expected = Some(Expected { count, names, source: Source::XorHeader });
+            known.expected = Some(Expected { count, names, source: Source::Header });
         }
     }
 
@@ -99,7 +107,7 @@ impl Scan {
         self.ranks
             .iter()
             .filter_map(|(rank, known)| {
-                let expected = known.expected.as_ref().filter(|it| it.source == Source::XorHeader)?;
+                let expected = known.expected.as_ref().filter(|it| it.source == Source::Header)?;
                 let all_there = expected.names.iter().all(|name| known.present.contains_key(name));
                 all_there.then(|| RankFilemap {
                     rank: *rank,
@@ -112,21 +120,11 @@ impl Scan {
     }
 }
 
-fn read_header(path: &Path) -> Result<Header, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let (tree, _) = file::decode_prefix(&mut BufReader::new(file)).map_err(|error| error.to_string())?;
-    Header::from_tree(&tree, &path.display().to_string()).map_err(|error| error.to_string())
-}
-
-/// A header must tell the same as the name and the meta file of the file it stands in.
-fn fits(header: &Header, set: &XorSet, member: u32, rank: Rank, identity: Identity) -> bool {
-    let left = if member == 0 { set.members - 1 } else { member - 1 };
-    let at = |member: u32| usize::try_from(member).ok().and_then(|member| header.members.get(member)).copied();
+/// A header must agree with the checkpoint and with the meta file of the file that it is in.
+fn fits(header: &SetHeader, member: u32, rank: Rank, identity: Identity) -> bool {
+    let at = usize::try_from(member).ok().and_then(|member| header.members.get(member)).copied();
     header.checkpoint == identity.id
         && header.ranks == identity.ranks
-        && header.members.len() as u64 == u64::from(set.members)
         && header.members.iter().all(|rank| rank.0 < identity.ranks)
-        && at(member) == Some(rank)
-        && header.current.rank == rank
-        && at(left) == Some(header.partner.rank)
+        && at == Some(rank)
 }

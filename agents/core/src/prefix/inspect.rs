@@ -8,27 +8,31 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::scan::{DamagedFile, RankScan, Scan, XorSet};
+use super::scan::{DamagedFile, RankScan, RedundancySet, Scan};
 use super::summary::{RankFiles, Summary, SummaryFile};
 use crate::control::meta::FileKind;
-use holdfast_model::Rank;
+use crate::redundancy::files::SetId;
+use holdfast_model::{Rank, Scheme};
 
-/// One member of one XOR set that can be computed from the others.
+/// The lost members of one redundancy set, which can be computed from the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRebuild {
-    /// World rank of member 0, which names the set.
-    pub group_id: u32,
-    /// How many members the set has.
-    pub members: u32,
-    /// The member to compute, counted from 0.
-    pub missing: u32,
-    /// Its rank.
-    pub rank: Rank,
+    /// The set.
+    pub set: SetId,
+    /// The members to compute, counted from 0, ascending.
+    pub missing: Vec<u32>,
+    /// Their ranks.
+    pub ranks: Vec<Rank>,
 }
 
 impl fmt::Display for SetRebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, member {} of {} in set {}", self.rank, self.missing + 1, self.members, self.group_id)
+        let SetId { group_id, members, .. } = self.set;
+        for (at, (rank, member)) in self.ranks.iter().zip(&self.missing).enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}rank {rank}, member {} of {members} in set {group_id}", member + 1)?;
+        }
+        Ok(())
     }
 }
 
@@ -68,23 +72,29 @@ pub enum Reason {
         /// The rank.
         rank: Rank,
     },
-    /// A set lost more than XOR can give back.
-    #[error("set {group_id} of {members} members lost {lost}, and XOR gives back one")]
+    /// A set lost more than its scheme can compute again.
+    #[error("set {group_id} of {members} members lost {lost}, and {scheme} can compute {tolerance} again")]
     SetLost {
+        /// Its scheme.
+        scheme: Scheme,
         /// World rank of member 0.
         group_id: u32,
         /// How many members it has.
         members: u32,
-        /// How many of them are not whole.
+        /// How many of them are not complete.
         lost: u32,
+        /// How many could be computed again.
+        tolerance: u32,
     },
-    /// A member is missing and no header of the set can be read that tells who it is.
-    #[error("set {group_id} of {members} members lost one, and none of its headers can be used")]
+    /// Members are missing and no header of the set can be read that tells who they are.
+    #[error("set {group_id} of {members} members lost {lost}, and none of its headers can be used")]
     SetUnknown {
         /// World rank of member 0.
         group_id: u32,
         /// How many members it has.
         members: u32,
+        /// How many of them are not complete.
+        lost: u32,
     },
 }
 
@@ -132,12 +142,12 @@ pub fn inspect(scan: &Scan) -> Inspection {
     for set in &scan.sets {
         match judge(set, &faulty) {
             SetState::Whole => {}
-            SetState::OneMissing(rebuild) => rebuildable.push(rebuild),
+            SetState::Rebuildable(rebuild) => rebuildable.push(rebuild),
             SetState::Lost(reason) => reasons.push(reason),
         }
     }
     // A rank is mentioned as lost unless a set gives it back.
-    let given_back: BTreeSet<Rank> = rebuildable.iter().map(|rebuild| rebuild.rank).collect();
+    let given_back: BTreeSet<Rank> = rebuildable.iter().flat_map(|rebuild| rebuild.ranks.iter().copied()).collect();
     faulty.retain(|rank, _| !given_back.contains(rank));
     reasons.extend(faulty.into_values());
     let known = scan.ranks.keys().copied().chain(given_back).collect::<BTreeSet<_>>();
@@ -170,26 +180,29 @@ fn problem_of(rank: Rank, known: &RankScan) -> Option<Reason> {
 
 enum SetState {
     Whole,
-    OneMissing(SetRebuild),
+    Rebuildable(SetRebuild),
     Lost(Reason),
 }
 
-fn judge(set: &XorSet, faulty: &BTreeMap<Rank, Reason>) -> SetState {
-    let XorSet { group_id, members, .. } = *set;
-    let whole: BTreeSet<u32> =
+fn judge(set: &RedundancySet, faulty: &BTreeMap<Rank, Reason>) -> SetState {
+    let SetId { scheme, group_id, members } = set.id;
+    let complete: BTreeSet<u32> =
         set.present.iter().filter(|(_, rank)| !faulty.contains_key(rank)).map(|(member, _)| *member).collect();
-    let whole_count = u32::try_from(whole.len()).unwrap_or(u32::MAX);
     // The number of members comes from a file name: count, and never walk over it, before it is known to be small.
-    match members.saturating_sub(whole_count) {
-        0 => SetState::Whole,
-        1 => {
-            let missing = (0..members).find(|member| !whole.contains(member)).unwrap_or(0);
-            match set.ranks.get(&missing).copied() {
-                Some(rank) => SetState::OneMissing(SetRebuild { group_id, members, missing, rank }),
-                None => SetState::Lost(Reason::SetUnknown { group_id, members }),
-            }
-        }
-        lost => SetState::Lost(Reason::SetLost { group_id, members, lost }),
+    let lost = members.saturating_sub(u32::try_from(complete.len()).unwrap_or(u32::MAX));
+    if lost == 0 {
+        return SetState::Whole;
+    }
+    let Some(tolerance) = set.tolerance else {
+        return SetState::Lost(Reason::SetUnknown { group_id, members, lost });
+    };
+    if lost > tolerance {
+        return SetState::Lost(Reason::SetLost { scheme, group_id, members, lost, tolerance });
+    }
+    let missing: Vec<u32> = (0..members).filter(|member| !complete.contains(member)).collect();
+    match missing.iter().map(|member| set.ranks.get(member).copied()).collect() {
+        Some(ranks) => SetState::Rebuildable(SetRebuild { set: set.id, missing, ranks }),
+        None => SetState::Lost(Reason::SetUnknown { group_id, members, lost }),
     }
 }
 
@@ -234,7 +247,7 @@ fn rank_files(known: &RankScan) -> RankFiles {
             name: name.clone(),
             size: Some(file.size),
             crc: file.crc,
-            fetch: file.kind != FileKind::Xor,
+            fetch: file.kind == FileKind::Full,
             failed: false,
         })
         .collect();

@@ -13,7 +13,7 @@ use holdfast_model::{CheckpointId, Rank};
 /// The end of the names of these files.
 pub const SUFFIX: &str = ".scrfilemap";
 /// What to do with a filemap that says impossible things.
-const REMEDY: &str = "remove it; for an XOR checkpoint `holdfast index add` restores it";
+const REMEDY: &str = "remove it; `holdfast index add` restores it where a redundancy file describes it";
 
 /// The original has two writers, whose elements stand in different orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

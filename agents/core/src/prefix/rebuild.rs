@@ -1,4 +1,5 @@
-//! Computing lost ranks of a drained checkpoint from their XOR sets (`SCR manual §11.10.5`, `FORMATS.md` §13).
+//! Computing lost ranks of a drained checkpoint from their redundancy sets (`SCR manual §11.10.5`,
+//! `FORMATS.md` §13).
 //!
 //! The steps are [`scan`](mod@super::scan), verify, [`inspect`](mod@super::inspect), [`run`] for each planned set,
 //! [`rescan`], [`publish`](super::publish). Each leaves the directory so that all of them can be done again: a rebuilt
@@ -11,9 +12,9 @@ use super::error::PrefixError;
 use super::inspect::{Inspection, SetRebuild};
 use super::scan::{Damage, Scan, ScanOptions, scan};
 use super::verify::VerifyUnit;
-use crate::redundancy::RedundancyError;
-use crate::redundancy::xor::Progress;
-use crate::redundancy::xor::directory::{RebuildOptions, rebuild_member};
+use crate::redundancy::files::RebuiltMember;
+use crate::redundancy::scheme::Progress;
+use crate::redundancy::{RedundancyError, registry};
 use holdfast_model::Rank;
 
 /// The rebuilds that an inspection allows, one a set. Sets are independent: they can run at the same time, on this
@@ -22,15 +23,19 @@ pub fn plan(inspection: &Inspection) -> Vec<SetRebuild> {
     inspection.rebuildable.clone()
 }
 
-/// Computes the missing member of one set: its files, their meta files, its XOR file and its filemap. Survivors are
-/// verified while they are read. `progress` gets the bytes done so far, and may stop the rebuild.
+/// Computes the missing members of one set: their files, meta files, redundancy files and filemaps. Survivors are
+/// verified while they are read. `progress` gets the bytes done so far and of all, and may stop the rebuild.
 ///
 /// # Errors
-/// What the redundancy layer says; nothing of the member has then been replaced.
-pub fn run(directory: &Path, rebuild: &SetRebuild, progress: &mut Progress<'_>) -> Result<(), RedundancyError> {
-    let SetRebuild { group_id, members, missing, .. } = *rebuild;
-    rebuild_member(directory, group_id, members, missing, &RebuildOptions::default(), progress)?;
-    Ok(())
+/// What the redundancy layer says; nothing of the members has then been replaced.
+pub fn run(
+    directory: &Path,
+    rebuild: &SetRebuild,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<RebuiltMember>, RedundancyError> {
+    let SetRebuild { set, missing, .. } = rebuild;
+    let scheme = registry::get(set.scheme).ok_or(RedundancyError::NotComputed { scheme: set.scheme })?;
+    scheme.rebuild_in(directory, *set, missing, progress)
 }
 
 /// Scans after the rebuilds. What was verified before is not read again; what failed then still does not count, but
@@ -44,7 +49,7 @@ pub fn rescan(
     failures: &[(VerifyUnit, Damage)],
     rebuilt: &[SetRebuild],
 ) -> Result<Scan, PrefixError> {
-    let rebuilt: HashSet<Rank> = rebuilt.iter().map(|set| set.rank).collect();
+    let rebuilt: HashSet<Rank> = rebuilt.iter().flat_map(|set| set.ranks.iter().copied()).collect();
     let mut scanned = scan(&before.directory, options)?;
     for (unit, damage) in failures.iter().filter(|(unit, _)| !rebuilt.contains(&unit.rank)) {
         scanned.apply_failure(unit, damage.clone());

@@ -1,13 +1,13 @@
 //! What really lies in a checkpoint directory (`SCR manual §11.10.7`, `FORMATS.md` §13).
 //!
 //! A scan reads the filemaps (`<rank>.scrfilemap`), the meta files (`<file>.scr`) and sizes, and says for every rank
-//! which files it should have, which are there and which are damaged, and which XOR sets there are. It judges nothing
+//! which files it should have, which are there and which are damaged, and which redundancy sets there are. It judges nothing
 //! ([`inspect`](super::inspect) does), follows no links, looks into no directories and changes nothing.
 //!
 //! It does better than the original in four places:
 //! * ranks are numbers: more than 256 of them work;
-//! * a lost filemap is no disaster: what a rank wrote also stands in the header of its own XOR file, in that of its
-//!   right neighbour, and in a summary that was written before;
+//! * a lost filemap is no disaster: what a rank wrote is also in the headers of redundancy files, its own and those of
+//!   other members, and in a summary that was written before;
 //! * which checkpoint a directory holds is decided by the majority of its meta files, not by whichever is read first;
 //! * a damaged file is kept with its reason, so that the report can name it.
 
@@ -25,7 +25,8 @@ use super::summary::SUMMARY_FILE;
 use crate::control::content::Mismatch;
 use crate::control::meta::{self, FileKind, Meta};
 use crate::durable;
-use crate::redundancy::xor::name::XorName;
+use crate::redundancy::files::{SetFile, SetId};
+use crate::redundancy::registry;
 use crate::workers;
 use holdfast_model::{CheckpointId, Rank};
 
@@ -91,8 +92,8 @@ pub enum Damage {
     #[error("its rank {0} does not exist")]
     NoSuchRank(Rank),
     /// It is redundancy data whose name does not tell its set.
-    #[error("it is XOR data, but its name does not say of which set")]
-    NotAnXorName,
+    #[error("it is redundancy data, but its name does not say of which set")]
+    NotASetName,
 }
 
 impl From<Mismatch> for Damage {
@@ -140,8 +141,8 @@ impl fmt::Display for DamagedFile {
 pub enum Source {
     /// Its filemap.
     Filemap,
-    /// The header of an XOR file; the filemap is lost and can be written again.
-    XorHeader,
+    /// The header of a redundancy file; the filemap is lost and can be written again.
+    Header,
     /// A summary that was written before.
     Summary,
 }
@@ -166,25 +167,18 @@ pub struct RankScan {
     pub present: BTreeMap<String, PresentFile>,
 }
 
-/// An XOR set of which at least one file is there.
+/// A redundancy set of which at least one file is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct XorSet {
-    /// World rank of member 0, which names the set.
-    pub group_id: u32,
-    /// How many members it has.
-    pub members: u32,
-    /// The members whose XOR file is there, counted from 0, with their ranks.
+pub struct RedundancySet {
+    /// Scheme, group id and number of members.
+    pub id: SetId,
+    /// The members whose redundancy files are there, counted from 0, with their ranks.
     pub present: BTreeMap<u32, Rank>,
-    /// The ranks of the members, as far as they are known: of those whose XOR file was found, and of all if a header
-    /// was read.
+    /// The ranks of the members, as far as they are known: of those whose redundancy files were found, and of all if a
+    /// header was read.
     pub ranks: BTreeMap<u32, Rank>,
-}
-
-impl XorSet {
-    /// The name of the XOR file of a member.
-    pub fn file_name(&self, member: u32) -> String {
-        XorName { group_id: self.group_id, members: self.members, index: member }.to_string()
-    }
+    /// How many members can be lost and computed again; `None` if neither names nor a header tell.
+    pub tolerance: Option<u32>,
 }
 
 /// What lies in a checkpoint directory.
@@ -196,8 +190,8 @@ pub struct Scan {
     pub identity: Option<Identity>,
     /// The ranks of which anything is known.
     pub ranks: BTreeMap<Rank, RankScan>,
-    /// The XOR sets of which anything is there.
-    pub sets: Vec<XorSet>,
+    /// The redundancy sets of which anything is there.
+    pub sets: Vec<RedundancySet>,
     /// Everything that does not count.
     pub damaged: Vec<DamagedFile>,
 }
@@ -305,8 +299,8 @@ fn read_meta(directory: &Path, meta_name: &str) -> Result<Meta, DamagedFile> {
     if !meta.complete {
         return Err(damaged(Damage::NotComplete));
     }
-    if meta.kind == FileKind::Xor && XorName::parse(name).is_none() {
-        return Err(damaged(Damage::NotAnXorName));
+    if meta.kind != FileKind::Full && set_file(&meta).is_none() {
+        return Err(damaged(Damage::NotASetName));
     }
     match fs::symlink_metadata(&path) {
         Ok(found) if !found.is_file() => Err(damaged(Damage::NotRegular)),
@@ -334,6 +328,11 @@ fn read_filemap(directory: &Path, name: &str, identity: Identity) -> Result<Rank
     Ok(filemap)
 }
 
+/// The set and member of a redundancy file, if its name and its meta file name the same scheme.
+fn set_file(meta: &Meta) -> Option<SetFile> {
+    registry::redundancy_file(&meta.file).filter(|file| meta.kind == FileKind::Redundancy(file.set.scheme))
+}
+
 /// What most usable meta files say; of equals the newest checkpoint.
 fn majority(metas: &[Meta]) -> Option<Identity> {
     let mut votes: HashMap<Identity, usize> = HashMap::new();
@@ -355,17 +354,16 @@ impl Scan {
             && known.present.remove(name).is_some()
         {
             self.damaged.push(DamagedFile { name: name.to_owned(), rank: Some(rank), damage });
-            if let Some(xor) = XorName::parse(name) {
-                let set = self.sets.iter_mut().find(|set| set.group_id == xor.group_id && set.members == xor.members);
-                if let Some(set) = set {
-                    set.present.remove(&xor.index);
-                }
+            if let Some(file) = registry::redundancy_file(name)
+                && let Some(set) = self.sets.iter_mut().find(|set| set.id == file.set)
+            {
+                set.present.remove(&file.member);
             }
         }
     }
 
     fn enter_files(&mut self, metas: Vec<Meta>, identity: Identity) {
-        let mut sets: BTreeMap<(u32, u32), XorSet> = BTreeMap::new();
+        let mut sets: BTreeMap<SetId, RedundancySet> = BTreeMap::new();
         for meta in metas {
             let damage = if (meta.checkpoint, meta.ranks) != (identity.id, identity.ranks) {
                 Some(Damage::OtherCheckpoint { id: meta.checkpoint, ranks: meta.ranks })
@@ -378,17 +376,15 @@ impl Scan {
                 self.damaged.push(DamagedFile { name: meta.file, rank: Some(meta.rank), damage });
                 continue;
             }
-            if meta.kind == FileKind::Xor
-                && let Some(name) = XorName::parse(&meta.file)
-            {
-                let set = sets.entry((name.group_id, name.members)).or_insert_with(|| XorSet {
-                    group_id: name.group_id,
-                    members: name.members,
+            if let Some(SetFile { set: id, member }) = set_file(&meta) {
+                let set = sets.entry(id).or_insert_with(|| RedundancySet {
+                    id,
                     present: BTreeMap::new(),
                     ranks: BTreeMap::new(),
+                    tolerance: registry::get(id.scheme).and_then(|scheme| scheme.tolerance_by_name(id)),
                 });
-                set.present.insert(name.index, meta.rank);
-                set.ranks.insert(name.index, meta.rank);
+                set.present.insert(member, meta.rank);
+                set.ranks.insert(member, meta.rank);
             }
             let present = PresentFile { kind: meta.kind, size: meta.size, crc: meta.crc };
             self.ranks.entry(meta.rank).or_default().present.insert(meta.file, present);

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::descriptor::Scheme;
-use super::inventory::{Inventory, by_rank, named};
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Inventory, Rank, RankDescriptor, Scheme};
+
+use super::inventory::{by_rank, named};
+use super::registry;
 
 /// What the flush files say of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +21,10 @@ pub enum FlushState {
 
 /// Whether a checkpoint can be drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Drainability {
     /// All files are there, or can be computed again on the prefix.
     Drainable {
-        /// Group ids of the XOR sets that miss one member each.
+        /// Ids of the groups with members to compute again.
         rebuild: Vec<u32>,
     },
     /// It is on the prefix already: nothing to do, for this and all older ones.
@@ -70,12 +71,10 @@ impl fmt::Display for Reason {
                 write!(f, "only {seen} of {expected} redundancy groups have files left")
             }
             Reason::GroupLost { scheme, group_id, missing, ranks } => {
-                let of = match scheme {
-                    Scheme::Xor => "XOR can rebuild one",
-                    Scheme::Partner => "neither files nor copies are left",
-                    Scheme::Local => "LOCAL keeps no second copy",
-                };
-                write!(f, "group {group_id} lost {missing} member(s), and {of}")?;
+                write!(f, "group {group_id} lost {missing} member(s)")?;
+                if let Some(scheme) = registry::get(*scheme) {
+                    write!(f, ", and {}", scheme.limit())?;
+                }
                 if !ranks.is_empty() {
                     write!(f, " ({})", named(ranks))?;
                 }
@@ -87,59 +86,66 @@ impl fmt::Display for Reason {
 }
 
 /// Judges checkpoint `id` from what the healthy nodes hold.
-pub fn drainable(id: CheckpointId, inventories: &[Inventory], flush: FlushState) -> Verdict {
+pub fn drainable<'a>(
+    id: CheckpointId,
+    inventories: impl IntoIterator<Item = &'a Inventory>,
+    flush: FlushState,
+) -> Drainability {
     match flush {
-        FlushState::OnPrefix => return Verdict::AlreadyFlushed,
-        FlushState::Unknown => return Verdict::Incomplete(Reason::NeverComplete),
+        FlushState::OnPrefix => return Drainability::AlreadyFlushed,
+        FlushState::Unknown => return Drainability::Incomplete(Reason::NeverComplete),
         FlushState::NeedsFlush => {}
     }
     match judge(id, inventories) {
-        Ok(rebuild) => Verdict::Drainable { rebuild },
-        Err(reason) => Verdict::Incomplete(reason),
+        Ok(rebuild) => Drainability::Drainable { rebuild },
+        Err(reason) => Drainability::Incomplete(reason),
     }
 }
 
-#[derive(Default)]
-struct Seen {
-    whole: BTreeSet<u32>,
+struct Seen<'a> {
+    descriptor: &'a RankDescriptor,
+    complete: BTreeSet<u32>,
     known: BTreeMap<u32, Rank>,
 }
 
-fn judge(id: CheckpointId, inventories: &[Inventory]) -> Result<Vec<u32>, Reason> {
-    let held = by_rank(id, inventories);
-    let mut groups: BTreeMap<u32, Seen> = BTreeMap::new();
-    let mut shapes: BTreeMap<u32, u32> = BTreeMap::new();
+fn judge<'a>(id: CheckpointId, inventories: impl IntoIterator<Item = &'a Inventory>) -> Result<Vec<u32>, Reason> {
+    let held = by_rank(id, (0u32..).zip(inventories));
+    let mut groups: BTreeMap<u32, Seen<'_>> = BTreeMap::new();
     let mut run: Option<(Scheme, u32)> = None;
     for (rank, holders) in &held {
         for (_, holding) in holders {
             let Some(descriptor) = &holding.descriptor else { continue };
-            let (scheme, total) = *run.get_or_insert((descriptor.scheme, descriptor.groups));
-            if (scheme, total) != (descriptor.scheme, descriptor.groups) {
+            let own = (descriptor.descriptor.scheme, descriptor.groups);
+            if *run.get_or_insert(own) != own {
                 return Err(Reason::Contradiction(format!("rank {rank} has another scheme or number of groups")));
             }
-            let size = *shapes.entry(descriptor.group_id).or_insert(descriptor.group_size);
-            if size != descriptor.group_size {
+            let group = groups.entry(descriptor.group_id).or_insert_with(|| Seen {
+                descriptor,
+                complete: BTreeSet::new(),
+                known: BTreeMap::new(),
+            });
+            if group.descriptor.group_size != descriptor.group_size {
                 return Err(Reason::Contradiction(format!("group {} has two sizes", descriptor.group_id)));
             }
-            let group = groups.entry(descriptor.group_id).or_default();
             if *group.known.entry(descriptor.group_rank).or_insert(*rank) != *rank {
                 return Err(Reason::Contradiction(format!("group {} has a member twice", descriptor.group_id)));
             }
             if holding.complete {
-                group.whole.insert(descriptor.group_rank);
+                group.complete.insert(descriptor.group_rank);
             }
         }
     }
-    let Some((scheme, expected)) = run.filter(|_| groups.values().any(|group| !group.whole.is_empty())) else {
+    let Some((scheme, expected)) = run.filter(|_| groups.values().any(|group| !group.complete.is_empty())) else {
         return Err(Reason::NothingHeld);
     };
-    let allowed = u32::from(scheme == Scheme::Xor);
+    let known = registry::get(scheme)
+        .ok_or_else(|| Reason::Contradiction(format!("they name the scheme {scheme}, which is not known here")))?;
     let mut rebuild = Vec::new();
     for (&group_id, group) in &groups {
-        let whole = u32::try_from(group.whole.len()).unwrap_or(u32::MAX);
-        let missing = shapes.get(&group_id).copied().unwrap_or(0).saturating_sub(whole);
-        if missing > allowed {
-            let gone = group.known.iter().filter(|(index, _)| !group.whole.contains(index));
+        let complete = u32::try_from(group.complete.len()).unwrap_or(u32::MAX);
+        let missing = group.descriptor.group_size.saturating_sub(complete);
+        if missing > known.tolerance(group.descriptor) {
+            let gone = group.known.iter().filter(|(index, _)| !group.complete.contains(index));
             return Err(Reason::GroupLost { scheme, group_id, missing, ranks: gone.map(|(_, rank)| *rank).collect() });
         }
         if missing > 0 {
@@ -155,35 +161,39 @@ fn judge(id: CheckpointId, inventories: &[Inventory]) -> Result<Vec<u32>, Reason
 
 #[cfg(test)]
 mod tests {
-    use super::super::descriptor::Descriptor;
-    use super::super::inventory::Holding;
+    use holdfast_model::{Descriptor, HeldFile, Holding, NodeName};
+
     use super::*;
-    use holdfast_model::NodeName;
+    use crate::redundancy::{partner, xor};
 
     fn holding(rank: u32, scheme: Scheme, place: (u32, u32, u32, u32), complete: bool) -> Holding {
         let (groups, group_id, group_size, group_rank) = place;
-        let descriptor = Descriptor {
-            enabled: true,
-            index: 0,
-            interval: 1,
-            base: "/tmp".into(),
+        let descriptor = RankDescriptor {
+            descriptor: Descriptor {
+                enabled: true,
+                index: 0,
+                interval: 1,
+                base: "/tmp".into(),
+                scheme,
+                hop_distance: 1,
+                set_size: 4,
+            },
             directory: "/tmp/u/scr.1/index.0".into(),
-            scheme,
             groups,
             group_id,
             group_size,
             group_rank,
-            hop_distance: 1,
-            set_size: 4,
         };
+        let files = ["a", "b"].map(|name| HeldFile { name: name.to_owned(), size: 1 });
         Holding {
             checkpoint: CheckpointId(3),
             rank: Rank(rank),
             complete,
-            files: u32::from(complete) * 2,
+            files: if complete { files.to_vec() } else { Vec::new() },
             expected: complete.then_some(2),
             ranks: complete.then_some(8),
-            copy_of: None,
+            fault: None,
+            partner_of: None,
             descriptor: Some(descriptor),
         }
     }
@@ -192,10 +202,9 @@ mod tests {
         let numbered = holdings.into_iter().zip(0..);
         numbered
             .map(|(holdings, node)| Inventory {
-                node,
-                name: NodeName::new(format!("node{node}")),
-                healthy: true,
+                node: Some(NodeName::new(format!("node{node}"))),
                 holdings,
+                ..Inventory::default()
             })
             .collect()
     }
@@ -207,31 +216,31 @@ mod tests {
             (0..8)
                 .map(|rank| {
                     let left = rank / 4 * 4 + (rank + 3) % 4;
-                    vec![holding(rank, Scheme::Xor, place(rank), true), holding(left, Scheme::Xor, place(left), false)]
+                    vec![holding(rank, xor::NAME, place(rank), true), holding(left, xor::NAME, place(left), false)]
                 })
                 .collect(),
         )
     }
 
-    fn verdict(inventories: &[Inventory]) -> Verdict {
+    fn verdict(inventories: &[Inventory]) -> Drainability {
         drainable(CheckpointId(3), inventories, FlushState::NeedsFlush)
     }
 
     #[test]
     fn one_lost_node_in_each_set_is_drainable_and_the_sets_are_named() {
         let mut run = xor_run();
-        assert_eq!(verdict(&run), Verdict::Drainable { rebuild: vec![] });
-        run[2].healthy = false;
-        run[7].healthy = false;
-        assert_eq!(verdict(&run), Verdict::Drainable { rebuild: vec![0, 4] });
+        assert_eq!(verdict(&run), Drainability::Drainable { rebuild: vec![] });
+        run[2].holdings.clear();
+        run[7].holdings.clear();
+        assert_eq!(verdict(&run), Drainability::Drainable { rebuild: vec![0, 4] });
     }
 
     #[test]
     fn two_lost_members_of_one_set_are_not() {
         let mut run = xor_run();
-        run[1].healthy = false;
-        run[2].healthy = false;
-        let Verdict::Incomplete(reason) = verdict(&run) else { panic!("two members of set 0 are gone") };
+        run[1].holdings.clear();
+        run[2].holdings.clear();
+        let Drainability::Incomplete(reason) = verdict(&run) else { panic!("two members of set 0 are gone") };
         assert!(reason.to_string().contains("group 0 lost 2 member(s)"), "{reason}");
         assert!(reason.to_string().contains("rank 2"), "{reason}");
     }
@@ -241,26 +250,26 @@ mod tests {
         let mut run = xor_run();
         run.truncate(4);
         let expected = Reason::GroupsUnseen { expected: 2, seen: 1 };
-        assert_eq!(verdict(&run), Verdict::Incomplete(expected));
+        assert_eq!(verdict(&run), Drainability::Incomplete(expected));
     }
 
     #[test]
     fn a_partner_copy_stands_in_for_its_owner() {
-        let whole = |rank| holding(rank, Scheme::Partner, (1, 0, 3, rank), true);
+        let whole = |rank| holding(rank, partner::NAME, (1, 0, 3, rank), true);
         let mut run = nodes((0..3).map(|rank| vec![whole(rank), whole((rank + 2) % 3)]).collect());
-        run[0].healthy = false;
-        assert_eq!(verdict(&run), Verdict::Drainable { rebuild: vec![] });
-        run[1].healthy = false;
-        assert!(matches!(verdict(&run), Verdict::Incomplete(Reason::GroupLost { missing: 1, .. })));
+        run[0].holdings.clear();
+        assert_eq!(verdict(&run), Drainability::Drainable { rebuild: vec![] });
+        run[1].holdings.clear();
+        assert!(matches!(verdict(&run), Drainability::Incomplete(Reason::GroupLost { missing: 1, .. })));
     }
 
     #[test]
     fn the_flush_state_decides_first() {
         let run = xor_run();
-        assert_eq!(drainable(CheckpointId(3), &run, FlushState::OnPrefix), Verdict::AlreadyFlushed);
+        assert_eq!(drainable(CheckpointId(3), &run, FlushState::OnPrefix), Drainability::AlreadyFlushed);
         let never = drainable(CheckpointId(3), &run, FlushState::Unknown);
-        assert_eq!(never, Verdict::Incomplete(Reason::NeverComplete));
+        assert_eq!(never, Drainability::Incomplete(Reason::NeverComplete));
         let other = drainable(CheckpointId(4), &run, FlushState::NeedsFlush);
-        assert_eq!(other, Verdict::Incomplete(Reason::NothingHeld));
+        assert_eq!(other, Drainability::Incomplete(Reason::NothingHeld));
     }
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdfast_model::{Failure, Rank, Scheme};
 use thiserror::Error;
 
 use crate::control::ControlError;
 use crate::durable::DurableError;
 use crate::kvtree::file::FileError;
-use holdfast_model::Rank;
 
 /// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
 #[derive(Debug, Error)]
@@ -23,12 +23,12 @@ pub enum RedundancyError {
         /// What the system said.
         source: io::Error,
     },
-    /// A neighbour in the ring failed or went away.
+    /// The link to another member failed.
     #[error(
-        "the link to the {neighbour} neighbour failed while {doing}: {source}; the step is repeated when the group's nodes are known to be up"
+        "the link to the {neighbour} failed while {doing}: {source}; the step is repeated when the group's nodes are known to be up"
     )]
     Link {
-        /// `left` or `right`.
+        /// Which member: `left neighbour`, `right neighbour`.
         neighbour: &'static str,
         /// What was being done.
         doing: &'static str,
@@ -37,7 +37,7 @@ pub enum RedundancyError {
     },
     /// A neighbour sent a piece of another length: the members do not agree on chunk or piece size.
     #[error(
-        "the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a set must use the same chunk and piece size"
+        "the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a group must use the same chunk and piece size"
     )]
     PieceLength {
         /// Bytes due.
@@ -58,8 +58,8 @@ pub enum RedundancyError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The XOR header does not make sense.
-    #[error("the XOR header of {origin} is not usable: {why}; treat this member of the set as lost")]
+    /// The header of a redundancy file does not make sense.
+    #[error("the redundancy header of {origin} is not usable: {why}; treat this member of the set as lost")]
     Header {
         /// File or neighbour that the header came from.
         origin: String,
@@ -67,7 +67,7 @@ pub enum RedundancyError {
         why: String,
     },
     /// A member's file is not what its header or meta data says: it must count as missing, and must not be used.
-    #[error("{} of rank {rank} (member {member} of its XOR set) is damaged: {why}; count this member as missing", path.display())]
+    #[error("{} of rank {rank} (member {member} of its set) is damaged: {why}; count this member as missing", path.display())]
     MemberDamaged {
         /// Index in the set.
         member: u32,
@@ -87,7 +87,7 @@ pub enum RedundancyError {
         why: String,
     },
     /// Numbers that no set can have.
-    #[error("an XOR set cannot have {members} members with member {index}; a set has at least 2, counted from 0")]
+    #[error("a set cannot have {members} members with member {index}; a set has at least 2, counted from 0")]
     Shape {
         /// Number of members.
         members: u32,
@@ -106,6 +106,28 @@ pub enum RedundancyError {
         /// Chunk.
         chunk: u64,
     },
+    /// The scheme computes no files.
+    #[error("the redundancy scheme {scheme} computes no files; they can only be copied")]
+    NotComputed {
+        /// The scheme.
+        scheme: Scheme,
+    },
+    /// More members are missing than the scheme can compute again.
+    #[error("{missing} of {members} members of set {group_id} are missing, more than can be computed again")]
+    TooManyMissing {
+        /// World rank of member 0.
+        group_id: u32,
+        /// Members of the set.
+        members: u32,
+        /// Members that are missing.
+        missing: usize,
+    },
+    /// A thread of the step failed.
+    #[error("a thread of the step failed; repeat the step")]
+    ThreadFailed,
+    /// A service of the member's node failed.
+    #[error(transparent)]
+    Node(#[from] Box<Failure>),
     /// A hash file could not be read or written.
     #[error(transparent)]
     Tree(#[from] FileError),
@@ -123,16 +145,20 @@ impl RedundancyError {
         move |source| RedundancyError::Io { doing, path, source }
     }
 
-    /// True if a neighbour was lost on the way: the step can be repeated when it is back.
+    /// True if another member was lost on the way: the step can be repeated when it is back.
     pub fn is_lost_link(&self) -> bool {
-        matches!(self, RedundancyError::Link { .. })
+        match self {
+            RedundancyError::Link { .. } => true,
+            RedundancyError::Node(failure) => failure.retryable,
+            _ => false,
+        }
     }
 
     pub(crate) fn left(doing: &'static str) -> impl FnOnce(io::Error) -> RedundancyError {
-        move |source| RedundancyError::Link { neighbour: "left", doing, source }
+        move |source| RedundancyError::Link { neighbour: "left neighbour", doing, source }
     }
 
     pub(crate) fn right(doing: &'static str) -> impl FnOnce(io::Error) -> RedundancyError {
-        move |source| RedundancyError::Link { neighbour: "right", doing, source }
+        move |source| RedundancyError::Link { neighbour: "right neighbour", doing, source }
     }
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
+use holdfast_model::{Rank, RankDescriptor};
 use holdfast_testkit::{files_below, fixtures};
 
-use super::groups::{Rules, Site, form};
-use super::{Descriptor, Scheme};
+use super::groups::{Rules, Site};
+use super::registry::form;
+use super::{descriptor, xor};
 use crate::control::filemap::Filemap;
-use holdfast_model::Rank;
 
 #[test]
 fn groups_and_descriptors_are_those_of_every_fixture() {
@@ -32,19 +33,20 @@ fn groups_and_descriptors_are_those_of_every_fixture() {
         }
         for (state, filemaps) in states {
             // Nodes in the order of their directories; ranks of a node have file maps of their own below it.
-            let mut descriptors: BTreeMap<(u64, u32), (Descriptor, bool)> = BTreeMap::new();
+            let mut descriptors: BTreeMap<(u64, u32), (RankDescriptor, bool)> = BTreeMap::new();
             for filemap in &filemaps {
                 for checkpoint in filemap.checkpoints() {
                     for rank in filemap.ranks(checkpoint) {
                         let Some(tree) = filemap.descriptor(checkpoint, rank) else { continue };
-                        let descriptor = Descriptor::from_tree(tree).unwrap();
+                        let stored = descriptor::from_tree(tree).unwrap();
                         let own = filemap.partner(checkpoint, rank).is_none()
                             && filemap.files(checkpoint, rank).next().is_some();
-                        let order = if own { descriptor.to_tree() } else { descriptor.to_neighbour_tree() };
+                        let order =
+                            if own { descriptor::to_tree(&stored) } else { descriptor::to_neighbour_tree(&stored) };
                         if !state.to_string_lossy().contains("restarted") {
                             assert_eq!(*tree, order, "rank {rank} in {}", state.display());
                         }
-                        descriptors.insert((checkpoint.0, rank.0), (descriptor, own));
+                        descriptors.insert((checkpoint.0, rank.0), (stored, own));
                     }
                 }
             }
@@ -55,22 +57,23 @@ fn groups_and_descriptors_are_those_of_every_fixture() {
             };
             let checkpoints: BTreeSet<u64> = descriptors.keys().map(|(checkpoint, _)| *checkpoint).collect();
             for checkpoint in checkpoints {
-                let of: BTreeMap<u32, &Descriptor> =
+                let of: BTreeMap<u32, &RankDescriptor> =
                     descriptors.iter().filter(|((c, _), _)| *c == checkpoint).map(|((_, r), (d, _))| (*r, d)).collect();
                 let world = of.len() as u32;
                 assert_eq!(of.keys().copied().collect::<Vec<_>>(), (0..world).collect::<Vec<_>>());
                 let sites: Vec<Site> = (0..world)
                     .map(|rank| Site::on_node(if kind.starts_with("b4") { rank / 2 } else { rank / per_node }))
                     .collect();
-                let scheme = if kind.starts_with("d2") { Scheme::Xor } else { of[&0].scheme };
-                let rules = Rules { scheme, hop_distance: of[&0].hop_distance, set_size: of[&0].set_size };
+                let asked = &of[&0].descriptor;
+                let scheme = if kind.starts_with("d2") { xor::NAME } else { asked.scheme };
+                let rules = Rules { scheme, ..Rules::of(asked) };
                 let groups = form(&sites, rules).unwrap();
                 for (rank, descriptor) in of {
                     let place = groups.of(Rank(rank)).unwrap();
                     let found =
                         (groups.scheme, place.total, place.group.id, place.group.members.len() as u32, place.index);
                     let d = descriptor;
-                    let expected = (d.scheme, d.groups, d.group_id, d.group_size, d.group_rank);
+                    let expected = (d.descriptor.scheme, d.groups, d.group_id, d.group_size, d.group_rank);
                     assert_eq!(found, expected, "rank {rank} of checkpoint {checkpoint} in {}", state.display());
                     checked += 1;
                 }

@@ -1,4 +1,4 @@
-//! Group formation: who protects whom (`SCR manual §7.3`, `FORMATS.md` §5).
+//! Groups: who protects whom (`SCR manual §7.3`, `FORMATS.md` §5), and the tools by which schemes form them.
 //!
 //! The groups are the original's wherever the original forms any, so that a site can change over with its data. Where
 //! the original gives up (a group of one), the lone rank joins a neighbour group; and two ranks of one failure domain
@@ -7,10 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use holdfast_model::{Descriptor, Rank, RankDescriptor, Scheme};
 use thiserror::Error;
-
-use super::descriptor::Scheme;
-use holdfast_model::Rank;
 
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,8 +33,15 @@ pub struct Rules {
     pub scheme: Scheme,
     /// Distance between neighbours in the list of nodes, at least 1.
     pub hop_distance: u32,
-    /// Largest number of members of an XOR set, at least 2.
+    /// Largest number of members of a set.
     pub set_size: u32,
+}
+
+impl Rules {
+    /// The rules of a requested descriptor.
+    pub fn of(asked: &Descriptor) -> Rules {
+        Rules { scheme: asked.scheme, hop_distance: asked.hop_distance, set_size: asked.set_size }
+    }
 }
 
 /// One group.
@@ -44,8 +49,20 @@ pub struct Rules {
 pub struct Group {
     /// World rank of member 0.
     pub id: u32,
-    /// World ranks in ascending order; the position is the member's index.
+    /// World ranks by index of the member: ascending where the groups were formed here.
     pub members: Vec<Rank>,
+}
+
+impl Group {
+    /// Number of members.
+    pub fn size(&self) -> u32 {
+        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The index of a member.
+    pub fn index_of(&self, rank: Rank) -> Option<u32> {
+        self.members.iter().position(|member| *member == rank).and_then(|at| u32::try_from(at).ok())
+    }
 }
 
 /// A rank's place in its group.
@@ -102,15 +119,54 @@ impl fmt::Display for ForcedLocal {
 /// Rules that no groups can be formed by.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RulesError {
-    /// An XOR set needs two members.
-    #[error("XOR set size {0} is too small; a set has at least 2 members")]
-    SetSize(u32),
+    /// No scheme of this name is registered.
+    #[error("there is no redundancy scheme `{asked}`; known are {known}")]
+    UnknownScheme {
+        /// What was asked for.
+        asked: Scheme,
+        /// The schemes that are registered.
+        known: String,
+    },
+    /// Sets too small for the scheme.
+    #[error("{scheme} set size {size} is too small; a set has at least {least} members")]
+    SetSize {
+        /// The scheme.
+        scheme: Scheme,
+        /// What was asked for.
+        size: u32,
+        /// The smallest set that it can use.
+        least: u32,
+    },
     /// Neighbours are at least one apart.
     #[error("hop distance 0 would make each rank its own neighbour; use 1 or more")]
     HopDistance,
     /// A run has at least one rank.
     #[error("there are no ranks to form groups of")]
     NoRanks,
+}
+
+/// Stored descriptors that make up no groups.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Contradiction {
+    /// Two ranks in one place.
+    #[error("ranks {} and {} both are member {index} of group {group_id}", ranks[0], ranks[1])]
+    SameMember {
+        /// World rank of member 0.
+        group_id: u32,
+        /// The place.
+        index: u32,
+        /// The ranks.
+        ranks: [Rank; 2],
+    },
+    /// Members are missing, or their number differs.
+    #[error("the descriptors of group {group_id} do not describe all its members")]
+    NotAllMembers {
+        /// World rank of member 0.
+        group_id: u32,
+    },
+    /// The stored rules are impossible.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
 }
 
 /// All groups of a run.
@@ -134,6 +190,58 @@ struct Place {
 }
 
 impl Groups {
+    /// Each rank alone: nobody protects anybody.
+    pub fn alone(scheme: Scheme, world: usize) -> Groups {
+        Groups::of_rings(scheme, world, (0..world).map(|rank| Ring { order: vec![rank], hop: 1 }).collect())
+    }
+
+    /// The groups that the ranks' stored descriptors describe, each a ring in the order of the members.
+    ///
+    /// # Errors
+    /// Where they contradict each other.
+    pub fn described(scheme: Scheme, descriptors: &[RankDescriptor]) -> Result<Groups, Contradiction> {
+        let mut found: BTreeMap<u32, BTreeMap<u32, usize>> = BTreeMap::new();
+        for (rank, descriptor) in descriptors.iter().enumerate() {
+            let (group_id, index) = (descriptor.group_id, descriptor.group_rank);
+            if let Some(other) = found.entry(group_id).or_default().insert(index, rank) {
+                return Err(Contradiction::SameMember { group_id, index, ranks: [rank_of(other), rank_of(rank)] });
+            }
+        }
+        let mut groups = Vec::with_capacity(found.len());
+        let mut places = vec![Place { group: 0, index: 0, left: Rank(0), right: Rank(0) }; descriptors.len()];
+        for (id, members) in found {
+            let size = members.len();
+            let complete = members.keys().copied().eq((0u32..).take(size))
+                && members.values().all(|rank| descriptors[*rank].group_size as usize == size);
+            if !complete {
+                return Err(Contradiction::NotAllMembers { group_id: id });
+            }
+            let members: Vec<Rank> = members.into_values().map(rank_of).collect();
+            for (at, rank) in members.iter().enumerate() {
+                places[rank.index()] = Place {
+                    group: groups.len(),
+                    index: u32::try_from(at).unwrap_or(u32::MAX),
+                    left: members[(at + size - 1) % size],
+                    right: members[(at + 1) % size],
+                };
+            }
+            groups.push(Group { id, members });
+        }
+        Ok(Groups { scheme, forced_local: None, groups, places })
+    }
+
+    /// Writes each rank's group into its descriptor.
+    pub fn describe(&self, descriptors: &mut [RankDescriptor]) {
+        for (rank, descriptor) in (0u32..).map(Rank).zip(descriptors) {
+            if let Some(place) = self.of(rank) {
+                descriptor.groups = place.total;
+                descriptor.group_id = place.group.id;
+                descriptor.group_size = place.group.size();
+                descriptor.group_rank = place.index;
+            }
+        }
+    }
+
     /// The place of `rank`, if there is such a rank.
     pub fn of(&self, rank: Rank) -> Option<Membership<'_>> {
         let place = self.places.get(rank.index())?;
@@ -145,56 +253,100 @@ impl Groups {
             total: u32::try_from(self.groups.len()).unwrap_or(u32::MAX),
         })
     }
+
+    /// Groups of these rings.
+    pub(super) fn of_rings(scheme: Scheme, world: usize, mut rings: Vec<Ring>) -> Groups {
+        rings.sort_by_key(|ring| ring.order.iter().min().copied());
+        let mut groups = Vec::with_capacity(rings.len());
+        let mut places = vec![Place { group: 0, index: 0, left: Rank(0), right: Rank(0) }; world];
+        for (group, ring) in rings.iter().enumerate() {
+            let mut members = ring.order.clone();
+            members.sort_unstable();
+            for (index, &rank) in members.iter().enumerate() {
+                places[rank].group = group;
+                places[rank].index = u32::try_from(index).unwrap_or(u32::MAX);
+            }
+            let n = ring.order.len();
+            for (at, &rank) in ring.order.iter().enumerate() {
+                places[rank].right = rank_of(ring.order[(at + ring.hop) % n]);
+                places[rank].left = rank_of(ring.order[(at + n - ring.hop % n) % n]);
+            }
+            let members: Vec<Rank> = members.into_iter().map(rank_of).collect();
+            groups.push(Group { id: members.first().map_or(0, |rank| rank.0), members });
+        }
+        Groups { scheme, forced_local: None, groups, places }
+    }
 }
 
-/// Forms the groups of a run; `sites[r]` is where rank `r` runs.
-pub fn form(sites: &[Site], rules: Rules) -> Result<Groups, RulesError> {
-    if sites.is_empty() {
-        return Err(RulesError::NoRanks);
+/// A copy of one rank's files: made by its own node, kept on its right neighbour's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NeighbourCopy {
+    /// Whose files.
+    pub rank: Rank,
+    /// Index of the node where the rank runs.
+    pub from_node: u32,
+    /// The rank that takes the files over: it also stores the owner's descriptor and the name of the owner's node.
+    pub holder: Rank,
+    /// Index of the node where that rank runs.
+    pub to_node: u32,
+}
+
+impl NeighbourCopy {
+    /// The copies at the right neighbours, by rank. `sites` are those that the groups were formed from.
+    pub fn of_groups(groups: &Groups, sites: &[Site]) -> Vec<NeighbourCopy> {
+        let mut copies = Vec::with_capacity(sites.len());
+        for (rank, site) in (0u32..).map(Rank).zip(sites) {
+            let Some(place) = groups.of(rank) else { continue };
+            let Some(holder) = sites.get(place.right.index()) else { continue };
+            if place.right != rank {
+                copies.push(NeighbourCopy { rank, from_node: site.node, holder: place.right, to_node: holder.node });
+            }
+        }
+        copies
     }
-    if rules.hop_distance == 0 {
-        return Err(RulesError::HopDistance);
-    }
-    if rules.scheme == Scheme::Xor && rules.set_size < 2 {
-        return Err(RulesError::SetSize(rules.set_size));
-    }
-    if rules.scheme == Scheme::Local {
-        return Ok(local(sites.len(), None));
-    }
-    let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
-    for site in sites {
-        *sizes.entry(site.domain).or_default() += 1;
-    }
-    let asked = rules.scheme;
-    if sizes.len() == 1 {
-        return Ok(local(sites.len(), Some(ForcedLocal::OneDomain { asked })));
-    }
-    if let Some((&domain, &ranks)) = sizes.iter().max_by_key(|(_, ranks)| **ranks)
-        && ranks > sites.len() / 2
-        && first_choice(sites, rules).is_none()
-    {
-        let reason = ForcedLocal::DomainTooLarge { asked, domain, ranks, world: sites.len() };
-        return Ok(local(sites.len(), Some(reason)));
-    }
-    let rings = first_choice(sites, rules).unwrap_or_else(|| dealt_out(sites, rules, &sizes));
-    Ok(assemble(sites.len(), asked, rings))
+}
+
+/// Ranks are u32 everywhere; a world larger than that does not exist.
+fn rank_of(index: usize) -> Rank {
+    Rank(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
 /// A group while it is formed: the order of its ring, and how far apart neighbours are in it.
-struct Ring {
-    order: Vec<usize>,
-    hop: usize,
+pub(super) struct Ring {
+    pub(super) order: Vec<usize>,
+    pub(super) hop: usize,
 }
 
-fn first_choice(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
-    match rules.scheme {
-        Scheme::Xor => xor_sets(sites, rules),
-        Scheme::Partner | Scheme::Local => partner_rings(sites, rules),
+/// How many ranks each failure domain has.
+pub(super) type DomainSizes = BTreeMap<u32, usize>;
+
+/// Groups over several failure domains: `first_choice` where that finds any, else `dealt_out`, which is called only if
+/// no domain has more than half of the ranks.
+pub(super) fn spread(
+    asked: Scheme,
+    sites: &[Site],
+    first_choice: impl FnOnce() -> Option<Vec<Ring>>,
+    dealt_out: impl FnOnce(&DomainSizes) -> Vec<Ring>,
+) -> Result<Groups, ForcedLocal> {
+    let mut sizes = DomainSizes::new();
+    for site in sites {
+        *sizes.entry(site.domain).or_default() += 1;
     }
+    if sizes.len() == 1 {
+        return Err(ForcedLocal::OneDomain { asked });
+    }
+    let rings = match (first_choice(), sizes.iter().max_by_key(|(_, ranks)| **ranks)) {
+        (Some(rings), _) => rings,
+        (None, Some((&domain, &ranks))) if ranks > sites.len() / 2 => {
+            return Err(ForcedLocal::DomainTooLarge { asked, domain, ranks, world: sites.len() });
+        }
+        (None, _) => dealt_out(&sizes),
+    };
+    Ok(Groups::of_rings(asked, sites.len(), rings))
 }
 
 /// Level k holds the k-th rank of each failure domain, by world rank: no two of one level are lost together.
-fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
+pub(super) fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
     let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
     let mut levels: Vec<Vec<usize>> = Vec::new();
     for (rank, site) in sites.iter().enumerate() {
@@ -208,7 +360,12 @@ fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
     levels
 }
 
-fn xor_sets(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
+/// Sets of up to `set_size` members, one more where a remainder of one joins, for schemes that compute redundancy.
+pub(super) fn sets(scheme: Scheme, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+    spread(scheme, sites, || sets_by_level(sites, rules), |sizes| sets_dealt_out(sites, rules, sizes))
+}
+
+fn sets_by_level(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
     let (hop, size) = (rules.hop_distance as usize, rules.set_size as usize);
     let mut sets: Vec<Vec<usize>> = Vec::new();
     let mut lone: Vec<(usize, usize)> = Vec::new();
@@ -260,42 +417,14 @@ fn xor_sets(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
     Some(sets.into_iter().map(|order| Ring { order, hop: 1 }).collect())
 }
 
-fn partner_rings(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
-    let mut rings: Vec<Vec<usize>> = levels(sites);
-    let lone: Vec<usize> = rings.iter().filter(|ring| ring.len() == 1).map(|ring| ring[0]).collect();
-    rings.retain(|ring| ring.len() > 1);
-    for rank in lone {
-        let home = rings.iter_mut().find(|ring| ring.iter().all(|&other| sites[other].domain != sites[rank].domain))?;
-        home.push(rank);
-        home.sort_unstable();
-    }
-    Some(
-        rings
-            .into_iter()
-            .map(|order| {
-                // A hop of once around the ring would lead back to the rank itself; the original gives up there.
-                let hop = (rules.hop_distance as usize % order.len()).max(1);
-                Ring { order, hop }
-            })
-            .collect(),
-    )
-}
-
-/// Groups for ranks that are spread too unevenly for levels: ranks sorted by domain are dealt out like cards, so that
-/// the ranks of one domain, standing together, go to different groups. Called only if no domain has more than half of
-/// the ranks, and then it always succeeds.
-fn dealt_out(sites: &[Site], rules: Rules, sizes: &BTreeMap<u32, usize>) -> Vec<Ring> {
+/// Sets for ranks that are spread too unevenly for levels: ranks sorted by domain are dealt out like cards, so that the
+/// ranks of one domain, which are adjacent, go to different sets.
+fn sets_dealt_out(sites: &[Site], rules: Rules, sizes: &DomainSizes) -> Vec<Ring> {
     let world = sites.len();
     let largest = sizes.values().copied().max().unwrap_or(1);
-    let mut ranks: Vec<usize> = (0..world).collect();
-    ranks.sort_by_key(|&rank| (sites[rank].domain, rank));
-    if rules.scheme == Scheme::Partner {
-        // One ring; so far apart, no two neighbours stand in one domain's stretch.
-        return vec![Ring { order: ranks, hop: largest }];
-    }
     let count = world.div_ceil(rules.set_size as usize).max(largest).min(world / 2);
     let mut sets = vec![Vec::new(); count];
-    for (at, rank) in ranks.into_iter().enumerate() {
+    for (at, rank) in by_domain(sites).into_iter().enumerate() {
         sets[at % count].push(rank);
     }
     sets.into_iter()
@@ -306,42 +435,23 @@ fn dealt_out(sites: &[Site], rules: Rules, sizes: &BTreeMap<u32, usize>) -> Vec<
         .collect()
 }
 
-fn local(world: usize, forced_local: Option<ForcedLocal>) -> Groups {
-    let rings = (0..world).map(|rank| Ring { order: vec![rank], hop: 1 }).collect();
-    Groups { forced_local, ..assemble(world, Scheme::Local, rings) }
-}
-
-fn assemble(world: usize, scheme: Scheme, mut rings: Vec<Ring>) -> Groups {
-    // Ranks are u32 everywhere; a world larger than that does not exist.
-    let rank_of = |index: usize| Rank(u32::try_from(index).unwrap_or(u32::MAX));
-    rings.sort_by_key(|ring| ring.order.iter().min().copied());
-    let mut groups = Vec::with_capacity(rings.len());
-    let mut places = vec![Place { group: 0, index: 0, left: Rank(0), right: Rank(0) }; world];
-    for (group, ring) in rings.iter().enumerate() {
-        let mut members = ring.order.clone();
-        members.sort_unstable();
-        for (index, &rank) in members.iter().enumerate() {
-            places[rank].group = group;
-            places[rank].index = u32::try_from(index).unwrap_or(u32::MAX);
-        }
-        let n = ring.order.len();
-        for (at, &rank) in ring.order.iter().enumerate() {
-            places[rank].right = rank_of(ring.order[(at + ring.hop) % n]);
-            places[rank].left = rank_of(ring.order[(at + n - ring.hop % n) % n]);
-        }
-        let members: Vec<Rank> = members.into_iter().map(rank_of).collect();
-        groups.push(Group { id: members.first().map_or(0, |rank| rank.0), members });
-    }
-    Groups { scheme, forced_local: None, groups, places }
+/// All ranks, those of one failure domain adjacent.
+pub(super) fn by_domain(sites: &[Site]) -> Vec<usize> {
+    let mut ranks: Vec<usize> = (0..sites.len()).collect();
+    ranks.sort_by_key(|&rank| (sites[rank].domain, rank));
+    ranks
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
 
+    use super::*;
+    use crate::redundancy::registry::form;
+    use crate::redundancy::{local, partner, xor as xor_scheme};
+
     fn xor(hop_distance: u32, set_size: u32) -> Rules {
-        Rules { scheme: Scheme::Xor, hop_distance, set_size }
+        Rules { scheme: xor_scheme::NAME, hop_distance, set_size }
     }
 
     fn members(groups: &Groups) -> Vec<Vec<u32>> {
@@ -389,21 +499,21 @@ mod tests {
     #[test]
     fn all_ranks_in_one_domain_fall_back_to_local_and_say_so() {
         let groups = form(&[Site::on_node(7); 4], xor(1, 4)).unwrap();
-        assert_eq!((groups.scheme, groups.groups.len()), (Scheme::Local, 4));
+        assert_eq!((groups.scheme, groups.groups.len()), (local::NAME, 4));
         assert!(groups.forced_local.unwrap().to_string().contains("one failure domain"));
     }
 
     #[test]
     fn a_domain_with_more_than_half_of_the_ranks_falls_back_to_local_and_says_so() {
         let groups = form(&[0, 0, 0, 0, 1].map(Site::on_node), xor(1, 4)).unwrap();
-        assert_eq!(groups.scheme, Scheme::Local);
+        assert_eq!(groups.scheme, local::NAME);
         assert!(groups.forced_local.unwrap().to_string().contains("4 of 5 ranks"));
     }
 
     #[test]
     fn partners_are_a_hop_apart_and_never_the_rank_itself() {
         for (hop, right_of_0) in [(1, 1), (2, 2), (4, 1), (5, 1), (8, 1)] {
-            let rules = Rules { scheme: Scheme::Partner, hop_distance: hop, set_size: 8 };
+            let rules = Rules { scheme: partner::NAME, hop_distance: hop, set_size: 8 };
             let groups = form(&one_a_node(4), rules).unwrap();
             assert_eq!(groups.of(Rank(0)).unwrap().right, Rank(right_of_0), "hop {hop}");
             assert_eq!(groups.of(Rank(right_of_0)).unwrap().left, Rank(0), "hop {hop}");
@@ -412,7 +522,10 @@ mod tests {
 
     #[test]
     fn impossible_rules_are_errors() {
-        assert_eq!(form(&one_a_node(4), xor(1, 1)), Err(RulesError::SetSize(1)));
+        assert_eq!(
+            form(&one_a_node(4), xor(1, 1)),
+            Err(RulesError::SetSize { scheme: xor_scheme::NAME, size: 1, least: 2 })
+        );
         assert_eq!(form(&one_a_node(4), xor(0, 4)), Err(RulesError::HopDistance));
         assert_eq!(form(&[], xor(1, 4)), Err(RulesError::NoRanks));
     }
@@ -433,14 +546,14 @@ mod tests {
         ) {
             let sites: Vec<Site> = domains.iter().enumerate()
                 .map(|(node, &domain)| Site { node: node as u32, domain }).collect();
-            let scheme = if partner { Scheme::Partner } else { Scheme::Xor };
+            let scheme = if partner { partner::NAME } else { xor_scheme::NAME };
             let groups = form(&sites, Rules { scheme, hop_distance: hop, set_size: size }).unwrap();
             let mut seen = vec![0; sites.len()];
             for group in &groups.groups {
                 prop_assert_eq!(group.id, group.members[0].0);
                 prop_assert!(group.members.is_sorted());
                 for member in &group.members { seen[member.index()] += 1; }
-                if groups.scheme == Scheme::Xor {
+                if groups.scheme == xor_scheme::NAME {
                     prop_assert!((2..=size as usize + 1).contains(&group.members.len()));
                     let distinct: BTreeSet<u32> = group.members.iter().map(|m| domains[m.index()]).collect();
                     prop_assert_eq!(distinct.len(), group.members.len());
@@ -450,7 +563,7 @@ mod tests {
             let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
             for domain in &domains { *counts.entry(*domain).or_default() += 1; }
             let largest = counts.values().copied().max().unwrap();
-            if groups.scheme == Scheme::Local {
+            if groups.scheme == local::NAME {
                 prop_assert!(groups.forced_local.is_some() && largest > sites.len() / 2);
             } else {
                 for rank in 0..sites.len() {

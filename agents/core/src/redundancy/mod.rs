@@ -1,22 +1,37 @@
-//! Redundancy descriptors, groups, and the schemes that rebuild a lost member.
+//! Redundancy: descriptors, groups, and the schemes that restore the files of a lost node.
 //!
-//! What decides is pure: [`descriptor`] (which scheme protects a checkpoint), [`groups`] (who is in a set with whom),
-//! [`partner`] (who holds whose copies), [`inventory`] (what the nodes
-//! hold), [`plan`] (what a restart has to move and rebuild) and [`drainable`] (what can
-//! be saved at the end of an allocation). What acts on files is in [`xor`]: it works on directories and on links to
-//! the neighbours that the caller provides, so that it runs the same in a test, in an agent and at the drain.
+//! One trait, [`RedundancyScheme`], is all that the rest of the program knows of a scheme; the [`registry`] lists them.
+//! Each has a folder: [`local`], [`partner`], [`xor`].
+//!
+//! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`groups`]: who is in a group with whom;
+//! * [`inventory`]: what the nodes hold; [`plan`]: what a restart has to move and rebuild; [`drainable`]: what can be
+//!   saved at the end of an allocation. All of that is pure;
+//! * [`member`] and [`link`]: what a member of a group has at hand while it encodes or rebuilds, in an agent or in a test;
+//! * [`files`]: redundancy files by name, the files of a member; [`logical`]: these as one; [`piece`]: buffers.
 
-pub mod convert;
 pub mod descriptor;
 pub mod drainable;
 mod error;
+pub mod files;
 #[cfg(test)]
 mod fixture_tests;
 pub mod groups;
+pub(crate) mod inside;
 pub mod inventory;
+pub mod link;
+pub mod local;
+pub mod logical;
+pub mod member;
+#[cfg(test)]
+mod mirror;
 pub mod partner;
+pub mod piece;
 pub mod plan;
+pub mod registry;
+pub mod scheme;
+#[cfg(test)]
+mod scheme_tests;
 pub mod xor;
 
-pub use descriptor::{Descriptor, Scheme};
 pub use error::RedundancyError;
+pub use scheme::RedundancyScheme;

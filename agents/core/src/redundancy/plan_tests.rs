@@ -1,12 +1,14 @@
 //! The restart plan, in small cases by hand and in simulated runs of hundreds of ranks.
 
+use holdfast_model::{Descriptor, HeldFile, NodeName};
+use holdfast_testkit::Dice;
 use proptest::prelude::*;
 
-use super::super::groups::Groups;
-use super::super::inventory::candidates;
 use super::*;
-use holdfast_model::NodeName;
-use holdfast_testkit::Dice;
+use crate::redundancy::groups::Rules;
+use crate::redundancy::inventory::candidates;
+use crate::redundancy::registry::form;
+use crate::redundancy::{local, partner, xor};
 
 const ID: CheckpointId = CheckpointId(7);
 
@@ -14,49 +16,53 @@ fn groups(sites: &[Site], scheme: Scheme, set_size: u32) -> Groups {
     form(sites, Rules { scheme, hop_distance: 1, set_size }).unwrap()
 }
 
-fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> Descriptor {
+fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> RankDescriptor {
     let place = groups.of(rank).unwrap();
-    Descriptor {
-        enabled: true,
-        index: 0,
-        interval: 1,
-        base: "/tmp".into(),
+    RankDescriptor {
+        descriptor: Descriptor {
+            enabled: true,
+            index: 0,
+            interval: 1,
+            base: "/tmp".into(),
+            scheme: groups.scheme,
+            hop_distance: 1,
+            set_size,
+        },
         directory: "/tmp/u/scr.1/index.0".into(),
-        scheme: groups.scheme,
         groups: place.total,
         group_id: place.group.id,
-        group_size: place.group.members.len() as u32,
+        group_size: place.group.size(),
         group_rank: place.index,
-        hop_distance: 1,
-        set_size,
     }
 }
 
 /// What `nodes` nodes hold after a run at `sites` completed checkpoint `ID`.
-fn after_run(sites: &[Site], nodes: u32, scheme: Scheme, set_size: u32) -> Vec<Inventory> {
+fn after_run(sites: &[Site], nodes: u32, scheme: Scheme, set_size: u32) -> Vec<(u32, Inventory)> {
     let groups = groups(sites, scheme, set_size);
-    let mut inventories: Vec<Inventory> = (0..nodes)
-        .map(|node| Inventory { node, name: NodeName::new(format!("n{node}")), healthy: true, holdings: Vec::new() })
-        .collect();
+    let mut inventories: Vec<(u32, Inventory)> = (0..nodes).map(|node| (node, Inventory::default())).collect();
+    let copied = !registry::get(groups.scheme).unwrap().copies(&groups, sites).is_empty();
     for (rank, site) in (0u32..).map(Rank).zip(sites) {
         let own = Holding {
             checkpoint: ID,
             rank,
             complete: true,
-            files: 2,
+            files: ["a", "b"].map(|name| HeldFile { name: name.to_owned(), size: 1 }).to_vec(),
             expected: Some(2),
             ranks: Some(sites.len() as u32),
-            copy_of: None,
+            fault: None,
+            partner_of: None,
             descriptor: Some(descriptor(&groups, rank, set_size)),
         };
-        let right = sites[groups.of(rank).unwrap().right.index()].node;
-        let kept = match groups.scheme {
-            Scheme::Local => None,
-            Scheme::Partner => Some(Holding { copy_of: Some(NodeName::new(format!("n{}", site.node))), ..own.clone() }),
-            Scheme::Xor => Some(Holding { complete: false, files: 0, expected: None, ranks: None, ..own.clone() }),
+        let place = groups.of(rank).unwrap();
+        let kept = if place.right == rank {
+            None
+        } else if copied {
+            Some(Holding { partner_of: Some(NodeName::new(format!("n{}", site.node))), ..own.clone() })
+        } else {
+            Some(Holding { complete: false, files: Vec::new(), expected: None, ranks: None, ..own.clone() })
         };
-        inventories[site.node as usize].holdings.push(own);
-        inventories[right as usize].holdings.extend(kept);
+        inventories[site.node as usize].1.holdings.push(own);
+        inventories[sites[place.right.index()].node as usize].1.holdings.extend(kept);
     }
     inventories
 }
@@ -67,7 +73,7 @@ fn one_a_node(nodes: &[u32]) -> Vec<Site> {
 
 #[test]
 fn a_restart_in_place_needs_nothing() {
-    for scheme in [Scheme::Local, Scheme::Partner, Scheme::Xor] {
+    for scheme in [local::NAME, partner::NAME, xor::NAME] {
         let sites = one_a_node(&[0, 1, 2, 3]);
         assert!(plan(ID, &sites, &after_run(&sites, 4, scheme, 4)).unwrap().is_empty(), "{scheme}");
     }
@@ -76,45 +82,46 @@ fn a_restart_in_place_needs_nothing() {
 #[test]
 fn the_original_s_restart_with_a_replaced_node_is_planned_the_same_way() {
     // Node 2 is wiped; ranks 0-3 now run on nodes 0, 1, 3, 4: rank 3 moves, rank 2 is rebuilt.
-    let mut held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, Scheme::Xor, 4);
-    held[2].holdings.clear();
+    let mut held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, xor::NAME, 4);
+    held[2].1.holdings.clear();
     let plan = plan(ID, &one_a_node(&[0, 1, 3, 4]), &held).unwrap();
     assert_eq!(plan.moves, [Move { rank: Rank(3), from_node: 3, to_node: 4, keep_source: false }]);
-    let members = vec![(Rank(0), 0), (Rank(1), 1), (Rank(2), 3), (Rank(3), 4)];
-    assert_eq!(plan.rebuilds, [GroupRebuild { group_id: 0, members, missing: 2 }]);
+    assert_eq!(plan.groups.groups[0].members, [Rank(0), Rank(1), Rank(2), Rank(3)]);
+    assert_eq!(plan.rebuilds, [GroupRebuild { group_id: 0, missing: vec![2], ranks: vec![Rank(2)] }]);
     assert_eq!(plan.deletions, []);
     assert_eq!(plan.descriptors[2].group_rank, 2, "from the right neighbour's copy");
 }
 
 #[test]
 fn two_lost_members_of_a_set_are_named() {
-    let mut held = after_run(&one_a_node(&[0, 1, 2, 3]), 6, Scheme::Xor, 4);
-    held[1].holdings.retain(|holding| holding.rank != Rank(1));
-    held[2].holdings.retain(|holding| holding.rank != Rank(2));
+    let mut held = after_run(&one_a_node(&[0, 1, 2, 3]), 6, xor::NAME, 4);
+    held[1].1.holdings.retain(|holding| holding.rank != Rank(1));
+    held[2].1.holdings.retain(|holding| holding.rank != Rank(2));
     let reason = plan(ID, &one_a_node(&[0, 4, 5, 3]), &held).unwrap_err();
-    assert_eq!(reason.to_string(), "XOR set 0 lost ranks 1 and 2");
-    held[1].holdings.clear();
-    held[2].holdings.clear();
+    assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
+    held[1].1.holdings.clear();
+    held[2].1.holdings.clear();
     // Now rank 1's descriptor, which node 2 kept, is gone too.
     let reason = plan(ID, &one_a_node(&[0, 4, 5, 3]), &held).unwrap_err();
-    assert_eq!(reason.to_string(), "XOR set 0 lost ranks 1 and 2");
+    assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
 }
 
 #[test]
 fn an_incomplete_rank_is_deleted_and_rebuilt_at_home() {
     let sites = one_a_node(&[0, 1, 2, 3]);
-    let mut held = after_run(&sites, 4, Scheme::Xor, 4);
-    held[1].holdings.iter_mut().find(|holding| holding.rank == Rank(1)).unwrap().complete = false;
+    let mut held = after_run(&sites, 4, xor::NAME, 4);
+    held[1].1.holdings.iter_mut().find(|holding| holding.rank == Rank(1)).unwrap().complete = false;
     let plan = plan(ID, &sites, &held).unwrap();
     assert_eq!(plan.deletions, [Deletion { node: 1, rank: Rank(1) }]);
-    assert_eq!((plan.rebuilds.len(), plan.rebuilds[0].missing), (1, 1));
-    assert_eq!(plan.keepers, [Rank(1), Rank(2), Rank(3), Rank(0)]);
+    assert_eq!((plan.rebuilds.len(), plan.rebuilds[0].missing.as_slice()), (1, &[1][..]));
+    let right: Vec<Rank> = (0..4).map(|rank| plan.groups.of(Rank(rank)).unwrap().right).collect();
+    assert_eq!(right, [Rank(1), Rank(2), Rank(3), Rank(0)]);
 }
 
 #[test]
 fn a_partner_s_copy_replaces_the_files_of_a_lost_node() {
-    let mut held = after_run(&one_a_node(&[0, 1, 2]), 4, Scheme::Partner, 8);
-    held[1].healthy = false;
+    let mut held = after_run(&one_a_node(&[0, 1, 2]), 4, partner::NAME, 8);
+    held[1].1.holdings.clear();
     let plan = plan(ID, &one_a_node(&[0, 3, 2]), &held).unwrap();
     assert_eq!(plan.moves, [Move { rank: Rank(1), from_node: 2, to_node: 3, keep_source: true }]);
     let copied: Vec<(u32, u32)> = plan.recopy.iter().map(|copy| (copy.rank.0, copy.to_node)).collect();
@@ -123,10 +130,10 @@ fn a_partner_s_copy_replaces_the_files_of_a_lost_node() {
 
 #[test]
 fn local_files_can_move_but_not_be_replaced() {
-    let mut held = after_run(&one_a_node(&[0, 1]), 3, Scheme::Local, 8);
+    let mut held = after_run(&one_a_node(&[0, 1]), 3, local::NAME, 8);
     let moved = plan(ID, &one_a_node(&[0, 2]), &held).unwrap();
     assert_eq!(moved.moves.len(), 1);
-    held[1].healthy = false;
+    held[1].1.holdings.clear();
     // The descriptor went with the files: LOCAL leaves no trace.
     let reason = plan(ID, &one_a_node(&[0, 2]), &held).unwrap_err();
     assert_eq!(reason.to_string(), "rank 1 lost all files, and LOCAL keeps no second copy");
@@ -134,7 +141,7 @@ fn local_files_can_move_but_not_be_replaced() {
 
 #[test]
 fn a_run_of_another_size_cannot_use_it() {
-    let held = after_run(&one_a_node(&[0, 1, 2, 3]), 4, Scheme::Xor, 4);
+    let held = after_run(&one_a_node(&[0, 1, 2, 3]), 4, xor::NAME, 4);
     for world in [3, 5] {
         let sites = one_a_node(&(0..world).collect::<Vec<u32>>());
         assert!(matches!(plan(ID, &sites, &held), Err(Unusable::OtherWorldSize { .. })));
@@ -144,22 +151,22 @@ fn a_run_of_another_size_cannot_use_it() {
 
 #[test]
 fn candidates_are_listed_newest_first_and_only_from_healthy_nodes() {
-    let mut held = after_run(&one_a_node(&[0, 1]), 2, Scheme::Local, 4);
-    held[1].holdings[0].checkpoint = CheckpointId(9);
-    assert_eq!(candidates(&held), [CheckpointId(9), ID]);
-    held[1].healthy = false;
-    assert_eq!(candidates(&held), [ID]);
+    let mut held = after_run(&one_a_node(&[0, 1]), 2, local::NAME, 4);
+    held[1].1.holdings[0].checkpoint = CheckpointId(9);
+    assert_eq!(candidates(held.iter().map(|(_, held)| held)), [CheckpointId(9), ID]);
+    held[1].1.holdings.clear();
+    assert_eq!(candidates(held.iter().map(|(_, held)| held)), [ID]);
 }
 
 /// Performs a plan as the agents do, and checks every step against what is there.
-fn perform(plan: &RestartPlan, sites: &[Site], held: &[Inventory]) {
+fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
     let mut complete: BTreeSet<(u32, Rank)> = BTreeSet::new();
     let mut present: BTreeSet<(u32, Rank)> = BTreeSet::new();
-    for inventory in held.iter().filter(|inventory| inventory.healthy) {
+    for (node, inventory) in held {
         for holding in inventory.holdings.iter().filter(|holding| holding.has_files()) {
-            present.insert((inventory.node, holding.rank));
+            present.insert((*node, holding.rank));
             if holding.complete {
-                complete.insert((inventory.node, holding.rank));
+                complete.insert((*node, holding.rank));
             }
         }
     }
@@ -178,13 +185,17 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[Inventory]) {
         complete.insert((step.to_node, step.rank));
     }
     for rebuild in &plan.rebuilds {
-        for (index, (rank, node)) in rebuild.members.iter().enumerate() {
-            assert_eq!(*node, sites[rank.index()].node);
-            assert_eq!(complete.contains(&(*node, *rank)), index as u32 != rebuild.missing);
+        let group = plan.groups.groups.iter().find(|group| group.id == rebuild.group_id).unwrap();
+        for (index, rank) in (0..).zip(&group.members) {
+            let home = (sites[rank.index()].node, *rank);
+            assert_eq!(complete.contains(&home), !rebuild.missing.contains(&index));
         }
-        let (rank, node) = rebuild.members[rebuild.missing as usize];
-        assert!(present.insert((node, rank)), "nothing is in the way of a rebuilt rank");
-        complete.insert((node, rank));
+        for (index, rank) in rebuild.missing.iter().zip(&rebuild.ranks) {
+            assert_eq!(group.members[*index as usize], *rank);
+            let home = (sites[rank.index()].node, *rank);
+            assert!(present.insert(home), "nothing is in the way of a rebuilt rank");
+            complete.insert(home);
+        }
     }
     for copy in &plan.recopy {
         assert!(complete.contains(&(copy.from_node, copy.rank)));
@@ -195,10 +206,11 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[Inventory]) {
         assert!(complete.contains(&(site.node, rank)), "rank {rank} has its files at home");
     }
     assert_eq!(complete, present, "nothing incomplete is left");
-    for (rank, keeper) in (0u32..).map(Rank).zip(&plan.keepers) {
+    for rank in (0..sites.len() as u32).map(Rank) {
+        let keeper = plan.groups.of(rank).unwrap().right;
         assert_ne!(sites[rank.index()].node, sites[keeper.index()].node, "a descriptor is kept on another node");
     }
-    let copies = if plan.scheme == Scheme::Partner { 2 } else { 1 };
+    let copies = if plan.groups.scheme == partner::NAME { 2 } else { 1 };
     let most = present.iter().fold(BTreeMap::new(), |mut count: BTreeMap<Rank, u32>, (_, rank)| {
         *count.entry(*rank).or_default() += 1;
         count
@@ -220,10 +232,10 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let sites: Vec<Site> = (0..nodes * ranks_per_node).map(|rank| Site::on_node(rank / ranks_per_node)).collect();
-        let scheme = if partner { Scheme::Partner } else { Scheme::Xor };
+        let scheme = if partner { partner::NAME } else { xor::NAME };
         let mut held = after_run(&sites, nodes + spares, scheme, set_size);
         let lost = lost.index(nodes as usize) as u32;
-        held[lost as usize].healthy = false;
+        held[lost as usize].1.holdings.clear();
         // The lost node's ranks go to a spare; or everything is placed anew.
         let mut order: Vec<u32> = (0..nodes).map(|node| if node == lost { nodes } else { node }).collect();
         if shuffle {
@@ -235,7 +247,7 @@ proptest! {
         let placed: Vec<Site> = sites.iter().map(|site| Site::on_node(order[site.node as usize])).collect();
         let plan = plan(ID, &placed, &held).unwrap();
         perform(&plan, &placed, &held);
-        if scheme == Scheme::Xor {
+        if scheme == xor::NAME {
             prop_assert_eq!(plan.rebuilds.len(), ranks_per_node as usize);
         }
     }

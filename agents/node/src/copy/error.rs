@@ -10,6 +10,7 @@ use holdfast_core::control::node_path::UnsafePath;
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::FileError;
 use holdfast_core::prefix::PrefixError;
+use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::redundancy::RedundancyError;
 
 /// Why one file was not copied.
@@ -77,15 +78,13 @@ pub enum CopyError {
     #[error(transparent)]
     Prefix(#[from] PrefixError),
     /// A rebuild.
-    #[error("member {missing} of set {group_id} in {} was not rebuilt: {source}", directory.display())]
+    #[error("{set} in {} was not rebuilt: {source}", directory.display())]
     Rebuild {
         /// The checkpoint directory.
         directory: PathBuf,
-        /// The set.
-        group_id: u32,
-        /// The lost member.
-        missing: u32,
+        /// The set, and its lost members.
+        set: SetRebuild,
         /// Why.
-        source: RedundancyError,
+        source: Box<RedundancyError>,
     },
 }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use holdfast_core::control::content::Recorded;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
-use holdfast_core::redundancy::xor::directory::{RebuildOptions, rebuild_member};
-use holdfast_core::redundancy::xor::file::XorFile;
-use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_core::prefix::inspect::SetRebuild;
+use holdfast_core::prefix::rebuild;
+use holdfast_core::redundancy::files::SetId;
+use holdfast_model::Task;
 use holdfast_wire::agent::{RebuildReply, RebuildRequest, VerifyReply, VerifyRequest};
 use tokio_util::sync::CancellationToken;
 
@@ -22,44 +23,36 @@ use crate::events::ProgressBoard;
 /// Read size: large enough that a parallel file system sees few calls, small enough to stay in a processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Rebuilds one member of a set. Survivors are verified while they are read; nothing is replaced unless all is well.
+/// Computes the lost members of a set. Survivors are verified while they are read; nothing is replaced unless all is well.
 ///
 /// # Errors
 /// When the set cannot be rebuilt, with the file that prevents it.
 pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<RebuildReply, CopyError> {
     check_directory(&request.directory)?;
-    let RebuildRequest { directory, group_id, members, missing } = request;
-    let working = survivor(request).map(|xor| {
-        let header = xor.header();
-        board.begin(holdfast_model::Task::Rebuild, header.checkpoint, header.chunk.saturating_mul(u64::from(*members)))
-    });
-    let mut before = 0;
-    let mut progress = |done: u64| {
-        if let Some(working) = &working {
-            working.advance(done.saturating_sub(before));
-            before = done;
-        }
+    let RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks } = request;
+    let set = SetRebuild {
+        set: SetId { scheme: *scheme, group_id: *group_id, members: *members },
+        missing: missing.clone(),
+        ranks: ranks.clone(),
+    };
+    let mut shown = None;
+    let mut progress = |done: u64, total: u64| {
+        let (working, before) = shown.get_or_insert_with(|| (board.begin(Task::Rebuild, *checkpoint, total), 0));
+        working.advance(done.saturating_sub(*before));
+        *before = done;
         ControlFlow::Continue(())
     };
-    let options = RebuildOptions::default();
-    let rebuilt =
-        rebuild_member(directory, *group_id, *members, *missing, &options, &mut progress).map_err(|source| {
-            CopyError::Rebuild { directory: directory.clone(), group_id: *group_id, missing: *missing, source }
-        })?;
-    let files = rebuilt.files.iter().chain([&rebuilt.xor]);
+    let rebuilt = rebuild::run(directory, &set, &mut progress).map_err(|source| CopyError::Rebuild {
+        directory: directory.clone(),
+        set: set.clone(),
+        source: Box::new(source),
+    })?;
+    let files = rebuilt.iter().flat_map(|member| member.files.iter().chain(&member.redundancy));
     Ok(RebuildReply {
-        rank: rebuilt.rank,
+        ranks: rebuilt.iter().map(|member| member.rank).collect(),
         bytes: files.clone().map(|meta| meta.size).sum(),
         files: files.map(|meta| meta.file.clone()).collect(),
     })
-}
-
-/// Any survivor tells how much there is to do.
-fn survivor(request: &RebuildRequest) -> Option<XorFile> {
-    let RebuildRequest { directory, group_id, members, missing } = request;
-    let index = u32::from(*missing == 0);
-    let name = XorName { group_id: *group_id, members: *members, index }.to_string();
-    XorFile::open(directory, &name).ok()
 }
 
 /// Checks files against the size and checksum in their meta files.

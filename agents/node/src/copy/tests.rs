@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::rank_filemap::RankFilemap;
+use holdfast_core::redundancy::registry;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::agent::{CopyReply, CopyRequest, RebuildRequest, VerifyRequest};
 use tokio_util::sync::CancellationToken;
@@ -172,9 +173,17 @@ fn a_directory_that_is_not_absolute_is_refused() {
 #[test]
 fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
     let scratch = holdfast_testkit::scratch_copy(&drained("f-drain-xor/one-node-lost"));
-    let request = RebuildRequest { directory: scratch.path().to_owned(), group_id: 0, members: 4, missing: 2 };
+    let request = RebuildRequest {
+        directory: scratch.path().to_owned(),
+        checkpoint: CheckpointId(3),
+        scheme: registry::DEFAULT,
+        group_id: 0,
+        members: 4,
+        missing: vec![2],
+        ranks: vec![Rank(2)],
+    };
     let reply = on_prefix::rebuild(&Arc::default(), &request).unwrap();
-    assert_eq!((reply.rank, reply.files.len()), (Rank(2), 2));
+    assert_eq!((reply.ranks, reply.files.len()), (vec![Rank(2)], 2));
     let file = fs::read(scratch.path().join("rank_2.ckpt")).unwrap();
     assert_eq!(file, holdfast_testkit::application_bytes(3, 2, 0, file.len()));
 

@@ -8,7 +8,7 @@ use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::FormatError;
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_core::redundancy::descriptor::DescriptorError;
-use holdfast_model::{CheckpointId, Failure, FailureKind, Rank};
+use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, Scheme};
 use holdfast_wire::frame::FrameError;
 
 use crate::copy::CopyFault;
@@ -111,22 +111,20 @@ pub(crate) enum OrderError {
         /// What is wrong.
         source: ContentError,
     },
-    /// A redundancy group without the members that the order names.
-    #[error("redundancy group {group_id} has no member {member} or {right}")]
-    Misshapen {
+    /// A redundancy group without a member that the order names.
+    #[error("redundancy group {group_id} has no member {member}")]
+    NoSuchMember {
         /// The group.
         group_id: u32,
-        /// The local member.
+        /// The member.
         member: u32,
-        /// Its right neighbour.
-        right: u32,
     },
+    /// A redundancy scheme that is not registered.
+    #[error("the redundancy scheme {0} is not known to this agent")]
+    UnknownScheme(Scheme),
     /// A dataset past the cache that this agent does not know.
     #[error("dataset {0} was not opened here")]
     NotOpen(CheckpointId),
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
     /// A thread of the agent panicked.
     #[error("a thread of the agent failed")]
     Crashed,
@@ -147,9 +145,9 @@ impl OrderError {
     fn kind(&self) -> FailureKind {
         match self {
             // The job's certificate, or an address that no message named: trying again changes nothing.
-            OrderError::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_))
-            | OrderError::Crashed
-            | OrderError::Other(_) => FailureKind::Internal,
+            OrderError::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) | OrderError::Crashed => {
+                FailureKind::Internal
+            }
             // The member that failed first says what failed; this one was only let go, and takes part in the next try.
             OrderError::Stream(_) | OrderError::Frame(_) | OrderError::Copy(CopyFault::Peer(_)) => {
                 FailureKind::LostPeer
@@ -167,9 +165,10 @@ impl OrderError {
             | OrderError::File { .. }
             | OrderError::NotReceived(_) => FailureKind::Io,
             OrderError::NotWritten { .. } | OrderError::NotOpen(_) => FailureKind::NotFound,
-            OrderError::Path(_) | OrderError::NotRegular(_) | OrderError::Misshapen { .. } => {
-                FailureKind::InvalidRequest
-            }
+            OrderError::Path(_)
+            | OrderError::NotRegular(_)
+            | OrderError::NoSuchMember { .. }
+            | OrderError::UnknownScheme(_) => FailureKind::InvalidRequest,
             OrderError::Redundancy(_)
             | OrderError::Descriptor { .. }
             | OrderError::OtherRank { .. }
@@ -195,6 +194,11 @@ impl OrderError {
 
 impl From<OrderError> for Failure {
     fn from(error: OrderError) -> Failure {
+        let error = match error {
+            // A scheme passes on what failed on this node.
+            OrderError::Redundancy(RedundancyError::Node(failure)) => return *failure,
+            error => error,
+        };
         let mut failure = Failure::new(error.kind(), error.to_string());
         failure.remedy = error.remedy().map(str::to_owned);
         // The order was given up because of another member; this one takes part in the next try.

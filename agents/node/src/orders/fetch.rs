@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::control::content::Recorded;
 use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Task};
 use holdfast_wire::peer::{FetchRank, OrderResult};
 
@@ -43,7 +44,7 @@ impl Work<'_> {
         let known = store.ranks(checkpoint);
         for rank in &known {
             let Some(fetch) = ranks.iter().find(|fetch| fetch.member.rank == *rank) else { return Ok(false) };
-            let descriptor = self.descriptor(&fetch.member)?;
+            let descriptor = descriptor::to_tree(&fetch.member.descriptor);
             let same = store.descriptor(checkpoint, *rank).is_some_and(|known| known.same_content(&descriptor));
             let entered = store.files(checkpoint, *rank);
             let is_entered = |at: usize| fetch.files.get(at).map(|(name, ..)| name);
@@ -70,7 +71,7 @@ impl Work<'_> {
         files: &mut Vec<(PathBuf, Meta)>,
     ) -> Result<()> {
         let rank = fetch.member.rank;
-        let descriptor = self.descriptor(&fetch.member)?;
+        let descriptor = descriptor::to_tree(&fetch.member.descriptor);
         self.agent.store.set_descriptor(checkpoint, rank, rank, &descriptor)?;
         self.agent.store.make_directory(checkpoint, &descriptor)?;
         // The summary lists files as the filemap did, newest first.

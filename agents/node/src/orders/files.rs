@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use holdfast_core::control::content::Recorded;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
+use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::frame;
@@ -16,7 +17,6 @@ use super::{OrderError, Result, Work, rank_directory};
 use crate::events::Working;
 use crate::paths::{PathError, base_name};
 use crate::stream::{Incoming, Outgoing};
-use holdfast_core::redundancy::convert;
 
 /// What comes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,14 +88,13 @@ impl Work<'_> {
         let total: u64 = metas.iter().map(|meta| meta.size).sum();
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let store = &self.agent.store;
-        let descriptor = convert::from_model(&greeting.owner.descriptor)
-            .map_err(|source| OrderError::Descriptor { rank, source })?;
+        let owner = &greeting.owner.descriptor;
         let slot = match keep {
             Keep::Own => rank,
             Keep::Copy { slot, .. } => *slot,
         };
         store.delete_rank(checkpoint, rank)?;
-        let tree = if slot == rank { descriptor.to_tree() } else { descriptor.to_neighbour_tree() };
+        let tree = if slot == rank { descriptor::to_tree(owner) } else { descriptor::to_neighbour_tree(owner) };
         store.set_descriptor(checkpoint, slot, rank, &tree)?;
         store.make_directory(checkpoint, &tree)?;
         if let Keep::Copy { owner, .. } = keep {

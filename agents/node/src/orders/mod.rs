@@ -1,20 +1,18 @@
 //! The steps that a leader can order. Each can be repeated: an agent that was restarted gets its order again.
 //!
 //! * [`seal`]: check the ranks' files, write their meta files;
-//! * [`encode`]: make redundancy, around a ring (XOR) or as copies (PARTNER);
-//! * [`rebuild`]: a lost member, along a chain;
+//! * [`group`]: a member's part in making redundancy and in rebuilding, by the redundancy scheme; [`links`] between members;
 //! * [`transfer`]: the files of a rank to where it lives now;
 //! * [`direct`]: datasets that the ranks write to the prefix directory themselves;
 //! * [`fetch`] and [`flush`]: from and to the prefix directory.
 
 mod direct;
-mod encode;
 mod error;
 mod fetch;
 mod files;
 mod flush;
-mod pieces;
-mod rebuild;
+mod group;
+mod links;
 mod seal;
 mod transfer;
 
@@ -25,6 +23,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, HaltState, Locations, Rank};
 use holdfast_wire::peer::{Member, Order, OrderResult};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +34,6 @@ use crate::agent::Agent;
 use crate::collective::Run;
 use crate::copy::pipeline::Pipeline;
 use crate::store::StoreError;
-use holdfast_core::redundancy::convert;
 
 /// Carries out one order. Blocks.
 pub fn execute(
@@ -79,7 +77,6 @@ pub fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Re
     agent.store.directory(checkpoint, &descriptor).map(|(_, real)| real)
 }
 
-type Trouble = OrderError;
 type Result<T, E = OrderError> = std::result::Result<T, E>;
 
 /// One order being carried out.
@@ -116,7 +113,7 @@ impl Work<'_> {
     fn prepare(&self, checkpoint: CheckpointId, delete: &[CheckpointId], members: &[Member]) -> Result<OrderResult> {
         self.delete(delete, None)?;
         for member in members {
-            let descriptor = self.descriptor(member)?;
+            let descriptor = descriptor::to_tree(&member.descriptor);
             // The entry first: a directory that nobody knows of would never be deleted.
             self.agent.store.set_descriptor(checkpoint, member.rank, member.rank, &descriptor)?;
             self.agent.store.make_directory(checkpoint, &descriptor)?;
@@ -142,7 +139,7 @@ impl Work<'_> {
     fn adopt(&self, checkpoint: CheckpointId, members: &[Member]) -> Result<OrderResult> {
         for member in members {
             self.agent.store.move_rank_to_slot(member.rank, member.rank)?;
-            let descriptor = self.descriptor(member)?;
+            let descriptor = descriptor::to_tree(&member.descriptor);
             let known = self.agent.store.descriptor(checkpoint, member.rank);
             // Writing what is there already would only change the order of its elements.
             if !known.is_some_and(|known| known.same_content(&descriptor)) {
@@ -170,10 +167,6 @@ impl Work<'_> {
         let moment = self.agent.halt.moment(chrono::Utc::now().timestamp(), &self.run.plan.settings);
         self.agent.halt.take_over(state, &moment)?;
         Ok(OrderResult::Done)
-    }
-
-    fn descriptor(&self, member: &Member) -> Result<holdfast_core::kvtree::Tree> {
-        convert::to_tree(&member.descriptor).map_err(|source| OrderError::Descriptor { rank: member.rank, source })
     }
 
     /// Between init and the first start, routed files are looked for in this checkpoint.

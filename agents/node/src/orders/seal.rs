@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::{OrderResult, SealedFiles};
 
@@ -21,7 +21,7 @@ impl Work<'_> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
         let mut sealed = SealedFiles::default();
         for name in self.agent.store.files(checkpoint, rank) {
-            if XorName::parse(&name).is_some() {
+            if is_redundancy_file(&name) {
                 // Left by an earlier try of this very step; it is made again.
                 continue;
             }

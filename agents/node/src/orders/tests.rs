@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use holdfast_core::redundancy::convert;
+use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult};
 use tempfile::TempDir;
@@ -59,7 +59,7 @@ async fn a_flush_copies_the_application_s_files_and_what_is_there_only_once() {
 async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_replaced() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
-    let descriptor = convert::from_tree(&node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap()).unwrap();
+    let descriptor = descriptor::from_tree(&node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap()).unwrap();
     let fetch = |names: &[&str]| {
         // As a summary lists them, newest first.
         let files = names.iter().rev().map(|name| ((*name).to_owned(), 5, Some(crc32fast::hash(b"12345")))).collect();

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use holdfast_core::control::meta::Meta;
+use holdfast_core::redundancy::descriptor::from_tree;
 use holdfast_model::CheckpointId;
 use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
 
 use super::files::Keep;
 use super::{OrderError, Result, Work, rank_directory};
-use holdfast_core::redundancy::convert::from_tree;
 
 /// How long the sender may take to come: its agent may have to be restarted first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

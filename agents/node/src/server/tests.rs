@@ -161,7 +161,12 @@ async fn what_cannot_be_understood_is_answered_with_a_problem() {
             r#"{"checkpoint":3,"directory":"../x","crc":true,"on_behalf_of":[],"partners_only":false,"buffer_bytes":1}"#,
             400,
         ),
-        ("POST", "/v1/rebuild", r#"{"directory":"/nowhere","group_id":0,"members":4,"missing":1}"#, 422),
+        (
+            "POST",
+            "/v1/rebuild",
+            r#"{"directory":"/nowhere","checkpoint":3,"scheme":"XOR","group_id":0,"members":4,"missing":[1],"ranks":[1]}"#,
+            422,
+        ),
     ];
     for (method, path, body, expected) in cases {
         let (status, answer) = send(served.address, &served.trust, Some(&token), (method, path, body)).await;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_core::redundancy::xor::name::XorName;
+use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 
 use super::PutBack;
@@ -110,7 +110,7 @@ impl RankFiles<'_> {
         let directory = self.store.rank_directory(checkpoint, self.rank)?;
         // The filemap lists the newest first, and our own redundancy file among them.
         let mut files = self.store.files(checkpoint, self.rank);
-        files.retain(|name| XorName::parse(name).is_none());
+        files.retain(|name| !is_redundancy_file(name));
         files.reverse();
         Ok(PutBack { directory, files })
     }

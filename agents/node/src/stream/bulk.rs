@@ -36,12 +36,6 @@ impl Outgoing {
         connection.set_buffer_limit(Some(BUFFER));
         Outgoing { stream: StreamOwned::new(connection, socket), node }
     }
-
-    /// Says that nothing more comes, so that the peer can tell an end from a break.
-    pub fn finish(mut self) -> io::Result<()> {
-        self.stream.conn.send_close_notify();
-        self.stream.flush()
-    }
 }
 
 impl Read for Outgoing {
@@ -71,7 +65,8 @@ impl Incoming {
         Ok(Incoming { stream: StreamOwned::new(connection, socket), node })
     }
 
-    pub(super) fn socket(&self) -> Option<TcpStream> {
+    /// The connection, for whoever has to cut it.
+    pub fn socket(&self) -> Option<TcpStream> {
         self.stream.sock.try_clone().ok()
     }
 }

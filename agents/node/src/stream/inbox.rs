@@ -163,7 +163,7 @@ fn cut(open: &mut Vec<Open>, over: impl Fn(&Open) -> bool) {
 fn order_of(purpose: &Purpose) -> Option<u64> {
     match purpose {
         Purpose::Link => None,
-        Purpose::Ring(ring) => Some(ring.order),
+        Purpose::Group(group) => Some(group.order),
         Purpose::Files(files) => Some(files.order),
     }
 }

@@ -251,7 +251,7 @@ fn a_damaged_meta_file_costs_its_member_and_no_more() {
         fs::write(directory.join("rank_6.ckpt.scr"), bytes).unwrap();
         let report = add_now(scratch.path(), "d").unwrap();
         assert_eq!(report.outcome, Outcome::Complete);
-        assert_eq!(report.rebuilt.iter().map(|set| set.rank).collect::<Vec<_>>(), [Rank(6)]);
+        assert_eq!(report.rebuilt.iter().flat_map(|set| set.ranks.clone()).collect::<Vec<_>>(), [Rank(6)]);
         assert_eq!(report.damaged[0].name, "rank_6.ckpt");
     }
 }
@@ -281,7 +281,7 @@ fn links_pipes_and_directories_in_a_files_place_are_never_opened() {
     for expected in ["rank_0.ckpt.scr", "3.scrfilemap", "rank_5.ckpt", "loop.scr", "other.scr", "directory.scr"] {
         assert!(names.contains(&expected), "{expected} in {names:?}");
     }
-    let ranks: Vec<_> = inspect(&scanned).rebuildable.iter().map(|set| set.rank.0).collect();
+    let ranks: Vec<_> = inspect(&scanned).rebuildable.iter().flat_map(|set| &set.ranks).map(|rank| rank.0).collect();
     assert_eq!(ranks, [0, 5]);
     assert!(matches!(summary::read(&directory), Err(PrefixError::Io { .. })));
     mknodat(CWD, scratch.path().join("index.scr"), FileType::Fifo, Mode::RUSR, 0).unwrap();

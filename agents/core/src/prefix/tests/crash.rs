@@ -191,7 +191,7 @@ impl Caller {
                     (scanned, inspection)
                 };
                 for set in rebuild::plan(&judged(&directory).1) {
-                    rebuild::run(&directory, &set, &mut |_| ControlFlow::Continue(())).unwrap();
+                    rebuild::run(&directory, &set, &mut |_, _| ControlFlow::Continue(())).unwrap();
                 }
                 let (scanned, inspection) = judged(&directory);
                 let publication = Publication::of_scan(name(NEW), &scanned, &inspection, true, some_time());
@@ -317,7 +317,7 @@ fn a_rebuild_that_was_stopped_leaves_no_member_that_looks_whole() {
     let directory = drained(scratch.path());
     let path = scratch.path().join(directory);
     let set = inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable.remove(0);
-    assert!(rebuild::run(&path, &set, &mut |_| ControlFlow::Break(())).is_err());
+    assert!(rebuild::run(&path, &set, &mut |_, _| ControlFlow::Break(())).is_err());
     assert_eq!(inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable, [set]);
     // A half-written temporary file of a rebuild, and one of a meta file, are nobody's files.
     fs::write(path.join(".hf-rank_1.ckpt.1.tmp"), b"half").unwrap();

@@ -141,7 +141,10 @@ fn a_dry_run_says_the_same_and_changes_nothing() {
     let options = AddOptions { dry_run: true, ..AddOptions::default() };
     let report = add_with(scratch.path(), &directory, &options).unwrap();
     assert_eq!(report.outcome, Outcome::Rebuildable);
-    assert_eq!(report.rebuilt.iter().map(|set| (set.rank, set.missing)).collect::<Vec<_>>(), [(Rank(2), 2)]);
+    assert_eq!(
+        report.rebuilt.iter().map(|set| (set.ranks.clone(), set.missing.clone())).collect::<Vec<_>>(),
+        [(vec![Rank(2)], vec![2])]
+    );
     assert!(super::world::snapshot(scratch.path()) == before);
     assert!(!scratch.path().join(".holdfast").exists());
 }
@@ -181,7 +184,7 @@ fn trap_a_corrupt_survivor_is_never_used_for_a_rebuild() {
 fn trap_a_lost_set_does_not_keep_the_other_from_being_rebuilt_and_listed() {
     let drained = run("f2-drain-xor-8nodes/group0-loses-two-group4-loses-one");
     assert_eq!(drained.report.outcome, Outcome::Incomplete);
-    assert_eq!(drained.report.rebuilt.iter().map(|set| set.rank).collect::<Vec<_>>(), [Rank(4)]);
+    assert_eq!(drained.report.rebuilt.iter().flat_map(|set| set.ranks.clone()).collect::<Vec<_>>(), [Rank(4)]);
     let summary = summary::read(&drained.checkpoint()).unwrap();
     assert_eq!(summary.by_rank.keys().map(|rank| rank.0).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
     let file = summary.to_fetch(Rank(4)).next().unwrap();

@@ -11,6 +11,7 @@ use crate::prefix::add::{AddOptions, Outcome, Step, add};
 use crate::prefix::inspect::{Reason, Verdict, inspect};
 use crate::prefix::scan::{Damage, ScanOptions, scan};
 use crate::prefix::{Prefix, index, summary};
+use crate::redundancy::xor;
 use holdfast_model::{CheckpointId, Rank};
 
 const DIRECTORY: &str = "scr.2026-11-20_10:22:24.77.5";
@@ -51,7 +52,7 @@ fn more_than_256_ranks_are_ranks_like_any_other() {
     }
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
     assert_eq!(report.outcome, Outcome::Complete, "{:?}", report.reasons);
-    assert_eq!(report.rebuilt.iter().map(|set| set.rank.0).collect::<Vec<_>>(), [3, 256, 599]);
+    assert_eq!(report.rebuilt.iter().flat_map(|set| &set.ranks).map(|rank| rank.0).collect::<Vec<_>>(), [3, 256, 599]);
     for rank in [3, 256, 599] {
         assert_eq!(fs::read(directory.join(format!("rank_{rank}.ckpt"))).unwrap(), data(rank));
     }
@@ -100,8 +101,14 @@ fn two_lost_members_of_one_set_do_not_hold_back_the_other_sets() {
     }
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
     assert_eq!(report.outcome, Outcome::Incomplete);
-    assert_eq!(report.rebuilt.iter().map(|set| set.rank.0).collect::<Vec<_>>(), [6, 11]);
-    assert!(report.reasons.contains(&Reason::SetLost { group_id: 0, members: 4, lost: 2 }));
+    assert_eq!(report.rebuilt.iter().flat_map(|set| &set.ranks).map(|rank| rank.0).collect::<Vec<_>>(), [6, 11]);
+    assert!(report.reasons.contains(&Reason::SetLost {
+        scheme: xor::NAME,
+        group_id: 0,
+        members: 4,
+        lost: 2,
+        tolerance: 1
+    }));
     let summary = summary::read(&directory).unwrap();
     assert_eq!(summary.by_rank.keys().map(|rank| rank.0).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert!(!summary.complete);
@@ -124,7 +131,7 @@ fn a_file_with_a_wrong_crc_counts_as_missing_and_is_rebuilt() {
     let good = bytes.clone();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, &bytes).unwrap();
-    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().rebuilt[0].rank, Rank(3));
+    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().rebuilt[0].ranks, [Rank(3)]);
     assert!(fs::read(&path).unwrap().ends_with(&good[good.len() - 7..]));
 }
 
@@ -219,7 +226,7 @@ fn progress_counts_what_was_verified_and_rebuilt() {
         match step {
             Step::Verified { bytes } => counted.0 += bytes,
             Step::Rebuilding { bytes, set } => {
-                assert_eq!(set.rank, Rank(3));
+                assert_eq!(set.ranks, [Rank(3)]);
                 counted.1 = bytes;
             }
         }

@@ -10,7 +10,9 @@ use crate::kvtree::{Tree, file};
 use crate::prefix::add::{AddOptions, AddReport, add};
 use crate::prefix::rank_filemap::{Origin, RankFilemap};
 use crate::prefix::{DirectoryName, Prefix, PrefixError};
-use crate::redundancy::xor::header::{Header, MemberFiles, chunk_size};
+use crate::redundancy::files::MemberFiles;
+use crate::redundancy::xor;
+use crate::redundancy::xor::header::{Header, chunk_size};
 use holdfast_model::{CheckpointId, Rank};
 
 /// A local time as the index writes it.
@@ -88,21 +90,21 @@ pub fn drained_checkpoint(directory: &Path, id: u64, ranks: u32, set_size: u32) 
                 current: files(*rank),
                 partner: files(members[(index + members.len() - 1) % members.len()]),
             };
-            let mut xor = vec![0_u8; chunk as usize];
+            let mut data_of_set = vec![0_u8; chunk as usize];
             for (other, other_rank) in members.iter().enumerate().filter(|(other, _)| *other != index) {
                 let slot = if index < other { index } else { index - 1 };
                 let start = slot * chunk as usize;
-                for (at, byte) in xor.iter_mut().enumerate() {
+                for (at, byte) in data_of_set.iter_mut().enumerate() {
                     *byte ^= data[*other_rank as usize].get(start + at).copied().unwrap_or(0);
                 }
             }
             let mut bytes = file::encode(&header.to_tree());
-            bytes.extend(xor);
+            bytes.extend(data_of_set);
             let xor_name = format!("{}_of_{count}_in_{first}.xor", index + 1);
             let application = app_meta(id, *rank, ranks, &data[*rank as usize], true);
             let redundancy = Meta {
                 file: xor_name.clone(),
-                kind: FileKind::Xor,
+                kind: FileKind::Redundancy(xor::NAME),
                 size: bytes.len() as u64,
                 crc: Some(crc32fast::hash(&bytes)),
                 ..application.clone()

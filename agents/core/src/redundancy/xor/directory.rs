@@ -9,16 +9,17 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::Progress;
 use super::encode::Member;
 use super::header::{self, MAX_MEMBERS, Occasion};
 use super::name::XorName;
-use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
 use super::rebuild::{Reader, Survivor};
-use super::writer::{LostMember, RebuiltMember};
+use super::writer::LostMember;
 use crate::control::filemap::Filemap;
 use crate::control::meta::EXTENSION;
 use crate::redundancy::RedundancyError;
+use crate::redundancy::files::RebuiltMember;
+use crate::redundancy::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
+use crate::redundancy::scheme::Progress;
 
 /// Pieces that were read and not yet written: what memory a rebuild takes.
 const PIECES_IN_FLIGHT: usize = 4;
@@ -95,10 +96,10 @@ pub fn rebuild_member(
     })?;
     let rebuilt = lost.finish()?.install(true)?;
     let mut filemap = Filemap::new();
-    for name in rebuilt.files.iter().map(|meta| &meta.file).chain([&rebuilt.xor.file]) {
+    for name in rebuilt.files.iter().chain(&rebuilt.redundancy).map(|meta| &meta.file) {
         filemap.add_file(rebuilt.checkpoint, rebuilt.rank, name);
     }
-    let expected = u32::try_from(rebuilt.files.len() + 1).unwrap_or(u32::MAX);
+    let expected = u32::try_from(rebuilt.files.len() + rebuilt.redundancy.len()).unwrap_or(u32::MAX);
     filemap.set_expected(rebuilt.checkpoint, rebuilt.rank, expected);
     filemap.write(&directory.join(format!("{}.scrfilemap", rebuilt.rank)))?;
     Ok(rebuilt)
@@ -154,13 +155,14 @@ fn write_pieces(
 ) -> Result<(), RedundancyError> {
     let mut done = 0;
     let chunk = lost.header().chunk;
+    let total = chunk.saturating_mul(u64::from(members));
     for slot in 0..members {
         for (_, length) in pieces(chunk, size) {
             let Ok(piece) = pieces_in.recv() else { return Err(RedundancyError::Stopped) };
             lost.take(slot == missing, &piece)?;
             pool.give(piece);
             done += length as u64;
-            if progress(done) == ControlFlow::Break(()) {
+            if progress(done, total) == ControlFlow::Break(()) {
                 return Err(RedundancyError::Stopped);
             }
         }

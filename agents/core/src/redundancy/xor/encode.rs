@@ -7,15 +7,16 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
+use super::NAME;
 use super::Progress;
 use super::header::Header;
-use super::link::{Left, Right};
-use super::logical::LogicalFile;
 use super::name::XorName;
-use super::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
+use crate::redundancy::link::{Incoming, Outgoing};
+use crate::redundancy::logical::LogicalFile;
+use crate::redundancy::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
 
 /// One member's place in the computation. All members of a set must agree on everything but `index`.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ impl Written {
         };
         Meta {
             file: name.to_string(),
-            kind: FileKind::Xor,
+            kind: FileKind::Redundancy(NAME),
             size: self.bytes,
             checkpoint: header.checkpoint,
             rank: header.current.rank,
@@ -93,14 +94,14 @@ impl Written {
 
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`.
 ///
-/// `left` and `right` are the neighbours in the ring; what they must guarantee is said in [`link`](super::link). Progress
+/// `left` and `right` are the neighbours in the ring; what they must guarantee is said in [`link`](crate::redundancy::link). Progress
 /// counts the bytes of XOR data.
 pub fn encode_member(
     member: &Member,
     header: &Header,
     data: &mut LogicalFile,
-    left: &mut impl Left,
-    right: &mut impl Right,
+    left: &mut dyn Incoming,
+    right: &mut dyn Outgoing,
     out: &mut impl Write,
     progress: &mut Progress<'_>,
 ) -> Result<Written, RedundancyError> {
@@ -144,7 +145,7 @@ pub fn encode_member(
     Ok(Written { bytes: head.len() as u64 + member.chunk, crc: crc.finalize() })
 }
 
-pub(crate) fn receive(left: &mut impl Left, expected: usize) -> Result<Vec<u8>, RedundancyError> {
+pub(crate) fn receive(left: &mut dyn Incoming, expected: usize) -> Result<Vec<u8>, RedundancyError> {
     let piece = left.receive().map_err(RedundancyError::left("receiving a piece"))?;
     if piece.len() != expected {
         return Err(RedundancyError::PieceLength { expected, found: piece.len() });

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::header::Header;
-use super::inside;
+
 use crate::kvtree::{Tree, file};
-use crate::redundancy::RedundancyError;
+use crate::redundancy::{RedundancyError, inside};
 
 /// An XOR file that was opened and checked: the header is sound, and exactly one chunk follows it.
 #[derive(Debug)]

@@ -12,14 +12,16 @@ use holdfast_testkit::{files_below, fixtures, scratch_copy};
 use super::directory::{RebuildOptions, rebuild_member};
 use super::encode::{Member, encode_member};
 use super::file::XorFile;
-use super::header::{Header, MemberFiles, Occasion, chunk_size, rebuilt};
-use super::logical::LogicalFile;
+use super::header::{Header, Occasion, chunk_size, rebuilt};
 use super::name::XorName;
 use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use super::writer::LostMember;
 use crate::control::filemap::Filemap;
 use crate::control::meta::Meta;
 use crate::redundancy::RedundancyError;
+use crate::redundancy::files::MemberFiles;
+use crate::redundancy::link::Incoming;
+use crate::redundancy::logical::LogicalFile;
 
 /// Tree, checkpoint directory, group id.
 type SetKey = (PathBuf, String, u32);
@@ -107,6 +109,10 @@ fn go_on(_: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
+fn go_on_of(_: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
 #[test]
 fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_the_original() {
     for (name, directories) in sets() {
@@ -180,12 +186,14 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
             let unconfirmed = thread::scope(|scope| {
                 for step in 1..n {
                     let index = (missing + step) % n;
-                    let right = senders[index].take().unwrap();
-                    let left = receivers[index].take().filter(|_| step > 1);
+                    let mut right = senders[index].take().unwrap();
+                    let mut left = receivers[index].take().filter(|_| step > 1);
                     let directory = &directories[index];
                     scope.spawn(move || {
                         let mut survivor = Survivor::open(directory, &named(name, index), true).unwrap();
-                        rebuild_survivor(&member(index), &mut survivor, left, right, true, &mut go_on).unwrap();
+                        let from_left = left.as_mut().map(|left| left as &mut dyn Incoming);
+                        rebuild_survivor(&member(index), &mut survivor, from_left, &mut right, true, &mut go_on)
+                            .unwrap();
                     });
                 }
                 let mut left = receivers[missing].take().unwrap();
@@ -266,14 +274,14 @@ fn a_rebuild_at_the_drain_leaves_the_bytes_that_the_original_left() {
         let work = scratch_copy(&input);
         for (name, missing) in rebuilds {
             let mut last = 0;
-            let mut progress = |done| {
+            let mut progress = |done, _| {
                 last = done;
                 ControlFlow::Continue(())
             };
             let options = RebuildOptions { piece: 1 << 12, ..RebuildOptions::default() };
             let rebuilt =
                 rebuild_member(work.path(), name.group_id, name.members, missing, &options, &mut progress).unwrap();
-            assert!(last > 0 && rebuilt.xor.crc.is_some());
+            assert!(last > 0 && rebuilt.redundancy[0].crc.is_some());
         }
         let list = |directory: &Path| -> Vec<String> {
             let names = files_below(directory);
@@ -298,8 +306,14 @@ fn a_survivor_with_a_wrong_checksum_is_named_and_nothing_is_changed() {
         let work = scratch_copy(&input);
         let before = files_below(work.path());
         let (name, missing) = rebuilds[0];
-        let result =
-            rebuild_member(work.path(), name.group_id, name.members, missing, &RebuildOptions::default(), &mut go_on);
+        let result = rebuild_member(
+            work.path(),
+            name.group_id,
+            name.members,
+            missing,
+            &RebuildOptions::default(),
+            &mut go_on_of,
+        );
         let Err(RedundancyError::MemberDamaged { rank, path, .. }) = result else { panic!("{result:?}") };
         assert!(path.ends_with(format!("rank_{rank}.ckpt")), "{}", path.display());
         assert_eq!(files_below(work.path()), before);
@@ -314,7 +328,7 @@ fn a_rebuild_that_is_stopped_leaves_nothing_behind() {
     let work = scratch_copy(&input);
     let before = files_below(work.path());
     let (name, missing) = rebuilds[0];
-    let mut stop = |_| ControlFlow::Break(());
+    let mut stop = |_, _| ControlFlow::Break(());
     let options = RebuildOptions { verify: false, piece: 500 };
     let result = rebuild_member(work.path(), name.group_id, name.members, missing, &options, &mut stop);
     assert!(matches!(result, Err(RedundancyError::Stopped)));
@@ -325,7 +339,7 @@ fn a_rebuild_that_is_stopped_leaves_nothing_behind() {
 fn impossible_sets_are_refused_without_looking_at_files() {
     let work = tempfile::tempdir().unwrap();
     for (members, missing) in [(0, 0), (1, 0), (4, 4), (u32::MAX, 0)] {
-        let result = rebuild_member(work.path(), 0, members, missing, &RebuildOptions::default(), &mut go_on);
+        let result = rebuild_member(work.path(), 0, members, missing, &RebuildOptions::default(), &mut go_on_of);
         assert!(matches!(result, Err(RedundancyError::Shape { .. })), "{members} {missing}");
     }
 }
@@ -374,7 +388,7 @@ fn a_neighbour_that_goes_away_ends_the_rebuild_and_nothing_stays() {
     thread::scope(|scope| {
         scope.spawn(move || sender.send(vec![0; 100]).unwrap());
         let result = rebuild_root(&member, lost, &mut left, &mut go_on);
-        assert!(matches!(result, Err(RedundancyError::Link { neighbour: "left", .. })));
+        assert!(matches!(result, Err(RedundancyError::Link { neighbour: "left neighbour", .. })));
     });
     assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
 }

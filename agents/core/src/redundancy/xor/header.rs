@@ -5,66 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::control::meta::Meta;
-use crate::kvtree::{Element, Tree};
-use crate::redundancy::RedundancyError;
 use holdfast_model::{CheckpointId, Rank};
+
+use crate::kvtree::Tree;
+use crate::redundancy::RedundancyError;
+use crate::redundancy::files::{MemberFiles, bad, number};
 
 /// More members than any site would put into one set; bounds what a damaged header can make us do.
 pub const MAX_MEMBERS: u32 = 65_536;
-
-/// The files of one member, in the order of concatenation: CURRENT of its own header, PARTNER of its right neighbour's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberFiles {
-    /// World rank of the member.
-    pub rank: Rank,
-    /// Meta data of its files; may be empty.
-    pub files: Vec<Meta>,
-}
-
-impl MemberFiles {
-    /// The tree as its owner writes it, and as it is sent to the right neighbour.
-    pub fn to_tree(&self) -> Tree {
-        let mut tree = Tree::new();
-        tree.put("RANK", self.rank);
-        tree.put("FILES", self.files.len());
-        // The file added last stands in front. No index comes twice, so that there is always a tree.
-        let files = self.files.iter().enumerate().rev();
-        let files = files.map(|(index, meta)| Element { key: index.to_string(), value: meta.to_tree() });
-        tree.set("FILE", Tree::from_front_to_back(files.collect()).unwrap_or_default());
-        tree
-    }
-
-    /// Reads the tree, in any order of its elements.
-    pub fn from_tree(tree: &Tree, origin: &str) -> Result<MemberFiles, RedundancyError> {
-        let rank = number(tree, "RANK", origin)?;
-        let count: usize = number(tree, "FILES", origin)?;
-        let mut listed = BTreeMap::new();
-        for (index, meta) in tree.get("FILE").into_iter().flat_map(Tree::iter) {
-            let index: usize = index.parse().map_err(|_| bad(origin, format!("file index `{index}` is no number")))?;
-            let meta = Meta::from_tree(meta).map_err(|error| bad(origin, format!("file {index}: {error}")))?;
-            listed.insert(index, meta);
-        }
-        if listed.len() != count || listed.keys().next_back().is_some_and(|last| *last >= count) {
-            return Err(bad(origin, format!("FILES says {count}, but {} are listed", listed.len())));
-        }
-        let files: Vec<Meta> = listed.into_values().collect();
-        let mut names = BTreeSet::new();
-        if let Some(twice) = files.iter().find(|meta| !names.insert(meta.file.as_str())) {
-            return Err(bad(origin, format!("`{}` is listed twice", twice.file)));
-        }
-        let files = MemberFiles { rank: Rank(rank), files };
-        if files.total_bytes().is_none() {
-            return Err(bad(origin, "the sizes of its files do not add up".into()));
-        }
-        Ok(files)
-    }
-
-    /// Bytes of all files together; `None` if that is no number we can count to.
-    pub fn total_bytes(&self) -> Option<u64> {
-        self.files.iter().try_fold(0u64, |sum, meta| sum.checked_add(meta.size))
-    }
-}
 
 /// The header of an XOR file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,15 +155,4 @@ fn as_received(tree: &Tree) -> Tree {
     let mut received = Tree::new();
     received.merge(tree);
     received
-}
-
-fn number<T: std::str::FromStr>(tree: &Tree, key: &str, origin: &str) -> Result<T, RedundancyError> {
-    match tree.value(key) {
-        Some(value) => value.parse().map_err(|_| bad(origin, format!("{key} `{value}` is not a valid number"))),
-        None => Err(bad(origin, format!("{key} is missing"))),
-    }
-}
-
-fn bad(origin: &str, why: String) -> RedundancyError {
-    RedundancyError::Header { origin: origin.to_owned(), why }
 }

@@ -5,23 +5,18 @@
 //! data of member s is the XOR of what all others have in slot s.
 //!
 //! * [`name`]: the name of an XOR file; [`header`]: the hash in front of it; [`mod@file`]: header and chunk together;
-//! * [`logical`]: files of a member as one;
-//! * [`piece`]: the byte loop and the buffers; [`link`]: what a neighbour looks like;
 //! * [`encode`]: a member's part in making the XOR files; [`rebuild`]: its part in making a lost member's files again;
-//! * [`writer`]: writes a lost member's files so that they appear whole and checked or not at all;
-//! * [`set`]: which member is missing; [`directory`]: the rebuild at the drain, with all files in one directory.
+//!   [`in_cache`]: both with the links and the file map of a member;
+//! * [`writer`]: writes a lost member's files so that they appear complete and checked or not at all;
+//! * [`directory`]: the rebuild at the drain, with all files in one directory.
 
 pub mod directory;
 pub mod encode;
 pub mod file;
 pub mod header;
-mod inside;
-pub mod link;
-pub mod logical;
+mod in_cache;
 pub mod name;
-pub mod piece;
 pub mod rebuild;
-pub mod set;
 pub mod writer;
 
 #[cfg(test)]
@@ -29,7 +24,115 @@ mod fixture_tests;
 #[cfg(test)]
 mod property_tests;
 
+use std::io::BufReader;
 use std::ops::ControlFlow;
+use std::path::Path;
+
+use holdfast_model::{RankDescriptor, Scheme};
+
+use self::directory::{RebuildOptions, rebuild_member};
+use self::header::Header;
+use self::name::XorName;
+use super::error::RedundancyError;
+use super::files::{RebuiltMember, SetFile, SetId};
+use super::groups::{ForcedLocal, Groups, Rules, RulesError, Site, sets};
+use super::inside;
+use super::member::{GroupMember, MemberTask};
+use super::scheme::{self, RedundancyScheme, SetHeader};
+use crate::kvtree::file as hash_file;
+
+/// The scheme's name.
+pub const NAME: Scheme = Scheme::new("XOR");
 
 /// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
 pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+
+/// The scheme.
+#[derive(Debug)]
+pub struct Xor;
+
+impl RedundancyScheme for Xor {
+    fn name(&self) -> Scheme {
+        NAME
+    }
+
+    fn limit(&self) -> &'static str {
+        "XOR can rebuild one"
+    }
+
+    fn check(&self, rules: Rules) -> Result<(), RulesError> {
+        match rules.set_size {
+            size @ 0..=1 => Err(RulesError::SetSize { scheme: NAME, size, least: 2 }),
+            _ => Ok(()),
+        }
+    }
+
+    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+        sets(NAME, sites, rules)
+    }
+
+    fn tolerance(&self, descriptor: &RankDescriptor) -> u32 {
+        u32::from(descriptor.group_size >= 2)
+    }
+
+    fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<(), RedundancyError> {
+        in_cache::encode(task, node)
+    }
+
+    fn rebuild(&self, task: &MemberTask, missing: &[u32], node: &dyn GroupMember) -> Result<(), RedundancyError> {
+        in_cache::rebuild(task, only_one(task.group_id, task.size(), missing)?, node)
+    }
+
+    fn parse_file_name(&self, name: &str) -> Option<SetFile> {
+        let XorName { group_id, members, index } = XorName::parse(name)?;
+        Some(SetFile { set: SetId { scheme: NAME, group_id, members }, member: index })
+    }
+
+    fn file_names(&self, set: SetId, member: u32) -> Vec<String> {
+        vec![XorName { group_id: set.group_id, members: set.members, index: member }.to_string()]
+    }
+
+    fn tolerance_by_name(&self, _: SetId) -> Option<u32> {
+        Some(1)
+    }
+
+    fn read_header(&self, directory: &Path, file: &SetFile) -> Result<SetHeader, RedundancyError> {
+        let SetFile { set: SetId { group_id, members, .. }, member } = *file;
+        let name = XorName { group_id, members, index: member }.to_string();
+        let origin = directory.join(&name).display().to_string();
+        let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
+        let data = inside::open(directory, &name)?;
+        let (tree, _) = hash_file::decode_prefix(&mut BufReader::new(data)).map_err(|error| bad(error.to_string()))?;
+        let header = Header::from_tree(&tree, &origin)?;
+        if header.members.len() as u64 != u64::from(members) || header.index() != usize::try_from(member).ok() {
+            return Err(bad("it is about another set or member".into()));
+        }
+        let left = if member == 0 { members - 1 } else { member - 1 };
+        Ok(SetHeader {
+            checkpoint: header.checkpoint,
+            ranks: header.ranks,
+            members: header.members,
+            tolerance: 1,
+            files: vec![(member, header.current), (left, header.partner)],
+        })
+    }
+
+    fn rebuild_in(
+        &self,
+        directory: &Path,
+        set: SetId,
+        missing: &[u32],
+        progress: &mut scheme::Progress<'_>,
+    ) -> Result<Vec<RebuiltMember>, RedundancyError> {
+        let SetId { group_id, members, .. } = set;
+        let missing = only_one(group_id, members, missing)?;
+        Ok(vec![rebuild_member(directory, group_id, members, missing, &RebuildOptions::default(), progress)?])
+    }
+}
+
+fn only_one(group_id: u32, members: u32, missing: &[u32]) -> Result<u32, RedundancyError> {
+    match missing {
+        [missing] => Ok(*missing),
+        _ => Err(RedundancyError::TooManyMissing { group_id, members, missing: missing.len() }),
+    }
+}

@@ -11,11 +11,12 @@ use proptest::prelude::*;
 
 use super::directory::{RebuildOptions, rebuild_member};
 use super::encode::{Member, encode_member};
-use super::header::{Header, MemberFiles, chunk_size};
-use super::logical::LogicalFile;
+use super::header::{Header, chunk_size};
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
 use crate::redundancy::RedundancyError;
+use crate::redundancy::files::MemberFiles;
+use crate::redundancy::logical::LogicalFile;
 use holdfast_model::{CheckpointId, Rank};
 
 /// Writes the files of a set with these sizes into one directory, encodes it around a ring, and writes all meta files.
@@ -100,7 +101,7 @@ proptest! {
         let before = contents(work.path());
         let missing = missing.index(sizes.len()) as u32;
         let options = RebuildOptions { verify: true, piece };
-        let mut go_on = |_| ControlFlow::Continue(());
+        let mut go_on = |_, _| ControlFlow::Continue(());
         let remove = || {
             for (name, _) in &before {
                 let xor = XorName { group_id: 0, members: n, index: missing }.to_string();

@@ -13,12 +13,12 @@ use std::path::Path;
 use super::Progress;
 use super::encode::{Member, receive};
 use super::file::XorFile;
-use super::link::{Left, Right};
-use super::logical::{LogicalFile, Verifier};
-use super::piece::{pieces, usable_piece, xor_into};
 use super::writer::{LostMember, Unconfirmed};
 use crate::control::meta::Meta;
 use crate::redundancy::RedundancyError;
+use crate::redundancy::link::{Incoming, Outgoing};
+use crate::redundancy::logical::{LogicalFile, Verifier};
+use crate::redundancy::piece::{pieces, usable_piece, xor_into};
 
 /// The files of a survivor, opened and checked.
 #[derive(Debug)]
@@ -150,11 +150,11 @@ impl<'a> Reader<'a> {
 /// A survivor's part. `left` is `None` for the lost member's right neighbour, where the chain begins; its left
 /// neighbour's `right` is the root. `Ok` means that all own files were sound, as far as checksums are known: the root's
 /// files may be installed only when every survivor returned it. Progress counts bytes passed on.
-pub fn rebuild_survivor<L: Left, R: Right>(
+pub fn rebuild_survivor(
     member: &Member,
     survivor: &mut Survivor,
-    mut left: Option<L>,
-    mut right: R,
+    mut left: Option<&mut dyn Incoming>,
+    right: &mut dyn Outgoing,
     verify: bool,
     progress: &mut Progress<'_>,
 ) -> Result<(), RedundancyError> {
@@ -170,7 +170,7 @@ pub fn rebuild_survivor<L: Left, R: Right>(
         for (offset, length) in pieces(member.chunk, member.piece) {
             let piece = match &mut left {
                 Some(left) => {
-                    let mut piece = receive(left, length)?;
+                    let mut piece = receive(*left, length)?;
                     let own = &mut scratch[..length];
                     let real = reader.read(member, slot, offset, own)?;
                     xor_into(&mut piece, &own[..real]);
@@ -199,7 +199,7 @@ pub fn rebuild_survivor<L: Left, R: Right>(
 pub fn rebuild_root(
     member: &Member,
     mut lost: LostMember,
-    left: &mut impl Left,
+    left: &mut dyn Incoming,
     progress: &mut Progress<'_>,
 ) -> Result<Unconfirmed, RedundancyError> {
     member.check()?;

@@ -10,14 +10,14 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::NAME;
 use super::header::Header;
-use super::inside;
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
 use crate::durable;
 use crate::kvtree::{Tree, file};
-use crate::redundancy::RedundancyError;
-use holdfast_model::{CheckpointId, Rank};
+use crate::redundancy::files::RebuiltMember;
+use crate::redundancy::{RedundancyError, inside};
 
 /// A lost member while its files are written.
 #[derive(Debug)]
@@ -33,19 +33,6 @@ pub struct LostMember {
     crcs: Vec<u32>,
     padding_left: u64,
     wrong: Option<RedundancyError>,
-}
-
-/// A rebuilt member that was installed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RebuiltMember {
-    /// World rank.
-    pub rank: Rank,
-    /// The checkpoint.
-    pub checkpoint: CheckpointId,
-    /// Meta data of its files in the order of concatenation, checksums included.
-    pub files: Vec<Meta>,
-    /// Meta data of its XOR file.
-    pub xor: Meta,
 }
 
 /// A rebuilt member whose files are complete, but not yet under their names: [`install`](Self::install) when all
@@ -208,7 +195,7 @@ impl LostMember {
         let rank = self.header.current.rank;
         let xor = Meta {
             file: self.xor_name,
-            kind: FileKind::Xor,
+            kind: FileKind::Redundancy(NAME),
             size,
             checkpoint: self.header.checkpoint,
             rank,
@@ -216,7 +203,7 @@ impl LostMember {
             complete: true,
             crc: Some(xor_crc),
         };
-        let rebuilt = RebuiltMember { rank, checkpoint: self.header.checkpoint, files, xor };
+        let rebuilt = RebuiltMember { rank, checkpoint: self.header.checkpoint, files, redundancy: vec![xor] };
         Ok(Unconfirmed { temporaries: self.temporaries, rebuilt, header: self.header })
     }
 
@@ -263,7 +250,9 @@ impl Unconfirmed {
         for (meta, known) in self.rebuilt.files.iter().zip(known) {
             write_meta(&directory, meta, crc_in_meta || known)?;
         }
-        write_meta(&directory, &self.rebuilt.xor, crc_in_meta)?;
+        for meta in &self.rebuilt.redundancy {
+            write_meta(&directory, meta, crc_in_meta)?;
+        }
         Ok(self.rebuilt.clone())
     }
 }

@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use holdfast_core::control::halt::reason;
-use holdfast_core::redundancy::{Descriptor, convert};
-use holdfast_model::{CheckpointId, Dataset, FlushMode, HaltChange, Locations, Rank, Scheme};
+use holdfast_model::{CheckpointId, Dataset, FlushMode, HaltChange, Locations, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 use holdfast_wire::rank::Reply;
 
 use super::Work;
+use super::layout::Protection;
 use crate::collective::CallError;
 use crate::collective::writers;
-
-/// Of a run without ranks there is nothing to protect.
-const UNPROTECTED: Scheme = Scheme::new("LOCAL");
 
 impl Work {
     /// Is a checkpoint due?
@@ -27,13 +24,13 @@ impl Work {
     /// Begins a checkpoint: makes room for it, records who protects it, makes its directories.
     pub(super) async fn start(&self, dataset: Dataset) -> Result<Reply, CallError> {
         let checkpoint = self.next_id();
-        let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
+        let Some(protection) = self.leader.layout.protection(checkpoint) else {
             return Err(CallError::NoDescriptor(checkpoint));
         };
-        let base = descriptors.first().map(|descriptor| descriptor.base.clone()).unwrap_or_default();
+        let base = protection.base();
         let keep =
             self.leader.plan.settings.caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
-        let in_base = self.in_base(&base).await?;
+        let in_base = self.in_base(base).await?;
         // Output passes through the cache: it neither pushes a checkpoint out nor counts as one.
         let kept: Vec<CheckpointId> =
             in_base.into_iter().filter(|id| *id != checkpoint && self.dataset(*id).checkpoint).collect();
@@ -45,7 +42,7 @@ impl Work {
         }
         self.leader.source.checkpoint_begins(Instant::now());
         self.describe(checkpoint, dataset).await?;
-        let orders = self.leader.layout.by_node(&descriptors).into_iter();
+        let orders = self.leader.layout.by_node(&protection.descriptors()).into_iter();
         let orders =
             orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
         self.order(orders.collect()).await?;
@@ -124,16 +121,16 @@ impl Work {
     }
 
     async fn seal_and_protect(&self, checkpoint: CheckpointId, begun: Instant) -> Result<(), CallError> {
-        let Some(descriptors) = self.leader.layout.descriptors(checkpoint) else {
+        let Some(protection) = self.leader.layout.protection(checkpoint) else {
             return Err(CallError::NoDescriptor(checkpoint));
         };
-        let bytes = self.protect(checkpoint, &descriptors).await?;
+        let bytes = self.protect(checkpoint, protection).await?;
         self.order(self.leader.where_ranks_are(&Order::Commit { checkpoint })).await?;
         self.note(checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
         self.event(AgentEvent::CheckpointComplete {
             generation: self.leader.generation(),
             checkpoint,
-            scheme: descriptors.first().map_or(UNPROTECTED, |descriptor| convert::scheme(descriptor.scheme)),
+            scheme: protection.scheme(),
             bytes,
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
@@ -141,7 +138,7 @@ impl Work {
     }
 
     /// Meta files, then redundancy. Returns the bytes of all ranks' files.
-    pub(super) async fn protect(&self, checkpoint: CheckpointId, descriptors: &[Descriptor]) -> Result<u64, CallError> {
+    pub(super) async fn protect(&self, checkpoint: CheckpointId, protection: &Protection) -> Result<u64, CallError> {
         let crc = self.leader.plan.settings.crc.on_copy;
         let seal = Order::Seal { checkpoint, ranks: self.leader.plan.ranks(), crc };
         let sealed = self.order(self.leader.where_ranks_are(&seal)).await?;
@@ -152,7 +149,7 @@ impl Work {
         let sealed: BTreeMap<Rank, SealedFiles> = sealed.flatten().collect();
         writers::one_of_each_name(&sealed)?;
         let bytes: BTreeMap<Rank, u64> = sealed.into_iter().map(|(rank, files)| (rank, files.bytes)).collect();
-        let work = self.leader.layout.work(descriptors, &bytes);
+        let work = self.leader.layout.work(&protection.groups, &bytes);
         if !work.is_empty() {
             self.event(AgentEvent::EncodeStarted { generation: self.leader.generation(), checkpoint });
             let orders =

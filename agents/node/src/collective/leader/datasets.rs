@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::{DirectoryName, PrefixError, publish};
-use holdfast_core::redundancy::inventory::{Inventory, candidates};
+use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
+use holdfast_model::Inventory;
 use holdfast_model::dataset::{check_name, default_name};
 use holdfast_model::{CheckpointId, Dataset, FlushMode};
 use holdfast_wire::agent::AgentEvent;
@@ -51,9 +52,9 @@ impl Work {
     /// Output that a run before this one could not bring to the prefix directory any more: rebuilt and brought there
     /// now. What cannot be saved is reported and never keeps the run from starting. Says whether the nodes hold something
     /// else now.
-    pub(super) async fn rescue_output(&self, inventories: &[Inventory]) -> Result<bool, CallError> {
+    pub(super) async fn rescue_output(&self, inventories: &[(u32, Inventory)]) -> Result<bool, CallError> {
         let mut changed = false;
-        for checkpoint in candidates(inventories).into_iter().rev() {
+        for checkpoint in candidates(inventories.iter().map(|(_, held)| held)).into_iter().rev() {
             let dataset = self.dataset(checkpoint);
             if !dataset.output {
                 continue;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary, index, summary};
-use holdfast_core::redundancy::inventory::{Inventory, candidates};
-use holdfast_model::{CheckpointId, Dataset, Location, Locations, Rank, RestartSource, Scheme};
+use holdfast_core::redundancy::inventory::candidates;
+use holdfast_model::{CheckpointId, Dataset, Inventory, Location, Locations, Rank, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
@@ -101,13 +101,13 @@ impl Work {
     pub(super) async fn restart_from_direct(
         &self,
         limit: Option<CheckpointId>,
-        inventories: &[Inventory],
+        inventories: &[(u32, Inventory)],
     ) -> Result<Option<Found>, CallError> {
         let known: Vec<(CheckpointId, String)> = self.memory(|memory| {
             let direct = memory.datasets.iter().filter(|(_, dataset)| dataset.checkpoint);
             direct.rev().filter_map(|(id, dataset)| Some((*id, dataset.direct.clone()?))).collect()
         });
-        let in_cache = candidates(inventories)
+        let in_cache = candidates(inventories.iter().map(|(_, held)| held))
             .into_iter()
             .find(|id| self.dataset(*id).checkpoint && limit.is_none_or(|limit| *id < limit));
         for (checkpoint, directory) in known {

@@ -72,9 +72,9 @@ impl Work {
                 return self.read_direct(candidate.directory.clone(), &summary).await;
             }
         }
-        let descriptors = self.leader.layout.descriptors(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
+        let protection = self.leader.layout.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
         let mut orders: BTreeMap<NodeName, Order> = BTreeMap::new();
-        for (node, members) in self.leader.layout.by_node(&descriptors) {
+        for (node, members) in self.leader.layout.by_node(&protection.descriptors()) {
             let ranks = members.into_iter().map(|member| {
                 let files = summary.to_fetch(member.rank);
                 let files = files.map(|file| (file.name.clone(), file.size.unwrap_or(0), file.crc)).collect();
@@ -85,7 +85,7 @@ impl Work {
                 .insert(node, Order::Fetch { checkpoint, directory: real.clone(), ranks, total_ranks: summary.ranks });
         }
         self.order(orders).await?;
-        self.protect(checkpoint, &descriptors).await?;
+        self.protect(checkpoint, protection).await?;
         self.order(self.leader.where_ranks_are(&Order::Commit { checkpoint })).await?;
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
         let (path, directory) = (self.leader.plan.settings.prefix.clone(), candidate.directory.clone());

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::redundancy::descriptor::DescriptorError;
 use holdfast_core::redundancy::descriptor::select;
-use holdfast_core::redundancy::groups::{Groups, Rules, RulesError, Site, form};
-use holdfast_core::redundancy::xor::header::chunk_size;
-use holdfast_core::redundancy::{Descriptor, Scheme};
-use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_core::redundancy::groups::{Groups, Rules, RulesError, Site};
+use holdfast_core::redundancy::registry::form;
+use holdfast_model::{CheckpointId, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
 use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
 
 use crate::paths::Paths;
-use holdfast_core::redundancy::convert::{self, to_model};
 
 /// Why a plan allows no groups.
 #[derive(Debug, thiserror::Error)]
@@ -25,14 +22,6 @@ pub enum LayoutError {
         rank: Rank,
         /// The number of ranks.
         ranks: u32,
-    },
-    /// A descriptor of an unknown scheme.
-    #[error("descriptor {index}: {source}")]
-    Scheme {
-        /// Its index.
-        index: u32,
-        /// What is wrong.
-        source: DescriptorError,
     },
     /// A descriptor whose groups cannot be formed.
     #[error("descriptor {index}: {source}")]
@@ -53,16 +42,20 @@ pub(super) struct Layout {
     /// Where each rank lives.
     pub(super) sites: Vec<Site>,
     /// The descriptors that were asked for, with the groups that this placement allows.
-    schemes: Vec<InForce>,
+    protections: Vec<Protection>,
     /// The node of each rank.
     homes: Vec<NodeName>,
 }
 
+/// A descriptor in force: what was asked for, with the groups that the placement allows.
 #[derive(Debug)]
-struct InForce {
-    /// What all ranks share; the group fields are filled in for each.
-    common: Descriptor,
-    groups: Groups,
+pub(super) struct Protection {
+    /// What was asked for, with the scheme in force.
+    descriptor: Descriptor,
+    /// Directory of its checkpoints, as the nodes see it.
+    directory: String,
+    /// The groups.
+    pub(super) groups: Groups,
 }
 
 impl Layout {
@@ -81,37 +74,23 @@ impl Layout {
             sites.push(Site { node: at, domain });
             homes.push(node.name.clone());
         }
-        let mut schemes = Vec::new();
+        let mut protections = Vec::new();
         for (index, asked) in (0u32..).zip(&plan.settings.descriptors) {
-            let unknown = |source| LayoutError::Scheme { index, source };
-            let scheme: Scheme = asked.scheme.as_str().parse().map_err(unknown)?;
-            let rules = Rules { scheme, hop_distance: asked.hop_distance, set_size: asked.set_size };
-            let groups = form(&sites, rules).map_err(|source| LayoutError::Descriptor { index, source })?;
-            let common = Descriptor {
-                enabled: true,
-                index,
-                interval: asked.interval,
-                base: asked.base.clone(),
-                directory: paths.index_node_path(&asked.base, index),
-                scheme: groups.scheme,
-                groups: 0,
-                group_id: 0,
-                group_size: 0,
-                group_rank: 0,
-                hop_distance: asked.hop_distance,
-                set_size: asked.set_size,
-            };
-            schemes.push(InForce { common, groups });
+            let groups = form(&sites, Rules::of(asked)).map_err(|source| LayoutError::Descriptor { index, source })?;
+            let directory = paths.index_node_path(&asked.base, index);
+            let descriptor = Descriptor { index, scheme: groups.scheme, ..asked.clone() };
+            protections.push(Protection { descriptor, directory, groups });
         }
-        if schemes.is_empty() {
+        if protections.is_empty() {
             return Err(LayoutError::NoDescriptors);
         }
-        Ok(Layout { sites, schemes, homes })
+        Ok(Layout { sites, protections, homes })
     }
 
     /// Reasons why a scheme is weaker than asked for, for a person to read.
     pub(super) fn warnings(&self) -> Vec<String> {
-        self.schemes.iter().filter_map(|scheme| scheme.groups.forced_local.as_ref().map(ToString::to_string)).collect()
+        let forced = self.protections.iter().filter_map(|protection| protection.groups.forced_local.as_ref());
+        forced.map(ToString::to_string).collect()
     }
 
     /// The node of a rank.
@@ -119,52 +98,45 @@ impl Layout {
         self.homes.get(rank.index())
     }
 
-    /// Each rank's descriptor for a new checkpoint; `None` if no descriptor is due for this id.
-    pub(super) fn descriptors(&self, checkpoint: CheckpointId) -> Option<Vec<Descriptor>> {
-        let commons: Vec<Descriptor> = self.schemes.iter().map(|scheme| scheme.common.clone()).collect();
-        let chosen = select(checkpoint, &commons)?;
-        let scheme = self.schemes.iter().find(|scheme| scheme.common.index == chosen.index)?;
-        let ranks = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
-        (0..ranks).map(Rank).map(|rank| scheme.of(rank)).collect()
+    /// What protects a new checkpoint; `None` if no descriptor is due for this id.
+    pub(super) fn protection(&self, checkpoint: CheckpointId) -> Option<&Protection> {
+        let requested: Vec<Descriptor> = self.protections.iter().map(|each| each.descriptor.clone()).collect();
+        let index = select(checkpoint, &requested)?.index;
+        self.protections.iter().find(|protection| protection.descriptor.index == index)
     }
 
     /// Each node's ranks with their descriptors.
-    pub(super) fn by_node(&self, descriptors: &[Descriptor]) -> BTreeMap<NodeName, Vec<Member>> {
+    pub(super) fn by_node(&self, descriptors: &[RankDescriptor]) -> BTreeMap<NodeName, Vec<Member>> {
         let mut nodes: BTreeMap<NodeName, Vec<Member>> = BTreeMap::new();
         for (at, descriptor) in (0u32..).zip(descriptors) {
             if let Some(home) = self.home(Rank(at)) {
-                let member = Member { rank: Rank(at), descriptor: to_model(descriptor) };
+                let member = Member { rank: Rank(at), descriptor: descriptor.clone() };
                 nodes.entry(home.clone()).or_default().push(member);
             }
         }
         nodes
     }
 
-    /// Each node's part in making the redundancy of a checkpoint whose ranks have `bytes` bytes of files.
-    pub(super) fn work(
-        &self,
-        descriptors: &[Descriptor],
-        bytes: &BTreeMap<Rank, u64>,
-    ) -> BTreeMap<NodeName, Vec<GroupWork>> {
+    /// Each node's part in the work of these groups, for ranks that have `bytes` bytes of files. Ranks without a group are
+    /// left out: they protect nobody.
+    pub(super) fn work(&self, groups: &Groups, bytes: &BTreeMap<Rank, u64>) -> BTreeMap<NodeName, Vec<GroupWork>> {
         let mut nodes: BTreeMap<NodeName, Vec<GroupWork>> = BTreeMap::new();
-        let Some(first) = descriptors.first() else { return nodes };
-        let hop = if first.scheme == Scheme::Partner { first.hop_distance.max(1) } else { 1 };
-        for members in sets(descriptors).values() {
-            let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
-            if size < 2 {
-                continue;
-            }
-            let largest = members.iter().filter_map(|rank| bytes.get(rank)).max().copied().unwrap_or(0);
-            let named: Vec<(Rank, NodeName)> =
-                members.iter().filter_map(|rank| Some((*rank, self.home(*rank)?.clone()))).collect();
-            for (member, (_, home)) in (0u32..).zip(&named) {
+        for group in groups.groups.iter().filter(|group| group.members.len() > 1) {
+            let largest = group.members.iter().filter_map(|rank| bytes.get(rank)).max().copied().unwrap_or(0);
+            let members: Vec<(Rank, NodeName)> =
+                group.members.iter().filter_map(|rank| Some((*rank, self.home(*rank)?.clone()))).collect();
+            for (member, (rank, home)) in (0u32..).zip(&members) {
+                let Some(place) = groups.of(*rank) else { continue };
+                let neighbours = group.index_of(place.left).zip(group.index_of(place.right));
+                let Some((left, right)) = neighbours else { continue };
                 nodes.entry(home.clone()).or_default().push(GroupWork {
-                    scheme: convert::scheme(first.scheme),
-                    group_id: members[0].0,
-                    members: named.clone(),
+                    scheme: groups.scheme,
+                    group_id: group.id,
+                    members: members.clone(),
                     member,
-                    right: (member + hop) % size,
-                    chunk: chunk_size(largest, size),
+                    left,
+                    right,
+                    largest,
                 });
             }
         }
@@ -172,29 +144,30 @@ impl Layout {
     }
 }
 
-impl InForce {
-    fn of(&self, rank: Rank) -> Option<Descriptor> {
-        let place = self.groups.of(rank)?;
-        Some(Descriptor {
-            groups: place.total,
-            group_id: place.group.id,
-            group_size: u32::try_from(place.group.members.len()).ok()?,
-            group_rank: place.index,
-            ..self.common.clone()
-        })
+impl Protection {
+    /// The scheme in force.
+    pub(super) fn scheme(&self) -> Scheme {
+        self.groups.scheme
     }
-}
 
-/// The members of each group, in order, from the ranks' descriptors.
-pub(super) fn sets(descriptors: &[Descriptor]) -> BTreeMap<u32, Vec<Rank>> {
-    let mut sets: BTreeMap<u32, Vec<(u32, Rank)>> = BTreeMap::new();
-    for (rank, descriptor) in (0u32..).zip(descriptors) {
-        sets.entry(descriptor.group_id).or_default().push((descriptor.group_rank, Rank(rank)));
+    /// The cache base.
+    pub(super) fn base(&self) -> &str {
+        &self.descriptor.base
     }
-    sets.into_iter()
-        .map(|(id, mut members)| {
-            members.sort_unstable();
-            (id, members.into_iter().map(|(_, rank)| rank).collect())
-        })
-        .collect()
+
+    /// Each rank's descriptor.
+    pub(super) fn descriptors(&self) -> Vec<RankDescriptor> {
+        let world = self.groups.groups.iter().map(|group| group.members.len()).sum();
+        let unplaced = RankDescriptor {
+            descriptor: self.descriptor.clone(),
+            directory: self.directory.clone(),
+            groups: 0,
+            group_id: 0,
+            group_size: 0,
+            group_rank: 0,
+        };
+        let mut descriptors = vec![unplaced; world];
+        self.groups.describe(&mut descriptors);
+        descriptors
+    }
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::redundancy::inventory::{Inventory, candidates};
+use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::{RestartPlan, plan};
-use holdfast_model::{CheckpointId, Location, Locations, NodeName, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Inventory, Location, Locations, NodeName, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{GroupRebuild, Order, OrderResult, Outgoing};
 use holdfast_wire::rank::{Reply, Restart};
@@ -14,7 +14,6 @@ use holdfast_wire::rank::{Reply, Restart};
 use super::Work;
 use crate::collective::CallError;
 use crate::memory::Restarted;
-use holdfast_core::redundancy::convert::{self, to_model};
 
 /// What the ranks are told, and what the log says.
 pub(super) struct Found {
@@ -132,9 +131,9 @@ impl Work {
     async fn restart_from_cache(
         &self,
         limit: Option<CheckpointId>,
-        inventories: &[Inventory],
+        inventories: &[(u32, Inventory)],
     ) -> Result<Option<Found>, CallError> {
-        for checkpoint in candidates(inventories) {
+        for checkpoint in candidates(inventories.iter().map(|(_, held)| held)) {
             if limit.is_some_and(|limit| checkpoint >= limit) || !self.dataset(checkpoint).checkpoint {
                 continue;
             }
@@ -157,7 +156,7 @@ impl Work {
     }
 
     /// What every node holds; the leader learns the names of the datasets from it.
-    pub(super) async fn inventories(&self) -> Result<Vec<Inventory>, CallError> {
+    pub(super) async fn inventories(&self) -> Result<Vec<(u32, Inventory)>, CallError> {
         let results = self.order(self.leader.everywhere(&Order::Inventory)).await?;
         let mut inventories = Vec::new();
         for (at, node) in (0u32..).zip(&self.leader.plan.nodes) {
@@ -166,7 +165,7 @@ impl Work {
             for fault in &held.faults {
                 self.event(AgentEvent::Notice { message: format!("node {}: {fault}", node.name) });
             }
-            inventories.push(convert::inventory(held, at, &node.name));
+            inventories.push((at, held.clone()));
         }
         Ok(inventories)
     }
@@ -192,12 +191,7 @@ impl Work {
         let adopt =
             members.iter().map(|(node, members)| (node.clone(), Order::Adopt { checkpoint, members: members.clone() }));
         self.order(adopt.collect()).await?;
-        let rebuilt: Vec<Rank> = plan
-            .rebuilds
-            .iter()
-            .filter_map(|set| set.members.get(set.missing as usize))
-            .map(|(rank, _)| *rank)
-            .collect();
+        let rebuilt: Vec<Rank> = plan.rebuilds.iter().flat_map(|group| group.ranks.iter().copied()).collect();
         if !plan.rebuilds.is_empty() {
             self.event(AgentEvent::RebuildStarted {
                 generation: self.leader.generation(),
@@ -208,11 +202,9 @@ impl Work {
         }
         if !plan.recopy.is_empty() {
             let copied: Vec<Rank> = plan.recopy.iter().map(|copy| copy.rank).collect();
-            let mut work = self.leader.layout.work(&plan.descriptors, &BTreeMap::new());
+            let mut work = self.leader.layout.work(&plan.groups, &BTreeMap::new());
             for groups in work.values_mut() {
-                groups.retain(|group| {
-                    [group.own(), group.left()].into_iter().flatten().any(|(rank, _)| copied.contains(rank))
-                });
+                groups.retain(|group| group.members.iter().any(|(rank, _)| copied.contains(rank)));
             }
             let orders = work.into_iter().map(|(node, groups)| {
                 (node, Order::Encode { checkpoint, groups, crc: false, only: Some(copied.clone()) })
@@ -232,19 +224,17 @@ impl Work {
 
     fn rebuilds(&self, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
         let mut nodes: BTreeMap<NodeName, Vec<GroupRebuild>> = BTreeMap::new();
-        let work = self.leader.layout.work(&plan.descriptors, &BTreeMap::new());
-        for (node, groups) in work {
+        for (node, groups) in self.leader.layout.work(&plan.groups, &BTreeMap::new()) {
             for group in groups {
                 let Some(rebuild) = plan.rebuilds.iter().find(|rebuild| rebuild.group_id == group.group_id) else {
                     continue;
                 };
-                let lost = group.members.get(rebuild.missing as usize).map(|(rank, _)| *rank);
-                let Some(descriptor) = lost.and_then(|rank| plan.descriptors.get(rank.index())) else { continue };
-                nodes.entry(node.clone()).or_default().push(GroupRebuild {
-                    group,
-                    missing: rebuild.missing,
-                    descriptor: to_model(descriptor),
-                });
+                let own = group.members.get(group.member as usize).map(|(rank, _)| *rank);
+                let Some(descriptor) = own.and_then(|rank| plan.descriptors.get(rank.index())).cloned() else {
+                    continue;
+                };
+                let missing = rebuild.missing.clone();
+                nodes.entry(node.clone()).or_default().push(GroupRebuild { group, missing, descriptor });
             }
         }
         let checkpoint = plan.checkpoint;
@@ -274,7 +264,7 @@ fn transfers(plan: &RestartPlan, node: impl Fn(u32) -> Option<NodeName>) -> BTre
         let (Some(from), Some(to)) = (node(step.from_node), node(step.to_node)) else { continue };
         let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
         nodes.entry(from).or_default().0.push(Outgoing { rank: step.rank, to: to.clone(), keep: step.keep_source });
-        let member = holdfast_wire::peer::Member { rank: step.rank, descriptor: to_model(descriptor) };
+        let member = holdfast_wire::peer::Member { rank: step.rank, descriptor: descriptor.clone() };
         nodes.entry(to).or_default().1.push(member);
     }
     let checkpoint = plan.checkpoint;

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::header::MemberFiles;
-use super::inside;
-use crate::redundancy::RedundancyError;
 use holdfast_model::Rank;
+
+use super::RedundancyError;
+use super::files::MemberFiles;
+use super::inside;
 
 /// Files that stay open at a time: a rank may have written thousands.
 const OPEN_FILES: usize = 64;

@@ -1,0 +1,35 @@
+//! The LOCAL scheme: the files of a rank exist once, in the cache of its node (`SCR manual §7.1`).
+
+use holdfast_model::{RankDescriptor, Scheme};
+
+use super::groups::{Contradiction, ForcedLocal, Groups, Rules, Site};
+use super::scheme::RedundancyScheme;
+
+/// The scheme's name.
+pub const NAME: Scheme = Scheme::new("LOCAL");
+
+/// The scheme.
+#[derive(Debug)]
+pub struct Local;
+
+impl RedundancyScheme for Local {
+    fn name(&self) -> Scheme {
+        NAME
+    }
+
+    fn protects(&self) -> bool {
+        false
+    }
+
+    fn limit(&self) -> &'static str {
+        "LOCAL keeps no second copy"
+    }
+
+    fn form(&self, sites: &[Site], _: Rules) -> Result<Groups, ForcedLocal> {
+        Ok(Groups::alone(NAME, sites.len()))
+    }
+
+    fn regroup(&self, sites: &[Site], _: &mut [RankDescriptor]) -> Result<Groups, Contradiction> {
+        Ok(Groups::alone(NAME, sites.len()))
+    }
+}

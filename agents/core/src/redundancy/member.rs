@@ -1,0 +1,133 @@
+//! What a member of a group has at hand while it takes part in encoding or rebuilding: its files on this node, and links
+//! to the other members. An agent provides it; tests provide it with directories and channels.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use holdfast_model::{CheckpointId, Rank, RankDescriptor};
+
+use super::error::RedundancyError;
+use super::files::MemberFiles;
+use super::link::{Incoming, Outgoing};
+use super::piece::Pool;
+
+type Result<T, E = RedundancyError> = std::result::Result<T, E>;
+
+/// One member's part in a step of its group. All members of a group agree on everything but their place in it.
+#[derive(Clone, Debug)]
+pub struct MemberTask {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Ranks of the run.
+    pub ranks: u32,
+    /// World rank of member 0.
+    pub group_id: u32,
+    /// World ranks of the members, by index.
+    pub members: Vec<Rank>,
+    /// The own index.
+    pub index: u32,
+    /// Index of the left neighbour.
+    pub left: u32,
+    /// Index of the right neighbour.
+    pub right: u32,
+    /// Bytes of the application's files of the largest member; used for encoding only.
+    pub largest: u64,
+    /// Only the redundancy of these members' files is made (again), by index; `None` is all.
+    pub only: Option<BTreeSet<u32>>,
+}
+
+impl MemberTask {
+    /// Number of members.
+    pub fn size(&self) -> u32 {
+        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The rank of a member.
+    ///
+    /// # Errors
+    /// [`RedundancyError::Shape`] if there is no such member.
+    pub fn rank_of(&self, member: u32) -> Result<Rank> {
+        let shape = RedundancyError::Shape { members: self.size(), index: member };
+        self.members.get(member as usize).copied().ok_or(shape)
+    }
+
+    /// The own rank.
+    ///
+    /// # Errors
+    /// As [`rank_of`](Self::rank_of).
+    pub fn rank(&self) -> Result<Rank> {
+        self.rank_of(self.index)
+    }
+
+    /// True if redundancy of this member's files is to be made.
+    pub fn is_wanted(&self, member: u32) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&member))
+    }
+}
+
+/// A member's files, file map and links.
+pub trait GroupMember: Sync {
+    /// The directory of the own rank's files.
+    fn directory(&self) -> &Path;
+
+    /// The application's files of the own rank, in the order of the file map.
+    ///
+    /// # Errors
+    /// A meta file that cannot be read.
+    fn files(&self) -> Result<MemberFiles>;
+
+    /// The own descriptor.
+    ///
+    /// # Errors
+    /// When the file map has none.
+    fn descriptor(&self) -> Result<RankDescriptor>;
+
+    /// Stores the descriptor of another member, so that it is known when that member's node is lost.
+    ///
+    /// # Errors
+    /// When the file map cannot be written.
+    fn keep_descriptor(&self, owner: Rank, descriptor: &RankDescriptor) -> Result<()>;
+
+    /// Enters a file of the own rank into the file map; returns where to write it.
+    ///
+    /// # Errors
+    /// When the file map cannot be written.
+    fn add_file(&self, name: &str) -> Result<PathBuf>;
+
+    /// Files of other ranks in the own directory: a damaged header must not make us overwrite them.
+    fn names_of_others(&self) -> BTreeSet<String>;
+
+    /// A link to another member.
+    ///
+    /// # Errors
+    /// When its node cannot be reached.
+    fn link_to(&self, member: u32, pool: &Pool) -> Result<Box<dyn Outgoing>>;
+
+    /// The link from another member; waits until that one has connected.
+    ///
+    /// # Errors
+    /// When it does not come.
+    fn link_from(&self, member: u32, pool: &Pool) -> Result<Box<dyn Incoming>>;
+
+    /// Sends a copy of all files of the own rank, and its descriptor, to the node of another member.
+    ///
+    /// # Errors
+    /// A file or the connection.
+    fn send_copy(&self, to: u32) -> Result<()>;
+
+    /// Receives and keeps the copy of another member's files.
+    ///
+    /// # Errors
+    /// A file or the connection.
+    fn keep_copy(&self, of: u32) -> Result<()>;
+
+    /// Bytes of a piece in which redundancy is computed.
+    fn piece_bytes(&self) -> usize;
+
+    /// True if meta files carry the checksums of redundancy files and of rebuilt files.
+    fn with_crc(&self) -> bool;
+
+    /// Reports how much is done; `Break` stops the step.
+    fn progress(&self, done: u64, total: u64) -> ControlFlow<()>;
+}

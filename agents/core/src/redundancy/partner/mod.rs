@@ -1,0 +1,110 @@
+//! The PARTNER scheme: a rank's files are copied to the node of its right neighbour (`SCR manual §7.2`, §11.8.1).
+
+use holdfast_model::{RankDescriptor, Scheme};
+
+use super::error::RedundancyError;
+use super::groups::{
+    Contradiction, DomainSizes, ForcedLocal, Groups, NeighbourCopy, Ring, Rules, Site, by_domain, levels, spread,
+};
+use super::member::{GroupMember, MemberTask};
+use super::scheme::RedundancyScheme;
+
+/// The scheme's name.
+pub const NAME: Scheme = Scheme::new("PARTNER");
+
+/// The scheme.
+#[derive(Debug)]
+pub struct Partner;
+
+impl RedundancyScheme for Partner {
+    fn name(&self) -> Scheme {
+        NAME
+    }
+
+    fn limit(&self) -> &'static str {
+        "neither files nor partner copies are left"
+    }
+
+    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+        spread(NAME, sites, || rings(sites, rules), |sizes| vec![dealt_out(sites, sizes)])
+    }
+
+    /// Copies follow the ranks to their new nodes: the groups are those of the new placement.
+    fn regroup(&self, sites: &[Site], descriptors: &mut [RankDescriptor]) -> Result<Groups, Contradiction> {
+        let Some(asked) = descriptors.first().map(|first| &first.descriptor) else {
+            return Ok(Groups::alone(NAME, sites.len()));
+        };
+        let rules = Rules { hop_distance: asked.hop_distance.max(1), ..Rules::of(asked) };
+        match self.form(sites, rules) {
+            Ok(groups) => {
+                groups.describe(descriptors);
+                Ok(groups)
+            }
+            // One node holds everything now: there is nowhere to copy to, and the descriptors of the next checkpoint
+            // are LOCAL.
+            Err(_) => Ok(Groups::alone(NAME, sites.len())),
+        }
+    }
+
+    fn copies(&self, groups: &Groups, sites: &[Site]) -> Vec<NeighbourCopy> {
+        NeighbourCopy::of_groups(groups, sites)
+    }
+
+    fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<(), RedundancyError> {
+        std::thread::scope(|scope| {
+            let sending = task.is_wanted(task.index).then(|| scope.spawn(|| node.send_copy(task.right)));
+            let received = if task.is_wanted(task.left) { node.keep_copy(task.left) } else { Ok(()) };
+            let sent = sending.map_or(Ok(()), |sending| sending.join().unwrap_or(Err(RedundancyError::ThreadFailed)));
+            received.and(sent)
+        })
+    }
+}
+
+/// Rings of one rank of each failure domain; `None` where a lone rank fits into none.
+fn rings(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
+    let mut rings: Vec<Vec<usize>> = levels(sites);
+    let lone: Vec<usize> = rings.iter().filter(|ring| ring.len() == 1).map(|ring| ring[0]).collect();
+    rings.retain(|ring| ring.len() > 1);
+    for rank in lone {
+        let home = rings.iter_mut().find(|ring| ring.iter().all(|&other| sites[other].domain != sites[rank].domain))?;
+        home.push(rank);
+        home.sort_unstable();
+    }
+    Some(
+        rings
+            .into_iter()
+            .map(|order| {
+                // A hop of once around the ring would lead back to the rank itself; the original gives up there.
+                let hop = (rules.hop_distance as usize % order.len()).max(1);
+                Ring { order, hop }
+            })
+            .collect(),
+    )
+}
+
+/// One ring of all ranks, neighbours so far apart that no two of them are in one domain's stretch.
+fn dealt_out(sites: &[Site], sizes: &DomainSizes) -> Ring {
+    Ring { order: by_domain(sites), hop: sizes.values().copied().max().unwrap_or(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redundancy::groups::NeighbourCopy;
+    use crate::redundancy::registry::form;
+
+    #[test]
+    fn files_go_to_the_node_of_the_rank_one_hop_to_the_right() {
+        let sites: Vec<Site> = (0..4).map(Site::on_node).collect();
+        let groups = form(&sites, Rules { scheme: NAME, hop_distance: 2, set_size: 8 }).unwrap();
+        let to: Vec<u32> = NeighbourCopy::of_groups(&groups, &sites).iter().map(|copy| copy.to_node).collect();
+        assert_eq!(to, [2, 3, 0, 1]);
+    }
+
+    #[test]
+    fn local_groups_ask_for_no_copies() {
+        let sites = [Site::on_node(0); 3];
+        let groups = form(&sites, Rules { scheme: NAME, hop_distance: 1, set_size: 8 }).unwrap();
+        assert_eq!(NeighbourCopy::of_groups(&groups, &sites), []);
+    }
+}

@@ -1,0 +1,120 @@
+//! The redundancy schemes that there are, each in one line, and what is asked of all of them.
+
+use std::fmt::Write as _;
+
+use holdfast_model::Scheme;
+
+use super::files::SetFile;
+use super::groups::{Groups, Rules, RulesError, Site};
+use super::local::{self, Local};
+use super::partner::Partner;
+use super::scheme::RedundancyScheme;
+use super::xor::{self, Xor};
+
+/// All schemes, weakest first. A new one is added here.
+static SCHEMES: &[&dyn RedundancyScheme] = &[
+    &Local,
+    &Partner,
+    &Xor,
+    #[cfg(test)]
+    &super::mirror::Mirror,
+];
+
+/// The scheme where nothing else is asked for.
+pub const DEFAULT: Scheme = xor::NAME;
+
+/// All schemes.
+pub fn all() -> impl Iterator<Item = &'static dyn RedundancyScheme> {
+    SCHEMES.iter().copied()
+}
+
+/// The scheme of this name.
+pub fn get(scheme: Scheme) -> Option<&'static dyn RedundancyScheme> {
+    all().find(|known| known.name() == scheme)
+}
+
+/// The name that a text means, in any case; `None` if no such scheme is registered.
+pub fn named(text: &str) -> Option<Scheme> {
+    text.parse().ok().filter(|scheme| get(*scheme).is_some())
+}
+
+/// The names of all schemes, for messages: `LOCAL, PARTNER and XOR`.
+pub fn names() -> String {
+    let mut text = String::new();
+    let last = SCHEMES.len() - 1;
+    for (at, scheme) in SCHEMES.iter().enumerate() {
+        let separator = match at {
+            0 => "",
+            at if at == last => " and ",
+            _ => ", ",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{separator}{}", scheme.name());
+    }
+    text
+}
+
+/// True if a checkpoint of this scheme is lost with a node. Names that are not registered are those of other means.
+pub fn is_unprotected(scheme: Scheme) -> bool {
+    get(scheme).is_some_and(|known| !known.protects())
+}
+
+/// The set and member of a redundancy file; `None` for a file of the application.
+pub fn redundancy_file(name: &str) -> Option<SetFile> {
+    all().find_map(|scheme| scheme.parse_file_name(name))
+}
+
+/// True for the name of a redundancy file; all other files of a rank are the application's.
+pub fn is_redundancy_file(name: &str) -> bool {
+    redundancy_file(name).is_some()
+}
+
+/// Forms the groups of a run; `sites[r]` is where rank `r` runs. Where the placement does not allow what was asked for,
+/// each rank is alone, and [`Groups::forced_local`] is the reason.
+///
+/// # Errors
+/// Rules by which no groups can be formed.
+pub fn form(sites: &[Site], rules: Rules) -> Result<Groups, RulesError> {
+    if sites.is_empty() {
+        return Err(RulesError::NoRanks);
+    }
+    if rules.hop_distance == 0 {
+        return Err(RulesError::HopDistance);
+    }
+    let unknown = || RulesError::UnknownScheme { asked: rules.scheme, known: names() };
+    let scheme = get(rules.scheme).ok_or_else(unknown)?;
+    scheme.check(rules)?;
+    Ok(scheme.form(sites, rules).unwrap_or_else(|forced| {
+        let mut groups = Groups::alone(local::NAME, sites.len());
+        groups.forced_local = Some(forced);
+        groups
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_is_found_by_its_own_name_and_by_no_other() {
+        for scheme in all() {
+            assert_eq!(get(scheme.name()).map(RedundancyScheme::name), Some(scheme.name()));
+            assert_eq!(named(&scheme.name().as_str().to_lowercase()), Some(scheme.name()));
+            assert_eq!(all().filter(|other| other.name() == scheme.name()).count(), 1);
+        }
+        assert_eq!(named("FILE"), None);
+        assert!(names().starts_with("LOCAL, PARTNER"), "{}", names());
+        assert_eq!(
+            all().filter(|scheme| !scheme.protects()).map(RedundancyScheme::name).collect::<Vec<_>>(),
+            [local::NAME]
+        );
+    }
+
+    #[test]
+    fn files_of_the_application_are_not_taken_for_redundancy_files() {
+        for name in ["rank_0.ckpt", "1_of_4_in_0.xor.scr", "0.scrfilemap", ""] {
+            assert!(!is_redundancy_file(name), "{name}");
+        }
+        assert!(is_redundancy_file("1_of_4_in_0.xor"));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a redundancy scheme is to the rest of the program: one trait, for the leader that forms groups and plans a
+//! restart, for the agents that encode and rebuild, for the drain and for the scan of a checkpoint directory.
+//!
+//! A scheme is one folder beside this file and one line in the [`registry`](super::registry). Nothing else knows its name
+//! or the names of its files.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use holdfast_model::{CheckpointId, Rank, RankDescriptor, Scheme};
+
+use super::error::RedundancyError;
+use super::files::{MemberFiles, RebuiltMember, SetFile, SetId};
+use super::groups::{Contradiction, ForcedLocal, Groups, NeighbourCopy, Rules, RulesError, Site};
+use super::member::{GroupMember, MemberTask};
+
+/// Called with the number of bytes done so far and of all; `Break` stops the step, which then leaves nothing behind.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
+
+/// The header of a redundancy file, as far as a scan needs it: what its set and some members' files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetHeader {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Ranks of the run that wrote it.
+    pub ranks: u32,
+    /// World ranks of the members, by index.
+    pub members: Vec<Rank>,
+    /// How many members can be lost and computed again.
+    pub tolerance: u32,
+    /// The application's files of the members that it knows of, by index.
+    pub files: Vec<(u32, MemberFiles)>,
+}
+
+/// A redundancy scheme.
+///
+/// The methods that compute lost files have defaults for schemes that compute none: they keep copies, or nothing.
+pub trait RedundancyScheme: fmt::Debug + Sync {
+    /// Its name in SCR's files and parameters.
+    fn name(&self) -> Scheme;
+
+    /// What it can restore, to complete "group 0 lost 2 member(s), and …".
+    fn limit(&self) -> &'static str;
+
+    /// True if a checkpoint survives the loss of a node.
+    fn protects(&self) -> bool {
+        true
+    }
+
+    /// Checks what a descriptor asks for.
+    ///
+    /// # Errors
+    /// Rules by which the scheme cannot form groups.
+    fn check(&self, _rules: Rules) -> Result<(), RulesError> {
+        Ok(())
+    }
+
+    /// Forms the groups of a run; `sites[r]` is where rank `r` runs, and there is at least one.
+    ///
+    /// # Errors
+    /// When the placement does not allow groups over several failure domains.
+    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal>;
+
+    /// The groups of a checkpoint that was found in cache, for the placement of the new run. A scheme whose groups
+    /// depend on the placement forms them anew and writes them into the descriptors.
+    ///
+    /// # Errors
+    /// Descriptors that contradict each other.
+    fn regroup(&self, _sites: &[Site], descriptors: &mut [RankDescriptor]) -> Result<Groups, Contradiction> {
+        Groups::described(self.name(), descriptors)
+    }
+
+    /// The copies of ranks' files that the groups ask for.
+    fn copies(&self, _groups: &Groups, _sites: &[Site]) -> Vec<NeighbourCopy> {
+        Vec::new()
+    }
+
+    /// How many members of the group that a stored descriptor describes can be lost and computed again.
+    fn tolerance(&self, _descriptor: &RankDescriptor) -> u32 {
+        0
+    }
+
+    /// A member's part in making the redundancy of its group.
+    ///
+    /// # Errors
+    /// A file, a neighbour, or files that do not fit together; the step can be repeated.
+    fn encode(&self, _task: &MemberTask, _node: &dyn GroupMember) -> Result<(), RedundancyError> {
+        Err(RedundancyError::NotComputed { scheme: self.name() })
+    }
+
+    /// A member's part in computing the files of the `missing` members again, ascending by index: survivors send, the new
+    /// homes of the missing ones write.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode), and survivors whose files are damaged.
+    fn rebuild(&self, _task: &MemberTask, _missing: &[u32], _node: &dyn GroupMember) -> Result<(), RedundancyError> {
+        Err(RedundancyError::NotComputed { scheme: self.name() })
+    }
+
+    /// The set and member that the base name of a redundancy file says; `None` for other files.
+    fn parse_file_name(&self, _name: &str) -> Option<SetFile> {
+        None
+    }
+
+    /// The names of the redundancy files of a member.
+    fn file_names(&self, _set: SetId, _member: u32) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How many members of a set can be lost and computed again, where the names of its files tell; `None` if only its
+    /// headers do.
+    fn tolerance_by_name(&self, _set: SetId) -> Option<u32> {
+        None
+    }
+
+    /// Reads the header of a redundancy file and checks that it fits the file's name.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a header that cannot be used.
+    fn read_header(&self, _directory: &Path, file: &SetFile) -> Result<SetHeader, RedundancyError> {
+        Err(RedundancyError::NotComputed { scheme: file.set.scheme })
+    }
+
+    /// Computes the files of the `missing` members again, with the files of all others in one directory, as after a
+    /// drain: application files, redundancy files, their meta files and file maps.
+    ///
+    /// # Errors
+    /// Survivors that are not sound, or a file operation; nothing is changed in the directory then.
+    fn rebuild_in(
+        &self,
+        _directory: &Path,
+        set: SetId,
+        _missing: &[u32],
+        _progress: &mut Progress<'_>,
+    ) -> Result<Vec<RebuiltMember>, RedundancyError> {
+        Err(RedundancyError::NotComputed { scheme: set.scheme })
+    }
+}

@@ -1,0 +1,264 @@
+//! Encoding and rebuilding: hands each group's part to its redundancy scheme, and provides what the scheme needs of this
+//! node: files, file map, links to the other members.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::control::meta::Meta;
+use holdfast_core::redundancy::files::MemberFiles;
+use holdfast_core::redundancy::link;
+use holdfast_core::redundancy::member::{GroupMember, MemberTask};
+use holdfast_core::redundancy::piece::Pool;
+use holdfast_core::redundancy::registry::{self, is_redundancy_file};
+use holdfast_core::redundancy::{RedundancyError, RedundancyScheme, descriptor};
+use holdfast_model::{CheckpointId, NodeName, Rank, RankDescriptor, Scheme, Task};
+use holdfast_wire::peer::{FilesKey, GroupKey, GroupRebuild, GroupWork, Member, OrderResult, Purpose};
+use holdfast_wire::run::RehearsalPoint;
+use parking_lot::Mutex;
+
+use super::error::OrderError;
+use super::files::Keep;
+use super::links::{FromMember, ToMember};
+use super::transfer::PATIENCE;
+use super::{Result, Work, rank_directory};
+use crate::events::Working;
+use crate::{rehearsal, stream};
+
+impl Work<'_> {
+    pub(super) fn encode(
+        &self,
+        checkpoint: CheckpointId,
+        groups: &[GroupWork],
+        crc: bool,
+        only: Option<&[Rank]>,
+    ) -> Result<OrderResult> {
+        self.in_parallel(groups, |group| {
+            let task = self.task(checkpoint, group, only);
+            let node = OwnMember::new(self, checkpoint, group, crc, Task::Encode)?;
+            Ok(scheme(group.scheme)?.encode(&task, &node)?)
+        })?;
+        Ok(OrderResult::Done)
+    }
+
+    pub(super) fn rebuild(&self, checkpoint: CheckpointId, groups: &[GroupRebuild]) -> Result<OrderResult> {
+        self.in_parallel(groups, |rebuild| {
+            let GroupRebuild { group, missing, descriptor } = rebuild;
+            let (rank, _) = own(group)?;
+            let is_lost = missing.contains(&group.member);
+            if is_lost {
+                self.make_home(checkpoint, rank, descriptor)?;
+            }
+            let task = self.task(checkpoint, group, None);
+            let node = OwnMember::new(self, checkpoint, group, self.run.plan.settings.crc.on_copy, Task::Rebuild)?;
+            scheme(group.scheme)?.rebuild(&task, missing, &node)?;
+            if is_lost {
+                let files = self.agent.store.files(checkpoint, rank).len();
+                self.agent.store.set_expected(checkpoint, rank, rank, u32::try_from(files).unwrap_or(u32::MAX))?;
+            }
+            Ok(())
+        })?;
+        Ok(OrderResult::Done)
+    }
+
+    /// Makes room for the files of a lost rank that lives here now.
+    fn make_home(&self, checkpoint: CheckpointId, rank: Rank, descriptor: &RankDescriptor) -> Result<()> {
+        let store = &self.agent.store;
+        if store.has(checkpoint, rank) {
+            // Repeated after it was done; the survivors of the repetition are waiting for nobody.
+            store.unset_expected(checkpoint, rank, rank)?;
+        }
+        store.delete_rank(checkpoint, rank)?;
+        let tree = descriptor::to_tree(descriptor);
+        store.set_descriptor(checkpoint, rank, rank, &tree)?;
+        store.make_directory(checkpoint, &tree)?;
+        Ok(())
+    }
+
+    fn task(&self, checkpoint: CheckpointId, group: &GroupWork, only: Option<&[Rank]>) -> MemberTask {
+        let indices = |only: &[Rank]| {
+            let members = (0u32..).zip(&group.members);
+            members.filter(|(_, (rank, _))| only.contains(rank)).map(|(index, _)| index).collect()
+        };
+        MemberTask {
+            checkpoint,
+            ranks: self.run.plan.ranks(),
+            group_id: group.group_id,
+            members: group.members.iter().map(|(rank, _)| *rank).collect(),
+            index: group.member,
+            left: group.left,
+            right: group.right,
+            largest: group.largest,
+            only: only.map(indices),
+        }
+    }
+
+    /// The application's files of a rank, in filemap order, from their meta files.
+    fn member_files(&self, checkpoint: CheckpointId, rank: Rank) -> Result<MemberFiles> {
+        let directory = rank_directory(self.agent, checkpoint, rank)?;
+        let names = self.agent.store.files(checkpoint, rank).into_iter().filter(|name| !is_redundancy_file(name));
+        let files = names.map(|name| Meta::read(&directory.join(name))).collect::<Result<_, _>>()?;
+        Ok(MemberFiles { rank, files })
+    }
+
+    fn descriptor_of(&self, checkpoint: CheckpointId, rank: Rank) -> Result<RankDescriptor> {
+        let tree = self.agent.store.descriptor(checkpoint, rank).unwrap_or_default();
+        descriptor::from_tree(&tree).map_err(|source| OrderError::Descriptor { rank, source })
+    }
+}
+
+fn scheme(name: Scheme) -> Result<&'static dyn RedundancyScheme> {
+    registry::get(name).ok_or(OrderError::UnknownScheme(name))
+}
+
+fn own(group: &GroupWork) -> Result<(Rank, NodeName)> {
+    member(group, group.member).cloned()
+}
+
+fn member(group: &GroupWork, index: u32) -> Result<&(Rank, NodeName)> {
+    let missing = OrderError::NoSuchMember { group_id: group.group_id, member: index };
+    group.members.get(index as usize).ok_or(missing)
+}
+
+/// The member of a group that lives on this node.
+struct OwnMember<'a> {
+    work: &'a Work<'a>,
+    checkpoint: CheckpointId,
+    group: &'a GroupWork,
+    rank: Rank,
+    directory: PathBuf,
+    crc: bool,
+    step: Task,
+    /// What is shown of the step, and how much of it was shown.
+    working: Mutex<Option<(Working, u64)>>,
+}
+
+impl<'a> OwnMember<'a> {
+    fn new(
+        work: &'a Work<'a>,
+        checkpoint: CheckpointId,
+        group: &'a GroupWork,
+        crc: bool,
+        step: Task,
+    ) -> Result<OwnMember<'a>> {
+        let (rank, _) = own(group)?;
+        let directory = rank_directory(work.agent, checkpoint, rank)?;
+        Ok(OwnMember { work, checkpoint, group, rank, directory, crc, step, working: Mutex::default() })
+    }
+
+    fn key(&self, from_member: u32, to_member: u32) -> Purpose {
+        let (order, group_id) = (self.work.order, self.group.group_id);
+        Purpose::Group(GroupKey { order, group_id, from_member, to_member })
+    }
+
+    fn fault_injection_point(&self) {
+        let point = if self.step == Task::Encode { RehearsalPoint::Encode } else { RehearsalPoint::Rebuild };
+        rehearsal::point(self.work.agent, point, self.checkpoint);
+    }
+
+    fn send_copy_to(&self, to: u32) -> Result<()> {
+        let Work { agent, run, order, .. } = self.work;
+        let files = self.work.member_files(self.checkpoint, self.rank)?;
+        let working = agent.progress.begin(self.step, self.checkpoint, files.total_bytes().unwrap_or(0));
+        self.fault_injection_point();
+        let (_, node) = member(self.group, to)?;
+        let purpose = Purpose::Files(FilesKey { order: *order, rank: self.rank });
+        let mut stream = agent.streams.connect(run.plan.generation, node, purpose)?;
+        let owner = Member { rank: self.rank, descriptor: self.work.descriptor_of(self.checkpoint, self.rank)? };
+        self.work.send_files(&mut stream, self.checkpoint, &owner, &working)
+    }
+
+    fn keep_copy_of(&self, of: u32) -> Result<()> {
+        let (owner, node) = member(self.group, of)?;
+        let purpose = Purpose::Files(FilesKey { order: self.work.order, rank: *owner });
+        let mut stream = self.work.agent.streams.claim(self.work.run.plan.generation, &purpose, PATIENCE)?;
+        let keep = Keep::Copy { slot: self.rank, owner: node };
+        self.work.receive_files(&mut stream, self.checkpoint, *owner, &keep)
+    }
+
+    fn connect(&self, to: u32) -> Result<stream::Outgoing> {
+        let (_, node) = member(self.group, to)?;
+        let purpose = self.key(self.group.member, to);
+        Ok(self.work.agent.streams.connect(self.work.run.plan.generation, node, purpose)?)
+    }
+
+    fn claim(&self, from: u32) -> Result<stream::Incoming> {
+        let purpose = self.key(from, self.group.member);
+        Ok(self.work.agent.streams.claim(self.work.run.plan.generation, &purpose, PATIENCE)?)
+    }
+}
+
+impl GroupMember for OwnMember<'_> {
+    fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn files(&self) -> Result<MemberFiles, RedundancyError> {
+        self.work.member_files(self.checkpoint, self.rank).map_err(failed)
+    }
+
+    fn descriptor(&self) -> Result<RankDescriptor, RedundancyError> {
+        self.work.descriptor_of(self.checkpoint, self.rank).map_err(failed)
+    }
+
+    fn keep_descriptor(&self, owner: Rank, kept: &RankDescriptor) -> Result<(), RedundancyError> {
+        let tree = descriptor::to_neighbour_tree(kept);
+        let store = &self.work.agent.store;
+        store.set_descriptor(self.checkpoint, self.rank, owner, &tree).map_err(|error| failed(error.into()))
+    }
+
+    fn add_file(&self, name: &str) -> Result<PathBuf, RedundancyError> {
+        let store = &self.work.agent.store;
+        store.add_file(self.checkpoint, self.rank, self.rank, name).map_err(|error| failed(error.into()))
+    }
+
+    fn names_of_others(&self) -> BTreeSet<String> {
+        let store = &self.work.agent.store;
+        let others = store.ranks(self.checkpoint).into_iter().filter(|other| *other != self.rank);
+        others.flat_map(|other| store.files(self.checkpoint, other)).collect()
+    }
+
+    fn link_to(&self, to: u32, pool: &Pool) -> Result<Box<dyn link::Outgoing>, RedundancyError> {
+        Ok(Box::new(ToMember::new(self.connect(to).map_err(failed)?, pool.clone())))
+    }
+
+    fn link_from(&self, from: u32, pool: &Pool) -> Result<Box<dyn link::Incoming>, RedundancyError> {
+        Ok(Box::new(FromMember::new(self.claim(from).map_err(failed)?, pool.clone())))
+    }
+
+    fn send_copy(&self, to: u32) -> Result<(), RedundancyError> {
+        self.send_copy_to(to).map_err(failed)
+    }
+
+    fn keep_copy(&self, of: u32) -> Result<(), RedundancyError> {
+        self.keep_copy_of(of).map_err(failed)
+    }
+
+    fn piece_bytes(&self) -> usize {
+        self.work.run.plan.settings.piece_bytes
+    }
+
+    fn with_crc(&self) -> bool {
+        self.crc
+    }
+
+    fn progress(&self, done: u64, total: u64) -> ControlFlow<()> {
+        let mut shown = self.working.lock();
+        let (working, before) =
+            shown.get_or_insert_with(|| (self.work.agent.progress.begin(self.step, self.checkpoint, total), 0));
+        working.advance(done.saturating_sub(*before));
+        *before = done;
+        if done.saturating_mul(2) >= total {
+            self.fault_injection_point();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A failure of this node as the redundancy layer passes it on.
+fn failed(error: OrderError) -> RedundancyError {
+    match error {
+        OrderError::Redundancy(error) => error,
+        error => RedundancyError::Node(Box::new(error.into())),
+    }
+}

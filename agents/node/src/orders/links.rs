@@ -1,0 +1,133 @@
+//! Links between the members of a group: messages on a connection.
+//!
+//! A thread in front of the incoming connection reads ahead into a bounded queue: that is the buffering which a
+//! scheme needs in order not to deadlock, and it lets decryption and computing work side by side.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use holdfast_core::redundancy::link::{self, MAX_MESSAGE_BYTES};
+use holdfast_core::redundancy::piece::Pool;
+
+use crate::stream::{Incoming, Outgoing};
+
+/// Messages that may wait in the queue.
+const AHEAD: usize = 4;
+/// In place of a length: all that was sent is sound.
+const SOUND: u32 = u32::MAX;
+
+/// Messages from another member.
+pub(super) struct FromMember {
+    queue: Option<Receiver<io::Result<Arrival>>>,
+    socket: Option<TcpStream>,
+    reading: Option<JoinHandle<()>>,
+}
+
+enum Arrival {
+    Message(Vec<u8>),
+    Sound,
+}
+
+impl FromMember {
+    /// Begins to read ahead.
+    pub(super) fn new(stream: Incoming, pool: Pool) -> Self {
+        let socket = stream.socket();
+        let (sender, queue) = sync_channel(AHEAD);
+        let reading = std::thread::spawn(move || read_ahead(stream, &pool, &sender));
+        FromMember { queue: Some(queue), socket, reading: Some(reading) }
+    }
+
+    fn next(&self) -> io::Result<Arrival> {
+        let queue = self.queue.as_ref().and_then(|queue| queue.recv().ok());
+        queue.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
+    }
+}
+
+impl link::Incoming for FromMember {
+    fn receive(&mut self) -> io::Result<Vec<u8>> {
+        match self.next()? {
+            Arrival::Message(message) => Ok(message),
+            Arrival::Sound => Err(io::Error::new(io::ErrorKind::InvalidData, "a message too few")),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match self.next()? {
+            Arrival::Sound => Ok(()),
+            Arrival::Message(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a message too many")),
+        }
+    }
+}
+
+impl Drop for FromMember {
+    fn drop(&mut self) {
+        // The thread may wait for a place in the queue, or for bytes that nobody needs any more.
+        self.queue = None;
+        let Some(reading) = self.reading.take() else { return };
+        if !reading.is_finished()
+            && let Some(socket) = &self.socket
+        {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        let _ = reading.join();
+    }
+}
+
+fn read_ahead(mut stream: Incoming, pool: &Pool, queue: &SyncSender<io::Result<Arrival>>) {
+    loop {
+        let arrival = next(&mut stream, pool);
+        let last = !matches!(arrival, Ok(Arrival::Message(_)));
+        if queue.send(arrival).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn next(stream: &mut impl Read, pool: &Pool) -> io::Result<Arrival> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length);
+    if length == SOUND {
+        return Ok(Arrival::Sound);
+    }
+    if length as usize > MAX_MESSAGE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes was announced")));
+    }
+    let mut message = pool.take(length as usize);
+    stream.read_exact(&mut message)?;
+    Ok(Arrival::Message(message))
+}
+
+/// Messages to another member.
+pub(super) struct ToMember {
+    stream: Outgoing,
+    pool: Pool,
+}
+
+impl ToMember {
+    /// On a connection that was accepted.
+    pub(super) fn new(stream: Outgoing, pool: Pool) -> Self {
+        ToMember { stream, pool }
+    }
+}
+
+impl link::Outgoing for ToMember {
+    fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+        let length = u32::try_from(message.len()).ok().filter(|length| *length as usize <= MAX_MESSAGE_BYTES);
+        let length = length.ok_or_else(|| {
+            let what = format!("a message of {} bytes is longer than {MAX_MESSAGE_BYTES}", message.len());
+            io::Error::new(io::ErrorKind::InvalidInput, what)
+        })?;
+        self.stream.write_all(&length.to_be_bytes())?;
+        self.stream.write_all(&message)?;
+        self.pool.give(message);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.stream.write_all(&SOUND.to_be_bytes())?;
+        self.stream.flush()
+    }
+}
