@@ -26,6 +26,7 @@
 //! | [`copy`] | the drain's copy, rebuild and verify |
 //! | [`rank_socket`] | the ranks' connections: hello, then calls |
 //! | [`ranks`] | the socket: who is connected, routing, calls, killing |
+//! | [`run`] | the run in force |
 //! | [`collective`] | calls of all ranks gathered at the leader, carried out by orders to every agent |
 //! | [`orders`] | the steps that a leader can order: seal, encode, transfer, rebuild, fetch, flush |
 //! | [`stream`] | connections to peers: links and bulk streams |
@@ -54,6 +55,7 @@ pub mod prefix;
 pub mod rank_socket;
 pub mod ranks;
 pub mod rehearsal;
+pub mod run;
 pub mod server;
 pub mod sources;
 mod state_file;

@@ -9,7 +9,6 @@ use holdfast_model::dataset::DatasetNameProblem;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use tokio::task::JoinError;
 
-use super::leader::named;
 use crate::halt::HaltError;
 use crate::paths::PathError;
 use crate::sources::files::FileError;
@@ -193,6 +192,13 @@ impl From<CallError> for Failure {
             _ => failure,
         }
     }
+}
+
+/// `rank 3`, `ranks 3, 4`.
+pub(super) fn named(ranks: &[Rank]) -> String {
+    let list: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
+    let more = if ranks.len() > 8 { format!(" and {} more", ranks.len() - 8) } else { String::new() };
+    format!("rank{} {}{more}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! This node's part in the collectives: its ranks' calls, and the link to the leader.
+//! The member's side of the link to the leader: orders to carry out, and answers for this node's ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, Rank};
-use holdfast_wire::frame::{receive_async, send_async};
 use holdfast_wire::peer::{ToLeader, ToMember};
 use holdfast_wire::rank::{Call, Reply};
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use super::CallError;
-use super::run::Run;
+use super::link::carry;
+use super::participation::{Answer, Participation};
 use crate::agent::Agent;
 use crate::orders;
+use crate::run::Run;
 use crate::sources::PutBack;
 use crate::sources::files::RankFiles;
 use crate::stream::StreamError;
@@ -24,95 +24,33 @@ use crate::stream::StreamError;
 /// First and longest pause before the leader is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-type Answer = Result<Reply, Failure>;
-
-/// Calls of this node's ranks that are not answered yet, by number.
-#[derive(Debug, Default)]
-pub struct Calls {
-    waiting: Mutex<BTreeMap<u64, BTreeMap<Rank, Waiting>>>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    call: Call,
-    answer: oneshot::Sender<Answer>,
-}
-
-impl Calls {
-    /// Notes a rank's call, and tells the leader when all ranks of this node have made it.
-    pub fn make(&self, run: &Run, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Answer> {
-        let (answer, receiver) = oneshot::channel();
-        let mut waiting = self.waiting.lock();
-        let of_seq = waiting.entry(seq).or_default();
-        of_seq.insert(rank, Waiting { call: call.clone(), answer });
-        let message = if run.adopted {
-            // The others may have had their answer from the agent before: each is passed on as it comes.
-            Some(ToLeader::Calls { seq, calls: vec![(rank, call)] })
-        } else {
-            let local =
-                run.plan.nodes.iter().find(|node| node.ranks.contains(&rank)).map_or(0, |node| node.ranks.len());
-            (of_seq.len() == local).then(|| all(seq, of_seq))
-        };
-        drop(waiting);
-        if let Some(message) = message {
-            // The receiver lives as long as the run; after that nobody waits for the answer either.
-            let _ = run.to_leader.send(message);
-        }
-        receiver
-    }
-
-    /// All calls that the leader may not have heard of, after a new link to it.
-    fn repeat(&self) -> Vec<ToLeader> {
-        self.waiting.lock().iter().map(|(seq, calls)| all(*seq, calls)).collect()
-    }
-
-    fn take(&self, seq: u64, rank: Rank) -> Option<oneshot::Sender<Answer>> {
-        let mut waiting = self.waiting.lock();
-        let of_seq = waiting.get_mut(&seq)?;
-        let taken = of_seq.remove(&rank);
-        if of_seq.is_empty() {
-            waiting.remove(&seq);
-        }
-        taken.map(|waiting| waiting.answer)
-    }
-
-    /// Nobody will answer any more.
-    pub fn abandon(&self) {
-        self.waiting.lock().clear();
-    }
-}
-
-fn all(seq: u64, calls: &BTreeMap<Rank, Waiting>) -> ToLeader {
-    ToLeader::Calls { seq, calls: calls.iter().map(|(rank, waiting)| (*rank, waiting.call.clone())).collect() }
-}
-
 /// Keeps the link to the leader for the whole run.
-pub async fn keep_link(agent: Arc<Agent>, run: Arc<Run>, mut from_ranks: mpsc::UnboundedReceiver<ToLeader>) {
+pub async fn keep_link(agent: Arc<Agent>, part: Arc<Participation>, mut from_ranks: mpsc::UnboundedReceiver<ToLeader>) {
     let mut pause = PAUSE.0;
     loop {
-        let (to_leader, from_leader) = match connect(&agent, &run).await {
+        let (to_leader, from_leader) = match connect(&agent, &part).await {
             Ok(link) => link,
             Err(error) => {
-                tracing::debug!(leader = %run.plan.leader, %error, "no link to the leader yet");
+                tracing::debug!(leader = %part.run.plan.leader, %error, "no link to the leader yet");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
                 continue;
             }
         };
         pause = PAUSE.0;
-        follow(&agent, &run, to_leader, from_leader, &mut from_ranks).await;
-        tracing::info!(leader = %run.plan.leader, "the link to the leader broke");
+        follow(&agent, &part, to_leader, from_leader, &mut from_ranks).await;
+        tracing::info!(leader = %part.run.plan.leader, "the link to the leader broke");
     }
 }
 
 async fn follow(
     agent: &Arc<Agent>,
-    run: &Arc<Run>,
+    part: &Arc<Participation>,
     to_leader: mpsc::UnboundedSender<ToLeader>,
     mut from_leader: mpsc::UnboundedReceiver<ToMember>,
     from_ranks: &mut mpsc::UnboundedReceiver<ToLeader>,
 ) {
-    for message in run.calls.repeat() {
+    for message in part.calls.repeat() {
         if to_leader.send(message).is_err() {
             return;
         }
@@ -122,7 +60,7 @@ async fn follow(
     loop {
         tokio::select! {
             message = from_leader.recv() => match message {
-                Some(message) => attend(agent, run, &to_leader, &mut orders, message),
+                Some(message) => attend(agent, part, &to_leader, &mut orders, message),
                 None => return,
             },
             message = from_ranks.recv() => match message {
@@ -141,14 +79,14 @@ struct Running {
 
 fn attend(
     agent: &Arc<Agent>,
-    run: &Arc<Run>,
+    part: &Arc<Participation>,
     to_leader: &mpsc::UnboundedSender<ToLeader>,
     orders: &mut BTreeMap<u64, Running>,
     message: ToMember,
 ) {
     match message {
         ToMember::Order { order, what } => {
-            let (agent, run, to_leader) = (agent.clone(), run.clone(), to_leader.clone());
+            let (agent, run, to_leader) = (agent.clone(), part.run.clone(), to_leader.clone());
             let cancelled = run.cancelled.child_token();
             let _cancel = cancelled.clone().drop_guard();
             let task = tokio::spawn(async move {
@@ -167,9 +105,9 @@ fn attend(
         }
         ToMember::Results { seq, replies } => {
             let answers =
-                replies.into_iter().filter_map(|(rank, reply)| Some((rank, reply, run.calls.take(seq, rank)?)));
+                replies.into_iter().filter_map(|(rank, reply)| Some((rank, reply, part.calls.take(seq, rank)?)));
             let answers: Vec<_> = answers.collect();
-            let (agent, run) = (agent.clone(), run.clone());
+            let (agent, run) = (agent.clone(), part.run.clone());
             // The filemaps may be locked by a change that waits for a disk.
             tokio::task::spawn_blocking(move || {
                 for (rank, reply, answer) in answers {
@@ -203,9 +141,9 @@ fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
 type Link = (mpsc::UnboundedSender<ToLeader>, mpsc::UnboundedReceiver<ToMember>);
 
 /// Connects to the leader; on the leader's own node without a network.
-async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, StreamError> {
+async fn connect(agent: &Arc<Agent>, part: &Arc<Participation>) -> Result<Link, StreamError> {
     let node = &agent.start.node;
-    if let Some(leader) = &run.leader {
+    if let Some(leader) = &part.leader {
         let (to_member, from_leader) = mpsc::unbounded_channel();
         let (to_leader, mut from_member) = mpsc::unbounded_channel();
         let link = leader.link_up(node, to_member);
@@ -218,36 +156,7 @@ async fn connect(agent: &Arc<Agent>, run: &Arc<Run>) -> Result<Link, StreamError
         });
         return Ok((to_leader, from_leader));
     }
-    Ok(carry(agent.streams.connect_link(run.plan.generation, &run.plan.leader).await?))
-}
-
-/// Makes a pair of channels of a connection; both end with it.
-pub(super) fn carry<S, Out, In>(stream: S) -> (mpsc::UnboundedSender<Out>, mpsc::UnboundedReceiver<In>)
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
-    Out: serde::Serialize + Send + Sync + 'static,
-    In: serde::de::DeserializeOwned + Send + 'static,
-{
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let (out_sender, mut out_receiver) = mpsc::unbounded_channel::<Out>();
-    let (in_sender, in_receiver) = mpsc::unbounded_channel();
-    let reading = tokio::spawn(async move {
-        while let Ok(message) = receive_async(&mut reader).await {
-            if in_sender.send(message).is_err() {
-                return;
-            }
-        }
-    });
-    tokio::spawn(async move {
-        while let Some(message) = out_receiver.recv().await {
-            if send_async(&mut writer, &message).await.is_err() {
-                break;
-            }
-        }
-        // Nobody sends any more: the link is given up, and the other end is to notice.
-        reading.abort();
-    });
-    (out_sender, in_receiver)
+    Ok(carry(agent.streams.connect_link(part.run.plan.generation, &part.run.plan.leader).await?))
 }
 
 #[cfg(test)]
@@ -264,8 +173,8 @@ mod tests {
         let (_root, agent) = fixture_agent("node1", "1145655");
         let collectives = Collectives::new(agent.clone());
         begin_run(&collectives, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
-        let run = collectives.run().unwrap();
-        let answer = run.calls.make(&run, Rank(1), 1, Call::Start);
+        let part = collectives.participation().unwrap();
+        let answer = part.call(Rank(1), 1, Call::Start);
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (stalled, has_stalled) = std::sync::mpsc::channel();
         let disk = std::thread::spawn({
@@ -281,7 +190,7 @@ mod tests {
         let (to_leader, _messages) = mpsc::unbounded_channel();
         attend(
             &agent,
-            &run,
+            &part,
             &to_leader,
             &mut BTreeMap::new(),
             ToMember::Results { seq: 1, replies: vec![(Rank(1), Ok(started))] },

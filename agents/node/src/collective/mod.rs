@@ -6,12 +6,14 @@
 //! started again.
 //!
 //! * [`run`]: the run in force, and taking it on;
-//! * [`member`]: this node's ranks' calls, and the link to the leader;
+//! * [`participation`]: this node's ranks' calls; [`member`]: the link to the leader;
 //! * [`leader`]: gathering, deciding, ordering.
 
 mod error;
 pub mod leader;
+mod link;
 pub mod member;
+mod participation;
 pub mod run;
 mod writers;
 
@@ -23,8 +25,7 @@ use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::{RehearsalPoint, RunPlan};
 
 pub use error::CallError;
-pub use leader::serve_link;
-pub use run::{Collectives, Run, RunError, adopt, begin_run};
+pub use run::{Collectives, RunError, adopt, begin_run, serve_link};
 
 use crate::paths::base_name;
 use crate::rehearsal;
@@ -39,9 +40,8 @@ pub async fn call(
     call: Call,
 ) -> Result<Reply, Failure> {
     let over = || Failure::from(CallError::GenerationOver(plan.generation));
-    let run = collectives.run().filter(|run| run.plan.generation == plan.generation).ok_or_else(over)?;
-    let waiting = run.calls.make(&run, rank, seq, call);
-    waiting.await.map_err(|_| over())?
+    let part = collectives.participation().filter(|part| part.run.plan.generation == plan.generation);
+    part.ok_or_else(over)?.call(rank, seq, call).await.map_err(|_| over())?
 }
 
 /// Where a rank writes (inside a checkpoint) or reads (before the first) the file of this name. Blocks.

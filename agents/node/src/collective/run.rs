@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
-use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
-use holdfast_wire::peer::ToLeader;
+use holdfast_wire::peer::{ToLeader, ToMember};
 use holdfast_wire::run::RunPlan;
-use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinError};
+use tokio::task::JoinError;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::leader::{self, LayoutError, Leader};
-use super::member::{self, Calls};
+use super::link::carry;
+use super::member;
+use super::participation::Participation;
 use crate::agent::Agent;
 use crate::memory::{self, Remembered};
 use crate::ranks;
-use crate::sources::{self, CheckpointSource, UnknownSource};
+use crate::run::Run;
+use crate::sources::{self, UnknownSource};
 use crate::store::StoreError;
 use crate::watchdog;
 
@@ -25,82 +29,70 @@ use crate::watchdog;
 pub struct Collectives {
     /// The agent that takes part.
     pub agent: Arc<Agent>,
-    run: watch::Sender<Option<Arc<Run>>>,
-}
-
-/// One generation, as this agent takes part in it.
-#[derive(Debug)]
-pub struct Run {
-    /// Who runs where, and the settings.
-    pub plan: Arc<RunPlan>,
-    /// This agent was restarted in the middle of it: ranks may be at different calls, so nothing waits for the others.
-    pub adopted: bool,
-    /// Calls of this node's ranks that are not answered yet.
-    pub calls: Calls,
-    /// What is said to the leader goes in here.
-    pub to_leader: mpsc::UnboundedSender<ToLeader>,
-    /// What this node knows of the run's checkpoints.
-    pub memory: Remembered,
-    /// Ends the copies that belong to the run.
-    pub cancelled: CancellationToken,
-    /// Who produces the checkpoint files.
-    pub source: Arc<dyn CheckpointSource>,
-    /// If this is the run's first node.
-    pub leader: Option<Arc<Leader>>,
-    tasks: Mutex<Vec<AbortHandle>>,
-}
-
-impl Run {
-    /// The ranks on this node.
-    pub fn local_ranks(&self, node: &NodeName) -> &[Rank] {
-        self.plan.node(node).map_or(&[], |node| &node.ranks)
-    }
-
-    /// Ends the run's tasks.
-    fn end(&self) {
-        self.cancelled.cancel();
-        for task in self.tasks.lock().drain(..) {
-            task.abort();
-        }
-        self.calls.abandon();
-    }
+    part: watch::Sender<Option<Arc<Participation>>>,
 }
 
 impl Collectives {
     /// No run yet.
     pub fn new(agent: Arc<Agent>) -> Self {
-        Collectives { agent, run: watch::Sender::new(None) }
+        Collectives { agent, part: watch::Sender::new(None) }
+    }
+
+    /// This agent's part in the run in force.
+    pub fn participation(&self) -> Option<Arc<Participation>> {
+        self.part.borrow().clone()
     }
 
     /// The run in force.
     pub fn run(&self) -> Option<Arc<Run>> {
-        self.run.borrow().clone()
+        self.part.borrow().as_ref().map(|part| part.run.clone())
     }
 
     /// Its plan.
     pub fn plan(&self) -> Option<Arc<RunPlan>> {
-        self.run.borrow().as_ref().map(|run| run.plan.clone())
+        self.part.borrow().as_ref().map(|part| part.run.plan.clone())
     }
 
     /// Waits until this agent serves `generation` or a newer one; returns which.
     pub async fn reached(&self, generation: Generation) -> Generation {
-        let mut run = self.run.subscribe();
-        let reached = run
-            .wait_for(|run| run.as_ref().is_some_and(|run| run.plan.generation >= generation))
-            .await
-            .ok()
-            .and_then(|run| run.as_ref().map(|run| run.plan.generation));
-        reached.unwrap_or(Generation::NONE)
+        let mut part = self.part.subscribe();
+        let serving = |part: &Option<Arc<Participation>>| part.as_ref().map(|part| part.run.plan.generation);
+        let reached = part.wait_for(|part| serving(part) >= Some(generation)).await;
+        reached.ok().and_then(|part| serving(&part)).unwrap_or(Generation::NONE)
     }
 
     /// Takes over new addresses of the run's agents, and which of them will not come back.
     pub fn update_addresses(&self, update: PeersUpdate) {
         self.agent.streams.learn(update.addresses);
-        let run = self.run().filter(|run| run.plan.generation == update.generation);
-        if let Some(leader) = run.and_then(|run| run.leader.clone()) {
+        if let Some(leader) = self.leader(update.generation) {
             update.down.iter().for_each(|node| leader.give_up(node));
         }
     }
+
+    /// The leader of this generation, if it is this agent.
+    fn leader(&self, generation: Generation) -> Option<Arc<Leader>> {
+        let part = self.participation().filter(|part| part.run.plan.generation == generation);
+        part.and_then(|part| part.leader.clone())
+    }
+}
+
+/// Serves a member's link to this agent, the leader, until it breaks.
+pub async fn serve_link(
+    collectives: &Collectives,
+    node: NodeName,
+    generation: Generation,
+    stream: TlsStream<TcpStream>,
+) {
+    let Some(leader) = collectives.leader(generation) else {
+        tracing::warn!(%node, %generation, "a member took this agent for the leader");
+        return;
+    };
+    let (to_member, mut from_member) = carry::<_, ToMember, ToLeader>(stream);
+    let link = leader.link_up(&node, to_member);
+    while let Some(message) = from_member.recv().await {
+        leader.hear(&node, message);
+    }
+    leader.link_down(&node, link);
 }
 
 /// Why a run could not be taken on.
@@ -159,21 +151,19 @@ pub async fn begin_run(collectives: &Collectives, plan: RunPlan) -> Result<RunAc
     ranks::kill(&agent.ranks, holdfast_wire::agent::KillRequest { generation: before, reason }).await;
     agent.ranks.fence(plan.generation);
     agent.streams.fence(plan.generation);
-    if let Some(old) = collectives.run() {
+    if let Some(old) = collectives.participation() {
         old.end();
     }
     let plan = Arc::new(plan);
     let prepared = prepare(agent, &plan).await?;
-    start(collectives, plan, prepared, false);
+    start(collectives, prepared, false);
     Ok(accepted)
 }
 
 /// What a run needs that is read from, or recorded on, the node's disks.
 struct Prepared {
-    memory: Remembered,
-    source: Arc<dyn CheckpointSource>,
+    run: Arc<Run>,
     leader: Option<Arc<Leader>>,
-    cancelled: CancellationToken,
 }
 
 /// Sets up the filemaps and the state files of a run, on a thread that may block.
@@ -200,7 +190,8 @@ fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunE
     } else {
         None
     };
-    Ok(Prepared { memory: Remembered::open(&control, plan.generation), source, leader, cancelled })
+    let memory = Remembered::open(&control, plan.generation);
+    Ok(Prepared { run: Arc::new(Run { plan: plan.clone(), memory, source, cancelled }), leader })
 }
 
 /// Takes up the run again that the control directory knows of, after the agent was restarted.
@@ -213,7 +204,7 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     // The filemaps are as the earlier agent left them; this only tells whose they are.
     match prepare(agent, &plan).await {
         Ok(prepared) => {
-            start(collectives, plan, prepared, true);
+            start(collectives, prepared, true);
             Some(generation)
         }
         Err(error) => {
@@ -223,31 +214,20 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     }
 }
 
-fn start(collectives: &Collectives, plan: Arc<RunPlan>, prepared: Prepared, adopted: bool) {
+fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
     let agent = &collectives.agent;
-    let Prepared { memory, source, leader, cancelled } = prepared;
+    let Prepared { run, leader } = prepared;
+    let plan = &run.plan;
     agent.streams.learn(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
-    let run = Arc::new(Run {
-        calls: Calls::default(),
-        adopted,
-        to_leader,
-        memory,
-        source,
-        cancelled,
-        leader: leader.clone(),
-        tasks: Mutex::default(),
-        plan,
-    });
-    let mut tasks = vec![tokio::spawn(member::keep_link(agent.clone(), run.clone(), from_ranks)).abort_handle()];
+    let part = Arc::new(Participation::new(run.clone(), leader.clone(), to_leader, adopted));
+    part.own(tokio::spawn(member::keep_link(agent.clone(), part.clone(), from_ranks)));
     if let Some(leader) = leader {
-        tasks.push(tokio::spawn(leader::lead(agent.clone(), leader)).abort_handle());
+        part.own(tokio::spawn(leader::lead(agent.clone(), leader)));
     }
-    let local = run.local_ranks(&agent.start.node);
-    if let Some(settings) = agent.watchdog.begin(&run.plan, local) {
-        let watching = watchdog::keep_watch(agent.watchdog.clone(), agent.ranks.clone(), run.plan.generation, settings);
-        tasks.push(tokio::spawn(watching).abort_handle());
+    if let Some(settings) = agent.watchdog.begin(plan, run.local_ranks(&agent.start.node)) {
+        let (watchdog, ranks) = (agent.watchdog.clone(), agent.ranks.clone());
+        part.own(tokio::spawn(watchdog::keep_watch(watchdog, ranks, plan.generation, settings)));
     }
-    *run.tasks.lock() = tasks;
-    collectives.run.send_replace(Some(run));
+    collectives.part.send_replace(Some(part));
 }

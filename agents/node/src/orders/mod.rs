@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 use error::OrderError;
 
 use crate::agent::Agent;
-use crate::collective::Run;
 use crate::copy::pipeline::Pipeline;
+use crate::run::Run;
 use crate::store::StoreError;
 
 /// Carries out one order. Blocks.

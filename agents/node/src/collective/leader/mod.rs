@@ -19,7 +19,6 @@ mod layout;
 mod restart;
 
 pub use layout::LayoutError;
-pub(super) use restart::named;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,17 +29,14 @@ use holdfast_wire::peer::{Order, ToLeader, ToMember};
 use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::RunPlan;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use self::dispatch::Dispatch;
 use self::flush::Background;
 use self::gather::Gather;
 use self::layout::Layout;
-use super::member::carry;
-use super::{CallError, Collectives};
+use super::error::CallError;
 use crate::agent::Agent;
 use crate::halt::{HaltError, HaltKeeper, Moment};
 use crate::memory::{LeaderMemory, UnfinishedFlushes};
@@ -144,26 +140,6 @@ impl Leader {
     fn where_ranks_are(&self, order: &Order) -> BTreeMap<NodeName, Order> {
         self.busy_nodes().map(|(node, _)| (node.clone(), order.clone())).collect()
     }
-}
-
-/// Serves a member's link until it breaks.
-pub async fn serve_link(
-    collectives: &Collectives,
-    node: NodeName,
-    generation: Generation,
-    stream: TlsStream<TcpStream>,
-) {
-    let run = collectives.run().filter(|run| run.plan.generation == generation);
-    let Some(leader) = run.and_then(|run| run.leader.clone()) else {
-        tracing::warn!(%node, %generation, "a member took this agent for the leader");
-        return;
-    };
-    let (to_member, mut from_member) = carry::<_, ToMember, ToLeader>(stream);
-    let link = leader.link_up(&node, to_member);
-    while let Some(message) = from_member.recv().await {
-        leader.hear(&node, message);
-    }
-    leader.link_down(&node, link);
 }
 
 /// Carries out one collective after the other, for the whole run.

@@ -12,7 +12,7 @@ use holdfast_wire::peer::{GroupRebuild, Order, OrderResult, Outgoing};
 use holdfast_wire::rank::{Reply, Restart};
 
 use super::Work;
-use crate::collective::CallError;
+use crate::collective::error::{CallError, named};
 use crate::memory::Restarted;
 
 /// What the ranks are told, and what the log says.
@@ -277,11 +277,4 @@ fn transfers(plan: &RestartPlan, node: impl Fn(u32) -> Option<NodeName>) -> BTre
 /// An answer without a checkpoint.
 fn nothing(halt: Option<String>) -> Restart {
     Restart { checkpoint: None, source: RestartSource::Fresh, directory: None, files: Vec::new(), halt }
-}
-
-/// `rank 3`, `ranks 3, 4`.
-pub(in crate::collective) fn named(ranks: &[Rank]) -> String {
-    let list: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
-    let more = if ranks.len() > 8 { format!(" and {} more", ranks.len() - 8) } else { String::new() };
-    format!("rank{} {}{more}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
 }
