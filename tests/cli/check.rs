@@ -152,3 +152,54 @@ fn a_parameter_that_only_the_site_may_set_is_refused_with_a_warning() {
     assert!(ran.err.starts_with("warning: ") && ran.err.contains("SCR_CNTL_BASE"), "{}", ran.err);
     assert!(!ran.out.contains("/elsewhere"));
 }
+
+#[test]
+fn keys_without_effect_are_refused_where_they_stand_before_anything_is_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = "\
+prefix: ./prefix
+allocation:
+  nodes: 2
+  time_limit: 1h
+  chaos: [{node: 0, after: 1s}]
+  ssh: {at_once: 4}
+run: {command: ['true'], launcher_program: mpirun}
+checkpoint:
+  source: scr-files
+  redundancy: [{failure_domain: rack}]
+  flush: {bandwidth: 1MB/s, percent: 20}
+  data_plane: plain
+";
+    fs::write(directory.path().join("job.yaml"), spec).unwrap();
+    let everywhere = [
+        "6:3: allocation.ssh: `ssh` has no effect with",
+        "7:44: run.launcher_program: `launcher_program` has no effect with",
+        "9:11: checkpoint.source: `scr-files` is not available in this version",
+        "10:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
+        "11:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
+        "11:38: checkpoint.flush.percent: limiting the processor's share is not available in this version",
+        "12:15: checkpoint.data_plane: `plain` is not available in this version",
+    ];
+    // `manager: auto` is what the environment makes of it.
+    let in_slurm = [
+        "3:10: allocation.nodes: `nodes` has no effect with `manager: slurm`",
+        "4:15: allocation.time_limit: `time_limit` has no effect with `manager: slurm`",
+        "5:3: allocation.chaos: `chaos` has no effect with `manager: slurm`",
+    ];
+    for (variables, expected) in [
+        (&[][..], everywhere.to_vec()),
+        (&[("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")][..], [&in_slurm[..], &everywhere[..]].concat()),
+    ] {
+        for subcommand in ["check", "run"] {
+            let mut command = command([subcommand, "job.yaml"]);
+            let ran = run(command.envs(variables.iter().copied()).current_dir(directory.path()));
+            let found: Vec<&str> = ran.err.lines().filter_map(|line| line.strip_prefix("job.yaml:")).collect();
+            assert_eq!((ran.code, found.len()), (78, expected.len()), "{}", ran.err);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(found.starts_with(expected), "{expected}\n{}", ran.err);
+            }
+            assert_eq!(ran.err.matches(" = help: ").count(), expected.len(), "{}", ran.err);
+        }
+    }
+    assert!(!directory.path().join("prefix").exists());
+}

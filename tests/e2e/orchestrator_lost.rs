@@ -146,6 +146,8 @@ fn a_second_orchestrator_is_refused_while_the_first_lives() {
     let status = job.command(&["status", "--json"], 0).json();
     assert_eq!((status["generation"].as_u64(), status["checkpoint"].as_u64()), (Some(1), Some(4)));
     assert_eq!(status["protected"], true);
+    // The generations and the last event are read from the event log.
+    job.command(&["status"], 0).says(&["generation 1: from the beginning\n", "last event, ", "checkpoint 4 complete"]);
     job.go_on();
     running.ends_with(0);
     job.assert_result();
