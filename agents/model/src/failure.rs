@@ -53,9 +53,9 @@ pub struct Failure {
     pub kind: FailureKind,
     /// Trying the same again may succeed.
     pub retryable: bool,
-    /// What it is about.
+    /// What it is about. Boxed: a failure travels through the results of most calls.
     #[serde(default)]
-    pub subject: Subject,
+    pub subject: Box<Subject>,
     /// What was being done and what went wrong.
     pub message: String,
     /// What the user can do.
@@ -69,7 +69,7 @@ impl Failure {
         Failure {
             kind,
             retryable: kind == FailureKind::LostPeer,
-            subject: Subject::default(),
+            subject: Box::default(),
             message: message.into(),
             remedy: None,
         }
@@ -113,7 +113,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Subject { node, rank, .. } = &self.subject;
+        let Subject { node, rank, .. } = &*self.subject;
         match (node, rank) {
             (Some(node), Some(rank)) => write!(f, "{node}, rank {rank}: ")?,
             (Some(node), None) => write!(f, "{node}: ")?,

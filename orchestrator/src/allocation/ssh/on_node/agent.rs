@@ -36,7 +36,7 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
         handshake::start(&mut command, &start, &log, READY_WITHIN, |_| ()).await
     });
     let ready = started.map_err(|problem| NodeError::Agent {
-        problem,
+        problem: Box::new(problem),
         said: log.last_line(),
         log: log.path().display().to_string(),
     })?;

@@ -93,7 +93,7 @@ pub enum NodeError {
     #[error("the agent {problem}{}; see {log}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default())]
     Agent {
         /// Why.
-        problem: HandshakeError,
+        problem: Box<HandshakeError>,
         /// The last line of its log.
         said: Option<String>,
         /// Its log.
