@@ -146,7 +146,7 @@ impl AgentClient {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
-    /// Copies the node's files of a dataset. How long that takes nobody knows: the caller watches the agent's polls,
+    /// Copies the node's files of a dataset. The time that takes is not bounded: the caller watches the agent's polls,
     /// and gives up when the agent is lost.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use futures_util::stream::{self, StreamExt as _};
 pub use client::AgentClient;
 pub use clock::Clock;
 pub use error::{FleetError, RequestError};
-pub use poll::{PollNews, PollTarget, Poller};
+pub use poll::{PollReport, PollTarget, Poller};
 pub use roster::Roster;
 pub use supervisor::{AgentRecord, AgentSupervisor, FleetEvent, FleetSettings};
 

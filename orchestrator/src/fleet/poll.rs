@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::{AgentClient, Clock, RequestError};
 
-/// What a poller tells.
+/// What a poller reports.
 #[derive(Debug)]
-pub enum PollNews {
+pub enum PollReport {
     /// An answer, its events new.
     Answered {
         /// The node.
@@ -44,7 +44,7 @@ pub enum PollNews {
 pub struct PollTarget {
     /// The node.
     pub node: NodeName,
-    /// Counts the starts of this node's agent, so that news of an old one is told apart.
+    /// Counts the starts of this node's agent, so that reports about an old one do not count.
     pub start: u64,
     /// Where the agent listens.
     pub address: SocketAddr,
@@ -67,10 +67,15 @@ pub struct Poller {
 
 impl Poller {
     /// Polls until the agent is lost.
-    pub fn spawn(client: AgentClient, target: PollTarget, clock: Clock, news: mpsc::UnboundedSender<PollNews>) -> Self {
+    pub fn spawn(
+        client: AgentClient,
+        target: PollTarget,
+        clock: Clock,
+        reports: mpsc::UnboundedSender<PollReport>,
+    ) -> Self {
         let now = Arc::new(Notify::new());
         let asked = Arc::clone(&now);
-        let task = tokio::spawn(async move { poll(client, target, clock, news, asked).await });
+        let task = tokio::spawn(async move { poll(client, target, clock, reports, asked).await });
         Poller { task, now }
     }
 
@@ -113,7 +118,7 @@ async fn poll(
     client: AgentClient,
     target: PollTarget,
     clock: Clock,
-    news: mpsc::UnboundedSender<PollNews>,
+    reports: mpsc::UnboundedSender<PollReport>,
     now: Arc<Notify>,
 ) {
     let wait_ms = u64::try_from(target.interval.as_millis()).unwrap_or(u64::MAX);
@@ -133,7 +138,7 @@ async fn poll(
                     // Beside the question that is under way: breaking that off would cost its connection.
                     let (sent, short) = (clock.now(), PollRequest { after: seen.number, wait_ms: 0, allocation_end });
                     match client.poll(target.address, &short, target.patience).await {
-                        Ok(reply) => if !tell(&target, &news, &mut seen, short.after, sent, reply) { return },
+                        Ok(reply) => if !answered(&target, &reports, &mut seen, short.after, sent, reply) { return },
                         Err(error) => break 'lost error,
                     }
                 }
@@ -141,19 +146,19 @@ async fn poll(
         };
         match answer {
             Ok(reply) => {
-                if !tell(&target, &news, &mut seen, long.after, sent, reply) {
+                if !answered(&target, &reports, &mut seen, long.after, sent, reply) {
                     return;
                 }
             }
             Err(error) => break error,
         }
     };
-    lost(&target, &news, &reason);
+    lost(&target, &reports, &reason);
 }
 
-fn tell(
+fn answered(
     target: &PollTarget,
-    news: &mpsc::UnboundedSender<PollNews>,
+    reports: &mpsc::UnboundedSender<PollReport>,
     seen: &mut Seen,
     asked_after: u64,
     sent: Duration,
@@ -161,12 +166,12 @@ fn tell(
 ) -> bool {
     seen.filter(&mut reply, asked_after);
     let (node, start, reply) = (target.node.clone(), target.start, Box::new(reply));
-    news.send(PollNews::Answered { node, start, sent, reply }).is_ok()
+    reports.send(PollReport::Answered { node, start, sent, reply }).is_ok()
 }
 
-fn lost(target: &PollTarget, news: &mpsc::UnboundedSender<PollNews>, error: &RequestError) {
-    // Nobody listens any more when the orchestrator is ending.
-    let _ = news.send(PollNews::Lost { node: target.node.clone(), start: target.start, reason: error.seen() });
+fn lost(target: &PollTarget, reports: &mpsc::UnboundedSender<PollReport>, error: &RequestError) {
+    // Not received any more when the orchestrator is ending.
+    let _ = reports.send(PollReport::Lost { node: target.node.clone(), start: target.start, reason: error.seen() });
 }
 
 #[cfg(test)]
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_two_answers_carry_is_told_once() {
+    fn an_event_that_two_answers_carry_is_reported_once() {
         let mut seen = Seen::default();
         let mut first = reply(7, &[1, 2]);
         seen.filter(&mut first, 0);

@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::clock::unix_millis;
-use super::{AgentClient, Clock, PollNews, PollTarget, Poller, RequestError, Roster, fence};
+use super::{AgentClient, Clock, PollReport, PollTarget, Poller, RequestError, Roster, fence};
 use crate::allocation::{AgentTemplate, Allocation};
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
@@ -34,7 +34,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 /// How the agents of a job are started and polled.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
-    /// What every agent is told when it starts.
+    /// What every agent is started with.
     pub template: AgentTemplate,
     /// How long an agent may hold an answer back.
     pub poll_interval: Duration,
@@ -105,7 +105,7 @@ pub enum FleetEvent {
 #[derive(Debug)]
 struct Agent {
     record: AgentRecord,
-    /// Counts starts, so that reports about an earlier agent of the node are told apart.
+    /// The number of the start: reports about an earlier agent of the node do not count.
     start: u64,
     /// None while the agent is lost; its process may still live.
     poller: Option<Poller>,
@@ -164,8 +164,8 @@ pub struct AgentSupervisor {
     allocation_end: watch::Sender<Option<i64>>,
     reports: mpsc::UnboundedSender<Report>,
     reported: mpsc::UnboundedReceiver<Report>,
-    polls: mpsc::UnboundedSender<PollNews>,
-    polled: mpsc::UnboundedReceiver<PollNews>,
+    polls: mpsc::UnboundedSender<PollReport>,
+    polled: mpsc::UnboundedReceiver<PollReport>,
 }
 
 impl AgentSupervisor {
@@ -200,7 +200,7 @@ impl AgentSupervisor {
             let event = tokio::select! {
                 biased;
                 Some(report) = self.reported.recv() => self.take_report(report),
-                Some(news) = self.polled.recv() => self.take_poll(news),
+                Some(report) = self.polled.recv() => self.take_poll(report),
             };
             if let Some(event) = event {
                 return event;
@@ -315,10 +315,10 @@ impl AgentSupervisor {
         }
     }
 
-    fn take_poll(&mut self, news: PollNews) -> Option<FleetEvent> {
-        match news {
-            PollNews::Lost { node, start, reason } => self.take_loss(node, start, reason),
-            PollNews::Answered { node, start, sent, reply } => {
+    fn take_poll(&mut self, report: PollReport) -> Option<FleetEvent> {
+        match report {
+            PollReport::Lost { node, start, reason } => self.take_loss(node, start, reason),
+            PollReport::Answered { node, start, sent, reply } => {
                 let agent = self.agents.get_mut(&node).filter(|agent| agent.start == start)?;
                 let seen = &mut agent.record.seen;
                 let before = if seen.0 == reply.instance { seen.1 } else { 0 };

@@ -16,7 +16,7 @@ use crate::host::program::ProgramError;
 use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
 
-/// Why a job could not be begun, or ended in a way that is nobody's verdict.
+/// Why a job could not be begun.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The command or its directory.

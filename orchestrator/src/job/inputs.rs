@@ -157,7 +157,7 @@ impl StepDriver<'_> {
                 self.feed(Event::RankExited { generation, rank, end }).await;
             }
             StepEvent::Failed { end } => self.feed(Event::StepEnded { generation, end }).await,
-            // Every rank's own end was told before.
+            // The end of every rank was reported before.
             StepEvent::Done => self.feed(Event::StepEnded { generation, end: RankEnd::SUCCESS }).await,
         }
     }

@@ -22,7 +22,7 @@ use crate::launch::{StepEvent, StepPlan, registry};
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Every so many looks at the events, the output is looked at.
 const LOOKS_AN_OUTPUT: u32 = 5;
-/// A supervisor that was told to end gets so long to kill its ranks.
+/// A supervisor that was asked to end kills its ranks within this, or is killed.
 const CANCEL_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the following thread reports.
@@ -198,7 +198,7 @@ fn watch(
         looks = looks.wrapping_add(1);
         match follower.look() {
             Ok(Look::Events(events)) => {
-                // What a rank printed is shown before its end is told.
+                // What a rank printed is shown before its end.
                 if !events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT) {
                     pass_on(&mut tail, &send, false);
                 }

@@ -240,9 +240,9 @@ mod tests {
     async fn the_first_command_that_fails_ends_the_list() {
         let command = |program: &str| SiteCommand { command: vec![program.to_owned()], on: CommandNodes::First };
         let commands = [command("true"), command("false"), command("true")];
-        let mut told = Vec::new();
-        let outcome = run_all(&commands, &["node0".into()], &context(), |entry| told.push(entry)).await;
+        let mut emitted = Vec::new();
+        let outcome = run_all(&commands, &["node0".into()], &context(), |event| emitted.push(event)).await;
         assert!(outcome.unwrap_err().to_string().starts_with("false failed on node0"));
-        assert_eq!(told.len(), 2);
+        assert_eq!(emitted.len(), 2);
     }
 }

@@ -37,7 +37,7 @@ pub struct JobState {
     pub stage: Stage,
     /// The nodes.
     pub allocation: AllocationRecord,
-    /// What agents are told; certificate and token.
+    /// What agents are started with; certificate and token.
     pub agents: AgentTemplate,
     /// The agents that were there last.
     pub running: BTreeMap<NodeName, AgentRecord>,
