@@ -6,14 +6,26 @@
 use std::fs;
 use std::time::Duration;
 
-use holdfast_core::kvtree::print;
-use holdfast_core::params::conf::{ConfError, Entry, FileOwner, parse, read, tree};
+use holdfast_core::kvtree::{Tree, print};
+use holdfast_core::params::conf::{ConfError, Entry, FileOwner, parse, read};
 use holdfast_core::params::source::Sources;
 use holdfast_core::params::{CopyType, ParamError, Parameters, Runs, Warning, WarningKind};
 use holdfast_core::params::{Origin, Place};
 use holdfast_model::Scheme;
 use holdfast_testkit::fixtures;
 use proptest::prelude::*;
+
+/// The tree that the original's C parser makes of the lines.
+fn tree(entries: &[Entry]) -> Tree {
+    let mut tree = Tree::new();
+    for entry in entries {
+        let below = tree.set_kv(&entry.key, &entry.value);
+        for (key, value) in &entry.pairs {
+            below.set_kv(key, value);
+        }
+    }
+    tree
+}
 
 fn environment(text: &str) -> Sources {
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
@@ -89,18 +101,14 @@ fn files_that_are_no_text_or_not_there_are_errors_that_name_them() {
 // The order.
 
 #[test]
-fn environment_beats_user_file_beats_spec_beats_system_file_beats_default() {
-    let spec = |value: &str| vec![Entry::new("scr_flush", value, Origin::Spec("job.yaml:7".to_owned()))];
+fn environment_beats_user_file_beats_system_file_beats_default() {
     let all = environment("SCR_FLUSH=1")
         .with_user_file(user("SCR_DEBUG=0\nSCR_FLUSH=2"))
-        .with_spec(spec("3"))
         .with_system_file(system("SCR_FLUSH=4"));
     let flush = |sources: &Sources| resolved(sources).flush;
     assert_eq!((flush(&all).value, flush(&all).origin), (1, Origin::Environment));
-    let without = environment("").with_user_file(user("\nSCR_FLUSH=2")).with_spec(spec("3"));
+    let without = environment("").with_user_file(user("\nSCR_FLUSH=2")).with_system_file(system("SCR_FLUSH=4"));
     assert_eq!((flush(&without).value, flush(&without).origin), (2, Origin::UserFile(line("user.conf", 2))));
-    let without = environment("").with_spec(spec("3")).with_system_file(system("SCR_FLUSH=4"));
-    assert_eq!((flush(&without).value, flush(&without).origin.to_string()), (3, "job spec job.yaml:7".to_owned()));
     let without = environment("").with_system_file(system("SCR_FLUSH=4"));
     assert_eq!((flush(&without).value, flush(&without).origin), (4, Origin::SystemFile(line("scr.conf", 1))));
     assert_eq!((flush(&environment("")).value, flush(&environment("")).origin), (10, Origin::Default));
@@ -121,7 +129,7 @@ fn defaults_are_those_of_the_original() {
     assert_eq!((parameters.message_buffer_bytes.value, parameters.file_buffer_bytes.value), (128 << 10, 1 << 20));
     assert_eq!(parameters.flush_async_bandwidth.value, 4 * 52_428_800);
     assert_eq!(parameters.transfer_poll.value, Duration::from_secs(60));
-    assert_eq!((parameters.runs.value, parameters.default_halt_seconds()), (Runs::AtMost(1), None));
+    assert_eq!((parameters.runs.value, parameters.halt_seconds.value), (Runs::AtMost(1), 0));
     assert_eq!((parameters.prefix.value.as_ref(), parameters.nodes.value.as_ref()), (None, None));
     let descriptors = parameters.descriptors();
     assert_eq!(
@@ -150,17 +158,25 @@ fn defaults_are_those_of_the_original() {
 
 #[test]
 fn the_control_base_is_the_site_s_alone() {
-    let spec = vec![Entry::new("SCR_CNTL_BASE", "/spec", Origin::Spec("job.yaml:3".to_owned()))];
     let sources = environment("SCR_CNTL_BASE=/x")
         .with_user_file(user("SCR_CNTL_BASE=/z"))
-        .with_spec(spec)
         .with_system_file(system("SCR_CNTL_BASE=/ram"));
     let parameters = resolved(&sources);
     assert_eq!(parameters.control_base.value, "/ram");
     let kinds: Vec<WarningKind> = parameters.warnings().iter().map(|warning| warning.kind).collect();
-    assert_eq!(kinds, [WarningKind::SystemFileOnly; 3]);
+    assert_eq!(kinds, [WarningKind::SystemFileOnly; 2]);
     let text = parameters.warnings()[1].to_string();
     assert_eq!(text, "SCR_CNTL_BASE (user file user.conf:1) is ignored: only the system file may set it");
+}
+
+/// The directory of the job that these parameters name, below a base.
+fn below(parameters: &Parameters, base: &str) -> String {
+    let (user, job) = (parameters.user.value.as_deref().unwrap(), parameters.job_id.value.as_deref().unwrap());
+    format!("{base}/{user}/scr.{job}")
+}
+
+fn caches(parameters: &Parameters) -> Vec<String> {
+    parameters.descriptors().cache.iter().map(|cache| below(parameters, &cache.base)).collect()
 }
 
 #[test]
@@ -181,20 +197,14 @@ fn directories_are_those_that_scr_cntl_dir_printed() {
         (with_environment, "/ram/user1/scr.1145655", "/y/user1/scr.1145655"),
         (with_user, "/ram/user1/scr.1145655", "/u0/user1/scr.1145655"),
     ] {
-        assert_eq!(parameters.control_directory().unwrap(), control);
-        assert_eq!(parameters.cache_directories().unwrap(), [cache]);
+        assert_eq!(below(&parameters, &parameters.control_base.value), control);
+        assert_eq!(caches(&parameters), [cache]);
         assert!(cases.contains(&format!("{control}\n")) && cases.contains(&format!("{cache}\n")));
     }
-    // `INVALID` there: here it is said what is missing.
-    let error = resolved(&environment("USER=user1")).control_directory().unwrap_err();
-    assert!(error.to_string().starts_with("SCR_JOB_ID is not set"), "{error}");
-    assert!(
-        resolved(&environment("SCR_JOB_ID=7")).control_directory().unwrap_err().to_string().contains("SCR_USER_NAME")
-    );
     // Better than the scripts, as the library: a CACHEDESC of the system file counts.
-    let caches = system("CACHEDESC=0 BASE=/sys0 SIZE=1\nCACHEDESC=1 BASE=/sys1 SIZE=1");
-    let parameters = resolved(&environment(job).with_system_file(caches));
-    assert_eq!(parameters.cache_directories().unwrap(), ["/sys0/user1/scr.1145655", "/sys1/user1/scr.1145655"]);
+    let two = system("CACHEDESC=0 BASE=/sys0 SIZE=1\nCACHEDESC=1 BASE=/sys1 SIZE=1");
+    let parameters = resolved(&environment(job).with_system_file(two));
+    assert_eq!(caches(&parameters), ["/sys0/user1/scr.1145655", "/sys1/user1/scr.1145655"]);
 }
 
 #[test]
@@ -202,7 +212,7 @@ fn own_variables_beat_those_of_the_system_and_of_slurm() {
     let parameters = resolved(&environment(
         "USER=login SCR_USER_NAME=user1 SLURM_JOBID=1 SCR_JOB_ID=2 SLURM_NODELIST=a[1-2] SCR_NODELIST=b[08-09] SCR_EXCLUDE_NODES=",
     ));
-    assert_eq!(parameters.control_directory().unwrap(), "/tmp/user1/scr.2");
+    assert_eq!(below(&parameters, &parameters.control_base.value), "/tmp/user1/scr.2");
     let names: Vec<String> = parameters.nodes.value.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["b08", "b09"]);
     assert_eq!(parameters.exclude_nodes.value, None, "an empty variable is not set");

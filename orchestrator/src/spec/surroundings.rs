@@ -108,7 +108,7 @@ impl Surroundings {
             params::Origin::Environment => (&mut self.above, name.to_owned()),
             params::Origin::UserFile(place) => (&mut self.above, format!("{name} ({place})")),
             params::Origin::SystemFile(place) => (&mut self.below, format!("{name} ({place})")),
-            params::Origin::Default | params::Origin::Spec(_) => return,
+            params::Origin::Default => return,
         };
         overrides.values.insert(key.to_owned(), (text, Origin::Parameter(from)));
     }
@@ -174,7 +174,7 @@ impl Surroundings {
         let overrides = match origin {
             params::Origin::Environment | params::Origin::UserFile(_) => &mut self.above,
             params::Origin::SystemFile(_) => &mut self.below,
-            params::Origin::Default | params::Origin::Spec(_) => return,
+            params::Origin::Default => return,
         };
         overrides.lengths.insert(key.to_owned(), length);
     }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use super::origin::{Origin, Place};
 use crate::durable;
-use crate::kvtree::Tree;
 
 /// Largest file that is read: ten thousand lines are far less.
 const MAX_BYTES: u64 = 1 << 20;
@@ -86,20 +85,6 @@ pub struct Entry {
     pub origin: Origin,
 }
 
-impl Entry {
-    /// A setting that comes from elsewhere than a file, as from the job spec.
-    pub fn new(key: &str, value: impl Into<String>, origin: Origin) -> Entry {
-        Entry { key: key.to_ascii_uppercase(), value: value.into(), pairs: Vec::new(), origin }
-    }
-
-    /// The same with one more pair below it.
-    #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<String>) -> Entry {
-        self.pairs.push((key.to_ascii_uppercase(), value.into()));
-        self
-    }
-}
-
 /// Whose file it is: that decides where it stands in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOwner {
@@ -138,18 +123,6 @@ pub fn parse(bytes: &[u8], name: &str, owner: FileOwner) -> Result<Vec<Entry>, C
         entries.extend(entry.map_err(|what| ConfError::Line { place, what })?);
     }
     Ok(entries)
-}
-
-/// The tree that the original's C parser makes of the lines.
-pub fn tree(entries: &[Entry]) -> Tree {
-    let mut tree = Tree::new();
-    for entry in entries {
-        let below = tree.set_kv(&entry.key, &entry.value);
-        for (key, value) in &entry.pairs {
-            below.set_kv(key, value);
-        }
-    }
-    tree
 }
 
 fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Entry>, LineFault> {

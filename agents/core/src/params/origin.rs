@@ -26,8 +26,6 @@ pub enum Origin {
     Environment,
     /// A line of the user's file.
     UserFile(Place),
-    /// A place in the job spec, as the spec's reader names it.
-    Spec(String),
     /// A line of the site's file.
     SystemFile(Place),
 }
@@ -38,7 +36,6 @@ impl fmt::Display for Origin {
             Origin::Default => f.write_str("default"),
             Origin::Environment => f.write_str("environment"),
             Origin::UserFile(place) => write!(f, "user file {place}"),
-            Origin::Spec(place) => write!(f, "job spec {place}"),
             Origin::SystemFile(place) => write!(f, "system file {place}"),
         }
     }

@@ -204,40 +204,6 @@ impl Parameters {
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
-
-    /// `SCR_HALT_SECONDS` as [`crate::control::halt::HaltFile::check`] takes it: `None` when it is 0.
-    pub fn default_halt_seconds(&self) -> Option<i64> {
-        Some(i64::from(self.halt_seconds.value)).filter(|seconds| *seconds > 0)
-    }
-
-    /// The job's control directory: `<base>/<user>/scr.<job id>`.
-    ///
-    /// # Errors
-    /// When user or job id are not known.
-    pub fn control_directory(&self) -> Result<String, ParamError> {
-        self.job_directory(&self.control_base.value)
-    }
-
-    /// The job's cache directories, one a cache descriptor, in their order.
-    ///
-    /// # Errors
-    /// When user or job id are not known.
-    pub fn cache_directories(&self) -> Result<Vec<String>, ParamError> {
-        self.descriptors.cache.iter().map(|cache| self.job_directory(&cache.base)).collect()
-    }
-
-    /// The job's directory below a base directory.
-    ///
-    /// # Errors
-    /// When user or job id are not known.
-    pub fn job_directory(&self, base: &str) -> Result<String, ParamError> {
-        let missing = |name: &str, why| ParamError::Missing { name: name.to_owned(), why };
-        let user = self.user.value.as_deref();
-        let user = user.ok_or_else(|| missing("SCR_USER_NAME", "the directories of a job are named for its user"))?;
-        let job = self.job_id.value.as_deref();
-        let job = job.ok_or_else(|| missing("SCR_JOB_ID", "the directories of a job are named for its id"))?;
-        Ok(format!("{}/{user}/scr.{job}", base.trim_end_matches('/')))
-    }
 }
 
 fn copy_type(text: &str) -> Option<CopyType> {

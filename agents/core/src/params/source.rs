@@ -33,7 +33,6 @@ pub(super) const TABLES: &[&str] = &["CACHEDESC", "CKPTDESC", "CNTLDIR", "CACHED
 pub struct Sources {
     environment: HashMap<String, String>,
     user: Vec<Entry>,
-    spec: Vec<Entry>,
     system: Vec<Entry>,
 }
 
@@ -54,13 +53,6 @@ impl Sources {
     #[must_use]
     pub fn with_user_file(mut self, entries: Vec<Entry>) -> Self {
         self.user = entries;
-        self
-    }
-
-    /// With the settings of a job spec: what the user's file does not say.
-    #[must_use]
-    pub fn with_spec(mut self, entries: Vec<Entry>) -> Self {
-        self.spec = entries;
         self
     }
 
@@ -134,18 +126,14 @@ impl<'a> Resolver<'a> {
 
     /// The lines of a table: all of the first source that has any.
     pub(super) fn table(&self, name: &str) -> Vec<&'a Entry> {
-        let Sources { user, spec, system, .. } = self.sources;
+        let Sources { user, system, .. } = self.sources;
         let lines = |entries: &'a [Entry]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
-        [user, spec, system]
-            .into_iter()
-            .map(|entries| lines(entries))
-            .find(|lines| !lines.is_empty())
-            .unwrap_or_default()
+        [user, system].into_iter().map(|entries| lines(entries)).find(|lines| !lines.is_empty()).unwrap_or_default()
     }
 
     fn find(&mut self, name: &'static str) -> Option<(String, Origin)> {
         self.asked.push(name);
-        let Sources { environment, user, spec, system } = self.sources;
+        let Sources { environment, user, system } = self.sources;
         let user_may = !SYSTEM_FILE_ONLY.contains(&name);
         // USER and the resource manager's variables are no parameters.
         let files_may = name.starts_with("SCR_") && !ENVIRONMENT_ONLY.contains(&name);
@@ -158,19 +146,18 @@ impl<'a> Resolver<'a> {
         variable
             .map(|value| (value.clone(), Origin::Environment))
             .or_else(|| last(user, user_may && files_may))
-            .or_else(|| last(spec, user_may && files_may))
             .or_else(|| last(system, files_may))
     }
 
     /// What in the sources had no effect, once everything has been asked for.
     pub(super) fn warnings(&self) -> Vec<Warning> {
-        let Sources { environment, user, spec, system } = self.sources;
+        let Sources { environment, user, system } = self.sources;
         let mut warnings = Vec::new();
         for name in SYSTEM_FILE_ONLY.iter().filter(|name| environment.contains_key(**name)) {
             let (name, kind) = ((*name).to_owned(), WarningKind::SystemFileOnly);
             warnings.push(Warning { name, origin: Origin::Environment, kind });
         }
-        for (entries, of_user) in [(user, true), (spec, true), (system, false)] {
+        for (entries, of_user) in [(user, true), (system, false)] {
             for (index, entry) in entries.iter().enumerate() {
                 let key = entry.key.as_str();
                 let table = TABLES.contains(&key);
