@@ -47,6 +47,11 @@ impl Step {
         written.map_err(|source| LaunchError::file("write to", StepPlan::events_in(&self.directory))(source))
     }
 
+    /// Kills all processes of the step, and what they have started; nothing is started any more.
+    pub(super) fn kill_all(&self) {
+        kill_all(&self.children);
+    }
+
     /// Appends events.
     ///
     /// # Errors
@@ -76,6 +81,12 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     step.emit(&StepEvent::Done)
 }
 
+fn kill_all(children: &Children) {
+    children.kill_all();
+    // A launcher's helpers have process groups of their own.
+    descendants::kill();
+}
+
 /// SIGTERM kills the ranks. SIGHUP and SIGINT belong to a terminal that is not ours, SIGUSR1 and SIGUSR2 are a resource
 /// manager's warning to the orchestrator or the ranks; a handler, unlike an ignored signal, is not inherited by the ranks.
 fn watch_signals(children: &Arc<Children>) -> Result<(), LaunchError> {
@@ -84,9 +95,7 @@ fn watch_signals(children: &Arc<Children>) -> Result<(), LaunchError> {
     let watch = move || {
         for signal in signals.forever() {
             if signal == SIGTERM {
-                children.kill_all();
-                // A launcher's helpers have process groups of their own.
-                descendants::kill();
+                kill_all(&children);
             }
         }
     };

@@ -121,8 +121,7 @@ fn wait_for_end(step: &mut Step, watch: &mut Watch<'_, impl LauncherMessages>) -
         let refused = events.iter().any(|event| matches!(event, StepEvent::Refused { .. }));
         step.emit_all(events)?;
         if refused {
-            step.children.kill_all();
-            descendants::kill();
+            step.kill_all();
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -66,7 +66,7 @@ impl Supervision for LocalSupervision {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    step.children.kill_all();
+                    step.kill_all();
                     step.emit(&StepEvent::Refused { rank: process.rank, reason: error.to_string() })?;
                 }
             }
