@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, Rank};
 use holdfast_wire::peer::{ToLeader, ToMember};
-use holdfast_wire::rank::{Call, Reply};
+use holdfast_wire::rank::Reply;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
@@ -164,6 +164,7 @@ mod tests {
     use super::*;
 
     use holdfast_model::{CheckpointId, Generation};
+    use holdfast_wire::rank::Call;
 
     use crate::collective::{Collectives, begin_run};
     use crate::store::fixture_node::{fixture_agent, fixture_plan};

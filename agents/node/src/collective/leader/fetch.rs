@@ -42,7 +42,7 @@ impl Work {
             match self.fetch(&candidate).await {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) => {
-                    self.fetch_attempt_failed(id, format!("{}: {}", candidate.directory, error));
+                    self.fetch_attempt_failed(id, format!("{}: {error}", candidate.directory));
                     self.fetch_failed(candidate.directory.to_string()).await?;
                     self.delete(id).await?;
                 }
