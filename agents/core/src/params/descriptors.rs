@@ -2,15 +2,38 @@
 //!
 //! These are requests; the groups that come of them, one per rank, are in [`holdfast_model::RankDescriptor`].
 
-use holdfast_model::Descriptor;
+use holdfast_model::{Descriptor, Scheme};
 
 use super::conf::Entry;
 use super::origin::Origin;
+use super::setting::{ParamError, Setting, Warning, WarningKind};
 use super::source::Resolver;
 use super::value;
-use super::{CopyType, ParamError, Parameters, Setting, Warning, WarningKind};
 use crate::redundancy::groups::Rules;
 use crate::redundancy::registry;
+
+/// `SCR_COPY_TYPE`: one scheme for every checkpoint, or descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyType {
+    /// One descriptor, of this scheme.
+    Scheme(Scheme),
+    /// The `CKPTDESC` lines say it. Any word that is no scheme means this; `FILE` is the usual one.
+    File,
+}
+
+/// What holds where a table says nothing.
+pub(super) struct Defaults<'a> {
+    /// `SCR_COPY_TYPE`.
+    pub copy_type: &'a Setting<CopyType>,
+    /// `SCR_CACHE_BASE`.
+    pub cache_base: &'a Setting<String>,
+    /// `SCR_CACHE_SIZE`.
+    pub cache_size: u32,
+    /// `SCR_HOP_DISTANCE`.
+    pub hop_distance: u32,
+    /// `SCR_SET_SIZE`.
+    pub set_size: u32,
+}
 
 /// A requested redundancy descriptor (`CKPTDESC`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,24 +179,24 @@ pub(super) fn directory_checks(
 /// The descriptors that these parameters ask for, with what the tables say.
 pub(super) fn requested(
     resolver: &Resolver<'_>,
-    parameters: &Parameters,
+    defaults: &Defaults<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Descriptors, ParamError> {
-    let cache = cache_descriptors(resolver, parameters, warnings)?;
-    let checkpoint = match parameters.copy_type.value {
+    let cache = cache_descriptors(resolver, defaults, warnings)?;
+    let checkpoint = match defaults.copy_type.value {
         CopyType::Scheme(scheme) => vec![CheckpointDescriptor {
             descriptor: Descriptor {
                 index: 0,
                 enabled: true,
                 interval: 1,
-                base: parameters.cache_base.value.clone(),
+                base: defaults.cache_base.value.clone(),
                 scheme,
-                hop_distance: parameters.hop_distance.value,
-                set_size: parameters.set_size.value,
+                hop_distance: defaults.hop_distance,
+                set_size: defaults.set_size,
             },
-            origin: parameters.copy_type.origin.clone(),
+            origin: defaults.copy_type.origin.clone(),
         }],
-        CopyType::File => checkpoint_descriptors(resolver, parameters, warnings)?,
+        CopyType::File => checkpoint_descriptors(resolver, defaults, warnings)?,
     };
     for CheckpointDescriptor { descriptor, origin } in &checkpoint {
         // A set of one protects nothing, and the original would run on without.
@@ -205,12 +228,12 @@ pub(super) fn requested(
 
 fn cache_descriptors(
     resolver: &Resolver<'_>,
-    parameters: &Parameters,
+    defaults: &Defaults<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<CacheDescriptor>, ParamError> {
     const NAME: &str = "CACHEDESC";
-    let Setting { value: base, origin } = &parameters.cache_base;
-    let size = parameters.cache_size.value;
+    let Setting { value: base, origin } = defaults.cache_base;
+    let size = defaults.cache_size;
     let mut caches = Vec::new();
     for row in Table::of(resolver, NAME).numbered()? {
         warnings.extend(row.unknown(&["BASE", "SIZE"]));
@@ -228,7 +251,7 @@ fn cache_descriptors(
 
 fn checkpoint_descriptors(
     resolver: &Resolver<'_>,
-    parameters: &Parameters,
+    defaults: &Defaults<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<CheckpointDescriptor>, ParamError> {
     const NAME: &str = "CKPTDESC";
@@ -246,16 +269,10 @@ fn checkpoint_descriptors(
             index,
             enabled: row.get(NAME, "ENABLED", true, value::SWITCH, value::switch)?,
             interval: row.get(NAME, "INTERVAL", 1, value::COUNTING, value::counting)?.into(),
-            base: row.get(NAME, "BASE", parameters.cache_base.value.clone(), value::DIRECTORY, value::directory)?,
+            base: row.get(NAME, "BASE", defaults.cache_base.value.clone(), value::DIRECTORY, value::directory)?,
             scheme: row.get(NAME, "TYPE", registry::DEFAULT, "the name of a redundancy scheme", scheme)?,
-            hop_distance: row.get(
-                NAME,
-                "HOP_DISTANCE",
-                parameters.hop_distance.value,
-                value::COUNTING,
-                value::counting,
-            )?,
-            set_size: row.get(NAME, "SET_SIZE", parameters.set_size.value, value::COUNTING, value::counting)?,
+            hop_distance: row.get(NAME, "HOP_DISTANCE", defaults.hop_distance, value::COUNTING, value::counting)?,
+            set_size: row.get(NAME, "SET_SIZE", defaults.set_size, value::COUNTING, value::counting)?,
         };
         descriptors.push(CheckpointDescriptor { descriptor, origin: row.origin.clone() });
     }

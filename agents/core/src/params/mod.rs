@@ -18,6 +18,7 @@ mod setting;
 pub mod source;
 pub mod value;
 
+pub use descriptors::CopyType;
 pub use origin::{Origin, Place};
-pub use parameters::{CopyType, Parameters, Runs};
+pub use parameters::{Parameters, Runs};
 pub use setting::{Explained, ParamError, Setting, Warning, WarningKind};

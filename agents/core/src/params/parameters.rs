@@ -3,22 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::descriptors::{self, Descriptors, DirectoryCheck};
+use super::descriptors::{self, CopyType, Defaults, Descriptors, DirectoryCheck};
 use super::source::{Resolver, Sources};
 use super::value;
 use super::{Explained, ParamError, Setting, Warning};
 use crate::hostlist;
 use crate::redundancy::registry;
-use holdfast_model::{NodeName, Scheme};
-
-/// `SCR_COPY_TYPE`: one scheme for every checkpoint, or descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyType {
-    /// One descriptor, of this scheme.
-    Scheme(Scheme),
-    /// The `CKPTDESC` lines say it. Any word that is no scheme means this; `FILE` is the usual one.
-    File,
-}
+use holdfast_model::NodeName;
 
 /// How often the application may be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +175,14 @@ impl Parameters {
         let mut warnings = from.warnings();
         parameters.control_checks = descriptors::directory_checks(&from, "CNTLDIR", &mut warnings)?;
         parameters.cache_checks = descriptors::directory_checks(&from, "CACHEDIR", &mut warnings)?;
-        parameters.descriptors = descriptors::requested(&from, &parameters, &mut warnings)?;
+        let defaults = Defaults {
+            copy_type: &parameters.copy_type,
+            cache_base: &parameters.cache_base,
+            cache_size: parameters.cache_size.value,
+            hop_distance: parameters.hop_distance.value,
+            set_size: parameters.set_size.value,
+        };
+        parameters.descriptors = descriptors::requested(&from, &defaults, &mut warnings)?;
         parameters.explained = from.explained;
         parameters.warnings = warnings;
         Ok(parameters)
