@@ -12,7 +12,7 @@
 //! * [`fti_ff`]: FTI's file format and the files of its levels 2 and 3;
 //! * [`sion`]: SION containers;
 //! * [`jubatus`]: the model files of Jubatus servers;
-//! * [`scr_hash`], [`scr_xor`]: the files of SCR itself.
+//! * [`scr_hash`], [`scr_redundancy`]: the files of SCR itself.
 //!
 //! Every file is untrusted: no number read from one is believed before it was compared with the file's size.
 
@@ -26,7 +26,7 @@ pub mod input;
 pub mod jubatus;
 mod recognise;
 pub mod scr_hash;
-pub mod scr_xor;
+pub mod scr_redundancy;
 pub mod sion;
 pub mod verdict;
 

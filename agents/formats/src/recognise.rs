@@ -1,13 +1,20 @@
 //! The formats there are, and which one a file has.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use crate::{Confidence, Format, FormatsError, Input, Probe};
-use crate::{fti_ff, jubatus, scr_hash, scr_xor, sion};
+use crate::{fti_ff, jubatus, scr_hash, scr_redundancy, sion};
 
 /// The formats, in the order in which they are asked: the surest signs first.
 pub fn all() -> &'static [&'static dyn Format] {
-    &[&scr_hash::ScrHash, &scr_xor::ScrXor, &fti_ff::FtiFf, &sion::Sion, &jubatus::Jubatus]
+    static ALL: LazyLock<Vec<&'static dyn Format>> = LazyLock::new(|| {
+        let mut all: Vec<&'static dyn Format> = vec![&scr_hash::ScrHash];
+        all.extend(scr_redundancy::all().iter().map(|format| format as &'static dyn Format));
+        all.extend([&fti_ff::FtiFf as &'static dyn Format, &sion::Sion, &jubatus::Jubatus]);
+        all
+    });
+    &ALL
 }
 
 /// A file that was recognised, or not.

@@ -8,7 +8,7 @@ use super::{Input, Verdict};
 use holdfast_core::kvtree::packed::FormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
-/// The first bytes of every hash file, and so of an XOR file.
+/// The first bytes of every hash file, and so of a redundancy file.
 const MAGIC: [u8; 4] = [0x95, 0x1f, 0xc3, 0xf5];
 /// How SCR names them.
 const NAMES: [&str; 3] = [".scrinfo", ".scr", ".scrfilemap"];
@@ -30,7 +30,7 @@ impl Format for ScrHash {
 
     fn recognise(&self, probe: &Probe<'_>) -> Confidence {
         match starts_with_hash(probe) {
-            // The header of an XOR file is a hash file with data behind it.
+            // The header of a redundancy file is a hash file with data behind it.
             Some(bytes) if bytes >= probe.size => Confidence::Certain,
             Some(_) => Confidence::Likely,
             None if NAMES.iter().any(|end| probe.name.ends_with(end)) => Confidence::ByName,

@@ -29,6 +29,30 @@ pub struct SetFile {
     pub member: u32,
 }
 
+/// How `inspect` and `verify` name the redundancy files of a scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileFormat {
+    /// The short name in commands and JSON.
+    pub name: &'static str,
+    /// The name for people.
+    pub title: &'static str,
+    /// The name of what follows the header.
+    pub data: &'static str,
+    /// How the files' names end.
+    pub extension: &'static str,
+}
+
+/// What the header of a redundancy file says of the file itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescribedHeader {
+    /// Bytes behind the header.
+    pub data_bytes: u64,
+    /// Members of the set.
+    pub members: u32,
+    /// The member whose file it is, from 0.
+    pub member: u32,
+}
+
 /// A rebuilt member that was installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltMember {

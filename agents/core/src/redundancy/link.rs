@@ -1,6 +1,6 @@
 //! Links between the members of a group: one direction each, messages in order.
 //!
-//! Pieces travel by value: a received buffer is XORed into and sent on, so that no byte is copied between links.
+//! Pieces travel by value: a received buffer is computed into and sent on, so that no byte is copied between links.
 //!
 //! **What a link has to give.** `send` may block until the neighbour has taken an earlier message, but each link must
 //! be able to hold at least *one* message that was not received yet, even while the receiver itself is blocked in its own

@@ -13,7 +13,7 @@ pub(crate) fn usable_piece(bytes: usize) -> usize {
     bytes.clamp(1, MAX_PIECE_BYTES)
 }
 
-/// XORs `source` into the front of `target`.
+/// Adds `source` to the front of `target`, in the field of two elements: exclusive or.
 ///
 /// Fixed-size blocks without bounds checks inside: the compiler turns the loop into vector instructions, and the speed
 /// is that of the cache.

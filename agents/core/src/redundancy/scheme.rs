@@ -11,9 +11,10 @@ use std::path::Path;
 use holdfast_model::{CheckpointId, Rank, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
-use super::files::{MemberFiles, RebuiltMember, SetFile, SetId};
+use super::files::{DescribedHeader, FileFormat, MemberFiles, RebuiltMember, SetFile, SetId};
 use super::groups::{Contradiction, ForcedLocal, Groups, NeighbourCopy, Rules, RulesError, Site};
 use super::member::{GroupMember, MemberTask};
+use crate::kvtree::Tree;
 
 /// Called with the number of bytes done so far and of all; `Break` stops the step, which then leaves nothing behind.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
@@ -112,6 +113,19 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     /// headers do.
     fn tolerance_by_name(&self, _set: SetId) -> Option<u32> {
         None
+    }
+
+    /// How its redundancy files are named as a file format; `None` for schemes without such files.
+    fn file_format(&self) -> Option<FileFormat> {
+        None
+    }
+
+    /// Checks the hash in front of a redundancy file by its own rules, whatever the file's name is.
+    ///
+    /// # Errors
+    /// A header that cannot be used.
+    fn describe_header(&self, _header: &Tree, _origin: &str) -> Result<DescribedHeader, RedundancyError> {
+        Err(RedundancyError::NotComputed { scheme: self.name() })
     }
 
     /// Reads the header of a redundancy file and checks that it fits the file's name.

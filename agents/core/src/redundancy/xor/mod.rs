@@ -34,12 +34,12 @@ use self::directory::{RebuildOptions, rebuild_member};
 use self::header::Header;
 use self::name::XorName;
 use super::error::RedundancyError;
-use super::files::{RebuiltMember, SetFile, SetId};
+use super::files::{DescribedHeader, FileFormat, RebuiltMember, SetFile, SetId};
 use super::groups::{ForcedLocal, Groups, Rules, RulesError, Site, sets};
 use super::inside;
 use super::member::{GroupMember, MemberTask};
 use super::scheme::{self, RedundancyScheme, SetHeader};
-use crate::kvtree::file as hash_file;
+use crate::kvtree::{Tree, file as hash_file};
 
 /// The scheme's name.
 pub const NAME: Scheme = Scheme::new("XOR");
@@ -94,6 +94,17 @@ impl RedundancyScheme for Xor {
 
     fn tolerance_by_name(&self, _: SetId) -> Option<u32> {
         Some(1)
+    }
+
+    fn file_format(&self) -> Option<FileFormat> {
+        Some(FileFormat { name: "scr-xor", title: "SCR XOR file", data: "XOR data", extension: ".xor" })
+    }
+
+    fn describe_header(&self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
+        let header = Header::from_tree(header, origin)?;
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let member = header.index().map_or(0, number);
+        Ok(DescribedHeader { data_bytes: header.chunk, members: number(header.members.len()), member })
     }
 
     fn read_header(&self, directory: &Path, file: &SetFile) -> Result<SetHeader, RedundancyError> {

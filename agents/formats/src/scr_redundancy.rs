@@ -1,0 +1,105 @@
+//! SCR's redundancy files: a hash file as header, and redundancy data behind it. Each redundancy scheme that writes files
+//! is a format of its own; the scheme names it and knows the rules of its header.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use holdfast_core::kvtree::{Tree, json, print};
+use holdfast_core::redundancy::RedundancyScheme;
+use holdfast_core::redundancy::files::FileFormat;
+use holdfast_core::redundancy::registry;
+use serde_json::json;
+
+use crate::Verdict;
+use crate::scr_hash;
+use crate::scr_hash::starts_with_hash;
+use crate::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
+
+/// The format of one scheme's files.
+#[derive(Debug)]
+pub struct ScrRedundancy {
+    scheme: &'static dyn RedundancyScheme,
+    format: FileFormat,
+}
+
+static FORMATS: LazyLock<Vec<ScrRedundancy>> = LazyLock::new(|| {
+    registry::all().filter_map(|scheme| scheme.file_format().map(|format| ScrRedundancy { scheme, format })).collect()
+});
+
+/// The formats of all schemes that write files.
+pub(crate) fn all() -> &'static [ScrRedundancy] {
+    &FORMATS
+}
+
+impl Format for ScrRedundancy {
+    fn name(&self) -> &'static str {
+        self.format.name
+    }
+
+    fn title(&self) -> &'static str {
+        self.format.title
+    }
+
+    fn recognise(&self, probe: &Probe<'_>) -> Confidence {
+        let owner = registry::redundancy_file(probe.name).map(|file| file.set.scheme);
+        let named = owner == Some(self.scheme.name());
+        match starts_with_hash(probe) {
+            Some(bytes) if named || (owner.is_none() && bytes < probe.size) => Confidence::Certain,
+            None if named || probe.name.ends_with(self.format.extension) => Confidence::ByName,
+            _ => Confidence::No,
+        }
+    }
+
+    fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
+        let (found, size) = scr_hash::read(path)?;
+        let (tree, header_bytes) = found.map_err(|why| FormatsError::damaged("describe", path, why))?;
+        let data_bytes = size - header_bytes.min(size);
+        let mut text = print::text(&tree);
+        text.push_str(&format!("header: {header_bytes} bytes, {}: {data_bytes} bytes\n", self.format.data));
+        let json = json!({ "header": json::value(&tree), "header_bytes": header_bytes, "data_bytes": data_bytes });
+        Ok(Description { text, json, damages: Vec::new() })
+    }
+
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+        let (found, size) = scr_hash::read(path)?;
+        let mut verdict = Verdict::default();
+        match found {
+            Err(why) => verdict.damage(Damage::new("hash-file", "header", why.to_string())),
+            Ok((tree, header_bytes)) => {
+                verdict.checked_bytes = header_bytes;
+                self.check(path, &tree, header_bytes, size, &mut verdict);
+            }
+        }
+        progress(size, size);
+        Ok(verdict)
+    }
+
+    fn extract(&self, path: &Path, _: &Destination, _: &Options, _: Progress<'_>) -> Result<Extracted, FormatsError> {
+        let why =
+            "it holds redundancy of other files; `holdfast drain` rebuilds a lost file from its whole set".to_owned();
+        Err(FormatsError::NotPossible { action: "extract from", path: path.to_owned(), why })
+    }
+}
+
+impl ScrRedundancy {
+    /// The header's own rules, the length they ask for, and the name. No hash in the file covers the redundancy data.
+    fn check(&self, path: &Path, header: &Tree, header_bytes: u64, size: u64, verdict: &mut Verdict) {
+        let described = match self.scheme.describe_header(header, &path.display().to_string()) {
+            Ok(described) => described,
+            Err(error) => return verdict.damage(Damage::new("header", "header", error.to_string())),
+        };
+        if header_bytes.checked_add(described.data_bytes) != Some(size) {
+            let found = size - header_bytes.min(size);
+            let what = format!("{found} bytes are there, the header says {}", described.data_bytes);
+            verdict.damage(Damage::new("length", self.format.data, what).at(header_bytes));
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(registry::redundancy_file);
+        if let Some(name) = name
+            && (name.set.members != described.members || name.member != described.member)
+        {
+            verdict.damage(Damage::new("name", "header", "it is of another set or member than the file's name says"));
+        }
+        let uncovered = Damage::new("uncovered", self.format.data, "no hash in the file covers it");
+        verdict.remark(uncovered.at(header_bytes));
+    }
+}
