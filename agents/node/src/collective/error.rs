@@ -111,9 +111,6 @@ pub enum CallError {
     /// A file was routed with nothing to write to or to read from.
     #[error("there is no checkpoint to read from")]
     NothingToRead,
-    /// A state file of this agent.
-    #[error("a state file in the control directory could not be written: {0}")]
-    State(std::io::Error),
     /// A task of the agent panicked.
     #[error("the agent failed: {0}")]
     Crashed(#[from] JoinError),
@@ -127,8 +124,7 @@ impl CallError {
             | CallError::Durable(_)
             | CallError::Store(_)
             | CallError::Halt(_)
-            | CallError::File(FileError::Store(_) | FileError::Record { .. })
-            | CallError::State(_) => FailureKind::Io,
+            | CallError::File(FileError::Store(_) | FileError::Record { .. }) => FailureKind::Io,
             CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
             CallError::UnknownDataset { .. }
             | CallError::File(FileError::Unreadable { .. })
@@ -166,9 +162,7 @@ impl CallError {
             }
             CallError::NoRun => "start the program with `holdfast run`",
             CallError::NothingToRead => "route files after start_checkpoint",
-            CallError::File(FileError::Record { .. }) | CallError::State(_) => {
-                "check whether its file system is full or read-only"
-            }
+            CallError::File(FileError::Record { .. }) => "check whether its file system is full or read-only",
             _ => return None,
         })
     }

@@ -152,10 +152,22 @@ impl Work {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        let leader = self.leader.clone();
-        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(CallError::State)).await?;
+        self.flush_ended(checkpoint).await?;
         self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
         Ok(directory.to_string())
+    }
+
+    /// The dataset is published or deleted: its next flush begins anew.
+    pub(super) async fn flush_ended(&self, checkpoint: CheckpointId) -> Result<(), CallError> {
+        let leader = self.leader.clone();
+        let ended = self.blocking(move |_| {
+            if let Err(error) = leader.flushing.unfinished.end(checkpoint) {
+                // An agent that is restarted would find everything copied, and publish the same again.
+                tracing::warn!(%checkpoint, %error, "end_of_flush_not_recorded");
+            }
+            Ok(())
+        });
+        ended.await
     }
 }
 

@@ -254,8 +254,7 @@ impl Work {
         self.order(self.leader.everywhere(&order)).await?;
         self.memory(|memory| memory.datasets.remove(&checkpoint));
         // The id may be given out again, and then means other files.
-        let leader = self.leader.clone();
-        self.blocking(move |_| leader.flushing.unfinished.end(checkpoint).map_err(CallError::State)).await
+        self.flush_ended(checkpoint).await
     }
 
     /// The prefix directory, made if it is missing, on a thread that may block.
