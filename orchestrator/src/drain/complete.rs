@@ -16,6 +16,7 @@ use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{Damage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
+use holdfast_core::redundancy::RedundancyError;
 use holdfast_core::redundancy::files::SetId;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::{RebuildRequest, VerifyRequest};
@@ -70,7 +71,7 @@ impl Completion {
     /// The directory cannot be read, or the summary, index or link not written.
     pub async fn run(&self) -> Result<Completed, DrainError> {
         let mut scanned = self.scan().await?;
-        let failures = self.verify(&scanned).await;
+        let failures = self.verify(&scanned).await?;
         apply(&mut scanned, &failures, &BTreeSet::new());
         let mut inspection = inspect(&scanned);
         for file in &inspection.damaged {
@@ -78,7 +79,7 @@ impl Completion {
         }
         let (mut rebuilt, mut reasons) = (BTreeSet::new(), Vec::new());
         if !inspection.rebuildable.is_empty() {
-            for (set, outcome) in self.rebuild(&inspection).await {
+            for (set, outcome) in self.rebuild(&inspection).await? {
                 match outcome {
                     Ok(()) => {
                         for rank in set.ranks {
@@ -128,7 +129,7 @@ impl Completion {
     }
 
     /// Reads what was not read just now, and says what is damaged.
-    async fn verify(&self, scanned: &Scan) -> Vec<(VerifyUnit, Damage)> {
+    async fn verify(&self, scanned: &Scan) -> Result<Vec<(VerifyUnit, Damage)>, DrainError> {
         let mut units = scanned.verify_units();
         units.retain(|unit| !self.fresh.contains(&unit.rank));
         // The largest first: what comes last should not keep everybody waiting.
@@ -144,14 +145,15 @@ impl Completion {
             let this = Arc::clone(&this);
             async move { this.verify_batch(batch, agent).await }
         });
-        results.await.into_iter().flatten().collect()
+        let batches: Vec<Vec<_>> = results.await.into_iter().collect::<Result<_, _>>()?;
+        Ok(batches.into_iter().flatten().collect())
     }
 
     async fn verify_batch(
         &self,
         batch: Vec<VerifyUnit>,
         agent: Option<(NodeName, SocketAddr)>,
-    ) -> Vec<(VerifyUnit, Damage)> {
+    ) -> Result<Vec<(VerifyUnit, Damage)>, DrainError> {
         if let Some((node, address)) = agent {
             let files = batch.iter().map(|unit| unit.name.clone()).collect();
             let request = VerifyRequest { directory: self.path(), files };
@@ -163,7 +165,7 @@ impl Completion {
                 Ok(reply) => {
                     let damage = |unit: &VerifyUnit| reply.damaged.get(&unit.name).cloned();
                     let damaged = |unit: VerifyUnit| damage(&unit).map(|text| (unit, Damage::Unreadable(text)));
-                    return batch.into_iter().filter_map(damaged).collect();
+                    return Ok(batch.into_iter().filter_map(damaged).collect());
                 }
                 Err(reason) => tracing::info!(%node, %reason, "checksums are verified here instead"),
             }
@@ -173,23 +175,27 @@ impl Completion {
             let check = |unit: VerifyUnit| unit.check(&path, &|_| {}).err().map(|damage| (unit, damage));
             batch.into_iter().filter_map(check).collect()
         });
-        here.await.unwrap_or_default()
+        Ok(here.await?)
     }
 
-    async fn rebuild(&self, inspection: &Inspection) -> Vec<(SetRebuild, Result<(), String>)> {
+    async fn rebuild(&self, inspection: &Inspection) -> Result<Vec<(SetRebuild, Rebuilt)>, DrainError> {
         let work: Vec<_> = rebuild::plan(inspection).into_iter().zip(self.turns()).collect();
         let this = Arc::new(self.clone());
         let results = self.client.each(work, |(set, agent)| {
             let this = Arc::clone(&this);
             async move {
-                let outcome = this.rebuild_set(&set, agent).await;
-                (set, outcome)
+                let outcome = this.rebuild_set(&set, agent).await?;
+                Ok((set, outcome))
             }
         });
-        results.await
+        results.await.into_iter().collect()
     }
 
-    async fn rebuild_set(&self, set: &SetRebuild, agent: Option<(NodeName, SocketAddr)>) -> Result<(), String> {
+    async fn rebuild_set(
+        &self,
+        set: &SetRebuild,
+        agent: Option<(NodeName, SocketAddr)>,
+    ) -> Result<Rebuilt, DrainError> {
         if let Some((node, address)) = agent {
             let SetRebuild { set: SetId { scheme, group_id, members }, missing, ranks } = set.clone();
             let (directory, checkpoint) = (self.path(), self.checkpoint);
@@ -199,19 +205,18 @@ impl Completion {
                 () = self.roster.gone(&node, address) => Err("its agent is lost".to_owned()),
             };
             match answer {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(Ok(())),
                 Err(reason) => tracing::info!(%node, %set, %reason, "rebuilt here instead"),
             }
         }
         let (path, set) = (self.path(), set.clone());
-        let here = spawn_blocking(move || {
-            rebuild::run(&path, &set, &mut |_, _| ControlFlow::Continue(()))
-                .map(drop)
-                .map_err(|error| error.to_string())
-        });
-        here.await.unwrap_or_else(|error| Err(error.to_string()))
+        let here = move || rebuild::run(&path, &set, &mut |_, _| ControlFlow::Continue(())).map(drop);
+        Ok(spawn_blocking(here).await?)
     }
 }
+
+/// What came of one rebuild.
+type Rebuilt = Result<(), RedundancyError>;
 
 /// Takes out what failed its checksum, but for ranks whose files were computed anew since.
 fn apply(scanned: &mut Scan, failures: &[(VerifyUnit, Damage)], rebuilt: &BTreeSet<Rank>) {

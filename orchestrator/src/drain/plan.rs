@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::redundancy::drainable::{Drainability, FlushState, Reason, drainable};
+use holdfast_core::redundancy::drainable::{Drainability, Reason, drainable};
 use holdfast_core::redundancy::inventory;
-use holdfast_model::{CheckpointId, Dataset, Inventory, NodeName};
+use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName};
 
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
     let output_only = |id: &CheckpointId| wanted.is_none() && datasets.get(id).is_some_and(|known| !known.checkpoint);
     let mut plan = DrainPlan::default();
     for id in ids.iter().filter(|id| wanted.is_none() && datasets.get(*id).is_some_and(|known| known.output)) {
-        match drainable(*id, inventories, flush_state(*id, inventories)) {
+        match drainable(*id, inventories, locations(*id, inventories)) {
             Drainability::Drainable { .. } => plan.output.push(candidate(*id, inventories, None)),
             Drainability::AlreadyFlushed => {}
             Drainability::Incomplete(reason) if output_only(id) => plan.skipped.push((*id, reason.to_string())),
@@ -56,9 +56,9 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
     }
     ids.retain(|id| !output_only(id));
     for id in ids.into_iter().rev().filter(|id| wanted.is_none_or(|wanted| wanted == *id)) {
-        let mut flush = flush_state(id, inventories);
-        if wanted.is_some() && flush == FlushState::OnPrefix {
-            flush = FlushState::NeedsFlush;
+        let mut flush = locations(id, inventories);
+        if wanted.is_some() {
+            flush = flush.map(|known| Locations { pfs: false, ..known });
         }
         match drainable(id, inventories, flush) {
             Drainability::Drainable { .. } => plan.candidates.push(candidate(id, inventories, None)),
@@ -95,17 +95,11 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect(), checkpoint_data }
 }
 
-/// What the nodes' flush files say together. Every node is told the same; one that was away when a flush ended may not
-/// know it.
-fn flush_state(id: CheckpointId, inventories: &[Inventory]) -> FlushState {
-    let mut known = inventories.iter().filter_map(|inventory| inventory.flush.get(&id)).peekable();
-    if known.peek().is_none() {
-        FlushState::Unknown
-    } else if known.any(|locations| locations.pfs) {
-        FlushState::OnPrefix
-    } else {
-        FlushState::NeedsFlush
-    }
+/// Where a dataset is by the nodes' flush files. Every node is told the same; one that was away when a flush ended may
+/// not know it.
+fn locations(id: CheckpointId, inventories: &[Inventory]) -> Option<Locations> {
+    let known = inventories.iter().filter_map(|inventory| inventory.flush.get(&id).copied());
+    known.reduce(|all, one| if one.pfs { one } else { all })
 }
 
 /// What is lost of a dataset, node by node, for a dry run.
@@ -122,7 +116,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::{Descriptor, HeldFile, Holding, Locations, Rank, RankDescriptor, Scheme};
+    use holdfast_model::{Descriptor, HeldFile, Holding, Rank, RankDescriptor, Scheme};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {

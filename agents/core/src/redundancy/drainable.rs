@@ -3,21 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use holdfast_model::{CheckpointId, Inventory, Rank, RankDescriptor, Scheme};
+use holdfast_model::{CheckpointId, Inventory, Locations, Rank, RankDescriptor, Scheme};
 
 use super::inventory::{by_rank, named};
 use super::registry;
-
-/// What the flush files say of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushState {
-    /// No flush file knows it: it was never complete.
-    Unknown,
-    /// Complete in cache, and not on the prefix; a flush that was under way counts as none.
-    NeedsFlush,
-    /// On the prefix.
-    OnPrefix,
-}
 
 /// Whether a checkpoint can be drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,16 +74,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Judges checkpoint `id` from what the healthy nodes hold.
+/// Judges checkpoint `id` from what the healthy nodes hold, and from where it is by their flush files: `None` if no flush
+/// file lists it, because it was never complete.
 pub fn drainable<'a>(
     id: CheckpointId,
     inventories: impl IntoIterator<Item = &'a Inventory>,
-    flush: FlushState,
+    flush: Option<Locations>,
 ) -> Drainability {
     match flush {
-        FlushState::OnPrefix => return Drainability::AlreadyFlushed,
-        FlushState::Unknown => return Drainability::Incomplete(Reason::NeverComplete),
-        FlushState::NeedsFlush => {}
+        None => return Drainability::Incomplete(Reason::NeverComplete),
+        Some(locations) if locations.pfs => return Drainability::AlreadyFlushed,
+        // A flush that was under way counts as none.
+        Some(_) => {}
     }
     match judge(id, inventories) {
         Ok(rebuild) => Drainability::Drainable { rebuild },
@@ -164,6 +155,8 @@ mod tests {
     use holdfast_model::{Descriptor, HeldFile, Holding, NodeName};
 
     use super::*;
+
+    const IN_CACHE: Locations = Locations { cache: true, pfs: false, flushing: false };
     use crate::redundancy::{partner, xor};
 
     fn holding(rank: u32, scheme: Scheme, place: (u32, u32, u32, u32), complete: bool) -> Holding {
@@ -223,7 +216,7 @@ mod tests {
     }
 
     fn verdict(inventories: &[Inventory]) -> Drainability {
-        drainable(CheckpointId(3), inventories, FlushState::NeedsFlush)
+        drainable(CheckpointId(3), inventories, Some(IN_CACHE))
     }
 
     #[test]
@@ -266,10 +259,13 @@ mod tests {
     #[test]
     fn the_flush_state_decides_first() {
         let run = xor_run();
-        assert_eq!(drainable(CheckpointId(3), &run, FlushState::OnPrefix), Drainability::AlreadyFlushed);
-        let never = drainable(CheckpointId(3), &run, FlushState::Unknown);
+        assert_eq!(
+            drainable(CheckpointId(3), &run, Some(Locations { pfs: true, ..IN_CACHE })),
+            Drainability::AlreadyFlushed
+        );
+        let never = drainable(CheckpointId(3), &run, None);
         assert_eq!(never, Drainability::Incomplete(Reason::NeverComplete));
-        let other = drainable(CheckpointId(4), &run, FlushState::NeedsFlush);
+        let other = drainable(CheckpointId(4), &run, Some(IN_CACHE));
         assert_eq!(other, Drainability::Incomplete(Reason::NothingHeld));
     }
 }

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use holdfast_model::{CheckpointId, Descriptor, HeldFile, Holding, Inventory, NodeName, Rank, RankDescriptor};
+use holdfast_model::{
+    CheckpointId, Descriptor, HeldFile, Holding, Inventory, Locations, NodeName, Rank, RankDescriptor,
+};
 use tempfile::TempDir;
 
-use super::drainable::{Drainability, FlushState, drainable};
+use super::drainable::{Drainability, drainable};
 use super::files::MemberFiles;
 use super::groups::{Groups, Rules, Site};
 use super::link::{Incoming, Outgoing};
@@ -376,7 +378,8 @@ fn what_is_more_than_a_scheme_tolerates_is_refused_with_its_reason() {
             reason => matches!(reason, Unusable::NoDescriptor(_)),
         };
         assert!(named, "{}: {reason}", scheme.name());
-        let judged = drainable(ID, held.iter().map(|(_, held)| held), FlushState::NeedsFlush);
+        let judged =
+            drainable(ID, held.iter().map(|(_, held)| held), Some(Locations { cache: true, ..Locations::default() }));
         assert!(matches!(judged, Drainability::Incomplete(_)), "{}: {judged:?}", scheme.name());
     }
 }
@@ -388,7 +391,8 @@ fn what_each_scheme_tolerates_is_drained_and_restored_in_the_checkpoint_director
         let before: BTreeMap<Rank, _> = homes.iter().map(|(rank, home)| (*rank, home.contents())).collect();
         let lost = lose(scheme, &groups, &homes, 0);
         let held = inventories(&homes, &lost);
-        let judged = drainable(ID, held.iter().map(|(_, held)| held), FlushState::NeedsFlush);
+        let judged =
+            drainable(ID, held.iter().map(|(_, held)| held), Some(Locations { cache: true, ..Locations::default() }));
         let Drainability::Drainable { rebuild: groups_to_rebuild } = judged else {
             panic!("{}: {judged:?}", scheme.name())
         };

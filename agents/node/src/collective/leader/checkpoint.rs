@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use holdfast_core::control::halt::reason;
-use holdfast_model::{CheckpointId, Dataset, FlushMode, HaltChange, Locations, Rank};
+use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode, HaltChange, Locations, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 use holdfast_wire::rank::Reply;
@@ -90,7 +90,7 @@ impl Work {
             memory.last = checkpoint;
         });
         if let Err(error) = protected {
-            let reason = error.to_string();
+            let reason = Failure::from(error).to_string();
             self.event(AgentEvent::CheckpointFailed { generation: self.leader.generation(), checkpoint, reason });
             if let Some(directory) = dataset.direct {
                 self.give_up_direct(directory).await;

@@ -10,9 +10,8 @@ use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::{DirectoryName, PrefixError, publish};
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
-use holdfast_model::Inventory;
 use holdfast_model::dataset::{check_name, default_name};
-use holdfast_model::{CheckpointId, Dataset, FlushMode};
+use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode, Inventory};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
@@ -69,7 +68,7 @@ impl Work {
                         self.flush(checkpoint, 0).await;
                         Ok(())
                     }
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(Failure::from(error).to_string()),
                 },
             };
             if let Err(reason) = saved {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary, index, summary};
 use holdfast_core::redundancy::inventory::candidates;
-use holdfast_model::{CheckpointId, Dataset, Inventory, Location, Locations, Rank, RestartSource, Scheme};
+use holdfast_model::{CheckpointId, Dataset, Failure, Inventory, Location, Locations, Rank, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
@@ -119,7 +119,9 @@ impl Work {
                     self.clear_cache(Some(checkpoint)).await?;
                     return Ok(Some(found));
                 }
-                Err(error) => self.attempt_failed(checkpoint, Location::ParallelFileSystem, error.to_string()),
+                Err(error) => {
+                    self.attempt_failed(checkpoint, Location::ParallelFileSystem, Failure::from(error).to_string())
+                }
             }
         }
         Ok(None)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::fetch::{self, Candidate};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary, summary};
-use holdfast_model::{CheckpointId, Dataset, Locations, NodeName, RestartSource};
+use holdfast_model::{CheckpointId, Dataset, Failure, Locations, NodeName, RestartSource};
 use holdfast_wire::peer::{FetchRank, Order};
 
 use super::Work;
@@ -42,7 +42,7 @@ impl Work {
             match self.fetch(&candidate).await {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) => {
-                    self.fetch_attempt_failed(id, format!("{}: {error}", candidate.directory));
+                    self.fetch_attempt_failed(id, format!("{}: {}", candidate.directory, Failure::from(error)));
                     self.fetch_failed(candidate.directory.to_string()).await?;
                     self.delete(id).await?;
                 }

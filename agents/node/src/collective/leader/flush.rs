@@ -7,7 +7,7 @@ use std::time::Instant;
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
 use holdfast_core::prefix::{DirectoryName, Prefix, Summary};
-use holdfast_model::{CheckpointId, Locations, Rank};
+use holdfast_model::{CheckpointId, Failure, Locations, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult};
 use tokio::sync::Mutex;
@@ -107,7 +107,7 @@ impl Work {
             }
             Err(error) => {
                 let _ = self.note(checkpoint, Locations { cache: true, pfs: false, flushing: false }).await;
-                AgentEvent::FlushFailed { generation, checkpoint, reason: error.to_string() }
+                AgentEvent::FlushFailed { generation, checkpoint, reason: Failure::from(error).to_string() }
             }
         };
         let flushed = matches!(event, AgentEvent::Flushed { .. });
