@@ -7,16 +7,17 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use super::NAME;
-use super::Progress;
 use super::header::Header;
-use super::name::XorName;
+use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{Incoming, Outgoing};
 use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
+
+/// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
+pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 /// One member's place in the computation. All members of a set must agree on everything but `index`.
 #[derive(Clone, Debug)]

@@ -25,7 +25,6 @@ mod fixture_tests;
 mod property_tests;
 
 use std::io::BufReader;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use holdfast_model::{RankDescriptor, Scheme};
@@ -41,11 +40,8 @@ use super::member::{GroupMember, MemberTask};
 use super::scheme::{self, RedundancyScheme, SetHeader};
 use crate::kvtree::{Tree, file as hash_file};
 
-/// The scheme's name.
-pub const NAME: Scheme = Scheme::new("XOR");
-
-/// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
-pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+pub use encode::Progress;
+pub use name::NAME;
 
 /// The scheme.
 #[derive(Debug)]

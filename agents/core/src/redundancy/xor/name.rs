@@ -1,6 +1,11 @@
-//! The name of an XOR file: `<member + 1>_of_<members>_in_<group id>.xor`.
+//! The scheme's name, and the name of an XOR file: `<member + 1>_of_<members>_in_<group id>.xor`.
 
 use std::fmt;
+
+use holdfast_model::Scheme;
+
+/// The scheme's name.
+pub const NAME: Scheme = Scheme::new("XOR");
 
 /// What an XOR file's name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

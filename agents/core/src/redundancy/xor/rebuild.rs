@@ -10,8 +10,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::Progress;
-use super::encode::{Member, receive};
+use super::encode::{Member, Progress, receive};
 use super::file::XorFile;
 use super::writer::{LostMember, Unconfirmed};
 use crate::control::meta::Meta;

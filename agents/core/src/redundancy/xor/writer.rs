@@ -10,9 +10,8 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::NAME;
 use super::header::Header;
-use super::name::XorName;
+use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
 use crate::durable;
 use crate::kvtree::{Tree, file};
