@@ -103,7 +103,7 @@ fn a_meta_file_that_names_another_directory_or_lacks_something_is_refused() {
         ("SIZE", "-1"),
         ("RANK", "4294967296"),
         ("CRC", "0x1ffffffff"),
-        ("TYPE", "PARTNER"),
+        ("TYPE", "a scheme"),
         ("COMPLETE", "yes"),
     ] {
         let mut tree = good.to_tree();

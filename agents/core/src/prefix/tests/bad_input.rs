@@ -311,3 +311,22 @@ fn billions_of_ranks_and_members_are_judged_at_once() {
         report.reasons
     );
 }
+
+#[test]
+fn a_file_whose_type_names_another_scheme_than_its_name_is_damaged() {
+    let scratch = tempfile::tempdir().unwrap();
+    drained_checkpoint(scratch.path(), 3, 2, 2);
+    for (file_name, kind) in [("rank_0.ckpt", "PARTNER"), ("1_of_2_in_0.xor", "PARTNER"), ("rank_0.ckpt", "XOR")] {
+        let path = scratch.path().join(format!("{file_name}.scr"));
+        let good = fs::read(&path).unwrap();
+        let mut tree = file::read(&path).unwrap();
+        tree.unset("TYPE");
+        tree.put("TYPE", kind);
+        write_tree(&path, &tree);
+        let scanned = scan(scratch.path(), ScanOptions::default()).unwrap();
+        let damaged = |file: &&crate::prefix::scan::DamagedFile| file.name == file_name;
+        let found = scanned.damaged.iter().find(damaged).map(|file| &file.damage);
+        assert!(matches!(found, Some(Damage::NotASetName)), "{file_name} {kind}: {found:?}");
+        fs::write(&path, good).unwrap();
+    }
+}
