@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use holdfast::launch::registry::registered;
 use holdfast::spec::{
-    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Manager, Origin, Settings, Surroundings,
-    virtual_node,
+    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Origin, Settings, Surroundings, virtual_node,
 };
 use holdfast_model::{CheckpointId, Scheme};
 use proptest::prelude::*;
@@ -15,12 +15,12 @@ use proptest::prelude::*;
 const MINIMAL: &str = "run: {command: [./app]}\n";
 
 fn parse(text: &str) -> JobSpec {
-    JobSpec::parse(text, "job.yaml").unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
 /// What the user reads.
 fn mistakes_in(text: &str) -> String {
-    match JobSpec::parse(text, "job.yaml") {
+    match JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())) {
         Ok(_) => panic!("accepted:\n{text}"),
         Err(mistakes) => mistakes.to_string(),
     }
@@ -37,7 +37,8 @@ fn keys(spec: &JobSpec) -> BTreeSet<String> {
 #[test]
 fn the_reference_holds_every_key_and_says_the_defaults() {
     let text = config("reference.yaml");
-    let mut reference = JobSpec::parse(&text, "reference.yaml").unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let mut reference = JobSpec::parse(&text, "reference.yaml", &Surroundings::empty(registered()))
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let mut defaults = parse(MINIMAL);
     assert_eq!(keys(&reference), keys(&defaults));
     for key in keys(&defaults) {
@@ -54,7 +55,7 @@ fn the_reference_holds_every_key_and_says_the_defaults() {
 #[test]
 fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
     let spec = parse(&config("quickstart.yaml"));
-    assert_eq!(spec.allocation.manager, Manager::Local);
+    assert_eq!(spec.allocation.manager, Some("local"));
     assert_eq!(spec.allocation.nodes, 6);
     let [step] = &spec.steps[..] else { panic!("one step") };
     assert_eq!((step.run.nodes, step.run.ranks), (4, 4));
@@ -67,7 +68,8 @@ fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
 #[test]
 fn a_command_alone_is_a_whole_job() {
     let spec =
-        JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Surroundings::default()).unwrap();
+        JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Surroundings::empty(registered()))
+            .unwrap();
     assert_eq!(spec.steps[0].run.command, ["./app", "--flag: [odd"]);
     assert_eq!(spec.settings.get("run.command").unwrap().origin, Origin::CommandLine);
     let mut defaults = parse(MINIMAL);
@@ -75,7 +77,10 @@ fn a_command_alone_is_a_whole_job() {
     defaults.settings = spec.settings.clone();
     assert_eq!(spec, defaults);
     assert!(
-        JobSpec::from_command(&[], &Surroundings::default()).unwrap_err().to_string().contains("the command is empty")
+        JobSpec::from_command(&[], &Surroundings::empty(registered()))
+            .unwrap_err()
+            .to_string()
+            .contains("the command is empty")
     );
 }
 
@@ -358,7 +363,7 @@ fn text_that_is_not_yaml_is_refused_with_its_place() {
     for text in
         ["a: b: c\n", "- x\n", "just words\n", "run: {command: [a]}\n---\nrun: {command: [b]}\n", "\t- a", "[a]: b\n"]
     {
-        assert!(JobSpec::parse(text, "job.yaml").is_err(), "{text}");
+        assert!(JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).is_err(), "{text}");
     }
     let message = mistakes_in("job: a\njob: b\nrun: {command: [a]}\n");
     assert!(
@@ -370,7 +375,7 @@ fn text_that_is_not_yaml_is_refused_with_its_place() {
 #[test]
 fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
     let text = "x: &fast {poll: 100ms, down_after: 300ms}\nhealth: *fast\nrun: {command: [a]}\n";
-    let mistakes = JobSpec::parse(text, "job.yaml").unwrap_err();
+    let mistakes = JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap_err();
     assert_eq!(mistakes.count(), 1, "only `x` itself is unknown: {mistakes}");
 
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
@@ -379,7 +384,7 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
         bomb.push_str(&format!("a{level}: &a{level} [{below}]\n"));
     }
     assert!(mistakes_in(&bomb).contains("more than 100000 values"));
-    assert!(JobSpec::parse("a: &a [*a]\n", "job.yaml").is_err());
+    assert!(JobSpec::parse("a: &a [*a]\n", "job.yaml", &Surroundings::empty(registered())).is_err());
     for open in ["[", "{a: ", "- "] {
         assert!(mistakes_in(&open.repeat(100_000)).starts_with("job.yaml:1:"));
     }
@@ -389,7 +394,7 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
 fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("job.yaml");
-    let message = |path: &Path| JobSpec::load(path, &Surroundings::default()).unwrap_err().to_string();
+    let message = |path: &Path| JobSpec::load(path, &Surroundings::empty(registered())).unwrap_err().to_string();
     assert!(message(&path).contains("job.yaml: there is no such file\n  = help: "));
     assert!(message(directory.path()).contains("it is a directory"));
     fs::write(&path, b"job: a\njob: \xff\n").unwrap();
@@ -397,16 +402,21 @@ fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     fs::write(&path, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
     assert!(message(&path).contains("it is larger than 1MiB"));
     fs::write(&path, MINIMAL).unwrap();
-    assert!(JobSpec::load(&path, &Surroundings::default()).is_ok());
+    assert!(JobSpec::load(&path, &Surroundings::empty(registered())).is_ok());
+}
+
+/// The manager where `written` stands in the spec and one variable is set.
+fn manager_in_force(written: Option<&'static str>, variable: &str) -> Result<&'static str, &'static str> {
+    registered().manager(written, |name| (name == variable).then(|| "7".to_owned())).map(|facts| facts.name)
 }
 
 #[test]
 fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
-    assert_eq!(Manager::Auto.resolve(|_| None), Ok(Manager::Local));
-    assert_eq!(Manager::Auto.resolve(|name| (name == "SLURM_JOB_ID").then(|| "7".to_owned())), Ok(Manager::Slurm));
-    assert_eq!(Manager::Auto.resolve(|name| (name == "PBS_JOBID").then(|| "7".to_owned())), Err("pbs"));
-    assert_eq!(Manager::Slurm.resolve(|_| None), Ok(Manager::Slurm));
-    assert_eq!(Manager::Local.resolve(|_| Some("7".to_owned())), Ok(Manager::Local));
+    assert_eq!(manager_in_force(None, ""), Ok("local"));
+    assert_eq!(manager_in_force(None, "SLURM_JOB_ID"), Ok("slurm"));
+    assert_eq!(manager_in_force(None, "PBS_JOBID"), Err("pbs"));
+    assert_eq!(manager_in_force(Some("slurm"), ""), Ok("slurm"));
+    assert_eq!(manager_in_force(Some("local"), "SLURM_JOB_ID"), Ok("local"));
 }
 
 #[test]
@@ -414,8 +424,8 @@ fn a_slurm_allocation_says_by_itself_how_many_nodes_there_are() {
     let inside = |text: &str| {
         let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let surroundings = Surroundings::new(variables, Path::new("/nonexistent")).unwrap();
-        JobSpec::parse_in(text, "job.yaml", &surroundings).map_err(|mistakes| mistakes.to_string())
+        let surroundings = Surroundings::new(registered(), variables, Path::new("/nonexistent")).unwrap();
+        JobSpec::parse(text, "job.yaml", &surroundings).map_err(|mistakes| mistakes.to_string())
     };
     let spec = inside("allocation: {manager: slurm}\nrun: {nodes: 4, command: [a]}\n").unwrap();
     assert_eq!((spec.allocation.nodes, spec.steps[0].run.nodes), (6, 4));
@@ -433,11 +443,11 @@ fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
     let site = directory.path().join("scr.conf");
     fs::write(&site, "SCR_CNTL_BASE=/var/run\nSCR_FLUSH=3\nSCR_SET_SIZE=16\n").unwrap();
     let environment = [("SCR_CRC_ON_COPY".to_owned(), "1".to_owned())];
-    let surroundings = Surroundings::new(environment, &site).unwrap();
+    let surroundings = Surroundings::new(registered(), environment, &site).unwrap();
     let text = "steps:\n\
                 - {name: a, run: {command: [x]}, checkpoint: {flush: {every: 7}, crc: {on_copy: false}}}\n\
                 - {name: b, run: {command: [x]}}\n";
-    let spec = JobSpec::parse_in(text, "job.yaml", &surroundings).unwrap();
+    let spec = JobSpec::parse(text, "job.yaml", &surroundings).unwrap();
     let [first, second] = &spec.steps[..] else { panic!("two steps") };
     assert_eq!((first.checkpoint.flush.every, second.checkpoint.flush.every), (7, 3));
     assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
@@ -449,8 +459,8 @@ fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
 fn mistakes_in_slurm(text: &str) -> String {
     let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let surroundings = Surroundings::new(variables, Path::new("/nonexistent")).unwrap();
-    JobSpec::parse_in(text, "job.yaml", &surroundings).map(drop).map_err(|mistakes| mistakes.to_string()).unwrap_err()
+    let surroundings = Surroundings::new(registered(), variables, Path::new("/nonexistent")).unwrap();
+    JobSpec::parse(text, "job.yaml", &surroundings).map(drop).map_err(|mistakes| mistakes.to_string()).unwrap_err()
 }
 
 #[test]
@@ -516,7 +526,7 @@ proptest! {
     /// Whatever stands in a file: an answer, and one that can be printed.
     #[test]
     fn no_text_at_all_makes_the_reader_fall_over(text in "(\\PC|[\n\t {}:&*#'\"-]){0,200}") {
-        if let Err(mistakes) = JobSpec::parse(&text, "job.yaml") {
+        if let Err(mistakes) = JobSpec::parse(&text, "job.yaml", &Surroundings::empty(registered())) {
             prop_assert!(mistakes.to_string().starts_with("job.yaml:"));
         }
     }
@@ -541,7 +551,7 @@ proptest! {
                 _ => format!("{key}: \"\\0\u{e9}\""),
             };
         }
-        if let Err(mistakes) = JobSpec::parse(&lines.join("\n"), "job.yaml") {
+        if let Err(mistakes) = JobSpec::parse(&lines.join("\n"), "job.yaml", &Surroundings::empty(registered())) {
             prop_assert!(mistakes.count() > 0 && !mistakes.to_string().is_empty());
         }
     }
@@ -550,13 +560,13 @@ proptest! {
 #[test]
 fn a_list_of_hosts_means_ssh_and_says_how_many_nodes_there_are() {
     let spec = parse("allocation: {hosts: [n1, anna@n2:2222, 'n[3-4]'], ssh: {port: 23}}\nrun: {command: [./app]}\n");
-    assert_eq!((spec.allocation.manager, spec.allocation.nodes, spec.steps[0].run.nodes), (Manager::Ssh, 4, 4));
+    assert_eq!((spec.allocation.manager, spec.allocation.nodes, spec.steps[0].run.nodes), (Some("ssh"), 4, 4));
     let hosts: Vec<_> = spec.allocation.hosts.iter().map(|host| (host.name.as_str(), host.port)).collect();
     assert_eq!(hosts, [("n1", 23), ("n2", 2222), ("n3", 23), ("n4", 23)]);
     assert_eq!(spec.allocation.hosts[1].user.as_deref(), Some("anna"));
     // Nobody gets there by accident.
-    assert_eq!(Manager::Auto.resolve(|_| None), Ok(Manager::Local));
-    assert_eq!(parse(MINIMAL).allocation.manager, Manager::Auto);
+    assert_eq!(manager_in_force(None, ""), Ok("local"));
+    assert_eq!(parse(MINIMAL).allocation.manager, None);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;
 
-use crate::spec::{self, Chaos};
+use crate::spec::{self, Chaos, ManagerFacts};
 
 /// The default of [`AgentControl::restart_within`]: enough for a process that has to be started on a busy node.
 const RESTART_WITHIN: Duration = Duration::from_secs(10);
@@ -54,8 +54,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A resource manager's line in the [`registry`].
 #[derive(Debug)]
 pub struct ManagerEntry {
-    /// Its name, in a spec and in the job's state.
-    pub name: &'static str,
+    /// Its name, in a spec and in the job's state, and what reading a spec depends on.
+    pub facts: ManagerFacts,
     /// Looks for what it needs on this machine, before anything is started.
     pub check: fn() -> Result<(), AllocationError>,
     /// What a dry run shows of the nodes, a line each.

@@ -11,7 +11,7 @@ pub static MANAGERS: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::E
 /// # Errors
 /// [`AllocationError::UnknownManager`].
 pub fn find(name: &str) -> Result<&'static ManagerEntry, AllocationError> {
-    let found = MANAGERS.into_iter().find(|entry| entry.name == name);
+    let found = MANAGERS.into_iter().find(|entry| entry.facts.name == name);
     found.ok_or_else(|| AllocationError::UnknownManager { manager: name.to_owned() })
 }
 
@@ -23,9 +23,13 @@ mod tests {
     #[test]
     fn every_manager_has_a_launcher_and_no_launcher_names_another_manager() {
         for manager in MANAGERS {
-            assert!(LAUNCHERS.iter().any(|launcher| launcher.managers.contains(&manager.name)), "{}", manager.name);
+            assert!(
+                LAUNCHERS.iter().any(|launcher| launcher.facts.managers.contains(&manager.facts.name)),
+                "{}",
+                manager.facts.name
+            );
         }
-        for manager in LAUNCHERS.iter().flat_map(|launcher| launcher.managers) {
+        for manager in LAUNCHERS.iter().flat_map(|launcher| launcher.facts.managers) {
             assert!(find(manager).is_ok(), "{manager}");
         }
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable};
 use crate::exit;
+use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Origin, reference, resolved};
 
 /// Check a job spec without starting anything
@@ -111,11 +112,11 @@ impl Report for Checked {
 
 impl Report for Reference {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(reference::text().as_bytes())
+        to.write_all(reference::text(&registered()).as_bytes())
     }
 
     fn json(&self) -> Value {
-        document(json!({"reference": reference::text()}))
+        document(json!({"reference": reference::text(&registered())}))
     }
 }
 

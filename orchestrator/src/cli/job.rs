@@ -6,11 +6,13 @@ use super::failure::Failure;
 use super::output::Output;
 use crate::exit;
 use crate::job::state::{JobState, Stage};
+use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Surroundings};
 
 /// The parameters around this process. What has no effect among them is told.
 pub(super) fn surroundings(output: &dyn Output) -> Result<Surroundings, Failure> {
-    let surroundings = Surroundings::of_process().map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
+    let surroundings =
+        Surroundings::of_process(registered()).map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
     surroundings.warnings().iter().for_each(|warning| output.warn(warning));
     Ok(surroundings)
 }

@@ -29,16 +29,14 @@ pub(super) struct Prepared {
 /// Looks at one step of a job.
 pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
     let variable = |name: &str| env::var(name).ok();
-    let manager = spec
-        .allocation
-        .manager
-        .resolve(variable)
+    let facts = launchers::registered()
+        .manager(spec.allocation.manager, variable)
         .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
-    let manager = managers::find(manager.name())?;
+    let manager = managers::find(facts.name)?;
     (manager.check)()?;
-    let wanted = step.run.launcher.name();
+    let wanted = step.run.launcher;
     // Before anything else is looked for: the two may not go together.
-    launchers::select(manager.name, wanted)?;
+    launchers::select(facts.name, wanted)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -48,7 +46,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
-    let launcher = launchers::open(manager.name, wanted, &context)?;
+    let launcher = launchers::open(facts.name, wanted, &context)?;
     let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
     let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {

@@ -109,10 +109,11 @@ mod tests {
     use holdfast_model::FlushMode;
 
     use super::*;
-    use crate::spec;
+    use crate::launch::registry::registered;
+    use crate::spec::{self, Surroundings};
 
     fn spec(text: &str) -> JobSpec {
-        JobSpec::parse(text, "job.yaml").unwrap()
+        JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap()
     }
 
     #[test]

@@ -44,15 +44,13 @@ pub use plan::{StepEvent, StepPlan};
 pub use step::Step;
 
 use crate::allocation::RemoteShell;
-use crate::spec::{self, Run};
+use crate::spec::{self, LauncherFacts, Run};
 
 /// A launcher's line in the [`registry`].
 #[derive(Debug)]
 pub struct LauncherEntry {
-    /// Its name, in a spec and in plans.
-    pub name: &'static str,
-    /// The resource managers on whose nodes it can start ranks.
-    pub managers: &'static [&'static str],
+    /// Its name, in a spec and in plans, and what reading a spec depends on.
+    pub facts: LauncherFacts,
     /// Finds what it needs on this machine.
     pub open: fn(&LauncherContext<'_>) -> Result<Box<dyn Launcher>, LaunchError>,
     /// The supervision of a plan that it made.

@@ -3,19 +3,33 @@
 use super::plan::StepPlan;
 use super::{LaunchError, LauncherContext, LauncherEntry, Supervision};
 use super::{local, mpirun, srun, ssh};
+use crate::allocation::registry::MANAGERS;
+use crate::spec::Registered;
 
 /// The launchers. For `launcher: auto` the first one counts that can start ranks on the manager's nodes.
 pub static LAUNCHERS: [&LauncherEntry; 4] = [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY];
+
+/// All managers and launchers, as reading a spec takes them.
+pub fn registered() -> Registered {
+    Registered {
+        managers: MANAGERS.iter().map(|entry| &entry.facts).collect(),
+        launchers: LAUNCHERS.iter().map(|entry| &entry.facts).collect(),
+    }
+}
+
+fn find(name: &str) -> Option<&'static LauncherEntry> {
+    LAUNCHERS.into_iter().find(|entry| entry.facts.name == name)
+}
 
 /// The launcher for nodes of `manager`; `wanted` is the name in the spec, `None` for `auto`.
 ///
 /// # Errors
 /// [`LaunchError::Unsuitable`].
 pub fn select(manager: &'static str, wanted: Option<&'static str>) -> Result<&'static LauncherEntry, LaunchError> {
-    LAUNCHERS
-        .into_iter()
-        .filter(|entry| entry.managers.contains(&manager))
-        .find(|entry| wanted.is_none_or(|wanted| wanted == entry.name))
+    registered()
+        .launcher(wanted, manager)
+        .filter(|facts| facts.managers.contains(&manager))
+        .and_then(|facts| find(facts.name))
         .ok_or(LaunchError::Unsuitable { launcher: wanted.unwrap_or("auto"), manager })
 }
 
@@ -24,8 +38,7 @@ pub fn select(manager: &'static str, wanted: Option<&'static str>) -> Result<&'s
 /// # Errors
 /// [`LaunchError::UnknownLauncher`], [`LaunchError::Details`].
 pub fn supervision(plan: &StepPlan) -> Result<Box<dyn Supervision>, LaunchError> {
-    let entry = LAUNCHERS.into_iter().find(|entry| entry.name == plan.launcher);
-    let entry = entry.ok_or_else(|| LaunchError::UnknownLauncher { launcher: plan.launcher.clone() })?;
+    let entry = find(&plan.launcher).ok_or_else(|| LaunchError::UnknownLauncher { launcher: plan.launcher.clone() })?;
     (entry.supervision)(plan)
 }
 
@@ -55,7 +68,7 @@ mod tests {
             ("local", None, "local"),
         ];
         for (manager, wanted, expected) in table {
-            assert_eq!(select(manager, wanted).unwrap().name, expected, "{manager} {wanted:?}");
+            assert_eq!(select(manager, wanted).unwrap().facts.name, expected, "{manager} {wanted:?}");
         }
         for (manager, wanted) in [("local", "mpirun"), ("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
             assert!(select(manager, Some(wanted)).is_err(), "{manager} {wanted}");

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName};
 
-use super::keys::{keys, list, section, words};
+use super::keys::{entry, keys, list, section, words};
 use super::kinds::{Choice, choice, duration, text, whole};
 use super::reading::Section;
+use super::registered::{Chosen, ManagerFacts, NodeCount};
 use super::ssh::{self, SshAccess, SshHost};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
@@ -17,8 +18,8 @@ const MAX_ID: u64 = 1 << 40;
 /// The nodes of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Who lends them.
-    pub manager: Manager,
+    /// The name of the resource manager; `None` for `auto`, unless other keys choose one.
+    pub manager: Option<&'static str>,
     /// How many there are. Local manager: virtual nodes to start.
     pub nodes: u32,
     /// The machines of the ssh manager; empty with any other.
@@ -29,55 +30,6 @@ pub struct Allocation {
     pub time_limit: Option<Duration>,
     /// Failures to rehearse. Local manager only.
     pub chaos: Vec<Chaos>,
-}
-
-/// A resource manager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manager {
-    /// Look at the environment: [`Manager::resolve`].
-    Auto,
-    /// This machine: virtual nodes, each an agent process with directories of its own.
-    Local,
-    /// The nodes of the Slurm job that we run in.
-    Slurm,
-    /// Machines that the spec lists, reached over ssh.
-    Ssh,
-}
-
-impl Choice for Manager {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("auto", Manager::Auto), ("local", Manager::Local), ("slurm", Manager::Slurm), ("ssh", Manager::Ssh)];
-    const LATER: &'static [&'static str] = &["pbs", "lsf", "flux"];
-}
-
-impl Manager {
-    /// Its name, once it is resolved: `auto` is the manager that a machine without any has.
-    pub fn name(self) -> &'static str {
-        if self == Manager::Auto { Manager::Local.word() } else { self.word() }
-    }
-
-    /// What `auto` means here: the manager whose variables the environment holds, else `local`. Never ssh: that a spec
-    /// lists hosts has been seen while it was read.
-    ///
-    /// # Errors
-    /// The name of the resource manager whose allocation this is, if this version cannot use it: taking its head node
-    /// for the whole machine would run the job in the wrong place.
-    pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> Result<Manager, &'static str> {
-        const MARKS: [(&str, Result<Manager, &str>); 5] = [
-            ("SLURM_JOB_ID", Ok(Manager::Slurm)),
-            ("SLURM_JOBID", Ok(Manager::Slurm)),
-            ("PBS_JOBID", Err("pbs")),
-            ("LSB_JOBID", Err("lsf")),
-            ("FLUX_JOB_ID", Err("flux")),
-        ];
-        let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
-        match self {
-            Manager::Auto => {
-                MARKS.iter().find(|(name, _)| is_set(name)).map_or(Ok(Manager::Local), |(_, manager)| *manager)
-            }
-            Manager::Local | Manager::Slurm | Manager::Ssh => Ok(self),
-        }
-    }
 }
 
 /// One rehearsed failure: whom it hits, when, and how. Each strikes once in a job.
@@ -150,7 +102,7 @@ pub fn virtual_node(index: u32) -> NodeName {
 
 /// What was written; the number of nodes may still depend on what the runs need.
 pub(super) struct Written {
-    pub(super) manager: Manager,
+    pub(super) manager: Option<&'static str>,
     pub(super) nodes: Option<u32>,
     time_limit: Option<Duration>,
     chaos: Vec<Chaos>,
@@ -160,46 +112,55 @@ pub(super) struct Written {
 
 keys! {
     Allocation => Written;
-    /// What lends the nodes. `auto` looks at the environment, `local` starts virtual nodes on this machine, `slurm` takes
-    /// those of the job that we run in (`sbatch`, `salloc`), `ssh` those that are listed here, without any resource
-    /// manager. With `hosts` or `hosts_file`, `auto` means `ssh`.
-    manager = choice().or(Manager::Auto),
-    /// Local: virtual nodes to start. Default: as many as the run takes; more are spares.
+    /// What lends the nodes. `auto` looks at the environment, {managers}
+    manager = entry::<ManagerFacts>(),
+    /// {takers}: virtual nodes to start. Default: as many as the run takes; more are spares.
     nodes = whole::<u32>(1..=MAX_LOCAL_NODES).optional(),
-    /// Local and ssh: the allocation ends so long after its start. Default: never.
+    /// {takers}: the allocation ends so long after its start. Default: never.
     time_limit = duration().optional(),
-    /// Local: failures to inject. Each element names a node, one moment, and what happens:
+    /// {takers}: failures to inject. Each element names a node, one moment, and what happens:
     /// `{node: 1, after_checkpoint: 3}`.
     chaos = list::<Chaos>(),
-    /// Ssh: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
+    /// {takers}: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
     hosts = words(),
     /// Instead: a file with one host a line; `#` begins a comment. Relative to where `holdfast` is started.
     hosts_file = text().optional(),
-    /// Ssh: how they are reached; docs/ssh.md has more. `~/.ssh/config` is not read.
+    /// {takers}: how they are reached; docs/ssh.md has more. `~/.ssh/config` is not read.
     ssh = section::<SshAccess>(),
     |section| {
         let hosts = ssh::hosts(section, hosts, hosts_file, &ssh);
-        // `hosts:` without `manager:` implies `manager: ssh`.
-        let manager = if manager == Manager::Auto && hosts.is_some() { Manager::Ssh } else { manager };
-        if manager == Manager::Ssh && hosts.is_none() {
-            let help =
-                "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`";
-            section.mistake("manager", "`manager: ssh` needs hosts", help);
-        }
+        let facts = chosen(section, manager);
         let hosts = hosts.unwrap_or_default();
-        let nodes = if manager == Manager::Ssh { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
+        let counts_hosts = facts.is_some_and(|facts| facts.nodes == NodeCount::Hosts);
+        let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
+        let manager = facts.map(|facts| facts.name);
         let chaos = chaos.unwrap_or_default().into_iter().flatten().collect();
         Written { manager, nodes, time_limit, chaos, hosts, ssh: ssh.access }
     }
 }
 
+/// The manager that is named, or that the keys of the section choose.
+fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static ManagerFacts> {
+    let stands = |keys: &[&str]| keys.iter().any(|key| section.has(key));
+    let is_chosen = |facts: &&ManagerFacts| match (written, &facts.chosen) {
+        (Some(written), _) => facts.name == written,
+        (None, Chosen::ByKeys { keys, .. }) => stands(keys),
+        (None, Chosen::ByVariables(_) | Chosen::Otherwise) => false,
+    };
+    let facts = section.reader().registered().managers.iter().copied().find(is_chosen)?;
+    if let Chosen::ByKeys { keys, help } = facts.chosen
+        && !stands(keys)
+    {
+        let needed = keys.first().copied().unwrap_or_default();
+        section.mistake("manager", format!("`manager: {}` needs {needed}", facts.name), help);
+    }
+    Some(facts)
+}
+
 impl Written {
-    /// Slurm has decided how many nodes there are, where we already run in its allocation.
+    /// In an allocation that has so many nodes, if its manager has decided that.
     pub(super) fn within(self, allocated: Option<u32>) -> Self {
-        match self.manager {
-            Manager::Auto | Manager::Slurm => Written { nodes: allocated.or(self.nodes), ..self },
-            Manager::Local | Manager::Ssh => self,
-        }
+        Written { nodes: allocated.or(self.nodes), ..self }
     }
 
     /// With the number of nodes that was written, or that the runs need.

@@ -19,8 +19,9 @@
 
 use std::collections::BTreeMap;
 
-use super::kinds::Kind;
+use super::kinds::{Kind, entry_name};
 use super::reading::Section;
+use super::registered::Entry;
 
 /// The keys of one section.
 pub(super) trait Keys {
@@ -227,6 +228,28 @@ impl<T: Clone> Key for SameAs<T> {
 
     fn shape(&self) -> Shape {
         Shape::Value { default: None, parameter: None }
+    }
+}
+
+/// The name of a resource manager or launcher.
+pub(super) struct Name<E>(std::marker::PhantomData<E>);
+
+/// The name of a registered entry, or `auto`.
+pub(super) fn entry<E: Entry>() -> Name<E> {
+    Name(std::marker::PhantomData)
+}
+
+impl<E: Entry> Key for Name<E> {
+    /// `None` for `auto`.
+    type Value = Option<&'static str>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+        let kind = entry_name::<E>(section.reader().registered());
+        section.single(name, &kind, Some(&None)).flatten()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value { default: Some("auto".to_owned()), parameter: None }
     }
 }
 

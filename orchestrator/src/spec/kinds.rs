@@ -10,6 +10,7 @@ use holdfast_model::Scheme;
 
 use super::diagnostics::nearest;
 use super::quantity;
+use super::registered::{Entry, Registered};
 
 /// A message and help of its own, for a value that is wrong in a way that "expected …, found …" does not tell.
 pub(super) type Own = Option<(String, String)>;
@@ -136,22 +137,25 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 /// A word out of a list; SCR's words are the same in upper case.
 pub(super) fn choice<T: Choice>() -> Kind<T> {
     let available = T::AVAILABLE.iter().map(|(word, value)| ((*word).to_owned(), *value)).collect();
-    words(available, T::LATER, |value| value.word().to_owned())
+    words(available, T::LATER.to_vec(), |value| value.word().to_owned())
 }
 
 /// A redundancy scheme that is registered.
 pub(super) fn redundancy_scheme() -> Kind<Scheme> {
     let show = |scheme: &Scheme| scheme.as_str().to_lowercase();
     let available = registry::all().map(|scheme| (show(&scheme.name()), scheme.name())).collect();
-    words(available, &["rs"], show)
+    words(available, vec!["rs"], show)
+}
+
+/// The name of a registered resource manager or launcher; `None` is `auto`.
+pub(super) fn entry_name<E: Entry>(registered: &Registered) -> Kind<Option<&'static str>> {
+    let names = E::all(registered).iter().map(|entry| (entry.name().to_owned(), Some(entry.name())));
+    let available = std::iter::once(("auto".to_owned(), None)).chain(names).collect();
+    words(available, E::later(), |name| name.unwrap_or("auto").to_owned())
 }
 
 /// One of `available`; `later` are recognised, so that they are not taken for typing mistakes.
-fn words<T: Copy + 'static>(
-    available: Vec<(String, T)>,
-    later: &'static [&'static str],
-    show: fn(&T) -> String,
-) -> Kind<T> {
+fn words<T: Copy + 'static>(available: Vec<(String, T)>, later: Vec<&'static str>, show: fn(&T) -> String) -> Kind<T> {
     let list = available.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
     let wanted = expected.clone();

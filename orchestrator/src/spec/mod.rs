@@ -9,6 +9,7 @@
 //! * `reading`: nodes to settings, section by section; one file of declarations for each section;
 //! * [`reference`](mod@reference): every key with its default and documentation, from the declarations;
 //! * [`Surroundings`]: SCR's parameters, which stand above and below the spec;
+//! * `registered`: what resource managers and launchers declare of themselves;
 //! * `validation`: what no single section can know; `applies`: keys that have no effect with this manager or launcher;
 //! * `diagnostics`: what the user sees of a mistake;
 //! * [`quantity`]: durations, sizes, points in time.
@@ -23,6 +24,7 @@ mod kinds;
 pub mod quantity;
 mod reading;
 pub mod reference;
+mod registered;
 pub mod resolved;
 mod run;
 mod settings;
@@ -35,11 +37,12 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-pub use allocation::{Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, Manager, virtual_node};
+pub use allocation::{Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, virtual_node};
 pub use checkpoint::{Cache, Checkpoint, ControlDirectory, DataPlane, Redundancy, Source};
 pub use diagnostics::{Diagnostic, Diagnostics, Place};
 pub use document::MAX_BYTES;
-pub use run::{Launcher, Run};
+pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, Registered};
+pub use run::Run;
 pub use settings::{Origin, Setting, Settings};
 pub use ssh::{SshAccess, SshHost};
 pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand};
@@ -108,22 +111,14 @@ impl JobSpec {
     /// The file cannot be read, or holds mistakes: all of them.
     pub fn load(path: &Path, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
         let name = path.display().to_string();
-        JobSpec::parse_in(&read_text(path, &name)?, &name, surroundings)
+        JobSpec::parse(&read_text(path, &name)?, &name, surroundings)
     }
 
-    /// Reads a spec from text, in no surroundings; `file_name` is what messages call it.
-    ///
-    /// # Errors
-    /// All mistakes in it.
-    pub fn parse(text: &str, file_name: &str) -> Result<JobSpec, Diagnostics> {
-        JobSpec::parse_in(text, file_name, &Surroundings::default())
-    }
-
-    /// Reads a spec from text, with the parameters that stand above and below it.
+    /// Reads a spec from text; `file_name` is its name in messages.
     ///
     /// # Errors
     /// All mistakes in it, and in those parameters.
-    pub fn parse_in(text: &str, file_name: &str, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
+    pub fn parse(text: &str, file_name: &str, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
         let root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
         JobSpec::from_document(&root, surroundings).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
     }
@@ -148,11 +143,14 @@ impl JobSpec {
     }
 
     fn from_document(root: &Node, surroundings: &Surroundings) -> Result<JobSpec, Vec<Diagnostic>> {
-        let reader = Reader::new(surroundings.above.clone(), surroundings.below.clone());
+        let reader =
+            Reader::new(surroundings.registered.clone(), surroundings.above.clone(), surroundings.below.clone());
         let written = <JobSpec as keys::Keys>::read(reader.root(root));
-        let mut spec = written.completed(surroundings.allocated_nodes, &reader);
-        validation::check(&spec, &reader);
-        applies::check(&spec, surroundings.manager(spec.allocation.manager), &reader);
+        let manager = surroundings.manager(written.allocation.manager);
+        let allocated_nodes = manager.and_then(|manager| surroundings.allocated_nodes(manager));
+        let mut spec = written.completed(allocated_nodes, &reader);
+        validation::check(&spec, manager, &reader);
+        applies::check(&spec, manager, &reader);
         let (mistakes, settings) = reader.finish();
         spec.settings = settings;
         if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::diagnostics::{Diagnostic, Place, nearest};
 use super::document::{Entry, Node, Value};
 use super::kinds::Kind;
+use super::registered::Registered;
 use super::resolved;
 use super::settings::{NOT_SET, Origin, Settings};
 
@@ -39,8 +40,8 @@ fn step_free(path: &str) -> &str {
 }
 
 /// What reading collects.
-#[derive(Default)]
 pub(super) struct Reader {
+    registered: Registered,
     mistakes: RefCell<Vec<Diagnostic>>,
     settings: RefCell<Settings>,
     above: Overrides,
@@ -48,8 +49,13 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(above: Overrides, below: Overrides) -> Self {
-        Reader { above, below, ..Reader::default() }
+    pub(super) fn new(registered: Registered, above: Overrides, below: Overrides) -> Self {
+        Reader { registered, mistakes: RefCell::default(), settings: RefCell::default(), above, below }
+    }
+
+    /// The resource managers and launchers that the spec may name.
+    pub(super) fn registered(&self) -> &Registered {
+        &self.registered
     }
 
     /// The file's outermost section.

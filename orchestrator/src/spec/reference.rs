@@ -3,6 +3,7 @@
 
 use super::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
+use super::registered::{Chosen, Entry, LauncherFacts, ManagerFacts, Registered};
 
 /// What stands before the first key.
 const HEAD: &str = "\
@@ -24,18 +25,18 @@ const WIDTH: usize = 120;
 const COMMENT_COLUMN: usize = 26;
 
 /// The reference.
-pub fn text() -> String {
+pub fn text(registered: &Registered) -> String {
     let mut text = HEAD.to_owned();
     for key in JobSpec::declared() {
         text.push('\n');
-        write_key(&key, 0, &mut text);
+        write_key(&key, 0, registered, &mut text);
     }
     text
 }
 
-fn write_key(key: &Declared, indent: usize, text: &mut String) {
+fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut String) {
     let margin = " ".repeat(indent);
-    let documentation = documentation(key);
+    let documentation = documentation(key, registered);
     match &key.shape {
         Shape::Value { default, .. } => {
             let default = default.as_ref().map(|default| format!(" {default}")).unwrap_or_default();
@@ -51,13 +52,13 @@ fn write_key(key: &Declared, indent: usize, text: &mut String) {
         Shape::Section(keys) => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}{}:", key.name));
-            keys.iter().for_each(|key| write_key(key, indent + 2, text));
+            keys.iter().for_each(|key| write_key(key, indent + 2, registered, text));
         }
         Shape::Elements(keys) => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}{}:", key.name));
             let mut element = String::new();
-            keys.iter().for_each(|key| write_key(key, indent + 4, &mut element));
+            keys.iter().for_each(|key| write_key(key, indent + 4, registered, &mut element));
             // The first key, behind its comment if it has one, opens the element.
             let first = element.lines().position(|line| !line.trim_start().starts_with('#')).unwrap_or(0);
             for (at, line) in element.lines().enumerate() {
@@ -68,7 +69,7 @@ fn write_key(key: &Declared, indent: usize, text: &mut String) {
         Shape::List(keys) => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}# Keys of an element:"));
-            keys.iter().for_each(|key| write_element_key(key, &margin, text));
+            keys.iter().for_each(|key| write_element_key(key, &margin, registered, text));
             // An empty list of steps would be a list without a step.
             let value = if key.name == "steps" { "" } else { " []" };
             push_line(text, &format!("{margin}{}:{value}", key.name));
@@ -78,27 +79,66 @@ fn write_key(key: &Declared, indent: usize, text: &mut String) {
 }
 
 /// A key of a list that is empty: as a comment.
-fn write_element_key(key: &Declared, margin: &str, text: &mut String) {
+fn write_element_key(key: &Declared, margin: &str, registered: &Registered, text: &mut String) {
     let default = match &key.shape {
         Shape::Later => return,
         Shape::Value { default: Some(default), .. } => format!(" {default}"),
         _ => String::new(),
     };
     let line = format!("{margin}#   {}:{default}", key.name);
-    let mut lines = wrapped(&documentation(key), WIDTH - COMMENT_COLUMN - 2).into_iter();
+    let mut lines = wrapped(&documentation(key, registered), WIDTH - COMMENT_COLUMN - 2).into_iter();
     push_line(text, &format!("{line:COMMENT_COLUMN$}# {}", lines.next().unwrap_or_default()));
     let below = format!("{margin}#");
     lines.for_each(|more| push_line(text, &format!("{below:COMMENT_COLUMN$}# {more}")));
 }
 
-/// The doc comment as one paragraph, with the parameter that sets the key.
-fn documentation(key: &Declared) -> String {
+/// The doc comment as one paragraph, with the parameter that sets the key. `{managers}` and `{launchers}` stand for what
+/// the entries say of themselves, `{takers}` for those that declare the key.
+fn documentation(key: &Declared, registered: &Registered) -> String {
     let words: Vec<&str> = key.documentation.split_whitespace().collect();
-    let text = words.join(" ");
+    let text = words
+        .join(" ")
+        .replace("{managers}", &managers(registered))
+        .replace("{launchers}", &launchers(registered))
+        .replace("{takers}", &takers(key.name, registered));
     match &key.shape {
         Shape::Value { parameter: Some(Parameter { name, .. }), .. } => format!("{text} ({name})"),
         _ => text,
     }
+}
+
+fn managers(registered: &Registered) -> String {
+    let entries: Vec<_> = registered.managers.iter().map(|facts| format!("`{}` {}", facts.name, facts.doc)).collect();
+    let mut text = format!("{}.", entries.join(", "));
+    for facts in &registered.managers {
+        if let Chosen::ByKeys { keys, .. } = facts.chosen {
+            let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+            text += &format!(" With {}, `auto` means `{}`.", keys.join(" or "), facts.name);
+        }
+    }
+    text
+}
+
+fn launchers(registered: &Registered) -> String {
+    let described = |facts: &&LauncherFacts| match facts.doc {
+        "" => format!("`{}`", facts.name),
+        doc => format!("`{}` ({doc})", facts.name),
+    };
+    registered.launchers.iter().map(described).collect::<Vec<_>>().join(", ")
+}
+
+/// `Local and ssh`.
+fn takers(key: &str, registered: &Registered) -> String {
+    fn names<'a, E: Entry>(key: &'a str, registered: &'a Registered) -> impl Iterator<Item = &'static str> + 'a {
+        let takes = move |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
+        E::all(registered).iter().filter(takes).map(|entry| entry.name())
+    }
+    let names: Vec<_> = names::<ManagerFacts>(key, registered).chain(names::<LauncherFacts>(key, registered)).collect();
+    let mut text = names.join(" and ");
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
 }
 
 fn write_comment(documentation: &str, margin: &str, text: &mut String) {
@@ -134,17 +174,18 @@ fn push_line(text: &mut String, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::registry::registered;
 
     #[test]
     fn the_reference_in_configs_is_the_one_that_is_declared() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/reference.yaml");
         let written = std::fs::read_to_string(path).unwrap();
-        assert!(written == text(), "write it anew: holdfast check --reference >configs/reference.yaml");
+        assert!(written == text(&registered()), "write it anew: holdfast check --reference >configs/reference.yaml");
     }
 
     #[test]
     fn no_line_is_longer_than_a_page_is_wide() {
-        for line in text().lines() {
+        for line in text(&registered()).lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }
     }

@@ -60,10 +60,15 @@ fn at<'a>(document: &'a mut Value, path: &str) -> &'a mut Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::JobSpec;
+    use crate::launch::registry::registered;
+    use crate::spec::{JobSpec, Surroundings};
+
+    fn parse(text: &str) -> JobSpec {
+        JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap()
+    }
 
     fn settings(text: &str) -> Vec<(String, String)> {
-        let spec = JobSpec::parse(text, "job.yaml").unwrap();
+        let spec = parse(text);
         spec.settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
     }
 
@@ -75,7 +80,7 @@ allocation: {manager: local, nodes: 3, chaos: [{node: 1, after_checkpoint: 2}, {
 run: {nodes: 2, command: [./wave, --steps, '400', 'a: b']}
 checkpoint: {redundancy: [{scheme: partner}, {scheme: xor, every: 4, set_size: 3}], flush: {every: 0}}
 ";
-        let spec = JobSpec::parse(text, "job.yaml").unwrap();
+        let spec = parse(text);
         let resolved = yaml(&spec.settings).unwrap();
         assert!(resolved.contains("hop_distance: 1"), "{resolved}");
         assert_eq!(settings(&resolved), settings(text), "{resolved}");
@@ -85,7 +90,7 @@ checkpoint: {redundancy: [{scheme: partner}, {scheme: xor, every: 4, set_size: 3
     fn the_quick_start_and_the_reference_can_be_resolved() {
         for text in [include_str!("../../../configs/quickstart.yaml"), include_str!("../../../configs/reference.yaml")]
         {
-            let spec = JobSpec::parse(text, "job.yaml").unwrap();
+            let spec = parse(text);
             assert_eq!(settings(&yaml(&spec.settings).unwrap()), settings(text));
         }
     }

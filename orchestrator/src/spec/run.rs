@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::keys::{Names, keys, words};
-use super::kinds::{Choice, choice, path, text, whole};
+use super::keys::{Names, entry, keys, words};
+use super::kinds::{path, text, whole};
 use super::reading::{Reader, Section};
+use super::registered::LauncherFacts;
 
 /// More ranks than this is a typing mistake.
 const MAX_RANKS: u64 = 1 << 20;
@@ -14,8 +15,8 @@ const MAX_NODES: u64 = 1 << 16;
 /// One application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Who starts its processes.
-    pub launcher: Launcher,
+    /// The name of the launcher; `None` for `auto`.
+    pub launcher: Option<&'static str>,
     /// Nodes that it needs; what is left of the allocation are spares.
     pub nodes: u32,
     /// Ranks on a node, at most; the last node may have fewer.
@@ -32,39 +33,6 @@ pub struct Run {
     pub env: BTreeMap<String, String>,
     /// The working directory of every rank; `None` = where `holdfast` was started.
     pub directory: Option<PathBuf>,
-}
-
-/// A launcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    /// What belongs to the resource manager.
-    Auto,
-    /// Each rank is a process of this machine.
-    Local,
-    /// One Slurm step.
-    Srun,
-    /// One mpirun or mpiexec.
-    Mpirun,
-    /// One ssh connection a node.
-    Ssh,
-}
-
-impl Launcher {
-    /// Its name; `None` for [`Launcher::Auto`].
-    pub fn name(self) -> Option<&'static str> {
-        (self != Launcher::Auto).then(|| self.word())
-    }
-}
-
-impl Choice for Launcher {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("auto", Launcher::Auto),
-        ("local", Launcher::Local),
-        ("srun", Launcher::Srun),
-        ("ssh", Launcher::Ssh),
-        ("mpirun", Launcher::Mpirun),
-    ];
-    const LATER: &'static [&'static str] = &["flux", "prun", "torchrun"];
 }
 
 impl Run {
@@ -85,13 +53,12 @@ pub(super) struct Written {
 
 keys! {
     Run => Written;
-    /// What starts the processes: `local`, `srun`, `ssh` (one connection a node), `mpirun` (Open MPI or MPICH under Slurm
-    /// or over ssh; docs/mpirun.md). `auto`: what belongs to the resource manager.
-    launcher = choice().or(Launcher::Auto),
-    /// Mpirun: its program, a path or a name in PATH, where there are several. Default: the first of mpirun, mpiexec,
+    /// What starts the processes: {launchers}. `auto`: what belongs to the resource manager.
+    launcher = entry::<LauncherFacts>(),
+    /// {takers}: its program, a path or a name in PATH, where there are several. Default: the first of mpirun, mpiexec,
     /// mpiexec.hydra, orterun in PATH.
     launcher_program = text().optional(),
-    /// Srun and mpirun: options that the launcher gets as they stand: `[--mpi=pmix, --cpu-bind=cores]`.
+    /// {takers}: options that the launcher gets as they stand: `[--mpi=pmix, --cpu-bind=cores]`.
     launcher_options = words(),
     /// Nodes that the run takes; the rest of the allocation are spares. Default: what `ranks` needs, else the whole
     /// allocation.

@@ -13,27 +13,23 @@ use holdfast_core::params::source::Sources;
 use holdfast_core::params::{self, CopyType, ParamError, Parameters, Runs};
 
 use super::JobSpec;
-use super::allocation::Manager;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
 use super::reading::Overrides;
+use super::registered::{ManagerFacts, NodeCount, Registered};
 use super::settings::Origin;
 
 /// The site's file: what SCR calls the system configuration file.
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
 
-/// The number of nodes of a Slurm allocation, in its environment: the name, and the older name.
-const SLURM_NODES: [&str; 2] = ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"];
-
 /// Everything outside of the spec that decides settings.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Surroundings {
+    pub(super) registered: Registered,
     pub(super) above: Overrides,
     pub(super) below: Overrides,
     warnings: Vec<String>,
-    /// The nodes of the Slurm allocation that this process stands in.
-    pub(super) allocated_nodes: Option<u32>,
-    /// What `manager: auto` means here; an error names a resource manager that this version cannot use.
-    auto: Option<Result<Manager, &'static str>>,
+    /// The environment.
+    variables: BTreeMap<String, String>,
 }
 
 /// Why the surroundings cannot be used.
@@ -48,14 +44,20 @@ pub enum SurroundingsError {
 }
 
 impl Surroundings {
+    /// Those with an empty environment and no files.
+    pub fn empty(registered: Registered) -> Self {
+        let (above, below) = Default::default();
+        Surroundings { registered, above, below, warnings: Vec::new(), variables: BTreeMap::new() }
+    }
+
     /// Those of this process: its environment, the user's file, the site's file.
     ///
     /// # Errors
     /// A file that cannot be read or is misspelt, a parameter that is not what it must be.
-    pub fn of_process() -> Result<Self, SurroundingsError> {
+    pub fn of_process(registered: Registered) -> Result<Self, SurroundingsError> {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Surroundings::new(variables, Path::new(SYSTEM_FILE))
+        Surroundings::new(registered, variables, Path::new(SYSTEM_FILE))
     }
 
     /// Those of this environment, with its `SCR_CONF_FILE`, and this system file, if it exists.
@@ -63,26 +65,21 @@ impl Surroundings {
     /// # Errors
     /// As [`Surroundings::of_process`].
     pub fn new(
+        registered: Registered,
         variables: impl IntoIterator<Item = (String, String)>,
         system_file: &Path,
     ) -> Result<Self, SurroundingsError> {
         let variables: BTreeMap<String, String> = variables.into_iter().collect();
-        let allocated_nodes = SLURM_NODES.iter().find_map(|name| variables.get(*name)?.parse().ok());
-        let auto = Some(Manager::Auto.resolve(|name| variables.get(name).cloned()));
-        let mut sources = Sources::new(variables);
+        let mut sources = Sources::new(variables.clone());
         if let Some(path) = sources.user_file().map(str::to_owned) {
             sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
         }
         if system_file.exists() {
             sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
         }
-        Ok(Surroundings { allocated_nodes, auto, ..Surroundings::of(&sources)? })
-    }
-
-    fn of(sources: &Sources) -> Result<Self, SurroundingsError> {
-        let parameters = Parameters::resolve(sources)?;
+        let parameters = Parameters::resolve(&sources)?;
         let warnings = parameters.warnings().iter().map(ToString::to_string).collect();
-        let mut surroundings = Surroundings { warnings, ..Surroundings::default() };
+        let mut surroundings = Surroundings { warnings, variables, ..Surroundings::empty(registered) };
         surroundings.take_single_values(&parameters);
         surroundings.take_runs(&parameters);
         surroundings.take_descriptors(&parameters);
@@ -94,13 +91,15 @@ impl Surroundings {
         &self.warnings
     }
 
-    /// The manager in force where `written` stands in the spec.
-    pub(super) fn manager(&self, written: Manager) -> Option<Manager> {
-        match (written, self.auto) {
-            (Manager::Auto, Some(found)) => found.ok(),
-            (Manager::Auto, None) => Some(Manager::Local),
-            (written, _) => Some(written),
-        }
+    /// The manager in force where `written` stands in the spec; `None` where its allocation cannot be used.
+    pub(super) fn manager(&self, written: Option<&'static str>) -> Option<&'static ManagerFacts> {
+        self.registered.manager(written, |name| self.variables.get(name).cloned()).ok()
+    }
+
+    /// The number of nodes of the allocation, if `manager` has decided it.
+    pub(super) fn allocated_nodes(&self, manager: &ManagerFacts) -> Option<u32> {
+        let NodeCount::Variables(names) = manager.nodes else { return None };
+        names.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
     }
 
     fn set(&mut self, key: &str, text: String, name: &str, origin: &params::Origin) {

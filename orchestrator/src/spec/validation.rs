@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use holdfast_core::redundancy::groups::Rules;
 use holdfast_core::redundancy::registry;
 
-use super::allocation::{Manager, virtual_node};
+use super::allocation::virtual_node;
 use super::checkpoint::{Checkpoint, Redundancy};
 use super::quantity;
 use super::reading::Reader;
+use super::registered::ManagerFacts;
 use super::{JobSpec, Step};
 
 /// Notes what does not fit, at the place of the key that is most likely wrong.
-pub(super) fn check(spec: &JobSpec, reader: &Reader) {
+pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     check_name(reader, "job", &spec.job);
-    check_steps(spec, reader);
+    check_steps(spec, manager, reader);
     check_chaos(spec, reader);
     if let (Some(limit), before_end) = (spec.allocation.time_limit, spec.halt.before_end)
         && before_end >= limit
@@ -55,7 +56,7 @@ fn check_name(reader: &Reader, key: &str, name: &str) {
     }
 }
 
-fn check_steps(spec: &JobSpec, reader: &Reader) {
+fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     let short_form = spec.has_short_form();
     let mut earlier: BTreeSet<&str> = BTreeSet::new();
     for (at, step) in spec.steps.iter().enumerate() {
@@ -68,20 +69,17 @@ fn check_steps(spec: &JobSpec, reader: &Reader) {
             }
         }
         earlier.insert(&step.name);
-        check_nodes(spec, step, &path, reader);
+        check_nodes(spec, step, manager, &path, reader);
         check_checkpoint(step, &path, reader);
     }
 }
 
-fn check_nodes(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
+fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, path: &str, reader: &Reader) {
     let (wanted, there) = (step.run.nodes, spec.allocation.nodes);
     if wanted > there {
         let message = format!("the run wants {wanted} nodes, the allocation has {there}");
-        let help = match spec.allocation.manager {
-            Manager::Slurm => format!("ask Slurm for at least {wanted} (`sbatch --nodes`), or lower `{path}run.nodes`"),
-            Manager::Ssh => format!("list at least {wanted} hosts, or lower `{path}run.nodes`"),
-            _ => format!("raise `allocation.nodes` to at least {wanted}, or lower `{path}run.nodes`"),
-        };
+        let more = manager.map(|manager| format!("{}, or ", (manager.more_nodes)(wanted))).unwrap_or_default();
+        let help = format!("{more}lower `{path}run.nodes`");
         let key = format!("{path}run.nodes");
         // The number may have come from `ranks` alone.
         let key = if reader.is_written(&key) { key } else { format!("{path}run.ranks") };

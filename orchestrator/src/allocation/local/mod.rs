@@ -27,7 +27,7 @@ use super::{
     RunningAgent,
 };
 use crate::host::{process, program};
-use crate::spec::{Chaos, virtual_node};
+use crate::spec::{Chaos, Chosen, KeyFacts, ManagerFacts, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 
 /// So many agents are being started at a time: each is a process of this machine.
@@ -41,7 +41,21 @@ const KILLED: Duration = Duration::from_secs(5);
 
 /// The line of the registry.
 pub static ENTRY: ManagerEntry = ManagerEntry {
-    name: "local",
+    facts: ManagerFacts {
+        name: "local",
+        doc: "starts virtual nodes on this machine",
+        chosen: Chosen::Otherwise,
+        nodes: NodeCount::Asked,
+        more_nodes: |wanted| format!("raise `allocation.nodes` to at least {wanted}"),
+        keys: KeyFacts {
+            takes: &[
+                ("nodes", ""),
+                ("time_limit", ""),
+                ("chaos", "failures are injected on virtual nodes only: `manager: local`"),
+            ],
+            without: &[],
+        },
+    },
     check: || Ok(()),
     preview: |_| Ok(Vec::new()),
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
@@ -257,7 +271,7 @@ impl Allocation for Local {
 
 impl AllocatedNodes for Local {
     fn manager(&self) -> &'static str {
-        ENTRY.name
+        ENTRY.facts.name
     }
 
     fn identity(&self) -> &Identity {
@@ -283,7 +297,7 @@ impl AllocatedNodes for Local {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::new(ENTRY.name, &self.identity, &self.places)
+        AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.places)
     }
 
     fn release(&self) -> Result<(), AllocationError> {

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::allocation::reachable::{self, Reach};
 use crate::host::program;
+use crate::spec::{Chosen, KeyFacts, ManagerFacts, NodeCount};
 use agents::{AgentSteps, Patience};
 use environment::Environment;
 use holdfast_model::NodeName;
@@ -58,7 +59,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The line of the registry.
 pub static ENTRY: ManagerEntry = ManagerEntry {
-    name: "slurm",
+    facts: ManagerFacts {
+        name: "slurm",
+        doc: "takes those of the job that we run in (`sbatch`, `salloc`)",
+        chosen: Chosen::ByVariables(&["SLURM_JOB_ID", "SLURM_JOBID"]),
+        nodes: NodeCount::Variables(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]),
+        more_nodes: |wanted| format!("ask Slurm for at least {wanted} (`sbatch --nodes`)"),
+        keys: KeyFacts {
+            takes: &[],
+            without: &[
+                ("nodes", "the allocation has the nodes that Slurm gave it (`sbatch --nodes`); leave it out"),
+                ("time_limit", "Slurm ends the allocation (`sbatch --time`); leave it out"),
+            ],
+        },
+    },
     check: || preflight::check(|name| std::env::var(name).ok(), std::env::var_os("PATH").as_deref()),
     preview: |_| Ok(Vec::new()),
     open: |request| {
@@ -211,7 +225,7 @@ impl Allocation for Slurm {}
 
 impl AllocatedNodes for Slurm {
     fn manager(&self) -> &'static str {
-        ENTRY.name
+        ENTRY.facts.name
     }
 
     fn identity(&self) -> &Identity {
@@ -231,7 +245,7 @@ impl AllocatedNodes for Slurm {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::new(ENTRY.name, &self.identity, &())
+        AllocationRecord::new(ENTRY.facts.name, &self.identity, &())
     }
 
     fn release(&self) -> Result<(), AllocationError> {

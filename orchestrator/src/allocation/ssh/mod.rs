@@ -48,7 +48,7 @@ use super::{
 };
 use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
 use crate::host::{self, host_name};
-use crate::spec::{self, SshAccess, SshHost};
+use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, NodeCount, SshAccess, SshHost};
 
 pub use agents::{follow, run_command};
 pub use error::SshError;
@@ -77,7 +77,25 @@ pub struct Target {
 
 /// The line of the registry.
 pub static ENTRY: ManagerEntry = ManagerEntry {
-    name: "ssh",
+    facts: ManagerFacts {
+        name: "ssh",
+        doc: "those that are listed here, without any resource manager",
+        chosen: Chosen::ByKeys {
+            keys: &["hosts", "hosts_file"],
+            help: "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`",
+        },
+        nodes: NodeCount::Hosts,
+        more_nodes: |wanted| format!("list at least {wanted} hosts"),
+        keys: KeyFacts {
+            takes: &[
+                ("time_limit", ""),
+                ("hosts", ""),
+                ("hosts_file", ""),
+                ("ssh", "it goes with a list of hosts: write `hosts: [n1, n2]` and `manager: ssh`"),
+            ],
+            without: &[("nodes", "the list of hosts is the nodes; leave it out")],
+        },
+    },
     check: || if cfg!(feature = "ssh") { Ok(()) } else { Err(AllocationError::NoSsh) },
     preview,
     open: |request| Box::pin(async move { Ok(Arc::new(Ssh::open(request).await?) as Arc<dyn Allocation>) }),
@@ -344,7 +362,7 @@ impl Allocation for Ssh {}
 
 impl AllocatedNodes for Ssh {
     fn manager(&self) -> &'static str {
-        ENTRY.name
+        ENTRY.facts.name
     }
 
     fn identity(&self) -> &Identity {
@@ -364,7 +382,7 @@ impl AllocatedNodes for Ssh {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::new(ENTRY.name, &self.identity, &self.hosts)
+        AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.hosts)
     }
 }
 
@@ -454,6 +472,7 @@ mod tests {
         let allocation = crate::spec::JobSpec::parse(
             "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
             "job.yaml",
+            &crate::spec::Surroundings::empty(crate::launch::registry::registered()),
         )
         .unwrap()
         .allocation;

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::children::{Started, wait_for_any};
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
+use crate::spec::{KeyFacts, LauncherFacts};
 
 /// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
-    name: "local",
-    managers: &["local"],
+    facts: LauncherFacts { name: "local", doc: "", managers: &["local"], keys: KeyFacts { takes: &[], without: &[] } },
     open: |_| Ok(Box::new(LocalLauncher)),
     supervision: |plan| Ok(Box::new(LocalSupervision { processes: plan.details()? })),
 };
@@ -49,7 +49,7 @@ impl Launcher for LocalLauncher {
             }
         }
         processes.sort_by_key(|process| process.rank);
-        request.plan().with_details(ENTRY.name, &processes)
+        request.plan().with_details(ENTRY.facts.name, &processes)
     }
 }
 
@@ -102,10 +102,12 @@ fn start(step: &Step, process: &StepProcess) -> io::Result<Option<Started>> {
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
-    use crate::spec::JobSpec;
+    use crate::launch::registry::registered;
+    use crate::spec::{JobSpec, Surroundings};
 
     fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
-        let spec = JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml").unwrap();
+        let spec = JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml", &Surroundings::empty(registered()))
+            .unwrap();
         let nodes = vec![node("node2", &[1]), node("node0", &[0]), node("node1", &[])];
         launch(&LocalLauncher, &spec.steps[0].run, nodes, sockets, Path::new("/g"))
     }

@@ -44,6 +44,7 @@ use super::{
 };
 use crate::allocation::slurm;
 use crate::host::program;
+use crate::spec::{KeyFacts, LauncherFacts};
 use messages::MpirunMessages;
 use remote_shell::{REACH_FILE, Reach};
 
@@ -79,8 +80,18 @@ const OF_AN_OUTER_LAUNCHER: [&str; 20] = [
 
 /// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
-    name: "mpirun",
-    managers: &["slurm", "ssh"],
+    facts: LauncherFacts {
+        name: "mpirun",
+        doc: "Open MPI or MPICH under Slurm or over ssh; docs/mpirun.md",
+        managers: &["slurm", "ssh"],
+        keys: KeyFacts {
+            takes: &[
+                ("launcher_program", "it names the mpirun of `launcher: mpirun`; write that, or leave it out"),
+                ("launcher_options", ""),
+            ],
+            without: &[],
+        },
+    },
     open: |context| Ok(Box::new(MpirunLauncher::open(context)?)),
     supervision: |plan| Ok(Box::new(MpirunSupervision { step: plan.details()? })),
 };
@@ -193,7 +204,7 @@ impl Launcher for MpirunLauncher {
             slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
         let without = without.into_iter().map(str::to_owned).collect();
         let command = LauncherCommand { program: self.program.clone(), options, without, ranks: homes };
-        plan.with_details(ENTRY.name, &MpirunStep { dialect: self.dialect, command })
+        plan.with_details(ENTRY.facts.name, &MpirunStep { dialect: self.dialect, command })
     }
 }
 
@@ -215,11 +226,13 @@ impl Supervision for MpirunSupervision {
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
+    use crate::launch::registry::registered;
     use crate::spec::{JobSpec, Surroundings};
     use std::path::Path;
 
     fn plan(dialect: Dialect, holdfast: &str, directory: &Path) -> Result<StepPlan, LaunchError> {
-        let mut spec = JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Surroundings::default()).unwrap();
+        let mut spec =
+            JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Surroundings::empty(registered())).unwrap();
         spec.steps[0].run.launcher_options = vec!["--verbose".to_owned()];
         spec.steps[0].run.env.insert("TOKEN".to_owned(), "secret".to_owned());
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];

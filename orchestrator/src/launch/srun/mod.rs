@@ -14,6 +14,7 @@ use holdfast_wire::environment;
 use super::command::{self, LauncherCommand};
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, Step, StepPlan, Supervision};
 use crate::allocation::slurm;
+use crate::spec::{KeyFacts, LauncherFacts};
 use messages::SrunMessages;
 
 pub(super) use messages::LABELS;
@@ -25,8 +26,12 @@ const HOST_FILE: &str = "hosts";
 
 /// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
-    name: "srun",
-    managers: &["slurm"],
+    facts: LauncherFacts {
+        name: "srun",
+        doc: "",
+        managers: &["slurm"],
+        keys: KeyFacts { takes: &[("launcher_options", "")], without: &[] },
+    },
     open: |_| Ok(Box::new(SrunLauncher::of_environment())),
     supervision: |plan| Ok(Box::new(SrunSupervision { command: plan.details()? })),
 };
@@ -63,7 +68,7 @@ impl Launcher for SrunLauncher {
             without: slurm::leaves_out().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
         };
-        plan.with_details(ENTRY.name, &command)
+        plan.with_details(ENTRY.facts.name, &command)
     }
 }
 
@@ -109,12 +114,13 @@ impl Supervision for SrunSupervision {
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
+    use crate::launch::registry::registered;
     use crate::spec::{JobSpec, Surroundings};
     use holdfast_model::Rank;
     use std::path::Path;
 
     fn plan(directory: &Path, sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
-        let spec = JobSpec::from_command(&["./app".to_owned()], &Surroundings::default()).unwrap();
+        let spec = JobSpec::from_command(&["./app".to_owned()], &Surroundings::empty(registered())).unwrap();
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
         let launcher = SrunLauncher { cpus_per_task: Some("4".to_owned()) };
         launch(&launcher, &spec.steps[0].run, nodes, sockets, directory)

@@ -22,6 +22,7 @@ use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent
 use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, SshError, Target};
 use crate::host::user_name;
+use crate::spec::{KeyFacts, LauncherFacts};
 use on_node::{NodeRanks, RanksNews};
 
 /// While nothing happens, it is looked this often whether the step is to end.
@@ -59,8 +60,12 @@ const STAY_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
 
 /// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
-    name: "ssh",
-    managers: &["ssh"],
+    facts: LauncherFacts {
+        name: "ssh",
+        doc: "one connection a node",
+        managers: &["ssh"],
+        keys: KeyFacts { takes: &[], without: &[] },
+    },
     open: |context| Ok(Box::new(SshLauncher::new(ssh::targets(context.allocation, &user_name())?))),
     supervision: |plan| Ok(Box::new(SshSupervision { nodes: plan.details()? })),
 };
@@ -120,7 +125,7 @@ impl Launcher for SshLauncher {
             nodes.insert(node.name.clone(), RemoteNode { target: target.clone(), program, ranks });
         }
         let at_once = nodes.values().next().map_or(1, |node| node.target.access.at_once.max(1) as usize);
-        request.plan().with_details(ENTRY.name, &RemoteStep { at_once, nodes })
+        request.plan().with_details(ENTRY.facts.name, &RemoteStep { at_once, nodes })
     }
 }
 
@@ -287,12 +292,13 @@ fn write_down(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Resul
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
-    use crate::spec::JobSpec;
+    use crate::launch::registry::registered;
+    use crate::spec::{JobSpec, Surroundings};
 
     fn plan() -> StepPlan {
         let text =
             "allocation: {hosts: [n1, ben@n2, n3], ssh: {program: /opt/holdfast}}\nrun: {command: [./app, --fast]}\n";
-        let spec = JobSpec::parse(text, "job.yaml").unwrap();
+        let spec = JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap();
         let launcher = SshLauncher::new(ssh::targets(&spec.allocation, "anna").unwrap());
         let nodes = vec![node("n3", &[0, 2]), node("n1", &[]), node("n2", &[1])];
         let sockets = [("n1", "/s/n1"), ("n2", "/s/n2"), ("n3", "/s/n3")];

@@ -1,0 +1,299 @@
+//! What resource managers and launchers declare of themselves, as far as reading a spec depends on it: their names, the
+//! keys that have an effect with them only, and what `auto` means. The registries above this module supply the entries.
+
+/// The resource managers and launchers that a spec may name, in the order in which messages list them.
+#[derive(Clone, Debug)]
+pub struct Registered {
+    /// The resource managers.
+    pub managers: Vec<&'static ManagerFacts>,
+    /// The launchers. With `launcher: auto` the first one is taken that can start ranks on the manager's nodes.
+    pub launchers: Vec<&'static LauncherFacts>,
+}
+
+/// A resource manager as `allocation:` sees it.
+#[derive(Debug)]
+pub struct ManagerFacts {
+    /// Its name in a spec.
+    pub name: &'static str,
+    /// Completes "`name` …" in the reference.
+    pub doc: &'static str,
+    /// When `manager: auto` means this one.
+    pub chosen: Chosen,
+    /// What decides the number of nodes.
+    pub nodes: NodeCount,
+    /// How to get at least so many nodes: the first half of "…, or lower `run.nodes`".
+    pub more_nodes: fn(u32) -> String,
+    /// The keys of `allocation:`.
+    pub keys: KeyFacts,
+}
+
+/// A launcher as `run:` sees it.
+#[derive(Debug)]
+pub struct LauncherFacts {
+    /// Its name in a spec.
+    pub name: &'static str,
+    /// What the reference adds to the name; may be empty.
+    pub doc: &'static str,
+    /// The resource managers on whose nodes it can start ranks.
+    pub managers: &'static [&'static str],
+    /// The keys of `run:`.
+    pub keys: KeyFacts,
+}
+
+/// Keys that have an effect with some entries only. A key that no entry declares has an effect with all of them.
+#[derive(Debug)]
+pub struct KeyFacts {
+    /// Keys that have an effect with this entry, but not with entries that do not list them. The text is the help where
+    /// such an entry is in force; empty: write this entry's name instead.
+    pub takes: &'static [(&'static str, &'static str)],
+    /// Keys of other entries for which this one has a help of its own.
+    pub without: &'static [(&'static str, &'static str)],
+}
+
+/// When `manager: auto` means a manager.
+#[derive(Debug)]
+pub enum Chosen {
+    /// One of these variables is set.
+    ByVariables(&'static [&'static str]),
+    /// One of these keys of `allocation:` is written; the manager cannot be used without.
+    ByKeys {
+        /// The keys.
+        keys: &'static [&'static str],
+        /// What to write where none of them stands.
+        help: &'static str,
+    },
+    /// Neither keys nor variables lead to another manager.
+    Otherwise,
+}
+
+/// What decides the number of nodes of an allocation.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NodeCount {
+    /// `allocation.nodes`, else what the runs need.
+    Asked,
+    /// The first of these variables that is a number.
+    Variables(&'static [&'static str]),
+    /// The length of `allocation.hosts`.
+    Hosts,
+}
+
+/// Resource managers that are announced, and the variable that each sets in its allocations.
+const LATER_MANAGERS: [(&str, &str); 3] = [("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"), ("flux", "FLUX_JOB_ID")];
+/// Launchers that are announced.
+const LATER_LAUNCHERS: [&str; 3] = ["flux", "prun", "torchrun"];
+
+/// An entry of either registry.
+pub(super) trait Entry: 'static {
+    /// The key of the spec that names an entry.
+    const KEY: &'static str;
+
+    fn name(&self) -> &'static str;
+    fn keys(&self) -> &KeyFacts;
+    fn all(registered: &Registered) -> &[&'static Self];
+    /// Names that are recognised, so that they are not taken for typing mistakes.
+    fn later() -> Vec<&'static str>;
+}
+
+impl Entry for ManagerFacts {
+    const KEY: &'static str = "manager";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn keys(&self) -> &KeyFacts {
+        &self.keys
+    }
+
+    fn all(registered: &Registered) -> &[&'static Self] {
+        &registered.managers
+    }
+
+    fn later() -> Vec<&'static str> {
+        LATER_MANAGERS.iter().map(|(name, _)| *name).collect()
+    }
+}
+
+impl Entry for LauncherFacts {
+    const KEY: &'static str = "launcher";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn keys(&self) -> &KeyFacts {
+        &self.keys
+    }
+
+    fn all(registered: &Registered) -> &[&'static Self] {
+        &registered.launchers
+    }
+
+    fn later() -> Vec<&'static str> {
+        LATER_LAUNCHERS.to_vec()
+    }
+}
+
+impl Registered {
+    /// The manager in force: the one that is named, or, for `auto` (`None`), the one whose variables the environment
+    /// holds, else the one for machines without any. That keys of the spec choose one was seen when they were read.
+    ///
+    /// # Errors
+    /// The name of the resource manager whose allocation this is, if this version cannot use it: taking its head node
+    /// for the whole machine would run the job in the wrong place.
+    pub fn manager(
+        &self,
+        written: Option<&'static str>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<&'static ManagerFacts, &'static str> {
+        let is_set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
+        let find = |test: &dyn Fn(&ManagerFacts) -> bool| self.managers.iter().copied().find(|facts| test(facts));
+        if let Some(written) = written {
+            return find(&|facts| facts.name == written).ok_or(written);
+        }
+        let by_variables = |facts: &ManagerFacts| match facts.chosen {
+            Chosen::ByVariables(names) => names.iter().any(is_set),
+            Chosen::ByKeys { .. } | Chosen::Otherwise => false,
+        };
+        if let Some(found) = find(&by_variables) {
+            return Ok(found);
+        }
+        if let Some((later, _)) = LATER_MANAGERS.iter().find(|(_, name)| is_set(name)) {
+            return Err(later);
+        }
+        find(&|facts| matches!(facts.chosen, Chosen::Otherwise)).ok_or("auto")
+    }
+
+    /// The launcher in force on nodes of `manager`: the one that is named, or, for `auto` (`None`), the first that can
+    /// start ranks there.
+    pub fn launcher(&self, written: Option<&str>, manager: &str) -> Option<&'static LauncherFacts> {
+        let in_force = |facts: &&&LauncherFacts| match written {
+            Some(written) => facts.name == written,
+            None => facts.managers.contains(&manager),
+        };
+        self.launchers.iter().find(in_force).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::launch::registry;
+    use crate::spec::allocation::Allocation;
+    use crate::spec::keys::Keys as _;
+    use crate::spec::run::Run;
+    use crate::spec::{JobSpec, Surroundings, reference};
+
+    static MANAGER: ManagerFacts = ManagerFacts {
+        name: "lattice",
+        doc: "asks a lattice",
+        chosen: Chosen::ByVariables(&["LATTICE_JOB"]),
+        nodes: NodeCount::Variables(&["LATTICE_NODES"]),
+        more_nodes: |wanted| format!("ask the lattice for {wanted}"),
+        keys: KeyFacts { takes: &[("time_limit", "")], without: &[("nodes", "the lattice counts them")] },
+    };
+
+    static LAUNCHER: LauncherFacts = LauncherFacts {
+        name: "weave",
+        doc: "",
+        managers: &["lattice"],
+        keys: KeyFacts { takes: &[("launcher_options", "")], without: &[] },
+    };
+
+    /// The real entries and the made-up ones.
+    fn extended() -> Registered {
+        let mut registered = registry::registered();
+        registered.managers.push(&MANAGER);
+        registered.launchers.push(&LAUNCHER);
+        registered
+    }
+
+    fn read(text: &str) -> Result<JobSpec, String> {
+        read_in(text, &[])
+    }
+
+    fn read_in(text: &str, variables: &[(&str, &str)]) -> Result<JobSpec, String> {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let surroundings = Surroundings::new(extended(), variables, Path::new("/nonexistent")).unwrap();
+        JobSpec::parse(text, "job.yaml", &surroundings).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn one_entry_each_makes_a_manager_and_a_launcher_known_with_their_keys() {
+        let text = "allocation: {manager: lattice, time_limit: 1h}\n\
+                    run: {command: [a], launcher: weave, launcher_options: [-v]}\n";
+        let spec = read(text).unwrap();
+        assert_eq!((spec.allocation.manager, spec.steps[0].run.launcher), (Some("lattice"), Some("weave")));
+        // Its launcher is the one that `auto` means on its nodes.
+        read("allocation: {manager: lattice}\nrun: {command: [a], launcher_options: [-v]}\n").unwrap();
+        let registered = extended();
+        assert_eq!(registered.launcher(None, "lattice").unwrap().name, "weave");
+        // Without the entries the names are unknown.
+        let bare = Surroundings::empty(registry::registered());
+        let mistakes = JobSpec::parse(text, "job.yaml", &bare).unwrap_err().to_string();
+        assert!(mistakes.contains("allocation.manager") && mistakes.contains("run.launcher"), "{mistakes}");
+    }
+
+    #[test]
+    fn an_entry_refuses_the_keys_of_others_with_its_own_help_or_theirs() {
+        for (keys, key, help) in [
+            ("nodes: 4", "nodes", "the lattice counts them"),
+            ("chaos: [{node: 0, after: 1s}]", "chaos", "virtual nodes only"),
+            ("hosts: [n1]", "hosts", "write `manager: ssh`, or leave `hosts` out"),
+        ] {
+            let mistakes = read(&format!("allocation: {{manager: lattice, {keys}}}\nrun: {{command: [a]}}\n"));
+            let mistakes = mistakes.unwrap_err();
+            let expected = format!("allocation.{key}: `{key}` has no effect with `manager: lattice`");
+            assert!(mistakes.contains(&expected) && mistakes.contains(help), "{keys}\n{mistakes}");
+        }
+        let mistakes = read("allocation: {manager: lattice}\nrun: {command: [a], launcher_program: p}\n").unwrap_err();
+        assert!(mistakes.contains("`launcher_program` has no effect with `launcher: weave`"), "{mistakes}");
+        let mistakes = read("run: {command: [a], launcher_options: [-v]}\n").unwrap_err();
+        let help = "write `launcher: srun` or `launcher: mpirun` or `launcher: weave`";
+        assert!(mistakes.contains(help), "{mistakes}");
+    }
+
+    #[test]
+    fn words_that_are_wrong_are_answered_with_the_entries() {
+        let with_manager = |word: &str| read(&format!("allocation: {{manager: {word}}}\nrun: {{command: [a]}}\n"));
+        let mistakes = with_manager("latice").unwrap_err();
+        assert!(mistakes.contains("one of `auto`, `local`, `slurm`, `ssh`, `lattice`"), "{mistakes}");
+        assert!(mistakes.contains("did you mean `lattice`?"), "{mistakes}");
+        let mistakes = with_manager("pbs").unwrap_err();
+        assert!(mistakes.contains("`pbs` is not available in this version"), "{mistakes}");
+        assert!(mistakes.contains("available: `auto`, `local`, `slurm`, `ssh`, `lattice`"), "{mistakes}");
+        let mistakes = read("run: {command: [a], launcher: torchrun}\n").unwrap_err();
+        assert!(mistakes.contains("available: `auto`, `local`, `srun`, `ssh`, `mpirun`, `weave`"), "{mistakes}");
+    }
+
+    #[test]
+    fn the_environment_chooses_an_entry_and_counts_its_nodes() {
+        let inside = [("LATTICE_JOB", "7"), ("LATTICE_NODES", "5")];
+        assert_eq!(read_in("run: {command: [a]}\n", &inside).unwrap().allocation.nodes, 5);
+        let mistakes = read_in("run: {nodes: 6, command: [a]}\n", &inside).unwrap_err();
+        assert!(mistakes.contains("ask the lattice for 6, or lower `run.nodes`"), "{mistakes}");
+    }
+
+    #[test]
+    fn the_reference_lists_the_entries_and_who_takes_a_key() {
+        let text = reference::text(&extended()).replace("\n  # ", " ");
+        assert!(text.contains("any resource manager, `lattice` asks a lattice. With `hosts`"), "{text}");
+        assert!(text.contains("Local and ssh and lattice: the allocation ends"), "{text}");
+        assert!(text.contains("docs/mpirun.md), `weave`. `auto`"), "{text}");
+    }
+
+    #[test]
+    fn entries_declare_keys_of_their_section_only() {
+        fn check<E: Entry>(entries: &[&'static E], declared: &[&str]) {
+            for entry in entries {
+                let named = entry.keys().takes.iter().chain(entry.keys().without);
+                named.for_each(|(key, _)| assert!(declared.contains(key), "{}: {key}", entry.name()));
+            }
+        }
+        let registered = registry::registered();
+        check(&registered.managers, &Allocation::declared().iter().map(|key| key.name).collect::<Vec<_>>());
+        check(&registered.launchers, &Run::declared().iter().map(|key| key.name).collect::<Vec<_>>());
+    }
+}
