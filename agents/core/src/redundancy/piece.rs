@@ -1,6 +1,8 @@
 //! The byte loop, the size of pieces, and the buffers that go round.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Default size of a piece: two of them fit into the second-level cache of any machine of the last fifteen years.
 pub const DEFAULT_PIECE_BYTES: usize = 256 * 1024;
@@ -49,14 +51,14 @@ impl Pool {
 
     /// A buffer of `length` bytes with unspecified contents.
     pub fn take(&self, length: usize) -> Vec<u8> {
-        let mut buffer = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut buffer = self.free.lock().pop().unwrap_or_default();
         buffer.resize(length, 0);
         buffer
     }
 
     /// Gives a buffer back.
     pub fn give(&self, buffer: Vec<u8>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if free.len() < KEPT && buffer.capacity() > 0 {
             free.push(buffer);
         }

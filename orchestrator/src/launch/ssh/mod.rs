@@ -11,11 +11,12 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::environment;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
@@ -251,7 +252,7 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName,
         let (news, free, permits) = (news.clone(), free.clone(), Arc::clone(&permits));
         let (name, target) = (node.clone(), remote.target.clone());
         let follow = move || {
-            let mut permit = permits.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+            let mut permit = permits.lock().recv().ok();
             let followed = ssh::follow(&target, "ranks", &ranks, RanksNews::bytes_behind, |told, bytes| {
                 if permit.take().is_some() {
                     let _ = free.try_send(());
