@@ -203,3 +203,16 @@ checkpoint:
     }
     assert!(!directory.path().join("prefix").exists());
 }
+
+#[test]
+fn a_launcher_that_does_not_suit_the_manager_is_refused_where_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = "allocation: {manager: local}\nrun: {launcher: mpirun, command: ['true']}\n";
+    fs::write(directory.path().join("job.yaml"), spec).unwrap();
+    for subcommand in ["check", "run"] {
+        let ran = run(command([subcommand, "job.yaml"]).current_dir(directory.path()));
+        assert_eq!(ran.code, 78, "{}", ran.err);
+        let mistake = "job.yaml:2:17: run.launcher: `launcher: mpirun` cannot start ranks on nodes of `manager: local`";
+        assert!(ran.err.contains(mistake) && ran.err.contains("write `launcher: local`"), "{}", ran.err);
+    }
+}

@@ -1,9 +1,8 @@
 //! Holdfast's core: everything that is true of checkpoint files without a network.
 //!
 //! No network, no async, no clock of its own: callers pass times in, and call the file work from threads that
-//! may block. The folders are the rooms:
+//! may block. What all parts of Holdfast share is in the crate `holdfast-model`. The modules:
 //!
-//! * [`ids`]: ranks, nodes, checkpoint ids, generations as types of their own;
 //! * [`kvtree`]: SCR's hash, the tree that every control file is made of;
 //! * [`control`]: the files of the control directory and the meta files beside checkpoint files;
 //! * [`redundancy`]: descriptors, groups, and what rebuilds a lost member;

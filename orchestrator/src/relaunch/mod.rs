@@ -17,8 +17,6 @@
 //! |---|---|
 //! | [`config`] | what is known from the start |
 //! | [`event`], [`action`] | the two sides of the machine |
-//! | [`reason`] | why a node is down, why a generation ended, why the loop stopped |
-//! | [`record`] | what the machine writes to the event log |
 //! | [`outcome`] | the end of it all, and its exit code |
 //! | [`placement`] | which rank goes where |
 //! | `classify` | why a generation ended |

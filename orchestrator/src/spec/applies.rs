@@ -6,7 +6,7 @@ use holdfast_model::FlushMode;
 
 use super::JobSpec;
 use super::reading::Reader;
-use super::registered::{Entry, ManagerFacts};
+use super::registered::{Entry, LauncherFacts, ManagerFacts};
 
 /// Refuses what has no effect. `manager` is the one in force; not known where its allocation cannot be used.
 pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, reader: &Reader) {
@@ -20,12 +20,28 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
         if let Some(launcher) = launcher {
             check_entry(launcher, &format!("{path}run"), reader);
         }
+        // What `auto` means where the spec is checked may differ from where the job runs.
+        if let (Some(manager), Some(launcher)) = (spec.allocation.manager, launcher) {
+            check_suits(launcher, manager, &format!("{path}run.launcher"), reader);
+        }
         if step.checkpoint.flush.mode == FlushMode::Sync {
             let key = format!("{path}checkpoint.flush.bandwidth");
             let help = "it limits flushes during which the application continues: write `mode: async` beside it";
             refuse(reader, &key, "`bandwidth` has no effect with `mode: sync`".to_owned(), help.to_owned());
         }
     }
+}
+
+/// Refuses a launcher that cannot start ranks on the nodes of the manager.
+fn check_suits(launcher: &LauncherFacts, manager: &str, key: &str, reader: &Reader) {
+    if launcher.managers.contains(&manager) {
+        return;
+    }
+    let suits = |other: &&&LauncherFacts| other.managers.contains(&manager);
+    let words = reader.registered().launchers.iter().filter(suits).map(|other| format!("`launcher: {}`", other.name));
+    let message = format!("`launcher: {}` cannot start ranks on nodes of `manager: {manager}`", launcher.name);
+    let help = format!("write {}, or leave `launcher` out", words.collect::<Vec<_>>().join(" or "));
+    refuse(reader, key, message, help);
 }
 
 /// Refuses the keys of `section` that other entries than the one in force take.

@@ -51,7 +51,7 @@ impl Attachment {
     }
 
     /// Writes at an offset of a task's stream whose chunks are all filled to the end: many threads can write one
-    /// stream. Its usage is then [`Usage::filled`].
+    /// stream. Its usage is then [`filled`](super::usage::Usage::filled).
     ///
     /// # Errors
     /// When the file has no such task, its chunks have no room, or writing fails.
