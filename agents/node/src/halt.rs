@@ -152,6 +152,15 @@ impl HaltKeeper {
         })
     }
 
+    /// Removes all conditions.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn clear(&self) -> Result<(), HaltError> {
+        HaltFile::remove(&self.path)?;
+        Ok(())
+    }
+
     fn update(&self, moment: &Moment, change: impl FnOnce(&mut HaltFile)) -> Result<HaltState, HaltError> {
         Ok(HaltFile::update(&self.path, |file| {
             change(file);

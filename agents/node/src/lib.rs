@@ -18,6 +18,7 @@
 //! | [`inventory`] | what the node holds, for restarts and drains |
 //! | [`health`] | memory, load, directories |
 //! | [`halt`] | the halt file |
+//! | [`forget`] | what finished steps of the job left |
 //! | [`contact`] | when the orchestrator was last heard of |
 //! | `state_file` | small files that survive the agent's process |
 //! | [`memory`] | what must survive the agent's process |
@@ -43,6 +44,7 @@ pub mod contact;
 pub mod copy;
 pub mod daemon;
 pub mod events;
+pub mod forget;
 pub mod halt;
 pub mod health;
 pub mod identity;

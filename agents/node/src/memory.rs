@@ -20,6 +20,8 @@ const MEMBER: &str = "holdfast.member";
 const LEADER: &str = "holdfast.leader";
 /// Where the leader flushes to.
 const FLUSHES: &str = "holdfast.flushes";
+/// The last generation of the steps that were forgotten.
+const FORGOTTEN: &str = "holdfast.forgotten";
 
 /// What a node knows of the run's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,6 +217,16 @@ pub fn read_plan(control: &Path) -> Option<RunPlan> {
 /// Remembers the plan.
 pub fn write_plan(control: &Path, plan: &RunPlan) -> io::Result<()> {
     state_file::write(&control.join(RUN), plan)
+}
+
+/// The last generation of the finished steps of the job that this node has forgotten.
+pub fn read_forgotten(control: &Path) -> Generation {
+    state_file::read(&control.join(FORGOTTEN)).unwrap_or(Generation::NONE)
+}
+
+/// Notes that the steps up to this generation are forgotten.
+pub fn write_forgotten(control: &Path, finished: Generation) -> io::Result<()> {
+    state_file::write(&control.join(FORGOTTEN), &finished)
 }
 
 #[cfg(test)]

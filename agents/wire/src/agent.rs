@@ -41,6 +41,8 @@ pub const PEERS: &str = "/v1/peers";
 pub const INVENTORY: &str = "/v1/inventory";
 /// The halt conditions.
 pub const HALT: &str = "/v1/halt";
+/// The next step of the job begins: forget what the finished ones left.
+pub const FORGET: &str = "/v1/forget";
 /// Drain: copy this node's files of a dataset to the prefix directory.
 pub const COPY: &str = "/v1/copy";
 /// Drain: rebuild one redundancy set in the prefix directory.
@@ -55,6 +57,14 @@ pub const STOP: &str = "/v1/stop";
 /// An answer without content.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Empty {}
+
+/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained. Repeated,
+/// also to an agent that was restarted meanwhile, it changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetRequest {
+    /// The last generation of those steps.
+    pub finished: Generation,
+}
 
 /// Asks for health and news.
 #[derive(Clone, Debug, Serialize, Deserialize)]

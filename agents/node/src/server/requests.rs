@@ -12,9 +12,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, KILL, KillReply, KillRequest, PEERS,
-    POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP,
-    StackReply, StackRequest, StopRequest, VERIFY, VerifyReply, VerifyRequest,
+    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, INVENTORY, KILL, KillReply,
+    KillRequest, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply, RebuildRequest,
+    RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply, VerifyRequest,
 };
 use holdfast_wire::frame;
 use holdfast_wire::run::RunPlan;
@@ -24,6 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::collective::{self, Collectives, RunError};
 use crate::copy::{self, CopyError, on_prefix};
+use crate::forget::{self, ForgetError};
 use crate::halt::{HaltError, Moment};
 use crate::health::Known;
 use crate::inventory;
@@ -47,6 +48,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(PEERS, post(peers))
         .route(INVENTORY, get(take_inventory))
         .route(HALT, get(halt_state).post(change_halt))
+        .route(FORGET, post(forget_finished))
         .route(COPY, post(copy_files))
         .route(REBUILD, post(rebuild))
         .route(VERIFY, post(verify))
@@ -98,6 +100,12 @@ impl From<CopyError> for Rejection {
 
 impl From<HaltError> for Rejection {
     fn from(error: HaltError) -> Self {
+        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
+    }
+}
+
+impl From<ForgetError> for Rejection {
+    fn from(error: ForgetError) -> Self {
         Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
     }
 }
@@ -200,8 +208,8 @@ async fn poll(
 }
 
 async fn run(State(collectives): State<Arc<Collectives>>, Message(plan): Message<RunPlan>) -> Answer<RunAccepted> {
-    // Once: later a file system that is away for a while must not keep ranks from starting.
-    if collectives.run().is_none() {
+    // Once a step: later a file system that is away for a while must not keep ranks from starting.
+    if collectives.plan().is_none_or(|known| known.settings.prefix != plan.settings.prefix) {
         let looked = prefix::look(&plan.settings.prefix).await;
         looked.map_err(|error| {
             let failure = Failure::new(FailureKind::Io, error.to_string()).at(&plan.settings.prefix);
@@ -250,6 +258,15 @@ async fn change_halt(
 ) -> Answer<HaltState> {
     let agent = collectives.agent.clone();
     Ok(Json(blocking(move || agent.halt.change(&change, &moment(&collectives))).await??))
+}
+
+async fn forget_finished(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<ForgetRequest>,
+) -> Answer<Empty> {
+    let agent = collectives.agent.clone();
+    blocking(move || forget::finished_steps(&agent, request.finished)).await??;
+    Ok(Json(Empty {}))
 }
 
 async fn copy_files(

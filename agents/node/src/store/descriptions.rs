@@ -44,6 +44,10 @@ impl Descriptions {
         self.update(|known| known.remove(&checkpoint).is_some())
     }
 
+    pub(super) fn clear(&self) -> Result<(), StoreError> {
+        self.update(|known| !std::mem::take(known).is_empty())
+    }
+
     /// Changes the file; `change` returns whether it is to be written.
     fn update(&self, change: impl FnOnce(&mut BTreeMap<CheckpointId, Dataset>) -> bool) -> Result<(), StoreError> {
         let _changing = self.changing.lock();

@@ -73,6 +73,14 @@ impl FlushRecord {
         self.update(|flush| flush.remove(checkpoint))
     }
 
+    /// Removes all checkpoints.
+    pub(super) fn clear(&self) -> Result<(), StoreError> {
+        self.update(|flush| {
+            *flush = FlushFile::default();
+            true
+        })
+    }
+
     /// Changes the entry of a checkpoint; what stays as it is keeps its place.
     fn change_entry(&self, checkpoint: CheckpointId, change: impl FnOnce(&mut Locations)) -> Result<(), StoreError> {
         self.update(|flush| {

@@ -391,6 +391,16 @@ impl Store {
         self.flush.forget(checkpoint)
     }
 
+    /// Deletes every checkpoint from this node, with all that is noted of them.
+    ///
+    /// # Errors
+    /// When something cannot be deleted; it can be done again.
+    pub fn clear(&self) -> Result<(), StoreError> {
+        self.checkpoints().into_iter().try_for_each(|checkpoint| self.delete(checkpoint))?;
+        self.descriptions.clear()?;
+        self.flush.clear()
+    }
+
     /// Deletes the files of one rank of a checkpoint, then all that is known of it.
     ///
     /// # Errors
