@@ -106,7 +106,8 @@ pub enum Action {
         /// Nodes without: round 2 copies on their behalf.
         down: Vec<NodeName>,
     },
-    /// End the agents; also break off a drain that is under way. The last but one action.
+    /// The agents are not needed any more: break off a drain that is under way, and end them unless the next step of the job
+    /// uses them. The last but one action.
     StopAgents {
         /// Nodes with an agent, or with one that was being started.
         to: Vec<NodeName>,

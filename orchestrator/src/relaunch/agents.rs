@@ -16,6 +16,11 @@ use crate::events::{DownReason, Verdict};
 impl Machine {
     pub(super) fn start_all_agents(&mut self, now: Duration, out: &mut Vec<Action>) {
         for position in 0..self.state.nodes.len() {
+            // In a former step of the job.
+            if self.state.nodes[position].is_down() {
+                self.fence(position as u32, out);
+                continue;
+            }
             self.state.nodes[position].status = Status::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
             self.look_in_time(position as u32);

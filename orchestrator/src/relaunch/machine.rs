@@ -154,6 +154,11 @@ impl Machine {
         self.revision
     }
 
+    /// The last generation of the job's finished steps; none in the first.
+    pub fn finished_steps(&self) -> Generation {
+        self.state.finished_steps()
+    }
+
     /// The machine's memory.
     pub fn snapshot(&self) -> Snapshot {
         self.state.clone()

@@ -126,6 +126,14 @@ impl Node {
         Node { status: Status::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
     }
 
+    /// The node at the beginning of the next step: its agent is asked for anew, unless it is down.
+    pub fn in_next_step(&self) -> Self {
+        match self.status {
+            Status::Down { .. } => self.clone(),
+            Status::Starting(_) | Status::Healthy { .. } => Node { restarts: self.restarts, ..Node::new() },
+        }
+    }
+
     pub fn is_healthy(&self) -> bool {
         matches!(self.status, Status::Healthy { .. })
     }

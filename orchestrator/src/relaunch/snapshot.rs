@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub(super) phase: Phase,
     /// The highest generation number that was ever seen.
     pub(super) generation: Generation,
+    /// The last generation of the job's finished steps; none in the first.
+    pub(super) finished_steps: Generation,
     /// The home of every rank in the last placement; empty before the first one.
     pub(super) homes: Vec<u32>,
     pub(super) run: Option<Run>,
@@ -103,7 +105,7 @@ pub struct PastGeneration {
 
 impl Snapshot {
     /// The version of its form.
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 
     pub(super) fn fresh(config: &Config) -> Self {
         Snapshot {
@@ -113,6 +115,7 @@ impl Snapshot {
             nodes: config.nodes.iter().map(|_| Node::new()).collect(),
             phase: Phase::Fresh,
             generation: Generation::NONE,
+            finished_steps: Generation::NONE,
             homes: Vec::new(),
             run: None,
             launches: 0,
@@ -127,6 +130,38 @@ impl Snapshot {
             outcome: None,
             next_check: None,
         }
+    }
+
+    /// The memory with which the next step of the job begins: the count of generations and the time go on, nodes that are
+    /// down stay down, and whoever wants the job to end wants it of this step too.
+    pub fn next_step(&self) -> Self {
+        Snapshot {
+            version: self.version,
+            started: self.started,
+            names: self.names.clone(),
+            nodes: self.nodes.iter().map(Node::in_next_step).collect(),
+            phase: Phase::Fresh,
+            generation: self.generation,
+            finished_steps: self.generation,
+            homes: Vec::new(),
+            run: None,
+            launches: 0,
+            newest: None,
+            protected: false,
+            without_progress: 0,
+            halt: None,
+            signal: self.signal.clone(),
+            history: Vec::new(),
+            stop: None,
+            drain: None,
+            outcome: None,
+            next_check: None,
+        }
+    }
+
+    /// The last generation of the job's finished steps; none in the first.
+    pub fn finished_steps(&self) -> Generation {
+        self.finished_steps
     }
 
     /// When the first orchestrator began, seconds since the epoch: zero on the scale of `now`.

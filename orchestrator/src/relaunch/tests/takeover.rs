@@ -1,10 +1,10 @@
 //! An orchestrator that takes over from one that was killed.
 
-use crate::events::{EndCause, StopReason};
+use crate::events::{DownReason, EndCause, StopReason};
 use holdfast_model::{Generation, Rank, RankEnd};
 
 use super::world::{World, config, ms, name};
-use crate::relaunch::explain::Activity;
+use crate::relaunch::explain::{Activity, Condition};
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::*;
 
@@ -97,6 +97,37 @@ fn without_a_snapshot_the_numbers_of_generations_go_on_from_what_the_agents_know
 }
 
 #[test]
+fn the_next_step_counts_generations_on_and_uses_no_node_that_went_down() {
+    let mut world = World::running();
+    world.happens(Event::NodeDown { node: name(1), reason: DownReason::ResourceManager { state: "gone".to_owned() } });
+    let former = world.machine.snapshot();
+    assert_eq!(world.generation(), Generation(2));
+    world.machine = Machine::restore(config(6, 4), former.next_step()).unwrap();
+    assert_eq!(world.machine.finished_steps(), Generation(2));
+    world.asked.clear();
+    world.begin();
+    let started = world.asked.iter().filter(|action| matches!(action, Action::StartAgent { .. })).count();
+    assert_eq!((started, world.generation()), (5, Generation(3)));
+    assert!(world.asked.iter().any(|action| matches!(action, Action::FenceNode { node, .. } if *node == name(1))));
+    let nodes = world.machine.explain().nodes;
+    assert!(matches!(&nodes[1].condition, Condition::Down(verdict) if verdict.reason.to_string().contains("gone")));
+    assert!(world.machine.explain().generations.iter().all(|past| past.generation == Generation(3)));
+}
+
+#[test]
+fn a_signal_during_the_drain_of_a_step_ends_the_job_before_the_next() {
+    let mut world = World::running();
+    world.happens(Event::Finalized { generation: Generation(1) });
+    world.only(Event::Signal { name: "SIGINT".to_owned() });
+    let former = world.machine.snapshot();
+    world.machine = Machine::restore(config(6, 4), former.next_step()).unwrap();
+    world.asked.clear();
+    world.begin();
+    assert!(!world.asked.iter().any(|action| matches!(action, Action::Launch { .. })));
+    assert_eq!(*world.stop(), StopReason::Signal { name: "SIGINT".to_owned() });
+}
+
+#[test]
 fn a_snapshot_of_another_job_or_a_damaged_one_is_refused() {
     let snapshot = World::running().machine.snapshot();
     let refused = |config: Config, snapshot: Snapshot| Machine::restore(config, snapshot).unwrap_err();
@@ -109,7 +140,7 @@ fn a_snapshot_of_another_job_or_a_damaged_one_is_refused() {
     value["version"] = 1.into();
     assert_eq!(
         refused(config(6, 4), serde_json::from_value(value).unwrap()),
-        RestoreError::Version { found: 1, known: 2 }
+        RestoreError::Version { found: 1, known: 3 }
     );
 }
 
