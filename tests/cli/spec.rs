@@ -164,6 +164,20 @@ fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
 }
 
 #[test]
+fn steps_with_different_control_directories_are_refused() {
+    let steps = |first: &str, second: &str| {
+        format!("steps:\n- {{name: a, run: {{command: [x]}}{first}}}\n- {{name: b, run: {{command: [x]}}{second}}}\n")
+    };
+    let shm = ", checkpoint: {control: {base: /dev/shm}}";
+    let message = mistakes_in(&steps("", shm));
+    assert!(message.contains("job.yaml:3:47: steps[1].checkpoint.control: "), "{message}");
+    assert!(message.contains("not that of the step `a`") && message.contains("help: write the same"), "{message}");
+    let message = mistakes_in(&steps(shm, ""));
+    assert!(message.contains("job.yaml:2:47: steps[0].checkpoint.control: "), "{message}");
+    assert_eq!(parse(&steps(shm, shm)).steps.len(), 2);
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_place_and_the_nearest_spelling() {
     assert_eq!(
         mistakes_in("run:\n  command: [./app]\n  ranks_pernode: 2\n"),

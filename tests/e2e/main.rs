@@ -26,5 +26,6 @@ mod orchestrator_lost;
 mod schemes;
 mod scr_files;
 mod signals;
+mod steps;
 mod strangers;
 mod too_few_nodes;

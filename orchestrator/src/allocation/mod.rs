@@ -82,7 +82,7 @@ pub struct AllocationRequest<'a> {
     pub job_id: String,
     /// The user, for managers that name none.
     pub user: String,
-    /// The nodes that a run takes.
+    /// The nodes that the largest step takes.
     pub needed: u32,
     /// Failures to inject.
     pub chaos: Vec<Chaos>,
@@ -92,10 +92,10 @@ pub struct AllocationRequest<'a> {
     pub state: PathBuf,
     /// Where the logs of agents go.
     pub logs: PathBuf,
-    /// The application, found.
-    pub program: &'a Path,
-    /// The working directory of every rank.
-    pub working_directory: &'a Path,
+    /// The application of every step, found.
+    pub programs: Vec<&'a Path>,
+    /// The working directory of the ranks of every step.
+    pub working_directories: Vec<&'a Path>,
 }
 
 /// An agent that reported that it is up.

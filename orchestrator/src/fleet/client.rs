@@ -186,6 +186,18 @@ impl AgentClient {
         self.post(address, agent::VERIFY, request, within).await
     }
 
+    /// Has it forget the finished steps of the job.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn forget(
+        &self,
+        address: SocketAddr,
+        request: &agent::ForgetRequest,
+    ) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::FORGET, request, MEDIUM).await
+    }
+
     /// Tells that a dataset is on the prefix directory.
     ///
     /// # Errors

@@ -160,7 +160,6 @@ pub struct AgentSupervisor {
     start_permits: Arc<Semaphore>,
     starting: JoinSet<()>,
     fences: JoinSet<()>,
-    ended: bool,
     allocation_end: watch::Sender<Option<i64>>,
     reports: mpsc::UnboundedSender<Report>,
     reported: mpsc::UnboundedReceiver<Report>,
@@ -182,7 +181,6 @@ impl AgentSupervisor {
             starts: 0,
             starting: JoinSet::new(),
             fences: JoinSet::new(),
-            ended: false,
             allocation,
             client,
             settings,
@@ -369,7 +367,6 @@ impl AgentSupervisor {
 
     /// Ends all agents. What does not end by itself is killed. With `remove` they remove their directories.
     pub async fn end_all(&mut self, remove: bool) {
-        self.ended = true;
         // None that is being started comes up later.
         self.starting.shutdown().await;
         let agents = std::mem::take(&mut self.agents);
@@ -391,9 +388,14 @@ impl AgentSupervisor {
         let _ = ended.await;
     }
 
-    /// False once [`AgentSupervisor::end_all`] was called.
-    pub fn may_have_any(&self) -> bool {
-        !self.ended
+    /// The agents for the next step, which [adopts](AgentSupervisor::adopt) them: none is being started any more.
+    pub async fn hand_over(&mut self) -> BTreeMap<NodeName, AgentRecord> {
+        self.starting.shutdown().await;
+        // Those that came up meanwhile are among them; whatever else was reported, adopting finds out.
+        while let Ok(report) = self.reported.try_recv() {
+            self.take_report(report);
+        }
+        self.records()
     }
 
     /// Sends a request to each of these agents that is up, in the background. An agent that does not answer is lost; every

@@ -1,16 +1,18 @@
 //! Performs the actions of the relaunch machine.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Generation, HaltState, NodeName, Placement};
-use holdfast_wire::agent::{KillRequest, PeersUpdate};
+use holdfast_wire::agent::{ForgetRequest, KillRequest, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
 use super::background::TaskResult;
 use super::step::StepDriver;
 use super::{settings, site, stacks};
 use crate::drain::DrainOrder;
+use crate::events::StopReason;
 use crate::fleet::RequestError;
 use crate::relaunch::{Action, Event};
 
@@ -36,7 +38,7 @@ impl StepDriver<'_> {
             Action::PollNow { to } => self.agents.poll_now(&to),
             Action::SaveStacks { generation, ranks } => {
                 let directory = super::state::generation_directory(&self.settings.prefix, generation);
-                stacks::save(&self.agents, directory, generation, ranks, self.background.clone());
+                stacks::save(self.agents, directory, generation, ranks, self.background.clone());
             }
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.ranks.cancel(generation),
@@ -48,8 +50,9 @@ impl StepDriver<'_> {
                 self.agents.fence(&node, address);
             }
             Action::Record(event) => self.reporter.emit(event),
-            Action::Drain { down, .. } => self.start_drain(down),
-            Action::StopAgents { .. } => self.end_processes().await,
+            Action::Drain { stop, down, .. } => self.start_drain(&stop, down),
+            // The agents are the job's: they are ended after the loop, unless the next step uses them.
+            Action::StopAgents { .. } => self.drain.abort(),
             Action::Finish(outcome) => self.outcome = Some(outcome),
         }
     }
@@ -131,6 +134,26 @@ impl StepDriver<'_> {
         }
     }
 
+    /// Has an agent that is up forget the finished steps of the job before anything is asked of it; then `ready` follows.
+    pub(super) fn forget_finished_steps(
+        &self,
+        finished: Generation,
+        node: NodeName,
+        address: SocketAddr,
+        ready: Event,
+    ) {
+        let (client, background) = (self.agents.client().clone(), self.background.clone());
+        tokio::spawn(async move {
+            let event = match client.forget(address, &ForgetRequest { finished }).await {
+                Ok(_) => ready,
+                Err(error) if error.is_refusal() => Event::AgentUnfit { node, address, fault: error.to_string() },
+                // As one that was never up: it is started again.
+                Err(error) => Event::AgentStartFailed { node, reason: error.seen(), node_gone: false },
+            };
+            background.event(event);
+        });
+    }
+
     fn kill_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
         let request = Arc::new(KillRequest { generation, reason });
         let background = self.background.clone();
@@ -165,7 +188,7 @@ impl StepDriver<'_> {
         );
     }
 
-    fn start_drain(&mut self, down: Vec<NodeName>) {
+    fn start_drain(&mut self, stop: &StopReason, down: Vec<NodeName>) {
         let order = DrainOrder {
             client: self.agents.client().clone(),
             roster: self.agents.roster().clone(),
@@ -177,7 +200,10 @@ impl StepDriver<'_> {
             wanted: None,
             events: self.background.events.clone(),
         };
-        let (after, nodes) = (self.spec.after.clone(), self.nodes_up());
+        // Once in an allocation.
+        let goes_on = !self.is_last && matches!(stop, StopReason::Finished);
+        let after = if goes_on { Vec::new() } else { self.spec.after.clone() };
+        let nodes = self.nodes_up();
         self.drain.start(order, after, nodes, self.commands.clone(), self.background.clone());
     }
 }

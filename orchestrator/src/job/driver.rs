@@ -1,13 +1,16 @@
-//! The driver of a whole job: its lock, its screen and its signals; in it the steps, one after the other.
+//! The driver of a whole job: its lock, its screen and its signals, its nodes and their agents; in it the steps, one after
+//! the other.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeSet, VecDeque};
+use std::iter;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::background::Background;
 use super::drain_task::DrainTask;
 use super::error::RunError;
+use super::hand_over::{OpenedStep, hand_over};
 use super::preflight::{Prepared, preflight};
 use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
@@ -25,7 +28,7 @@ use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
 use crate::relaunch::{Machine, Snapshot};
-use crate::spec::{Chaos, JobSpec, Step};
+use crate::spec::{JobSpec, Step};
 
 /// Runs a job to its end: its steps one after the other, until one is not finished. The report of the last.
 ///
@@ -41,24 +44,23 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
         signals: Signals::new().map_err(RunError::io("listen for signals"))?,
         _lock: JobLock::take(&start::make_prefix(&spec.prefix)?)?,
     };
-    let mut last = None;
-    for (number, (step, prepared)) in spec.steps.iter().zip(prepared).enumerate() {
-        let prefix = start::make_prefix(&step.prefix)?;
-        if job.is_done(&prefix)? {
+    let mut steps = Vec::new();
+    for (step, prepared) in spec.steps.iter().zip(prepared) {
+        if job.is_done(&step.prefix)? {
             tracing::info!(step = step.name, "finished in an earlier run");
-            continue;
-        }
-        // Fault injections belong to the job; its virtual nodes are made anew for every step.
-        let chaos = if number == 0 { spec.allocation.chaos.clone() } else { Vec::new() };
-        let report = job.run_step(step, prepared, prefix, chaos).await?;
-        let finished = report.exit_code == exit::FINISHED;
-        last = Some(report);
-        if !finished {
-            break;
+        } else {
+            steps.push(NextStep { step, prepared });
         }
     }
+    let last = job.run_steps(steps).await?;
     job.screen.close();
     last.map_or_else(|| report::finished_before(spec), Ok)
+}
+
+/// A step that is still to be run.
+pub(super) struct NextStep<'job> {
+    pub(super) step: &'job Step,
+    pub(super) prepared: Prepared,
 }
 
 /// What all steps of a job share.
@@ -70,56 +72,90 @@ struct JobDriver<'job> {
     _lock: JobLock,
 }
 
-/// A step that is about to begin.
-struct Opened {
+/// The nodes of the job and their agents: opened for the first step that runs, given back after the last.
+struct JobNodes {
     allocation: Arc<dyn Allocation>,
-    state: JobState,
+    agents: AgentSupervisor,
+    /// Seconds since the epoch.
+    started: i64,
+    clock: Clock,
 }
 
-impl JobDriver<'_> {
+impl<'job> JobDriver<'job> {
     /// True if the step of this prefix directory was finished in an earlier run of a job of several steps.
     fn is_done(&self, prefix: &Path) -> Result<bool, RunError> {
         let finished = |state: JobState| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. });
         Ok(self.spec.steps.len() > 1 && JobState::read(prefix)?.is_some_and(finished))
     }
 
-    async fn run_step(
+    async fn run_steps(&mut self, steps: Vec<NextStep<'job>>) -> Result<Option<RunReport>, RunError> {
+        let mut steps = VecDeque::from(steps);
+        let Some(first) = steps.pop_front() else { return Ok(None) };
+        let (mut nodes, mut opened) = self.open(first, &steps).await?;
+        loop {
+            let (report, next) = self.run_step(&mut nodes, opened, steps.pop_front()).await?;
+            match next {
+                Some(next) => opened = next,
+                None => return Ok(Some(report)),
+            }
+        }
+    }
+
+    /// The nodes, and the first step that runs: those of an orchestrator that died, or new ones.
+    async fn open(
         &mut self,
-        step: &Step,
-        prepared: Prepared,
-        prefix: PathBuf,
-        chaos: Vec<Chaos>,
-    ) -> Result<RunReport, RunError> {
-        let (spec, began) = (self.spec, Instant::now());
+        first: NextStep<'job>,
+        later: &VecDeque<NextStep<'job>>,
+    ) -> Result<(JobNodes, OpenedStep<'job>), RunError> {
+        let (spec, NextStep { step, prepared }) = (self.spec, first);
+        let prefix = start::make_prefix(&step.prefix)?;
         // A step of several has a directory of its own, in which its own commands look for a running job.
-        let _lock = (self.spec.steps.len() > 1).then(|| JobLock::take(&prefix)).transpose()?;
+        let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix)).transpose()?;
         let journal =
             Journal::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
         let mut reporter = Reporter { journal: Some(journal), screen: &mut self.screen };
-        let opened = open(spec, step, &prepared, &prefix, chaos, &mut reporter, &mut self.signals).await?;
-        let Opened { allocation, state } = opened;
-        let (have, needed) = (allocation.nodes().len(), step.run.nodes);
+        let all: Vec<&Prepared> = iter::once(&prepared).chain(later.iter().map(|step| &step.prepared)).collect();
+        let (allocation, state) =
+            open_nodes(spec, step, (&prepared, &all), &prefix, &mut reporter, &mut self.signals).await?;
+        let journal = reporter.journal;
+        let (have, needed) = (allocation.nodes().len(), start::nodes_needed(spec));
         if have < needed as usize {
             return Err(RunError::TooFewNodes { have, needed });
         }
         let started = state.snapshot.as_ref().map_or_else(unix_now, Snapshot::started);
+        let clock = Clock::since(started);
+        let fleet = FleetSettings {
+            template: state.agents.clone(),
+            poll_interval: spec.health.poll,
+            poll_patience: spec.health.down_after,
+            allocation_end: allocation.end().map(settings::epoch),
+            clock,
+        };
+        let client = AgentClient::new(&state.agents.trust, spec.health.requests)?;
+        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
+        let nodes = JobNodes { allocation, agents, started, clock };
+        Ok((nodes, OpenedStep { step, prepared, prefix, lock, journal, state }))
+    }
+
+    /// Runs a step to its end. If it is finished, the agents are handed over to the next one, which is returned; otherwise
+    /// they are ended, and the nodes given back.
+    async fn run_step(
+        &mut self,
+        nodes: &mut JobNodes,
+        opened: OpenedStep<'job>,
+        next: Option<NextStep<'job>>,
+    ) -> Result<(RunReport, Option<OpenedStep<'job>>), RunError> {
+        let (spec, began) = (self.spec, Instant::now());
+        let JobNodes { allocation, agents, started, clock } = nodes;
+        let OpenedStep { step, prepared, prefix, lock: _lock, journal, state } = opened;
         let end = allocation.end().map(settings::epoch);
-        let mut config = settings::config(spec, step, allocation.nodes(), started, end);
+        let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
         config.own_node = allocation.own_node();
         config.restart_within = allocation.restart_within().max(config.down_after);
         let machine = match &state.snapshot {
             Some(snapshot) => Machine::restore(config, snapshot.clone())?,
             None => Machine::new(config),
         };
-        let clock = Clock::since(started);
-        let fleet = FleetSettings {
-            template: state.agents.clone(),
-            poll_interval: spec.health.poll,
-            poll_patience: spec.health.down_after,
-            allocation_end: end,
-            clock,
-        };
-        let client = AgentClient::new(&state.agents.trust, spec.health.requests)?;
         let launch = LaunchSettings {
             launcher: prepared.launcher,
             run: step.run.clone(),
@@ -131,21 +167,22 @@ impl JobDriver<'_> {
         let mut driver = StepDriver {
             spec,
             step,
-            clock,
+            is_last: next.is_none(),
+            clock: *clock,
             settings: settings::settings(spec, step, &prefix, end),
             machine,
-            agents: AgentSupervisor::new(Arc::clone(&allocation), client, fleet),
-            ranks: Ranks::new(launch, Arc::clone(&allocation)),
+            agents,
+            ranks: Ranks::new(launch, Arc::clone(allocation)),
             commands: CommandContext {
                 job_id: allocation.job_id().to_owned(),
                 prefix: prefix.clone(),
                 directory: prepared.working_directory,
-                allocation: Arc::clone(&allocation),
+                allocation: Arc::clone(allocation),
             },
             record: JobRecord::new(state, prefix),
-            reporter,
+            reporter: Reporter { journal, screen: &mut self.screen },
             signals: &mut self.signals,
-            allocation,
+            allocation: Arc::clone(allocation),
             drain: DrainTask::default(),
             outcome: None,
             reported_down: BTreeSet::new(),
@@ -153,36 +190,43 @@ impl JobDriver<'_> {
             inbox,
         };
         driver.run().await;
-        driver.clean_up().await;
-        Ok(report::of_step(&driver, began))
+        let next = match next.filter(|_| driver.is_finished()) {
+            Some(next) => hand_over(&mut driver, next).await.map(Some),
+            None => Ok(None),
+        };
+        match &next {
+            Ok(Some(_)) => driver.leave_agents(),
+            Ok(None) | Err(_) => driver.end_job().await,
+        }
+        Ok((report::of_step(&driver, began), next?))
     }
 }
 
-/// The nodes and the state of a step: those of an orchestrator that died, or new ones.
-async fn open(
+/// The nodes and the state of the first step that runs: those of an orchestrator that died, or new ones.
+async fn open_nodes(
     spec: &JobSpec,
     step: &Step,
-    prepared: &Prepared,
+    (prepared, all): (&Prepared, &[&Prepared]),
     prefix: &Path,
-    chaos: Vec<Chaos>,
     reporter: &mut Reporter<'_>,
     signals: &mut Signals,
-) -> Result<Opened, RunError> {
+) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
     let mut previous = JobState::read(prefix)?.filter(JobState::has_nodes);
     if let Some(state) = previous.take_if(|state| matches!(state.stage, Stage::Undrained { .. })) {
         signals.or(start::finish_earlier(prefix, state, reporter.screen)).await?;
     }
+    let job_prefix = start::make_prefix(&spec.prefix)?;
+    let chaos = spec.allocation.chaos.clone();
     match previous.filter(|state| state.stage == Stage::Running) {
         Some(state) => {
-            let logs = state::directory(prefix).join("agents");
-            let allocation = signals.or(state.allocation.reopen(chaos, logs)).await?;
-            Ok(Opened { allocation, state })
+            let logs = state::directory(&job_prefix).join("agents");
+            Ok((signals.or(state.allocation.reopen(chaos, logs)).await?, state))
         }
         None => {
-            let request = start::allocation_request(spec, step, prepared, chaos, prefix);
+            let request = start::allocation_request(spec, all, chaos, &job_prefix);
             let allocation = signals.or((prepared.manager.open)(request)).await?;
             let state = start::begin(spec, step, prefix, &allocation, reporter, signals).await?;
-            Ok(Opened { allocation, state })
+            Ok((allocation, state))
         }
     }
 }

@@ -1,37 +1,41 @@
-//! The end of a step: nothing is left running, neither ranks nor agents; and, unless they hold the only copy of something,
-//! the nodes' directories are removed.
+//! The end of a step: no rank is left running. The agents serve the next step of the job, or are ended too; and, unless
+//! they hold the only copy of something, the nodes' directories are removed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::state::Stage;
 use super::step::StepDriver;
 use crate::events::LogEvent;
+use crate::exit;
 
 impl StepDriver<'_> {
-    /// Ends the drain, the ranks and the agents; whatever does not end by itself is killed.
-    pub(super) async fn end_processes(&mut self) {
-        self.drain.abort();
-        self.ranks.end(self.record.state.generation).await;
-        self.agents.end_all(!self.keeps_data()).await;
-    }
-
     /// The nodes hold what another drain could save.
     fn keeps_data(&self) -> bool {
         self.record.state.keeps_data
     }
 
-    /// After the loop, however it ended.
-    pub(super) async fn clean_up(&mut self) {
-        if self.agents.may_have_any() {
-            self.end_processes().await;
-        }
-        self.record.state.stage = match &self.outcome {
-            Some(_) if self.keeps_data() => {
-                Stage::Undrained { reason: self.drain.failure().unwrap_or_default().to_owned() }
-            }
-            Some(outcome) => Stage::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() },
-            None => Stage::Finished { exit_code: crate::exit::INTERNAL, message: "the loop broke off".to_owned() },
-        };
+    /// Ends the drain and the ranks; whatever does not end by itself is killed. After the loop, however it ended.
+    pub(super) async fn end_ranks(&mut self) {
+        self.drain.abort();
+        self.ranks.end(self.record.state.generation).await;
+    }
+
+    /// True if the next step of the job may begin.
+    pub(super) fn is_finished(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code() == exit::FINISHED) && !self.keeps_data()
+    }
+
+    /// The agents are the next step's, whose state is on disk: this step is only noted as finished.
+    pub(super) fn leave_agents(&mut self) {
+        self.record.state.stage = self.last_stage();
+        self.record.write(&self.machine, BTreeMap::new());
+    }
+
+    /// The last step that runs: ends the agents, and gives the nodes back.
+    pub(super) async fn end_job(&mut self) {
+        self.agents.end_all(!self.keeps_data()).await;
+        self.record.state.stage = self.last_stage();
         if self.keeps_data() {
             let place = self.record.state.allocation.place();
             self.reporter.emit(LogEvent::DataKept { place, prefix: self.settings.prefix.clone() });
@@ -45,6 +49,16 @@ impl StepDriver<'_> {
                 self.reporter.emit(LogEvent::ReleaseFailed { reason });
             }
         }
-        self.record.write(&self.machine, &self.agents);
+        self.record.write(&self.machine, self.agents.records());
+    }
+
+    fn last_stage(&self) -> Stage {
+        match &self.outcome {
+            Some(_) if self.keeps_data() => {
+                Stage::Undrained { reason: self.drain.failure().unwrap_or_default().to_owned() }
+            }
+            Some(outcome) => Stage::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() },
+            None => Stage::Finished { exit_code: exit::INTERNAL, message: "the loop broke off".to_owned() },
+        }
     }
 }

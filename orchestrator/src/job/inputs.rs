@@ -41,11 +41,15 @@ impl StepDriver<'_> {
                 if let Some(ahead_ms) = clock_skew_ms {
                     self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
-                let event = match health.and_then(|health| self.fault_of(&health)) {
-                    Some(fault) => Event::AgentUnfit { node, address, fault },
-                    None => Event::AgentReady { node, address, adopted },
-                };
-                self.feed(event).await;
+                let finished = self.machine.finished_steps();
+                match health.and_then(|health| self.fault_of(&health)) {
+                    Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }).await,
+                    None if finished > Generation::NONE => {
+                        let ready = Event::AgentReady { node: node.clone(), address, adopted };
+                        self.forget_finished_steps(finished, node, address, ready);
+                    }
+                    None => self.feed(Event::AgentReady { node, address, adopted }).await,
+                }
             }
             FleetEvent::StartFailed { node, reason, node_gone } => {
                 self.feed(Event::AgentStartFailed { node, reason, node_gone }).await;

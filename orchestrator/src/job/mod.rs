@@ -2,7 +2,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`driver`] | the whole job: lock, screen, signals; its steps, one after the other |
+//! | [`driver`] | the whole job: lock, screen, signals, nodes and agents; its steps, one after the other |
+//! | `hand_over` | from one step to the next |
 //! | [`start`] | from a spec to nodes, state and prefix directory; the dry run |
 //! | `error` | why a job cannot begin |
 //! | `preflight` | what can be known to be wrong before anything is started |
@@ -10,7 +11,7 @@
 //! | `background` | the channel from work in the background to the loop |
 //! | `actions` | performs the actions of the machine |
 //! | `inputs` | turns what agents, ranks and the drain report into events of the machine |
-//! | `ending` | nothing is left running |
+//! | `ending` | no rank is left running, and after the last step no agent |
 //! | `ranks`, [`running_step`] | the ranks of a generation: launched, followed, cancelled |
 //! | `drain_task` | the drain at the end of a step |
 //! | `stacks` | where ranks that hang are in their code |
@@ -29,6 +30,7 @@ mod drain_task;
 pub mod driver;
 mod ending;
 mod error;
+mod hand_over;
 mod inputs;
 mod preflight;
 mod ranks;

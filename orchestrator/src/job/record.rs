@@ -1,9 +1,12 @@
 //! The job's state as it is written for a successor.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use holdfast_model::NodeName;
+
 use super::state::JobState;
-use crate::fleet::AgentSupervisor;
+use crate::fleet::{AgentRecord, AgentSupervisor};
 use crate::relaunch::Machine;
 
 /// The state of the job, and whether it is on disk.
@@ -21,14 +24,14 @@ impl JobRecord {
     /// Writes the state if the machine's decisions changed since it was written last.
     pub(super) fn write_if_changed(&mut self, machine: &Machine, agents: &AgentSupervisor) {
         if self.written_revision != Some(machine.revision()) {
-            self.write(machine, agents);
+            self.write(machine, agents.records());
         }
     }
 
-    /// Writes the state. One that cannot be written (prefix full) must not stop the job: only a take-over would miss it.
-    pub(super) fn write(&mut self, machine: &Machine, agents: &AgentSupervisor) {
+    /// Writes the state, with the agents that are this step's. One that cannot be written (prefix full) must not stop the job: only a take-over would miss it.
+    pub(super) fn write(&mut self, machine: &Machine, agents: BTreeMap<NodeName, AgentRecord>) {
         self.written_revision = Some(machine.revision());
-        self.state.running = agents.records();
+        self.state.running = agents;
         self.state.snapshot = Some(machine.snapshot());
         self.state.explanation = Some(machine.explain());
         self.state.orchestrator = std::process::id();

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, NodeName, Rank};
-use holdfast_wire::agent::{KillRequest, PollRequest};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_wire::agent::{ForgetRequest, KillRequest, PollRequest};
 use holdfast_wire::trust::{self, TrustError};
 use tokio::sync::mpsc;
 
@@ -152,6 +152,10 @@ pub async fn of_state(
     agents
         .kill_ranks(KillRequest { generation: state.generation, reason: "the job is being drained".to_owned() })
         .await;
+    // A step that never began would drain what the one before left.
+    if let Some(finished) = state.finished_steps() {
+        agents.forget(finished).await;
+    }
     let result = agents.drain(prefix, state.crc, state.copy_bytes, wanted).await;
     let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
     agents.agents.end_all(!keeps).await;
@@ -218,6 +222,10 @@ pub async fn preview(
         Some(roots) => DrainAgents::of_roots(prefix, roots, reporter)?.look().await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
+            // No run of this step was prepared: what the nodes hold, if anything, is of a finished one.
+            if state.finished_steps().is_some() && state.generation == Generation::NONE {
+                return Ok(None);
+            }
             if JobLock::is_held(prefix) {
                 // A live orchestrator owns the agents: they are only asked.
                 inventories_of_running(&state).await?
@@ -307,7 +315,8 @@ impl<'a> DrainAgents<'a> {
     fn of_roots(prefix: &Path, roots: Roots, reporter: Reporter<'a>) -> Result<Self, StandaloneError> {
         let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
         let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
-        let template = AgentTemplate::new(OF_ROOTS, &roots.checkpoint, &local, trust::generate()?);
+        let Checkpoint { control, cache, .. } = roots.checkpoint;
+        let template = AgentTemplate::new(OF_ROOTS, &control, cache.iter(), &local, trust::generate()?);
         DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)
     }
 
@@ -356,6 +365,18 @@ impl<'a> DrainAgents<'a> {
             }
         });
         killed.await;
+    }
+
+    async fn forget(&self, finished: Generation) {
+        let (client, request) = (self.agents.client(), &ForgetRequest { finished });
+        let forgotten = client.each(self.agents.roster().agents(), |(node, address)| async move {
+            client.forget(address, request).await.inspect_err(|error| {
+                tracing::warn!(%node, %error, "the finished steps of the job are not forgotten on a node, which is left out");
+            }).is_err().then_some(node)
+        });
+        for node in forgotten.await.into_iter().flatten() {
+            self.agents.roster().down(&node);
+        }
     }
 
     async fn drain(

@@ -18,7 +18,7 @@ use super::signals::Signals;
 use super::standalone;
 use super::state::{JobLock, JobState, Stage};
 use super::{settings, site, state};
-use crate::allocation::{AgentTemplate, Allocation, AllocationRequest};
+use crate::allocation::{AgentTemplate, Allocation, AllocationRecord, AllocationRequest};
 use crate::events::{DrainResult, LogEvent, Screen, ScreenStyle};
 use crate::host::user_name;
 use crate::spec::{JobSpec, Step, virtual_node};
@@ -59,7 +59,8 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
             let _ = writeln!(text, "  {node}: {ranks}");
             next += count;
         }
-        let request = allocation_request(spec, step, &prepared, Vec::new(), &prefix);
+        let job_prefix = here.join(&spec.prefix);
+        let request = allocation_request(spec, &[&prepared], Vec::new(), &job_prefix);
         for line in (prepared.manager.preview)(&request)? {
             let _ = writeln!(text, "  {line}");
         }
@@ -97,8 +98,7 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &mut 
 /// What the nodes of a job that begins are opened for.
 pub(super) fn allocation_request<'a>(
     spec: &'a JobSpec,
-    step: &Step,
-    prepared: &'a Prepared,
+    steps: &[&'a Prepared],
     chaos: Vec<crate::spec::Chaos>,
     prefix: &'a Path,
 ) -> AllocationRequest<'a> {
@@ -106,14 +106,19 @@ pub(super) fn allocation_request<'a>(
         spec: &spec.allocation,
         job_id: new_job_id(),
         user: user_name(),
-        needed: step.run.nodes,
+        needed: nodes_needed(spec),
         chaos,
         prefix,
         state: state::directory(prefix),
         logs: state::directory(prefix).join("agents"),
-        program: &prepared.program,
-        working_directory: &prepared.working_directory,
+        programs: steps.iter().map(|step| step.program.as_path()).collect(),
+        working_directories: steps.iter().map(|step| step.working_directory.as_path()).collect(),
     }
+}
+
+/// The nodes that the largest step takes.
+pub(super) fn nodes_needed(spec: &JobSpec) -> u32 {
+    spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1)
 }
 
 /// A job begins: its certificate, its state on disk; then the commands of `before:`.
@@ -130,11 +135,7 @@ pub(super) async fn begin(
     let state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
         let _ = allocation.release();
     })?;
-    reporter.emit(LogEvent::JobStarted {
-        job_id: allocation.job_id().to_owned(),
-        nodes: allocation.nodes().to_vec(),
-        prefix: prefix.to_owned(),
-    });
+    announce(&state, prefix, reporter);
     let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
     let context = site::CommandContext {
         job_id: allocation.job_id().to_owned(),
@@ -150,17 +151,40 @@ pub(super) async fn begin(
 }
 
 fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allocation) -> Result<JobState, RunError> {
-    let template = AgentTemplate::new(&spec.job, &step.checkpoint, allocation, trust::generate()?);
-    let mut state = JobState::new(spec.job.clone(), allocation.record(), template);
-    state.crc = step.checkpoint.crc.on_flush;
-    state.copy_bytes = settings::COPY_BYTES;
-    state.requests_at_once = spec.health.requests;
+    // The same control directory in all steps: see the spec's validation.
+    let control = &step.checkpoint.control;
+    let caches = spec.steps.iter().flat_map(|step| &step.checkpoint.cache);
+    let template = AgentTemplate::new(&spec.job, control, caches, allocation, trust::generate()?);
+    let state = state_of_step(spec, step, allocation.record(), template);
     state.write(prefix)?;
     Ok(state)
 }
 
+/// The state of a step that begins.
+pub(super) fn state_of_step(
+    spec: &JobSpec,
+    step: &Step,
+    allocation: AllocationRecord,
+    template: AgentTemplate,
+) -> JobState {
+    let mut state = JobState::new(spec.job.clone(), allocation, template);
+    state.crc = step.checkpoint.crc.on_flush;
+    state.copy_bytes = settings::COPY_BYTES;
+    state.requests_at_once = spec.health.requests;
+    state
+}
+
+/// A step begins in its prefix directory.
+pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter<'_>) {
+    reporter.emit(LogEvent::JobStarted {
+        job_id: state.agents.job_id.clone(),
+        nodes: state.allocation.nodes().to_vec(),
+        prefix: prefix.to_owned(),
+    });
+}
+
 /// The output of an earlier job's generations keeps its place, under that job's id.
-fn set_old_generations_aside(prefix: &Path) {
+pub(super) fn set_old_generations_aside(prefix: &Path) {
     let generations = state::directory(prefix).join("generations");
     if !generations.is_dir() {
         return;

@@ -20,7 +20,7 @@ use crate::fleet::AgentRecord;
 use crate::relaunch::{Explanation, Snapshot};
 
 /// The version of the file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A state of ten thousand nodes stays below this.
 const LARGEST: u64 = 256 << 20;
 
@@ -214,6 +214,12 @@ impl JobState {
         let path = path(prefix);
         let text = serde_json::to_vec(self).map_err(|error| StateError::file("write", &path)(error.into()))?;
         Ok(durable::replace(&path, &text)?)
+    }
+
+    /// The last generation of the job's steps before this one; `None` in the first.
+    pub fn finished_steps(&self) -> Option<Generation> {
+        let finished = self.snapshot.as_ref()?.finished_steps();
+        (finished > Generation::NONE).then_some(finished)
     }
 
     /// True if the nodes of this job are still there: what an orchestrator that comes later can take over.

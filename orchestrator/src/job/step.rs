@@ -33,11 +33,13 @@ const RESOURCE_MANAGER_POLL: Duration = Duration::from_millis(100);
 pub(super) struct StepDriver<'job> {
     pub(super) spec: &'job JobSpec,
     pub(super) step: &'job Step,
+    /// No step of the job follows.
+    pub(super) is_last: bool,
     pub(super) allocation: Arc<dyn Allocation>,
     pub(super) clock: Clock,
     pub(super) settings: Settings,
     pub(super) machine: Machine,
-    pub(super) agents: AgentSupervisor,
+    pub(super) agents: &'job mut AgentSupervisor,
     pub(super) ranks: Ranks,
     pub(super) drain: DrainTask,
     pub(super) record: JobRecord,
@@ -78,6 +80,7 @@ impl StepDriver<'_> {
         while let Ok(event) = self.inbox.events.try_recv() {
             self.reporter.emit(event);
         }
+        self.end_ranks().await;
     }
 
     /// Gives the machine an event, and performs what it asks for.
@@ -89,7 +92,7 @@ impl StepDriver<'_> {
 
     async fn perform_all(&mut self, actions: Vec<Action>) {
         // What is going to be done is on disk before it is done: whoever takes over asks for it again.
-        self.record.write_if_changed(&self.machine, &self.agents);
+        self.record.write_if_changed(&self.machine, self.agents);
         for action in actions {
             tracing::debug!(?action, "action");
             self.perform(action).await;

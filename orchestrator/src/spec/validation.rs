@@ -71,6 +71,7 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
         earlier.insert(&step.name);
         check_nodes(spec, step, manager, &path, reader);
         check_checkpoint(step, &path, reader);
+        check_control(spec, at, reader);
     }
 }
 
@@ -85,6 +86,21 @@ fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, path
         let key = if reader.is_written(&key) { key } else { format!("{path}run.ranks") };
         reader.mistake(&key, message, help);
     }
+}
+
+/// All steps run on the same agents, which have one control directory.
+fn check_control(spec: &JobSpec, at: usize, reader: &Reader) {
+    let (first, step) = (&spec.steps[0], &spec.steps[at]);
+    let control = &step.checkpoint.control;
+    if *control == first.checkpoint.control {
+        return;
+    }
+    let message =
+        format!("the control directory is not that of the step `{}`: one agent a node serves both", first.name);
+    // What is not written here is a default that differs from what the first step says.
+    let here = format!("steps[{at}].checkpoint.control");
+    let key = if reader.is_decided(&here) { here } else { "steps[0].checkpoint.control".to_owned() };
+    reader.mistake(&key, message, "write the same `base` and `bytes` in every step, or leave them out everywhere");
 }
 
 fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {

@@ -10,7 +10,7 @@ use holdfast_wire::run::{AgentStart, Identity, NODE_MARK, TrustMaterial};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::AllocatedNodes;
-use crate::spec::Checkpoint;
+use crate::spec::{Cache, ControlDirectory};
 
 /// An agent that neither an orchestrator nor ranks need ends after this long; until then an orchestrator can take over.
 const ABANDON_AFTER: Duration = Duration::from_secs(300);
@@ -36,18 +36,33 @@ pub struct AgentTemplate {
 }
 
 impl AgentTemplate {
-    /// The template of a step.
-    pub fn new(job: &str, checkpoint: &Checkpoint, allocation: &dyn AllocatedNodes, trust: TrustMaterial) -> Self {
-        let cache_bases = checkpoint.cache.iter().map(|cache| (text(&cache.base), cache.bytes)).collect();
+    /// The template of a job whose steps have these caches. Of one that several have, the largest expectation counts.
+    pub fn new<'a>(
+        job: &str,
+        control: &ControlDirectory,
+        caches: impl Iterator<Item = &'a Cache>,
+        allocation: &dyn AllocatedNodes,
+        trust: TrustMaterial,
+    ) -> Self {
+        let mut cache_bases = BTreeMap::new();
+        for cache in caches {
+            let expected: &mut Option<u64> = cache_bases.entry(text(&cache.base)).or_default();
+            *expected = cache.bytes.max(*expected);
+        }
         AgentTemplate {
             job: job.to_owned(),
             job_id: allocation.job_id().to_owned(),
             user: allocation.user().to_owned(),
-            control_base: text(&checkpoint.control.base),
-            control_bytes: checkpoint.control.bytes,
+            control_base: text(&control.base),
+            control_bytes: control.bytes,
             cache_bases,
             trust,
         }
+    }
+
+    /// True if the agents of both are the same ones: no other job has this certificate.
+    pub fn is_same_job(&self, other: &Self) -> bool {
+        self.job_id == other.job_id && self.trust.certificate.0 == other.trust.certificate.0
     }
 
     /// What the agent of `node` is told. The allocation adds what belongs to it: root directory, rehearsals.

@@ -26,10 +26,10 @@ mod seen;
 mod sign_in;
 mod survey;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -168,9 +168,11 @@ fn quoted(word: &str) -> String {
 
 /// What every host of a list must have.
 fn question(request: &AllocationRequest<'_>) -> Question {
-    let is_ourselves = host::program::ourselves().is_ok_and(|own| own == request.program);
-    let programs = if is_ourselves { Vec::new() } else { vec![request.program.to_owned()] };
-    Question { directories: vec![request.working_directory.to_owned()], programs, mark: None }
+    let own = host::program::ourselves().ok();
+    let owned = |paths: &BTreeSet<&Path>| paths.iter().map(|path| (*path).to_owned()).collect();
+    let programs = request.programs.iter().copied().filter(|program| own.as_deref() != Some(*program));
+    let directories = request.working_directories.iter().copied();
+    Question { directories: owned(&directories.collect()), programs: owned(&programs.collect()), mark: None }
 }
 
 /// What a dry run finds out about the hosts.

@@ -1,0 +1,61 @@
+//! From one step of a job to the next: the same nodes and agents, another prefix directory.
+
+use std::path::PathBuf;
+
+use super::driver::NextStep;
+use super::error::RunError;
+use super::preflight::Prepared;
+use super::reporter::Reporter;
+use super::start;
+use super::state::{self, JobLock, JobState, Stage};
+use super::step::StepDriver;
+use crate::events::Journal;
+use crate::spec::Step;
+
+/// A step that is about to begin, its state on disk.
+pub(super) struct OpenedStep<'job> {
+    pub(super) step: &'job Step,
+    pub(super) prepared: Prepared,
+    pub(super) prefix: PathBuf,
+    /// Of its own prefix directory, in a job of several steps.
+    pub(super) lock: Option<JobLock>,
+    pub(super) journal: Option<Journal>,
+    pub(super) state: JobState,
+}
+
+/// Opens the step after one that is finished. At the end the agents stand in the states of both: whoever takes over then
+/// finds them, whichever step it takes over.
+pub(super) async fn hand_over<'job>(
+    driver: &mut StepDriver<'_>,
+    next: NextStep<'job>,
+) -> Result<OpenedStep<'job>, RunError> {
+    let NextStep { step, prepared } = next;
+    let prefix = start::make_prefix(&step.prefix)?;
+    let lock = Some(JobLock::take(&prefix)?);
+    let journal = Journal::open(&state::directory(&prefix), &driver.spec.job);
+    let journal = Some(journal.map_err(RunError::io("open the event log"))?);
+    let mut reporter = Reporter { journal, screen: &mut *driver.reporter.screen };
+    let former = &driver.record.state;
+    let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
+    let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));
+    let state = match left {
+        // The orchestrator that began it died before it could note the end of the former step.
+        Some(state) if state.stage == Stage::Running && state.agents.is_same_job(&former.agents) => state,
+        left => {
+            if let Some(left) = left {
+                driver.signals.or(start::finish_earlier(&prefix, left, reporter.screen)).await?;
+            }
+            start::set_old_generations_aside(&prefix);
+            let (allocation, template) = (former.allocation.clone(), former.agents.clone());
+            let mut state = start::state_of_step(driver.spec, step, allocation, template);
+            state.running = driver.agents.hand_over().await;
+            state.snapshot = Some(driver.machine.snapshot().next_step());
+            // Fault injections count from the first launch of the job.
+            state.first_launch_ms = former.first_launch_ms;
+            state.write(&prefix)?;
+            start::announce(&state, &prefix, &mut reporter);
+            state
+        }
+    };
+    Ok(OpenedStep { step, prepared, prefix, lock, journal: reporter.journal, state })
+}

@@ -1,0 +1,251 @@
+//! A job of several steps: one allocation and one agent a node for all of them, checkpoints of its own for each.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::pfs;
+use crate::world::{Running, World};
+
+/// Time steps of the heat equation in the job's two steps.
+const LENGTHS: [(&str, u32); 2] = [("first", 40), ("second", 60)];
+
+/// Two steps of four ranks on four of five nodes; each waits after checkpoint 4 until it is let go on.
+struct TwoSteps<'a> {
+    world: &'a World,
+    chaos: &'static str,
+}
+
+impl<'a> TwoSteps<'a> {
+    fn new(world: &'a World) -> Self {
+        TwoSteps { world, chaos: "[]" }
+    }
+
+    fn start(&self) -> Running<'a> {
+        let steps: String = LENGTHS
+            .iter()
+            .map(|(name, length)| {
+                let output = self.output(name);
+                let until = self.gate(name);
+                format!(
+                    "- name: {name}\n  run:\n    nodes: 4\n    ranks_per_node: 1\n    command: [holdfast, example, heat, \
+                     --step-delay, '0', --steps, '{length}', --size, 24x24, --checkpoint-every, '5', --output, \
+                     {output:?}, --hold-at, '20', --until, {until:?}]\n  checkpoint: \
+                     {{redundancy: [{{scheme: xor, set_size: 4}}], flush: {{every: 0}}}}\n"
+                )
+            })
+            .collect();
+        let text = format!(
+            "job: heat\nprefix: {:?}\nallocation: {{manager: local, nodes: 5, chaos: {}}}\nsteps:\n{steps}\
+             health: {{down_after: 10s}}\n",
+            self.world.prefix(),
+            self.chaos
+        );
+        let spec = self.world.write("job.yaml", &text);
+        self.world.start(self.world.holdfast(["run".as_ref(), spec.as_os_str()]))
+    }
+
+    fn prefix(&self, step: &str) -> PathBuf {
+        self.world.prefix().join(step)
+    }
+
+    fn output(&self, step: &str) -> PathBuf {
+        self.world.path(&format!("{step}.heat"))
+    }
+
+    fn gate(&self, step: &str) -> PathBuf {
+        self.world.path(&format!("go-on.{step}"))
+    }
+
+    fn go_on(&self, step: &str) {
+        fs::write(self.gate(step), "").unwrap();
+    }
+
+    fn all(&self, step: &str, event: &str) -> Vec<Value> {
+        let events = self.world.events_of(&self.prefix(step)).into_iter();
+        events.filter(|known| known["event"] == event).collect()
+    }
+
+    /// Waits until the step has written its fourth checkpoint: it waits there.
+    #[track_caller]
+    fn holds(&self, step: &str) {
+        let complete = || self.all(step, "checkpoint_complete").iter().any(|event| event["checkpoint"] == 4);
+        self.world.wait(&format!("checkpoint 4 of {step}"), || complete().then_some(()));
+    }
+
+    fn state(&self, step: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.prefix(step).join(".holdfast/job.json")).unwrap()).unwrap()
+    }
+
+    /// The processes of the step's agents, by node.
+    fn agents(&self, step: &str) -> Vec<(String, Value)> {
+        let state = self.state(step);
+        let running = state["running"].as_object().unwrap();
+        running.iter().map(|(node, agent)| (node.clone(), agent["pid"].clone())).collect()
+    }
+
+    #[track_caller]
+    fn assert_results(&self) {
+        for (step, length) in LENGTHS {
+            let reference = self.world.path(&format!("{step}.reference"));
+            let length = length.to_string();
+            let words = ["example", "heat", "--step-delay", "0", "--steps", &length, "--size", "24x24", "--output"];
+            let mut command = self.world.holdfast(words);
+            command.arg(&reference).env("SCR_ENABLE", "0");
+            self.world.run(command).with_code(0);
+            assert_eq!(fs::read(self.output(step)).unwrap(), fs::read(&reference).unwrap(), "another result of {step}");
+        }
+        pfs::assert_current(&self.prefix("first"), 8);
+        pfs::assert_current(&self.prefix("second"), 12);
+        self.world.assert_nothing_is_left();
+    }
+
+    /// The second step began from nothing.
+    #[track_caller]
+    fn assert_second_began_afresh(&self) {
+        let restarted = self.all("second", "restarted");
+        assert!(restarted[0]["checkpoint"].is_null(), "{restarted:#?}");
+        let complete = self.all("second", "checkpoint_complete");
+        assert_eq!(complete[0]["checkpoint"], 1, "{complete:#?}");
+    }
+}
+
+#[test]
+fn all_steps_run_on_the_same_agents_and_each_begins_afresh() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.holds("first");
+    let agents = job.agents("first");
+    assert_eq!(agents.len(), 5);
+    job.go_on("first");
+    job.holds("second");
+    assert_eq!(job.agents("second"), agents);
+    let first = job.state("first");
+    assert_eq!((&first["stage"]["stage"], first["running"].as_object().unwrap().len()), (&"finished".into(), 0));
+    job.go_on("second");
+    running.ends_with(0);
+    job.assert_second_began_afresh();
+    let began = |step| job.all(step, "job_started").pop().unwrap()["job_id"].clone();
+    assert_eq!(began("first"), began("second"));
+    let launched = |step| job.all(step, "generation_launched").pop().unwrap()["generation"].clone();
+    assert_eq!((launched("first"), launched("second")), (1.into(), 2.into()));
+    job.assert_results();
+}
+
+#[test]
+fn a_node_that_went_down_in_one_step_is_not_used_in_the_next() {
+    let world = World::new();
+    let job = TwoSteps { chaos: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(&world) };
+    let running = job.start();
+    job.go_on("first");
+    job.holds("second");
+    let down = job.all("first", "node_down");
+    assert_eq!((down.len(), &down[0]["node"]), (1, &"node1".into()));
+    let placed = job.all("second", "generation_placed").pop().unwrap();
+    assert_eq!(placed["nodes"], serde_json::json!(["node0", "node2", "node3", "node4"]));
+    assert!(job.all("second", "agent_ready").iter().all(|event| event["node"] != "node1"));
+    let nodes = &job.state("second")["explanation"]["nodes"];
+    assert_eq!((&nodes[1]["node"], &nodes[1]["condition"]), (&"node1".into(), &"down".into()));
+    let why = |reason: &Value| (reason["why"].clone(), reason["reason"].clone());
+    assert_eq!(why(&nodes[1]["reason"]), why(&down[0]));
+    job.go_on("second");
+    running.ends_with(0);
+    job.assert_second_began_afresh();
+    job.assert_results();
+}
+
+#[test]
+fn run_again_takes_over_the_second_step_with_its_agents() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.go_on("first");
+    job.holds("second");
+    let agents = job.agents("second");
+    running.signal(Signal::KILL);
+    running.end();
+    let again = job.start();
+    world.wait("the take-over", || job.all("second", "took_over").pop());
+    job.go_on("second");
+    again.ends_with(0);
+    assert_eq!(job.all("first", "took_over").len(), 0);
+    assert_eq!((job.all("second", "generation_launched").len(), agents.len()), (1, 5));
+    job.assert_second_began_afresh();
+    job.assert_results();
+}
+
+#[test]
+fn run_again_goes_on_with_the_second_step_from_its_own_checkpoints_when_every_process_is_dead() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.go_on("first");
+    job.holds("second");
+    while world.kill(|_| true) > 0 {}
+    running.end();
+    job.go_on("second");
+    job.start().ends_with(0);
+    let last = job.all("second", "restarted").pop().unwrap();
+    assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")));
+    job.assert_second_began_afresh();
+    job.assert_results();
+}
+
+#[test]
+fn an_orchestrator_that_is_killed_between_two_steps_is_replaced() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.go_on("first");
+    job.go_on("second");
+    world.wait("the state of the second step", || {
+        job.prefix("second").join(".holdfast/job.json").exists().then_some(())
+    });
+    running.signal(Signal::KILL);
+    running.end();
+    job.start().ends_with(0);
+    assert_eq!(job.all("first", "generation_launched").len(), 1);
+    job.assert_second_began_afresh();
+    job.assert_results();
+}
+
+#[test]
+fn what_the_first_step_left_is_not_drained_into_the_second() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.go_on("first");
+    world.wait("the state of the second step", || {
+        job.prefix("second").join(".holdfast/job.json").exists().then_some(())
+    });
+    running.signal(Signal::KILL);
+    running.end();
+    let mut drain = world.holdfast(["drain", "--prefix"]);
+    drain.arg(job.prefix("second"));
+    world.run(drain).with_code(0);
+    assert_eq!(pfs::current_id(&job.prefix("second")), None);
+    pfs::assert_current(&job.prefix("first"), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_alone_saves_the_newest_checkpoint_of_the_second_step() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.go_on("first");
+    job.holds("second");
+    running.signal(Signal::KILL);
+    running.end();
+    let mut drain = world.holdfast(["drain", "--prefix"]);
+    drain.arg(job.prefix("second"));
+    world.run(drain).with_code(0).says(&["checkpoint 4 is complete"]);
+    world.assert_nothing_is_left();
+    job.go_on("second");
+    job.start().ends_with(0);
+    assert_eq!(job.all("first", "generation_launched").len(), 1);
+    job.assert_results();
+}
