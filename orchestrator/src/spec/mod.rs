@@ -195,7 +195,7 @@ keys! {
     /// The checkpoints of the run.
     checkpoint = section::<Checkpoint>().unless("steps"),
     /// Instead of `run` and `checkpoint`: several steps, run in this order, each when the one before it has finished, each
-    /// with checkpoints of its own in `<prefix>/<name>`.
+    /// with checkpoints of its own in `<prefix>/<name>`. They share nodes, agents and control directory.
     steps = list::<Step>(),
     /// As `before`, after the last run and before the drain.
     after = list::<SiteCommand>(),
