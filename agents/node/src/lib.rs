@@ -24,7 +24,7 @@
 //! | [`memory`] | what must survive the agent's process |
 //! | [`sources`] | who produces checkpoint files |
 //! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
-//! | [`copy`] | the drain's copy, rebuild and verify |
+//! | [`copy`] | the one copy pipeline: flush, fetch, drain, transfers; rebuild and verify on the prefix |
 //! | [`rank_socket`] | the ranks' connections: hello, then calls |
 //! | [`ranks`] | the socket: who is connected, routing, calls, killing |
 //! | [`run`] | the run in force |
