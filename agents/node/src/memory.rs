@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_model::{CheckpointId, Dataset, Failure, Generation, Rank};
+use holdfast_model::{CheckpointId, Dataset, Generation, Rank};
+use holdfast_wire::peer::Outcome;
 use holdfast_wire::rank::Reply;
 use holdfast_wire::run::RunPlan;
 use parking_lot::Mutex;
@@ -205,9 +206,6 @@ impl UnfinishedFlushes {
         if *known == before { Ok(()) } else { state_file::write(&self.path, &*known) }
     }
 }
-
-/// What a collective gives back: every rank gets the same, and its agent adds what is local (paths, file names).
-pub type Outcome = Result<Reply, Failure>;
 
 /// The plan of the run that an earlier agent on this node had taken on.
 pub fn read_plan(control: &Path) -> Option<RunPlan> {

@@ -97,6 +97,9 @@ pub enum ToLeader {
     },
 }
 
+/// What a collective gives back.
+pub type Outcome = Result<Reply, Failure>;
+
 /// From the leader to a member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,12 +116,12 @@ pub enum ToMember {
         /// Its number.
         order: u64,
     },
-    /// A collective ended.
+    /// A collective ended. Sent once a node: all ranks get the same, and their agent adds what is local (paths, file names).
     Results {
         /// Its number.
         seq: u64,
-        /// What each rank of the member gets.
-        replies: Vec<(Rank, Result<Reply, Failure>)>,
+        /// What all ranks get.
+        outcome: Outcome,
     },
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, Rank};
-use holdfast_wire::peer::{ToLeader, ToMember};
+use holdfast_wire::peer::{Outcome, ToLeader, ToMember};
 use holdfast_wire::rank::Reply;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -13,7 +13,7 @@ use tokio_util::sync::DropGuard;
 
 use super::CallError;
 use super::link::carry;
-use super::participation::{Answer, Participation};
+use super::participation::Participation;
 use crate::agent::Agent;
 use crate::orders;
 use crate::run::Run;
@@ -103,16 +103,14 @@ fn attend(
             orders.remove(&order);
             agent.streams.cancel(order);
         }
-        ToMember::Results { seq, replies } => {
-            let answers =
-                replies.into_iter().filter_map(|(rank, reply)| Some((rank, reply, part.calls.take(seq, rank)?)));
-            let answers: Vec<_> = answers.collect();
+        ToMember::Results { seq, outcome } => {
+            let waiting = part.calls.take(seq);
             let (agent, run) = (agent.clone(), part.run.clone());
             // The filemaps may be locked by a change that waits for a disk.
             tokio::task::spawn_blocking(move || {
-                for (rank, reply, answer) in answers {
+                for (rank, answer) in waiting {
                     // A rank that is gone needs no answer.
-                    let _ = answer.send(localise(&agent, &run, rank, reply));
+                    let _ = answer.send(localise(&agent, &run, rank, outcome.clone()));
                 }
             });
         }
@@ -120,9 +118,9 @@ fn attend(
 }
 
 /// Adds what only this node knows: where the files are.
-fn localise(agent: &Agent, run: &Run, rank: Rank, reply: Answer) -> Answer {
+fn localise(agent: &Agent, run: &Run, rank: Rank, outcome: Outcome) -> Outcome {
     let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
-    match reply? {
+    match outcome? {
         Reply::Restart(mut restart) => {
             if let Some(checkpoint) = restart.checkpoint {
                 let PutBack { directory, files } = run.source.put_back(&files, checkpoint).map_err(CallError::from)?;
@@ -189,13 +187,7 @@ mod tests {
         has_stalled.recv().unwrap();
         let started = Reply::Started { checkpoint: CheckpointId(3), directory: "".into() };
         let (to_leader, _messages) = mpsc::unbounded_channel();
-        attend(
-            &agent,
-            &part,
-            &to_leader,
-            &mut BTreeMap::new(),
-            ToMember::Results { seq: 1, replies: vec![(Rank(1), Ok(started))] },
-        );
+        attend(&agent, &part, &to_leader, &mut BTreeMap::new(), ToMember::Results { seq: 1, outcome: Ok(started) });
         assert!(!disk.is_finished(), "the task waited for the disk");
         drop(release);
         let Ok(Reply::Started { directory, .. }) = answer.await.unwrap() else { panic!("not the answer") };

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_model::{Failure, Rank};
-use holdfast_wire::peer::ToLeader;
-use holdfast_wire::rank::{Call, Reply};
+use holdfast_model::Rank;
+use holdfast_wire::peer::{Outcome, ToLeader};
+use holdfast_wire::rank::Call;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -55,7 +55,7 @@ impl Participation {
     }
 
     /// Notes a rank's call, and passes it to the leader when all ranks of this node have made it.
-    pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Answer> {
+    pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Outcome> {
         let local = self.run.plan.home(rank).map_or(0, |node| node.ranks.len());
         // In an adopted run the others may have had their answer from the agent before: each call is passed on as it comes.
         let (receiver, message) = self.calls.note(rank, seq, call, local, self.adopted);
@@ -67,9 +67,6 @@ impl Participation {
     }
 }
 
-/// What a rank gets for its call.
-pub type Answer = Result<Reply, Failure>;
-
 /// Calls of this node's ranks that are not answered yet, by number.
 #[derive(Debug, Default)]
 pub struct Calls {
@@ -79,7 +76,7 @@ pub struct Calls {
 #[derive(Debug)]
 struct Waiting {
     call: Call,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Outcome>,
 }
 
 impl Calls {
@@ -92,7 +89,7 @@ impl Calls {
         call: Call,
         expected: usize,
         alone: bool,
-    ) -> (oneshot::Receiver<Answer>, Option<ToLeader>) {
+    ) -> (oneshot::Receiver<Outcome>, Option<ToLeader>) {
         let (answer, receiver) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         let of_seq = waiting.entry(seq).or_default();
@@ -110,14 +107,10 @@ impl Calls {
         self.waiting.lock().iter().map(|(seq, calls)| all(*seq, calls)).collect()
     }
 
-    pub(super) fn take(&self, seq: u64, rank: Rank) -> Option<oneshot::Sender<Answer>> {
-        let mut waiting = self.waiting.lock();
-        let of_seq = waiting.get_mut(&seq)?;
-        let taken = of_seq.remove(&rank);
-        if of_seq.is_empty() {
-            waiting.remove(&seq);
-        }
-        taken.map(|waiting| waiting.answer)
+    /// The collective of this number ended: the ranks of this node that wait for its result.
+    pub(super) fn take(&self, seq: u64) -> Vec<(Rank, oneshot::Sender<Outcome>)> {
+        let taken = self.waiting.lock().remove(&seq).unwrap_or_default();
+        taken.into_iter().map(|(rank, waiting)| (rank, waiting.answer)).collect()
     }
 
     /// Nobody will answer any more.

@@ -101,16 +101,12 @@ impl Leader {
             ToLeader::Calls { seq, calls } => {
                 let ended = {
                     let mut gather = self.gather.lock();
-                    calls
-                        .into_iter()
-                        .filter_map(|(rank, call)| gather.hear(seq, rank, call).then_some(rank))
-                        .collect::<Vec<_>>()
+                    calls.into_iter().fold(false, |ended, (rank, call)| gather.hear(seq, rank, call) || ended)
                 };
-                if !ended.is_empty() {
+                if ended {
                     // The collective is over, and its results were lost on the way: here they are again.
                     let outcome = self.memory.lock().outcome.clone();
-                    let replies = ended.into_iter().map(|rank| (rank, outcome.clone())).collect();
-                    self.dispatch.send(node, ToMember::Results { seq, replies });
+                    self.dispatch.send(node, ToMember::Results { seq, outcome });
                 }
                 self.news.notify_one();
             }
@@ -169,9 +165,8 @@ pub async fn lead(agent: Arc<Agent>, leader: Arc<Leader>) {
             tracing::warn!(%error, "the results of a collective could not be kept on disk");
         }
         leader.gather.lock().ended(seq);
-        for (node, ranks) in leader.busy_nodes() {
-            let replies = ranks.iter().map(|rank| (*rank, outcome.clone())).collect();
-            leader.dispatch.send(node, ToMember::Results { seq, replies });
+        for (node, _) in leader.busy_nodes() {
+            leader.dispatch.send(node, ToMember::Results { seq, outcome: outcome.clone() });
         }
     }
 }
