@@ -1,10 +1,7 @@
-//! The loop against worlds that exist only here: hand-made scenarios, seeded storms, arbitrary events.
+//! The loop against worlds that exist only here: hand-made scenarios and arbitrary events. Seeded storms: `tests/simulation`.
 
 mod arbitrary;
-mod oracle;
 mod scenarios;
-mod simulation;
-mod storm;
 mod takeover;
 mod verdicts;
 mod world;

@@ -1,7 +1,7 @@
 //! A world with its own truth (nodes, agents and ranks that live and die, answers that are late or lost) and an oracle that
 //! watches every action of the machine.
 
-use crate::events::{DownReason, DrainResult};
+use holdfast::events::{DownReason, DrainResult};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use holdfast_testkit::Dice;
 use holdfast_wire::agent::QuietRank;
 
-use super::oracle::Oracle;
-use super::world::{address, config, ms, name};
-use crate::relaunch::explain::Condition;
-use crate::relaunch::*;
+use crate::names::{address, config, ms, name};
+use crate::oracle::Oracle;
+use holdfast::relaunch::explain::Condition;
+use holdfast::relaunch::*;
 
 /// How rough the world is.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_testkit::Dice;
 
-use super::simulation::{Simulation, Weather};
+use crate::simulation::{Simulation, Weather};
 
 fn storms(seeds: std::ops::Range<u64>, takeovers: bool) -> BTreeMap<u8, u32> {
     let mut codes = BTreeMap::new();
@@ -30,9 +30,12 @@ fn storms(seeds: std::ops::Range<u64>, takeovers: bool) -> BTreeMap<u8, u32> {
 #[test]
 fn in_no_storm_a_down_node_is_used_a_generation_overlaps_another_or_the_loop_does_not_end() {
     let codes = storms(0..7_000, false);
-    for code in
-        [crate::exit::FINISHED, crate::exit::NOT_FINISHED, crate::exit::NO_PROGRESS, crate::exit::APPLICATION_ERROR]
-    {
+    for code in [
+        holdfast::exit::FINISHED,
+        holdfast::exit::NOT_FINISHED,
+        holdfast::exit::NO_PROGRESS,
+        holdfast::exit::APPLICATION_ERROR,
+    ] {
         assert!(codes.get(&code).copied().unwrap_or(0) > 50, "the storms reach every kind of end: {codes:?}");
     }
 }

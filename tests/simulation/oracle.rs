@@ -1,12 +1,12 @@
 //! What must hold in every simulated world, whatever happens there.
 
-use crate::events::LogEvent;
+use holdfast::events::LogEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{Generation, NodeName, Rank};
 
-use super::simulation::{Life, Simulation};
-use crate::relaunch::*;
+use crate::simulation::{Life, Simulation};
+use holdfast::relaunch::*;
 
 /// What must hold.
 #[derive(Default)]
