@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
 use holdfast_model::{
-    CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Rank, RestartPolicy, RunNode,
-    Scheme,
+    CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank, RestartPolicy,
+    RunNode, Scheme,
 };
 use holdfast_wire::agent::{KillRequest, PollRequest};
-use holdfast_wire::run::{AgentReady, AgentStart, Cache, RunPlan, Settings, SourceName, TrustMaterial};
+use holdfast_wire::plan::PlanParts;
+use holdfast_wire::run::{AgentReady, AgentStart, Cache, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{VERSION, environment, trust};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -179,15 +180,11 @@ impl Cluster {
         });
         // As an orchestrator does: the agents look for it.
         std::fs::create_dir_all(self.directory.path().join("prefix/.holdfast"))?;
-        let plan = Arc::new(RunPlan {
-            generation,
-            nodes: nodes.collect(),
-            leader: self.places[0].clone(),
-            settings: settings(self.directory.path().join("prefix")),
-        });
+        let placement = Placement { nodes: nodes.collect(), leader: self.places[0].clone() };
+        let plan = PlanParts::new(generation, Arc::new(placement), &settings(self.directory.path().join("prefix")))?;
         let mut sockets = BTreeMap::new();
         for (name, agent) in &self.agents {
-            let accepted = self.runtime.block_on(self.client.run(agent.address, Arc::clone(&plan)))?;
+            let accepted = self.runtime.block_on(self.client.run(agent.address, plan.request_to(name)?))?;
             sockets.insert(name.clone(), accepted.socket);
         }
         for (rank, node) in self.places.iter().enumerate() {

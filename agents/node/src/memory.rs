@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_model::{CheckpointId, Dataset, Generation, Rank};
 use holdfast_wire::peer::Outcome;
+use holdfast_wire::plan::RunRequest;
 use holdfast_wire::rank::Reply;
-use holdfast_wire::run::RunPlan;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -207,14 +207,14 @@ impl UnfinishedFlushes {
     }
 }
 
-/// The plan of the run that an earlier agent on this node had taken on.
-pub fn read_plan(control: &Path) -> Option<RunPlan> {
+/// What an earlier agent on this node was sent of the run that it had taken on.
+pub fn read_plan(control: &Path) -> Option<RunRequest> {
     state_file::read(&control.join(RUN))
 }
 
-/// Remembers the plan.
-pub fn write_plan(control: &Path, plan: &RunPlan) -> io::Result<()> {
-    state_file::write(&control.join(RUN), plan)
+/// Records what this node was sent of a run: its own part, and the table of all nodes if it leads.
+pub fn write_plan(control: &Path, request: &RunRequest) -> io::Result<()> {
+    state_file::write(&control.join(RUN), request)
 }
 
 /// The last generation of the finished steps of the job that this node has forgotten.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdfast_model::{Failure, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::frame::{FrameError, receive_async, send_async};
+use holdfast_wire::plan::MemberPlan;
 use holdfast_wire::rank::{Call, Hello, Reply, ToAgent, ToRank};
-use holdfast_wire::run::RunPlan;
 use holdfast_wire::{VERSION, socket};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -73,7 +73,7 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
     }
 }
 
-fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<RunPlan>, Refusal> {
+fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<MemberPlan>, Refusal> {
     let agent = &collectives.agent;
     if hello.version != VERSION {
         return Err(Refusal::Version { theirs: hello.version });
@@ -85,11 +85,10 @@ fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) ->
     if hello.generation != plan.generation {
         return Err(Refusal::Superseded { asked: hello.generation, serving: plan.generation });
     }
-    if hello.ranks != plan.ranks() {
-        return Err(Refusal::Ranks { theirs: hello.ranks, planned: plan.ranks() });
+    if hello.ranks != plan.ranks {
+        return Err(Refusal::Ranks { theirs: hello.ranks, planned: plan.ranks });
     }
-    let here = plan.node(&agent.start.node).is_some_and(|node| node.ranks.contains(&hello.rank));
-    if !here {
+    if !plan.local.contains(&hello.rank) {
         return Err(Refusal::Elsewhere { rank: hello.rank, node: agent.start.node.clone() });
     }
     agent.ranks.join(hello.rank, hello.generation, pid, connection)?;
@@ -103,7 +102,7 @@ async fn refuse(stream: &mut UnixStream, refusal: Refusal) {
 
 async fn calls(
     collectives: &Arc<Collectives>,
-    plan: &Arc<RunPlan>,
+    plan: &Arc<MemberPlan>,
     rank: Rank,
     connection: u64,
     stream: &mut UnixStream,
@@ -126,7 +125,7 @@ async fn calls(
 
 async fn answer(
     collectives: &Arc<Collectives>,
-    plan: &Arc<RunPlan>,
+    plan: &Arc<MemberPlan>,
     rank: Rank,
     seq: u64,
     call: Call,
@@ -144,7 +143,7 @@ async fn answer(
 }
 
 /// Waits for the end of a rank's process, and reports it.
-async fn watch(agent: Arc<Agent>, plan: Arc<RunPlan>, rank: Rank, pid: u32) {
+async fn watch(agent: Arc<Agent>, plan: Arc<MemberPlan>, rank: Rank, pid: u32) {
     if let Some(process) = Process::open(pid) {
         process.ended().await;
     }

@@ -4,7 +4,7 @@
 //! | request | path | body → answer |
 //! |---|---|---|
 //! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`]; held back up to `wait_ms` until there is news |
-//! | POST | [`RUN`] | [`RunPlan`](crate::run::RunPlan) → [`RunAccepted`] |
+//! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
@@ -26,6 +26,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use holdfast_model::{CheckpointId, Generation, Location, NodeName, Progress, Rank, RestartSource, Scheme};
+
+/// The largest body of a request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks, which
+/// the leader's agent gets, is about a third of it.
+pub const LARGEST_REQUEST: usize = 64 << 20;
 
 /// News and health.
 pub const POLL: &str = "/v1/poll";
@@ -335,7 +339,8 @@ pub struct StackReply {
     pub stacks: BTreeMap<Rank, String>,
 }
 
-/// Where agents of the run listen now.
+/// Where agents of the run listen now. All changes are sent to the leader's agent; the others only need the leader's
+/// address, and get those of their peers with the leader's orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeersUpdate {
     /// The run.

@@ -16,6 +16,7 @@ pub mod bytes;
 pub mod environment;
 pub mod frame;
 pub mod peer;
+pub mod plan;
 pub mod rank;
 pub mod run;
 pub mod socket;

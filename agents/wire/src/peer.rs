@@ -4,7 +4,8 @@
 //! leader, the leader's orders and results back, one frame each. A *stream* carries one body of raw bytes: the
 //! pieces of a ring, or the files of a rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,16 @@ pub enum ToMember {
         /// What all ranks get.
         outcome: Outcome,
     },
+}
+
+/// A message to a member as it travels on a link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Where the peers listen that the message concerns, as far as that was not sent on this link before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<(NodeName, SocketAddr)>,
+    /// The message.
+    pub message: ToMember,
 }
 
 /// One step of a collective, carried out by every agent that it names. All orders can be repeated.
@@ -275,6 +286,19 @@ impl Order {
     /// True if agents carry it out hand in hand: then none can repeat it alone.
     pub fn is_joint(&self) -> bool {
         matches!(self, Order::Encode { .. } | Order::Transfer { .. } | Order::Rebuild { .. })
+    }
+
+    /// The nodes to which an agent may have to connect in order to carry it out.
+    pub fn peers(&self) -> BTreeSet<&NodeName> {
+        fn members(group: &GroupWork) -> impl Iterator<Item = &NodeName> {
+            group.members.iter().map(|(_, node)| node)
+        }
+        match self {
+            Order::Encode { groups, .. } => groups.iter().flat_map(members).collect(),
+            Order::Rebuild { groups, .. } => groups.iter().flat_map(|rebuild| members(&rebuild.group)).collect(),
+            Order::Transfer { outgoing, .. } => outgoing.iter().map(|step| &step.to).collect(),
+            _ => BTreeSet::new(),
+        }
     }
 }
 

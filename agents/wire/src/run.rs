@@ -1,4 +1,4 @@
-//! What all agents must know about a run: who runs where, and the settings in force.
+//! A run: who runs where, and the settings in force; and how an agent is started.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use holdfast_model::{
     CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, Rank, RestartPolicy, RunNode,
 };
 
-/// A run as the orchestrator hands it to every healthy agent, spares included, before it launches the ranks.
+/// A whole run, as the agent that leads it has it. Members have [`MemberPlan`](crate::plan::MemberPlan).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
     /// This launch. Anything older is over: its ranks are killed, its messages refused.
@@ -72,6 +72,16 @@ pub struct Settings {
     /// When a rank is quiet; absent if nobody wants to know.
     #[serde(default)]
     pub watchdog: Option<Watchdog>,
+}
+
+impl Settings {
+    /// The settings as one node has them: its name in the bases of its directories.
+    pub fn for_node(mut self, node: &NodeName) -> Settings {
+        let named = |base: &mut String| *base = base.replace(NODE_MARK, node.as_str());
+        self.caches.iter_mut().for_each(|cache| named(&mut cache.base));
+        self.descriptors.iter_mut().for_each(|descriptor| named(&mut descriptor.base));
+        self
+    }
 }
 
 /// When a rank is reported as [quiet](crate::agent::QuietRank). Whether the run hangs, the orchestrator decides.

@@ -2,14 +2,13 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Failure, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent;
-use holdfast_wire::run::{RunPlan, TrustMaterial};
+use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -81,12 +80,12 @@ impl AgentClient {
         self.post(address, agent::POLL, request, within).await
     }
 
-    /// Makes a generation known.
+    /// Makes a generation known: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) gives for the node.
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn run(&self, address: SocketAddr, plan: Arc<RunPlan>) -> Result<agent::RunAccepted, RequestError> {
-        self.post(address, agent::RUN, &*plan, MEDIUM).await
+    pub async fn run(&self, address: SocketAddr, request: Vec<u8>) -> Result<agent::RunAccepted, RequestError> {
+        self.post_encoded(address, agent::RUN, request, MEDIUM).await
     }
 
     /// Kills ranks.
@@ -221,7 +220,23 @@ impl AgentClient {
         body: &impl Serialize,
         within: Duration,
     ) -> Result<R, RequestError> {
-        self.send(address, path, self.http.post(url(address, path)).json(body), within).await
+        let body = serde_json::to_vec(body).map_err(|source| RequestError::Unencodable { address, path, source })?;
+        self.post_encoded(address, path, body, within).await
+    }
+
+    async fn post_encoded<R: DeserializeOwned>(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        body: Vec<u8>,
+        within: Duration,
+    ) -> Result<R, RequestError> {
+        let (bytes, limit) = (body.len(), agent::LARGEST_REQUEST);
+        if bytes > limit {
+            return Err(RequestError::TooLarge { address, path, bytes, limit });
+        }
+        let request = self.http.post(url(address, path)).header(CONTENT_TYPE, "application/json").body(body);
+        self.send(address, path, request, within).await
     }
 
     async fn send<R: DeserializeOwned>(

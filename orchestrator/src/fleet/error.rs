@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use holdfast_wire::plan::PlanError;
 use holdfast_wire::trust::TrustError;
 
 /// The fleet as a whole cannot be talked to.
@@ -64,6 +65,34 @@ pub enum RequestError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The request is larger than agents accept: it was not sent.
+    #[error(
+        "{path} was not sent to the agent at {address}: the request has {bytes} bytes, agents accept {limit}; \
+         use fewer ranks or fewer nodes"
+    )]
+    TooLarge {
+        /// The agent.
+        address: SocketAddr,
+        /// What was to be asked.
+        path: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The most that an agent accepts.
+        limit: usize,
+    },
+    /// The message could not be made.
+    #[error("{path} was not sent to the agent at {address}: {source}")]
+    Unencodable {
+        /// The agent.
+        address: SocketAddr,
+        /// What was to be asked.
+        path: &'static str,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A plan that cannot be sent to this node.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
 }
 
 impl RequestError {
@@ -72,12 +101,13 @@ impl RequestError {
         match self {
             RequestError::Silent { within, .. } => format!("no answer within {} ms", within.as_millis()),
             RequestError::Broken { reason, .. } => reason.clone(),
-            RequestError::Refused { .. } | RequestError::Answer { .. } => self.to_string(),
+            _ => self.to_string(),
         }
     }
 
-    /// True if the agent is there and said no.
+    /// True if the agent refused, or the request could not be made: the agent is not lost, and the same request again would
+    /// fail again.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, RequestError::Refused { .. } | RequestError::Answer { .. })
+        !matches!(self, RequestError::Silent { .. } | RequestError::Broken { .. })
     }
 }

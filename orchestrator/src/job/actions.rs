@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_model::{Generation, HaltState, NodeName, Placement};
 use holdfast_wire::agent::{ForgetRequest, KillRequest, PeersUpdate};
-use holdfast_wire::run::RunPlan;
+use holdfast_wire::plan::PlanParts;
 
 use super::background::TaskResult;
 use super::step::StepDriver;
@@ -95,26 +95,26 @@ impl StepDriver<'_> {
         });
     }
 
-    fn prepare(&mut self, generation: Generation, placement: &Placement, to: &[NodeName]) {
+    fn prepare(&mut self, generation: Generation, placement: &Arc<Placement>, to: &[NodeName]) {
         let state = &mut self.record.state;
         if state.generation != generation {
             state.generation = generation;
             state.sockets.clear();
         }
-        let plan = Arc::new(RunPlan {
-            generation,
-            nodes: placement.nodes.clone(),
-            leader: placement.leader.clone(),
-            settings: self.settings.clone(),
-        });
         let background = self.background.clone();
+        let plan = match PlanParts::new(generation, Arc::clone(placement), &self.settings) {
+            Ok(plan) => plan,
+            Err(error) => {
+                let refused =
+                    |node: &NodeName| Event::RunRefused { node: node.clone(), generation, reason: error.to_string() };
+                return to.iter().for_each(|node| background.event(refused(node)));
+            }
+        };
         self.agents.request(
             to,
             move |client, node, address| {
-                let settings = settings::for_node(&plan.settings, &node);
-                let same = settings == plan.settings;
-                let plan = if same { Arc::clone(&plan) } else { Arc::new(RunPlan { settings, ..(*plan).clone() }) };
-                async move { client.run(address, plan).await }
+                let request = plan.request_to(&node);
+                async move { client.run(address, request?).await }
             },
             move |node, answer: Result<_, RequestError>| match answer {
                 Ok(accepted) => background.send(TaskResult::Prepared { node, generation, socket: accepted.socket }),

@@ -39,7 +39,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config
 }
 
-/// The checkpoint settings that all agents get.
+/// The checkpoint settings that all agents get; each puts its node's name in place of `{node}`.
 pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) -> run::Settings {
     let checkpoint = &step.checkpoint;
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
@@ -71,15 +71,6 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
     }
-}
-
-/// The settings as one node gets them: its name in the bases of its directories.
-pub fn for_node(settings: &run::Settings, node: &NodeName) -> run::Settings {
-    let named = |base: &mut String| *base = base.replace("{node}", node.as_str());
-    let mut settings = settings.clone();
-    settings.caches.iter_mut().for_each(|cache| named(&mut cache.base));
-    settings.descriptors.iter_mut().for_each(|descriptor| named(&mut descriptor.base));
-    settings
 }
 
 /// The spec's own halt conditions, to be set in the halt files once; `None` if there are none.
@@ -133,7 +124,7 @@ mod tests {
         let watchdog = run::Watchdog { hang_after: std::time::Duration::from_secs(600), busy_hang_after: None };
         assert_eq!((settings.watchdog, config.hang_after), (Some(watchdog), Some(watchdog.hang_after)));
         assert_eq!((settings.flush.every, settings.flush.mode), (7, FlushMode::Async));
-        let settings = for_node(&settings, &"node1".into());
+        let settings = settings.for_node(&"node1".into());
         assert_eq!((settings.caches[0].base.as_str(), settings.descriptors[0].base.as_str()), ("/c/node1", "/c/node1"));
     }
 

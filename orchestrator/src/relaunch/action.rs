@@ -83,7 +83,7 @@ pub enum Action {
         /// The generation.
         generation: Generation,
     },
-    /// Agents listen elsewhere: tell the others.
+    /// Agents listen elsewhere: send that to the agents that need it. The leader needs all, the others the leader's address.
     UpdatePeers {
         /// The generation.
         generation: Generation,

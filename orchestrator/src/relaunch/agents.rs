@@ -98,14 +98,14 @@ impl Machine {
                     let placement = self.placed();
                     out.push(Action::Prepare { generation: current, placement, to: vec![name.clone()] });
                 }
-                self.tell_peers(position, current, None, out);
+                self.update_peers(position, current, adopted, out);
             }
             Phase::Running => {
                 if adopted != Some(current) {
                     let placement = self.placed();
                     out.push(Action::Prepare { generation: current, placement, to: vec![name.clone()] });
                 }
-                self.tell_peers(position, current, adopted, out);
+                self.update_peers(position, current, adopted, out);
             }
             Phase::Ending { unkilled, unheard, .. } => {
                 if unkilled.contains(&position) {
@@ -141,21 +141,36 @@ impl Machine {
         self.set_down(now, position, DownReason::Health { fault }, out);
     }
 
-    /// Tells the others where a restarted agent listens, and it, if it went on from what is on its disk, where they do.
-    fn tell_peers(&self, position: u32, generation: Generation, adopted: Option<Generation>, out: &mut Vec<Action>) {
-        let name = self.name(position);
-        let Some(address) = self.state.nodes[position as usize].address else {
+    /// Sends the new address of a restarted agent to those that need it: the leader's, which passes it on with its orders, or,
+    /// if it is the leader's own, all others. An agent that went on from what is on its disk gets what has changed since.
+    fn update_peers(&self, position: u32, generation: Generation, adopted: Option<Generation>, out: &mut Vec<Action>) {
+        let node = &self.state.nodes[position as usize];
+        let (Some(leader), Some(address)) = (self.leader(), node.address) else {
             return;
         };
-        let to = self.names_of(self.healthy_nodes().filter(|other| *other != position));
+        let update = |addresses, down, to: Vec<u32>| Action::UpdatePeers {
+            generation,
+            addresses,
+            down: self.names_of(down),
+            to: self.names_of(to),
+        };
+        let changed = BTreeMap::from([(self.name(position), address)]);
+        let mut others = self.healthy_nodes().filter(|other| *other != position);
+        let leads = position == leader;
+        let to: Vec<u32> =
+            if leads { others.collect() } else { others.find(|other| *other == leader).into_iter().collect() };
         if !to.is_empty() {
-            let (addresses, down) = (BTreeMap::from([(name.clone(), address)]), Vec::new());
-            out.push(Action::UpdatePeers { generation, addresses, down, to });
+            out.push(update(changed, Vec::new(), to));
         }
-        if adopted == Some(generation) {
+        if adopted != Some(generation) {
+            return;
+        }
+        if leads {
             let addresses = self.agents().map(|(name, address)| (name.clone(), address)).collect();
             let down = (0u32..).zip(&self.state.nodes).filter(|(_, node)| node.is_down()).map(|(at, _)| at);
-            out.push(Action::UpdatePeers { generation, addresses, down: self.names_of(down), to: vec![name] });
+            out.push(update(addresses, down.collect(), vec![position]));
+        } else if let Some(address) = self.state.nodes[leader as usize].address {
+            out.push(update(BTreeMap::from([(self.name(leader), address)]), Vec::new(), vec![position]));
         }
     }
 
@@ -272,8 +287,10 @@ impl Machine {
             }
             // A spare: the run goes on, and its leader must not wait for it.
             Phase::Running => {
-                let (generation, to) = (self.state.generation, self.names_of(self.healthy_nodes()));
+                let leader = self.leader();
+                let to = self.names_of(self.healthy_nodes().filter(|node| Some(*node) == leader));
                 if !to.is_empty() {
+                    let generation = self.state.generation;
                     out.push(Action::UpdatePeers { generation, addresses: BTreeMap::new(), down: vec![name], to });
                 }
             }

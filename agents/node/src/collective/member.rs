@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use super::CallError;
-use super::link::carry;
+use super::link;
 use super::participation::Participation;
 use crate::agent::Agent;
 use crate::orders;
@@ -154,7 +154,8 @@ async fn connect(agent: &Arc<Agent>, part: &Arc<Participation>) -> Result<Link, 
         });
         return Ok((to_leader, from_leader));
     }
-    Ok(carry(agent.streams.connect_link(part.run.plan.generation, &part.run.plan.leader).await?))
+    let stream = agent.streams.connect_link(part.run.plan.generation, &part.run.plan.leader).await?;
+    Ok(link::to_leader(agent.clone(), stream))
 }
 
 #[cfg(test)]
@@ -165,13 +166,13 @@ mod tests {
     use holdfast_wire::rank::Call;
 
     use crate::collective::{Collectives, begin_run};
-    use crate::store::fixture_node::{fixture_agent, fixture_plan};
+    use crate::store::fixture_node::{fixture_agent, fixture_request};
 
     #[tokio::test]
     async fn results_that_need_the_filemaps_hold_up_no_thread_while_a_disk_hangs() {
         let (_root, agent) = fixture_agent("node1", "1145655");
         let collectives = Collectives::new(agent.clone());
-        begin_run(&collectives, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
+        begin_run(&collectives, fixture_request(Generation(2), "node1", &[1])).await.unwrap();
         let part = collectives.participation().unwrap();
         let answer = part.call(Rank(1), 1, Call::Start);
         let (release, released) = std::sync::mpsc::channel::<()>();

@@ -21,8 +21,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_model::{Failure, Generation, Rank};
+use holdfast_wire::plan::MemberPlan;
 use holdfast_wire::rank::{Call, Reply};
-use holdfast_wire::run::{RehearsalPoint, RunPlan};
+use holdfast_wire::run::RehearsalPoint;
 
 pub use error::CallError;
 pub use run::{Collectives, RunError, adopt, begin_run, serve_link};
@@ -34,7 +35,7 @@ use crate::sources::files::RankFiles;
 /// Carries out a collective call of one rank; returns when all ranks have made it.
 pub async fn call(
     collectives: &Collectives,
-    plan: &Arc<RunPlan>,
+    plan: &Arc<MemberPlan>,
     rank: Rank,
     seq: u64,
     call: Call,

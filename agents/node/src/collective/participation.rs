@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdfast_model::Rank;
 use holdfast_wire::peer::{Outcome, ToLeader};
+use holdfast_wire::plan::AcceptedPlan;
 use holdfast_wire::rank::Call;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -16,6 +17,8 @@ use crate::run::Run;
 /// One generation, as this agent takes part in its collectives.
 #[derive(Debug)]
 pub struct Participation {
+    /// The plan that was accepted.
+    pub plan: AcceptedPlan,
     /// The run.
     pub run: Arc<Run>,
     /// This agent was restarted in the middle of it: ranks may be at different calls, so nothing waits for the others.
@@ -32,12 +35,13 @@ pub struct Participation {
 impl Participation {
     /// At the beginning of a run.
     pub(super) fn new(
+        plan: AcceptedPlan,
         run: Arc<Run>,
         leader: Option<Arc<Leader>>,
         to_leader: mpsc::UnboundedSender<ToLeader>,
         adopted: bool,
     ) -> Self {
-        Participation { run, adopted, calls: Calls::default(), to_leader, leader, tasks: Mutex::default() }
+        Participation { plan, run, adopted, calls: Calls::default(), to_leader, leader, tasks: Mutex::default() }
     }
 
     /// A task that ends with the run.
@@ -56,7 +60,7 @@ impl Participation {
 
     /// Notes a rank's call, and passes it to the leader when all ranks of this node have made it.
     pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Outcome> {
-        let local = self.run.plan.home(rank).map_or(0, |node| node.ranks.len());
+        let local = self.run.plan.local.len();
         // In an adopted run the others may have had their answer from the agent before: each call is passed on as it comes.
         let (receiver, message) = self.calls.note(rank, seq, call, local, self.adopted);
         if let Some(message) = message {

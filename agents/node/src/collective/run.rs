@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
-use holdfast_wire::peer::{ToLeader, ToMember};
-use holdfast_wire::run::RunPlan;
+use holdfast_wire::plan::{AcceptedPlan, MemberPlan, PlanError, RunRequest};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
@@ -13,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::leader::{self, LayoutError, Leader};
-use super::link::carry;
+use super::link;
 use super::member;
 use super::participation::Participation;
 use crate::agent::Agent;
@@ -48,8 +47,8 @@ impl Collectives {
         self.part.borrow().as_ref().map(|part| part.run.clone())
     }
 
-    /// Its plan.
-    pub fn plan(&self) -> Option<Arc<RunPlan>> {
+    /// This node's part of its plan.
+    pub fn plan(&self) -> Option<Arc<MemberPlan>> {
         self.part.borrow().as_ref().map(|part| part.run.plan.clone())
     }
 
@@ -61,7 +60,7 @@ impl Collectives {
         reached.ok().and_then(|part| serving(&part)).unwrap_or(Generation::NONE)
     }
 
-    /// Takes over new addresses of the run's agents, and which of them will not come back.
+    /// Takes over new addresses of the run's agents, and which of them will not come back (of use to the leader only).
     pub fn update_addresses(&self, update: PeersUpdate) {
         self.agent.streams.learn(update.addresses);
         if let Some(leader) = self.leader(update.generation) {
@@ -76,21 +75,30 @@ impl Collectives {
     }
 }
 
-/// Serves a member's link to this agent, the leader, until it breaks.
+/// Serves a member's link to this agent, the leader, until it breaks or the leader's run is over here.
 pub async fn serve_link(
     collectives: &Collectives,
     node: NodeName,
     generation: Generation,
     stream: TlsStream<TcpStream>,
 ) {
-    let Some(leader) = collectives.leader(generation) else {
+    let part = collectives.participation().filter(|part| part.run.plan.generation == generation);
+    let Some((part, leader)) = part.and_then(|part| part.leader.clone().map(|leader| (part, leader))) else {
         tracing::warn!(%node, %generation, "a member took this agent for the leader");
         return;
     };
-    let (to_member, mut from_member) = carry::<_, ToMember, ToLeader>(stream);
+    let (to_member, mut from_member) = link::to_member(collectives.agent.clone(), &node, stream);
     let link = leader.link_up(&node, to_member);
-    while let Some(message) = from_member.recv().await {
-        leader.hear(&node, message);
+    loop {
+        tokio::select! {
+            message = from_member.recv() => match message {
+                Some(message) => leader.hear(&node, message),
+                None => break,
+            },
+            // The same generation may be prepared anew with other nodes, unnoticed by a member whose own part is the same: it
+            // has to find its way to the new leader.
+            () = part.run.cancelled.cancelled() => break,
+        }
     }
     leader.link_down(&node, link);
 }
@@ -106,7 +114,10 @@ pub enum RunError {
         /// What is in force.
         serving: Generation,
     },
-    /// The plan does not fit together.
+    /// The plan is not for this node, or incomplete.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The plan allows no groups.
     #[error("the plan of generation {generation} cannot be used: {source}")]
     Unusable {
         /// Of which run.
@@ -135,74 +146,82 @@ pub enum RunError {
 
 /// Takes on a generation: kills older ranks, cuts older streams, records the plan, sets up the filemaps, connects to the
 /// leader. The same plan again changes nothing.
-pub async fn begin_run(collectives: &Collectives, plan: RunPlan) -> Result<RunAccepted, RunError> {
+pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result<RunAccepted, RunError> {
     let agent = &collectives.agent;
     let accepted = RunAccepted { socket: agent.paths.socket() };
-    if let Some(serving) = collectives.plan() {
-        if serving.generation > plan.generation {
-            return Err(RunError::Old { asked: plan.generation, serving: serving.generation });
+    let generation = request.shared.generation;
+    let plan = request.clone().accept(&agent.start.node)?;
+    if let Some(serving) = collectives.participation() {
+        let in_force = serving.run.plan.generation;
+        if in_force > generation {
+            return Err(RunError::Old { asked: generation, serving: in_force });
         }
-        if *serving == plan {
+        if serving.plan == plan {
             return Ok(accepted);
         }
     }
-    let before = Generation(plan.generation.0.saturating_sub(1));
-    let reason = format!("generation {} begins", plan.generation);
+    let before = Generation(generation.0.saturating_sub(1));
+    let reason = format!("generation {generation} begins");
     ranks::kill(&agent.ranks, holdfast_wire::agent::KillRequest { generation: before, reason }).await;
-    agent.ranks.fence(plan.generation);
-    agent.streams.fence(plan.generation);
+    agent.ranks.fence(generation);
+    agent.streams.fence(generation);
     if let Some(old) = collectives.participation() {
         old.end();
     }
-    let plan = Arc::new(plan);
-    let prepared = prepare(agent, &plan).await?;
+    let prepared = prepare(agent, request, plan).await?;
     start(collectives, prepared, false);
     Ok(accepted)
 }
 
 /// What a run needs that is read from, or recorded on, the node's disks.
 struct Prepared {
+    plan: AcceptedPlan,
     run: Arc<Run>,
     leader: Option<Arc<Leader>>,
 }
 
 /// Sets up the filemaps and the state files of a run, on a thread that may block.
-async fn prepare(agent: &Arc<Agent>, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
-    let (agent, plan) = (agent.clone(), plan.clone());
-    tokio::task::spawn_blocking(move || prepare_blocking(&agent, &plan)).await?
+async fn prepare(agent: &Arc<Agent>, request: RunRequest, plan: AcceptedPlan) -> Result<Prepared, RunError> {
+    let agent = agent.clone();
+    tokio::task::spawn_blocking(move || prepare_blocking(&agent, &request, plan)).await?
 }
 
-fn prepare_blocking(agent: &Agent, plan: &Arc<RunPlan>) -> Result<Prepared, RunError> {
+fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> Result<Prepared, RunError> {
+    let member = &plan.member;
+    let generation = member.generation;
     // Before anything is changed.
-    let source = sources::open(&plan.settings)?;
-    let local = plan.node(&agent.start.node).map_or(&[][..], |node| &node.ranks);
-    let bases: Vec<String> = plan.settings.caches.iter().map(|cache| cache.base.clone()).collect();
-    agent.store.begin_run(local, &bases)?;
-    let nodes = plan.nodes.iter().filter(|node| !node.ranks.is_empty()).count();
-    agent.store.write_nodes(u32::try_from(nodes).unwrap_or(u32::MAX))?;
+    let source = sources::open(&member.settings)?;
+    let bases: Vec<String> = member.settings.caches.iter().map(|cache| cache.base.clone()).collect();
+    agent.store.begin_run(&member.local, &bases)?;
+    agent.store.write_nodes(member.used_nodes)?;
     let control = agent.paths.control();
-    memory::write_plan(&control, plan)
+    memory::write_plan(&control, request)
         .map_err(|source| RunError::Record { directory: control.display().to_string(), source })?;
     let cancelled = CancellationToken::new();
-    let leader = if plan.leader == agent.start.node {
-        let unusable = |source| RunError::Unusable { generation: plan.generation, source };
-        Some(Arc::new(Leader::new(agent, plan.clone(), source.clone(), cancelled.clone()).map_err(unusable)?))
-    } else {
-        None
+    let leader = match &plan.leader {
+        Some(whole) => {
+            let unusable = |source| RunError::Unusable { generation, source };
+            Some(Arc::new(Leader::new(agent, whole.clone(), source.clone(), cancelled.clone()).map_err(unusable)?))
+        }
+        None => None,
     };
-    let memory = Remembered::open(&control, plan.generation);
-    Ok(Prepared { run: Arc::new(Run { plan: plan.clone(), memory, source, cancelled }), leader })
+    let memory = Remembered::open(&control, generation);
+    let run = Arc::new(Run { plan: member.clone(), memory, source, cancelled });
+    Ok(Prepared { plan, run, leader })
 }
 
 /// Takes up the run again that the control directory knows of, after the agent was restarted.
 pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     let agent = &collectives.agent;
-    let plan = Arc::new(memory::read_plan(&agent.paths.control())?);
-    // Not a node of that run any more, or a control directory of somebody else's run: nothing to adopt.
-    plan.node(&agent.start.node)?;
-    let generation = plan.generation;
-    // The filemaps are as the earlier agent left them; this only tells whose they are.
-    match prepare(agent, &plan).await {
+    let request = memory::read_plan(&agent.paths.control())?;
+    let generation = request.shared.generation;
+    let prepared = async {
+        // A control directory of another node's agent: nothing to adopt.
+        let plan = request.clone().accept(&agent.start.node)?;
+        // The filemaps are as the earlier agent left them; this only tells whose they are.
+        prepare(agent, request, plan).await
+    };
+    match prepared.await {
         Ok(prepared) => {
             start(collectives, prepared, true);
             Some(generation)
@@ -216,18 +235,20 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
 
 fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
     let agent = &collectives.agent;
-    let Prepared { run, leader } = prepared;
-    let plan = &run.plan;
-    agent.streams.learn(plan.nodes.iter().map(|node| (node.name.clone(), node.address)));
+    let Prepared { plan, run, leader } = prepared;
+    agent.streams.learn([(run.plan.leader.clone(), run.plan.leader_address)]);
+    if let Some(whole) = &plan.leader {
+        agent.streams.learn(whole.nodes.iter().map(|node| (node.name.clone(), node.address)));
+    }
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
-    let part = Arc::new(Participation::new(run.clone(), leader.clone(), to_leader, adopted));
+    let part = Arc::new(Participation::new(plan, run.clone(), leader.clone(), to_leader, adopted));
     part.own(tokio::spawn(member::keep_link(agent.clone(), part.clone(), from_ranks)));
     if let Some(leader) = leader {
         part.own(tokio::spawn(leader::lead(agent.clone(), leader)));
     }
-    if let Some(settings) = agent.watchdog.begin(plan, run.local_ranks(&agent.start.node)) {
+    if let Some(settings) = agent.watchdog.begin(&run.plan) {
         let (watchdog, ranks) = (agent.watchdog.clone(), agent.ranks.clone());
-        part.own(tokio::spawn(watchdog::keep_watch(watchdog, ranks, plan.generation, settings)));
+        part.own(tokio::spawn(watchdog::keep_watch(watchdog, ranks, run.plan.generation, settings)));
     }
     collectives.part.send_replace(Some(part));
 }

@@ -82,7 +82,7 @@ impl Work<'_> {
         };
         MemberTask {
             checkpoint,
-            ranks: self.run.plan.ranks(),
+            ranks: self.run.plan.ranks,
             group_id: group.group_id,
             members: group.members.iter().map(|(rank, _)| *rank).collect(),
             index: group.member,

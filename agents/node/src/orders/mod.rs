@@ -91,7 +91,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// The ranks on this node.
     fn local(&self) -> &[Rank] {
-        self.run.local_ranks(&self.agent.start.node)
+        &self.run.plan.local
     }
 
     /// Copies of files for this order; they end when it is cancelled.

@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::execute;
 use crate::collective::{Collectives, begin_run};
-use crate::store::fixture_node::{fixture_agent, fixture_plan};
+use crate::store::fixture_node::{fixture_agent, fixture_request};
 
 async fn node() -> (TempDir, Collectives) {
     let (root, agent) = fixture_agent("node1", "1145655");
     let collectives = Collectives::new(agent);
-    begin_run(&collectives, fixture_plan(Generation(2), "node1", &[1])).await.unwrap();
+    begin_run(&collectives, fixture_request(Generation(2), "node1", &[1])).await.unwrap();
     (root, collectives)
 }
 

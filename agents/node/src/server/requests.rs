@@ -13,11 +13,11 @@ use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, INVENTORY, KILL, KillReply,
-    KillRequest, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply, RebuildRequest,
-    RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply, VerifyRequest,
+    KillRequest, LARGEST_REQUEST, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
+    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
+    VerifyRequest,
 };
-use holdfast_wire::frame;
-use holdfast_wire::run::RunPlan;
+use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -121,7 +121,7 @@ impl From<RunError> for Rejection {
     fn from(error: RunError) -> Self {
         let (status, kind) = match error {
             RunError::Old { .. } => (StatusCode::CONFLICT, FailureKind::Superseded),
-            RunError::Unusable { .. } | RunError::Source(_) => {
+            RunError::Plan(_) | RunError::Unusable { .. } | RunError::Source(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::InvalidRequest)
             }
             RunError::Crashed(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Internal),
@@ -148,8 +148,8 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Message<T> {
 }
 
 async fn body(body: Body) -> Result<axum::body::Bytes, Rejection> {
-    to_bytes(body, frame::LARGEST).await.map_err(|error| {
-        let message = format!("the body did not arrive, or is over {} bytes: {error}", frame::LARGEST);
+    to_bytes(body, LARGEST_REQUEST).await.map_err(|error| {
+        let message = format!("the body did not arrive, or is over {LARGEST_REQUEST} bytes: {error}");
         Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, FailureKind::InvalidRequest, message)
     })
 }
@@ -207,16 +207,20 @@ async fn poll(
     Ok(Json(PollReply { instance: agent.instance, health, events, progress: agent.progress.snapshot() }))
 }
 
-async fn run(State(collectives): State<Arc<Collectives>>, Message(plan): Message<RunPlan>) -> Answer<RunAccepted> {
+async fn run(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<RunRequest>,
+) -> Answer<RunAccepted> {
+    let directory = &request.shared.settings.prefix;
     // Once a step: later a file system that is away for a while must not keep ranks from starting.
-    if collectives.plan().is_none_or(|known| known.settings.prefix != plan.settings.prefix) {
-        let looked = prefix::look(&plan.settings.prefix).await;
+    if collectives.plan().is_none_or(|known| known.settings.prefix != *directory) {
+        let looked = prefix::look(directory).await;
         looked.map_err(|error| {
-            let failure = Failure::new(FailureKind::Io, error.to_string()).at(&plan.settings.prefix);
+            let failure = Failure::new(FailureKind::Io, error.to_string()).at(directory);
             Rejection(StatusCode::UNPROCESSABLE_ENTITY, failure)
         })?;
     }
-    Ok(Json(collective::begin_run(&collectives, plan).await?))
+    Ok(Json(collective::begin_run(&collectives, request).await?))
 }
 
 async fn kill(

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, Generation, NeedPolicy, Rank, RestartPolicy, RunNode};
-use holdfast_wire::run::{AgentStart, Cache, RunPlan, Settings, SourceName};
+use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, Generation, NeedPolicy, Rank, RestartPolicy};
+use holdfast_wire::plan::{MemberPlan, OwnPlan, RunRequest, SharedPlan};
+use holdfast_wire::run::{AgentStart, Cache, Settings, SourceName};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -56,7 +57,13 @@ pub(crate) fn fixture_agent(node: &str, job_id: &str) -> (TempDir, Arc<Agent>) {
 }
 
 /// A run with these ranks on one node, led from another node that cannot be reached.
-pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) -> RunPlan {
+pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) -> MemberPlan {
+    let accepted = fixture_request(generation, node, ranks).accept(&node.into()).unwrap();
+    (*accepted.member).clone()
+}
+
+/// The same, as the orchestrator sends it.
+pub(crate) fn fixture_request(generation: Generation, node: &str, ranks: &[u32]) -> RunRequest {
     let settings = Settings {
         prefix: "/p".into(),
         caches: vec![Cache { base: base(node), keep: 1 }],
@@ -72,11 +79,14 @@ pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) ->
         copy_bytes: 1,
         watchdog: None,
     };
-    let here = RunNode {
-        name: node.into(),
-        address: "127.0.0.1:1".parse().unwrap(),
-        failure_domain: node.to_owned(),
-        ranks: ranks.iter().copied().map(Rank).collect(),
+    let shared = SharedPlan {
+        generation,
+        ranks: ranks.len() as u32,
+        used_nodes: 1,
+        leader: "elsewhere".into(),
+        leader_address: "127.0.0.1:1".parse().unwrap(),
+        settings,
     };
-    RunPlan { generation, nodes: vec![here], leader: "elsewhere".into(), settings }
+    let own = OwnPlan { node: node.into(), ranks: ranks.iter().copied().map(Rank).collect() };
+    RunRequest { shared, own, nodes: None }
 }

@@ -55,7 +55,7 @@ impl Streams {
     }
 
     /// Where the agent of this node listens.
-    pub(super) fn address(&self, node: &NodeName) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, node: &NodeName) -> Option<SocketAddr> {
         self.addresses.lock().get(node).copied()
     }
 

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::{Generation, Rank};
 use holdfast_wire::agent::QuietRank;
-use holdfast_wire::run::{self, RunPlan};
+use holdfast_wire::plan::MemberPlan;
+use holdfast_wire::run;
 use parking_lot::Mutex;
 
 pub use stack::stacks;
@@ -46,10 +47,11 @@ pub struct InCall<'a> {
 }
 
 impl Watchdog {
-    /// A run begins, with these ranks here. Returns the settings if they are to be watched.
-    pub fn begin(&self, plan: &RunPlan, local: &[Rank]) -> Option<run::Watchdog> {
-        let settings = plan.settings.watchdog.filter(|_| !local.is_empty());
-        *self.watched.lock() = settings.map(|settings| (plan.generation, Quiet::new(settings, local, Instant::now())));
+    /// A run begins. Returns the settings if its ranks on this node are to be watched.
+    pub fn begin(&self, plan: &MemberPlan) -> Option<run::Watchdog> {
+        let settings = plan.settings.watchdog.filter(|_| !plan.local.is_empty());
+        let quiet = |settings| (plan.generation, Quiet::new(settings, &plan.local, Instant::now()));
+        *self.watched.lock() = settings.map(quiet);
         settings
     }
 
@@ -142,8 +144,8 @@ mod tests {
         fixture_agent("node1", &format!("watched-{}", std::process::id()))
     }
 
-    fn plan(hang_after: Duration) -> RunPlan {
-        let mut plan = fixture_plan(GENERATION, "node1", &[6, 7]);
+    fn plan(hang_after: Duration, local: &[u32]) -> MemberPlan {
+        let mut plan = fixture_plan(GENERATION, "node1", local);
         plan.settings.watchdog = Some(run::Watchdog { hang_after, busy_hang_after: None });
         plan
     }
@@ -164,8 +166,8 @@ mod tests {
         assert_eq!(found, BTreeMap::from([(Rank(7), [program.id()].into())]));
         assert!(processes(&agent.ranks, Generation(3)).is_empty());
 
-        let plan = plan(Duration::from_secs(40));
-        agent.watchdog.begin(&plan, &[Rank(6), Rank(7)]).unwrap();
+        let plan = plan(Duration::from_secs(40), &[6, 7]);
+        agent.watchdog.begin(&plan).unwrap();
         let begun = Instant::now();
         for seconds in [10, 60] {
             let used = found.iter().map(|(rank, pids)| (*rank, usage::of(pids.iter().copied()))).collect();
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn a_rank_that_waits_in_a_call_is_reported_until_it_has_its_answer() {
         let watchdog = Watchdog::default();
-        watchdog.begin(&plan(Duration::ZERO), &[Rank(6)]).unwrap();
+        watchdog.begin(&plan(Duration::ZERO, &[6])).unwrap();
         let call = watchdog.call(GENERATION, Rank(6), "need_checkpoint");
         let quiet = watchdog.quiet(GENERATION, Instant::now());
         assert_eq!(quiet[0].waiting_in.as_deref(), Some("need_checkpoint"));
@@ -200,10 +202,10 @@ mod tests {
     #[test]
     fn a_run_whose_plan_does_not_ask_for_it_and_a_spare_are_not_watched() {
         let watchdog = Watchdog::default();
-        let mut unasked = plan(Duration::from_secs(1));
-        assert_eq!(watchdog.begin(&unasked, &[]), None);
+        assert_eq!(watchdog.begin(&plan(Duration::from_secs(1), &[])), None);
+        let mut unasked = plan(Duration::from_secs(1), &[6]);
         unasked.settings.watchdog = None;
-        assert_eq!(watchdog.begin(&unasked, &[Rank(6)]), None);
+        assert_eq!(watchdog.begin(&unasked), None);
         drop(watchdog.call(GENERATION, Rank(6), "init"));
         assert!(watchdog.quiet(GENERATION, Instant::now()).is_empty());
     }
