@@ -111,6 +111,22 @@ pub enum CallError {
     /// A file was routed with nothing to write to or to read from.
     #[error("there is no checkpoint to read from")]
     NothingToRead,
+    /// The leader's own state could not be put on disk.
+    #[error("the leader's state could not be recorded in {}: {source}", directory.display())]
+    NotSaved {
+        /// The control directory.
+        directory: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// File work of the leader returned something of another kind.
+    #[error("file work of the leader returned {found} where {expected} belongs")]
+    WrongOutput {
+        /// The kind that was asked for.
+        expected: &'static str,
+        /// The kind that came.
+        found: &'static str,
+    },
     /// A task of the agent panicked.
     #[error("the agent failed: {0}")]
     Crashed(#[from] JoinError),
@@ -124,6 +140,7 @@ impl CallError {
             | CallError::Durable(_)
             | CallError::Store(_)
             | CallError::Halt(_)
+            | CallError::NotSaved { .. }
             | CallError::File(FileError::Store(_) | FileError::Record { .. }) => FailureKind::Io,
             CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
             CallError::UnknownDataset { .. }
@@ -143,7 +160,7 @@ impl CallError {
             | CallError::NotCollective(_)
             | CallError::NoRun => FailureKind::InvalidRequest,
             CallError::GenerationOver(_) => FailureKind::Superseded,
-            CallError::Crashed(_) => FailureKind::Internal,
+            CallError::Crashed(_) | CallError::WrongOutput { .. } => FailureKind::Internal,
         }
     }
 
@@ -162,7 +179,9 @@ impl CallError {
             }
             CallError::NoRun => "start the program with `holdfast run`",
             CallError::NothingToRead => "route files after start_checkpoint",
-            CallError::File(FileError::Record { .. }) => "check whether its file system is full or read-only",
+            CallError::NotSaved { .. } | CallError::File(FileError::Record { .. }) => {
+                "check whether its file system is full or read-only"
+            }
             _ => return None,
         })
     }

@@ -148,7 +148,7 @@ async fn connect(agent: &Arc<Agent>, part: &Arc<Participation>) -> Result<Link, 
         let (leader, node) = (leader.clone(), node.clone());
         tokio::spawn(async move {
             while let Some(message) = from_member.recv().await {
-                leader.hear(&node, message);
+                leader.receive(&node, message);
             }
             leader.link_down(&node, link);
         });

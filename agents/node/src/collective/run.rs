@@ -11,7 +11,8 @@ use tokio::task::JoinError;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::leader::{self, LayoutError, Leader};
+use super::leader::driver::{self, Driver};
+use super::leader::{LayoutError, Leader};
 use super::link;
 use super::member;
 use super::participation::Participation;
@@ -64,7 +65,7 @@ impl Collectives {
     pub fn update_addresses(&self, update: PeersUpdate) {
         self.agent.streams.learn(update.addresses);
         if let Some(leader) = self.leader(update.generation) {
-            update.down.iter().for_each(|node| leader.give_up(node));
+            update.down.iter().for_each(|node| leader.node_down(node));
         }
     }
 
@@ -92,7 +93,7 @@ pub async fn serve_link(
     loop {
         tokio::select! {
             message = from_member.recv() => match message {
-                Some(message) => leader.hear(&node, message),
+                Some(message) => leader.receive(&node, message),
                 None => break,
             },
             // The same generation may be prepared anew with other nodes, unnoticed by a member whose own part is the same: it
@@ -177,7 +178,7 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
 struct Prepared {
     plan: AcceptedPlan,
     run: Arc<Run>,
-    leader: Option<Arc<Leader>>,
+    leader: Option<(Leader, Driver)>,
 }
 
 /// Sets up the filemaps and the state files of a run, on a thread that may block.
@@ -201,7 +202,7 @@ fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> 
     let leader = match &plan.leader {
         Some(whole) => {
             let unusable = |source| RunError::Unusable { generation, source };
-            Some(Arc::new(Leader::new(agent, whole.clone(), source.clone(), cancelled.clone()).map_err(unusable)?))
+            Some(Leader::open(agent, whole.clone(), &*source).map_err(unusable)?)
         }
         None => None,
     };
@@ -241,10 +242,11 @@ fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
         agent.streams.learn(whole.nodes.iter().map(|node| (node.name.clone(), node.address)));
     }
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
-    let part = Arc::new(Participation::new(plan, run.clone(), leader.clone(), to_leader, adopted));
+    let (leader, driver) = leader.map(|(leader, driver)| (Arc::new(leader), driver)).unzip();
+    let part = Arc::new(Participation::new(plan, run.clone(), leader, to_leader, adopted));
     part.own(tokio::spawn(member::keep_link(agent.clone(), part.clone(), from_ranks)));
-    if let Some(leader) = leader {
-        part.own(tokio::spawn(leader::lead(agent.clone(), leader)));
+    if let Some(driver) = driver {
+        part.own(tokio::spawn(driver::drive(agent.clone(), driver)));
     }
     if let Some(settings) = agent.watchdog.begin(&run.plan) {
         let (watchdog, ranks) = (agent.watchdog.clone(), agent.ranks.clone());

@@ -12,31 +12,17 @@ pub mod scr;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Dataset};
 use holdfast_wire::run::{Settings, SourceName};
 
 use self::files::{FileError, RankFiles};
 
-/// A source for one generation. The run's leader asks it when a checkpoint is due; every node asks it for the files of its
-/// own ranks.
+/// A source for one generation: every node asks it for the files of its own ranks.
 pub trait CheckpointSource: Debug + Send + Sync {
-    /// The ranks begin to compute: from here on a checkpoint can become due.
-    fn computing_begins(&self, now: Instant);
-
-    /// Leader: true if a checkpoint is due. `halting`: a halt condition holds, so that the next checkpoint is the last.
-    fn is_due(&self, now: Instant, halting: bool) -> bool;
-
-    /// Leader: a checkpoint begins; from here on it costs time.
-    fn checkpoint_begins(&self, now: Instant);
-
-    /// Leader: the checkpoint is complete.
-    fn checkpoint_complete(&self, now: Instant);
-
-    /// Leader: true if this dataset is progress once it is complete: the job can go on from it, so that a generation that
-    /// wrote it was not in vain.
-    fn is_progress(&self, dataset: &Dataset) -> bool;
+    /// When checkpoints are due, and what counts as one: for the run's leader.
+    fn policy(&self) -> Box<dyn SourcePolicy>;
 
     /// Makes a checkpoint's file: where the rank's file of this base name is to be written. The file is recorded before it
     /// may exist. Blocks.
@@ -50,6 +36,25 @@ pub trait CheckpointSource: Debug + Send + Sync {
     /// # Errors
     /// When this node does not have the checkpoint.
     fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError>;
+}
+
+/// When checkpoints of a source are due. The leader asks it; times are counted from any fixed instant, by the caller.
+pub trait SourcePolicy: Debug + Send {
+    /// The ranks begin to compute: from here on a checkpoint can become due.
+    fn computing_begins(&mut self, now: Duration);
+
+    /// True if a checkpoint is due. `halting`: a halt condition holds, so that the next checkpoint is the last.
+    fn is_due(&mut self, now: Duration, halting: bool) -> bool;
+
+    /// A checkpoint begins; from here on it costs time.
+    fn checkpoint_begins(&mut self, now: Duration);
+
+    /// The checkpoint is complete.
+    fn checkpoint_complete(&mut self, now: Duration);
+
+    /// True if this dataset is progress once it is complete: the job can go on from it, so that a generation that wrote it
+    /// was not in vain.
+    fn is_progress(&self, dataset: &Dataset) -> bool;
 }
 
 /// The files that a rank restarts from.

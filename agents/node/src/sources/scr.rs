@@ -2,29 +2,27 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::control::need::Need;
 use holdfast_model::{CheckpointId, Dataset, NeedPolicy};
 use holdfast_wire::run::Settings;
-use parking_lot::Mutex;
 
 use super::files::{FileError, RankFiles};
-use super::{CheckpointSource, PutBack, SourceEntry};
+use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
 
 /// The line in the registry.
 pub const ENTRY: SourceEntry = SourceEntry { name: "scr", open };
 
-/// When a checkpoint is due begins anew with the leader's process, as it may.
+/// The source: what the application routes is written and read where the agent puts it.
 #[derive(Debug)]
 struct Scr {
-    schedule: Mutex<Schedule>,
+    need: NeedPolicy,
 }
 
-/// When a checkpoint is due, and what the last ones cost.
+/// When a checkpoint is due, and what the last ones cost. Begins anew with the leader's process, as it may.
 #[derive(Debug)]
 struct Schedule {
-    begun: Instant,
     policy: NeedPolicy,
     need: Need,
     /// When the open checkpoint was started.
@@ -32,42 +30,41 @@ struct Schedule {
 }
 
 fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
-    Arc::new(Scr::new(settings.need, Instant::now()))
+    Arc::new(Scr { need: settings.need })
 }
 
-impl Scr {
-    fn new(policy: NeedPolicy, now: Instant) -> Self {
-        let need = Need::new(policy, Duration::ZERO);
-        Scr { schedule: Mutex::new(Schedule { begun: now, policy, need, started: None }) }
+impl Schedule {
+    fn new(policy: NeedPolicy) -> Self {
+        Schedule { policy, need: Need::new(policy, Duration::ZERO), started: None }
     }
 }
 
-impl CheckpointSource for Scr {
-    fn computing_begins(&self, now: Instant) {
-        let mut schedule = self.schedule.lock();
-        schedule.need = Need::new(schedule.policy, now - schedule.begun);
+impl SourcePolicy for Schedule {
+    fn computing_begins(&mut self, now: Duration) {
+        self.need = Need::new(self.policy, now);
     }
 
-    fn is_due(&self, now: Instant, halting: bool) -> bool {
-        let mut schedule = self.schedule.lock();
-        let now = now - schedule.begun;
-        schedule.need.ask(now, halting).is_some()
+    fn is_due(&mut self, now: Duration, halting: bool) -> bool {
+        self.need.ask(now, halting).is_some()
     }
 
-    fn checkpoint_begins(&self, now: Instant) {
-        let mut schedule = self.schedule.lock();
-        schedule.started = Some(now - schedule.begun);
+    fn checkpoint_begins(&mut self, now: Duration) {
+        self.started = Some(now);
     }
 
-    fn checkpoint_complete(&self, now: Instant) {
-        let mut schedule = self.schedule.lock();
-        let end = now - schedule.begun;
-        let started = schedule.started.take().unwrap_or(end);
-        schedule.need.checkpoint_taken(started, end);
+    fn checkpoint_complete(&mut self, now: Duration) {
+        let started = self.started.take().unwrap_or(now);
+        self.need.checkpoint_taken(started, now);
     }
 
     fn is_progress(&self, dataset: &Dataset) -> bool {
         dataset.checkpoint
+    }
+}
+
+impl CheckpointSource for Scr {
+    fn policy(&self) -> Box<dyn SourcePolicy> {
+        Box::new(Schedule::new(self.need))
     }
 
     fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
@@ -85,23 +82,22 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_due_so_long_after_the_last_one_and_at_a_halt() {
-        let begun = Instant::now();
-        let after = |seconds| begun + Duration::from_secs(seconds);
-        let scr = Scr::new(NeedPolicy { interval: 0, seconds: 60, overhead: 0.0 }, begun);
-        scr.computing_begins(after(10));
-        assert!(!scr.is_due(after(69), false));
-        assert!(scr.is_due(after(69), true), "the last one before a halt");
-        assert!(scr.is_due(after(70), false));
-        scr.checkpoint_begins(after(71));
-        scr.checkpoint_complete(after(80));
-        assert!(!scr.is_due(after(139), false));
-        assert!(scr.is_due(after(140), false));
+        let at = Duration::from_secs;
+        let mut schedule = Schedule::new(NeedPolicy { interval: 0, seconds: 60, overhead: 0.0 });
+        schedule.computing_begins(at(10));
+        assert!(!schedule.is_due(at(69), false));
+        assert!(schedule.is_due(at(69), true), "the last one before a halt");
+        assert!(schedule.is_due(at(70), false));
+        schedule.checkpoint_begins(at(71));
+        schedule.checkpoint_complete(at(80));
+        assert!(!schedule.is_due(at(139), false));
+        assert!(schedule.is_due(at(140), false));
     }
 
     #[test]
     fn output_is_no_progress() {
-        let scr = Scr::new(NeedPolicy::default(), Instant::now());
-        assert!(scr.is_progress(&Dataset::default()));
-        assert!(!scr.is_progress(&Dataset { checkpoint: false, output: true, ..Dataset::default() }));
+        let schedule = Schedule::new(NeedPolicy::default());
+        assert!(schedule.is_progress(&Dataset::default()));
+        assert!(!schedule.is_progress(&Dataset { checkpoint: false, output: true, ..Dataset::default() }));
     }
 }

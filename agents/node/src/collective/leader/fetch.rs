@@ -1,121 +1,101 @@
 //! Reading a checkpoint back from the prefix directory (`SCR manual §11.4.7`).
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
-use holdfast_core::prefix::dataset;
-use holdfast_core::prefix::fetch::{self, Candidate};
-use holdfast_core::prefix::{DirectoryName, Prefix, Summary, summary};
-use holdfast_model::{CheckpointId, Dataset, Failure, Locations, NodeName, RestartSource};
+use holdfast_core::prefix::DirectoryName;
+use holdfast_model::{CheckpointId, Failure, Location, Locations, RestartSource};
 use holdfast_wire::peer::{FetchRank, Order};
 
-use super::Work;
-use super::restart::Found;
+use super::action::FetchStage;
+use super::checkpoint::protect;
+use super::collective::delete;
+use super::context::Context;
+use super::restart::{Found, attempt_failed, note};
+use super::{datasets, direct, files};
 use crate::collective::CallError;
 
-impl Work {
-    /// The fetch loop: the current link first, then the index, until one works.
-    pub(super) async fn restart_from_prefix(&self, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
-        let mut tried: HashSet<DirectoryName> = HashSet::new();
-        loop {
-            let path = self.leader.plan.settings.prefix.clone();
-            let already = tried.clone();
-            let next = self
-                .blocking(move |_| {
-                    if !path.exists() {
-                        return Ok(None);
-                    }
-                    let prefix = Prefix::open(path)?;
-                    let candidates = fetch::candidates(&prefix)?;
-                    let newer = |candidate: &Candidate| limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
-                    Ok(candidates.into_iter().find(|candidate| {
-                        // A record that cannot be read says nothing against the files.
-                        let dataset = dataset::read(&prefix, &candidate.directory).ok().flatten();
-                        let output_only = dataset.is_some_and(|dataset| !dataset.checkpoint);
-                        !output_only && !already.contains(&candidate.directory) && !newer(candidate)
-                    }))
-                })
-                .await?;
-            let Some(candidate) = next else { return Ok(None) };
-            tried.insert(candidate.directory.clone());
-            let id = candidate.id.unwrap_or(CheckpointId::NONE);
-            match self.fetch(&candidate).await {
-                Ok(found) => return Ok(Some(found)),
-                Err(error) => {
-                    self.fetch_attempt_failed(id, format!("{}: {}", candidate.directory, Failure::from(error)));
-                    self.fetch_failed(candidate.directory.to_string()).await?;
-                    self.delete(id).await?;
-                }
+/// The fetch loop: the current link first, then the index, until one works.
+pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
+    let mut tried: BTreeSet<DirectoryName> = BTreeSet::new();
+    while let Some((id, directory)) = next_candidate(cx, limit, &tried).await? {
+        match fetch(cx, &directory).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => {
+                let reason = format!("{directory}: {}", Failure::from(error));
+                attempt_failed(cx, id, Location::ParallelFileSystem, reason);
+                files::mark_fetch(cx, &directory, FetchStage::Failed).await?;
+                delete(cx, id).await?;
             }
         }
+        tried.insert(directory);
     }
+    Ok(None)
+}
 
-    async fn fetch(&self, candidate: &Candidate) -> Result<Found, CallError> {
-        let path = self.leader.plan.settings.prefix.clone();
-        let (ranks, directory) = (self.leader.plan.ranks(), candidate.directory.clone());
-        let (summary, real, dataset): (Summary, PathBuf, Option<Dataset>) = self
-            .blocking(move |_| {
-                let prefix = Prefix::open(path)?;
-                fetch::begin(&prefix, &directory, now())?;
-                let real = prefix.checkpoint_path(&directory);
-                let summary = summary::read(&real)?;
-                summary.accept(ranks)?;
-                let dataset = dataset::read(&prefix, &directory)?;
-                Ok((summary, real, dataset))
-            })
-            .await?;
-        let checkpoint = summary.id;
-        if let Some(dataset) = dataset {
-            let direct = dataset.direct.is_some();
-            self.describe(checkpoint, dataset).await?;
-            if direct {
-                return self.read_direct(candidate.directory.clone(), &summary).await;
-            }
+/// What to try next. The index is read anew each time: a failed attempt takes the current link away, and with it the limit
+/// that it sets.
+async fn next_candidate(
+    cx: &Context,
+    limit: Option<CheckpointId>,
+    tried: &BTreeSet<DirectoryName>,
+) -> Result<Option<(CheckpointId, DirectoryName)>, CallError> {
+    for candidate in files::candidates(cx).await? {
+        let newer = limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
+        if newer || tried.contains(&candidate.directory) {
+            continue;
         }
-        let protection = self.leader.layout.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
-        let mut orders: BTreeMap<NodeName, Order> = BTreeMap::new();
-        for (node, members) in self.leader.layout.by_node(&protection.descriptors()) {
-            let ranks = members.into_iter().map(|member| {
-                let files = summary.to_fetch(member.rank);
-                let files = files.map(|file| (file.name.clone(), file.size.unwrap_or(0), file.crc)).collect();
-                FetchRank { member, files }
-            });
-            let ranks = ranks.collect();
-            orders
-                .insert(node, Order::Fetch { checkpoint, directory: real.clone(), ranks, total_ranks: summary.ranks });
+        // A record that cannot be read is no evidence against the files.
+        let dataset = files::read_dataset(cx, &candidate.directory).await.ok().flatten();
+        if dataset.is_none_or(|dataset| dataset.checkpoint) {
+            return Ok(Some((candidate.id.unwrap_or(CheckpointId::NONE), candidate.directory)));
         }
-        self.order(orders).await?;
-        self.protect(checkpoint, protection).await?;
-        self.order(self.leader.where_ranks_are(&Order::Commit { checkpoint })).await?;
-        self.note(checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
-        let (path, directory) = (self.leader.plan.settings.prefix.clone(), candidate.directory.clone());
-        self.blocking(move |_| {
-            let prefix = Prefix::open(path)?;
-            Ok(fetch::succeeded(&prefix, &directory)?)
-        })
-        .await?;
-        Ok(Found {
-            checkpoint,
-            source: RestartSource::Fetched,
-            rebuilt: Vec::new(),
-            moved: Vec::new(),
-            fetched: Some(candidate.directory.to_string()),
-        })
     }
+    Ok(None)
+}
 
-    /// The index remembers that this directory could not be used.
-    pub(super) async fn fetch_failed(&self, directory: String) -> Result<(), CallError> {
-        let path = self.leader.plan.settings.prefix.clone();
-        self.blocking(move |_| {
-            let prefix = Prefix::open(path)?;
-            let directory = DirectoryName::given(&directory)?;
-            Ok(fetch::failed(&prefix, &directory, now())?)
-        })
-        .await
+async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<Found, CallError> {
+    files::mark_fetch(cx, directory, FetchStage::Begun).await?;
+    let summary = files::read_summary(cx, directory).await?;
+    summary.accept(cx.layout().ranks())?;
+    let checkpoint = summary.id;
+    if let Some(dataset) = files::read_dataset(cx, directory).await? {
+        let direct = dataset.direct.is_some();
+        datasets::describe(cx, checkpoint, dataset).await?;
+        if direct {
+            return direct::read(cx, directory, &summary).await;
+        }
+    }
+    let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
+    let path = cx.settings().prefix.join(directory.as_str());
+    let orders = cx.layout().members(&protection.descriptors()).into_iter().map(|(node, members)| {
+        let ranks = members.into_iter().map(|member| {
+            let files = summary.to_fetch(member.rank);
+            let files = files.map(|file| (file.name.clone(), file.size.unwrap_or(0), file.crc)).collect();
+            FetchRank { member, files }
+        });
+        let ranks = ranks.collect();
+        (node, Order::Fetch { checkpoint, directory: path.clone(), ranks, total_ranks: summary.ranks })
+    });
+    cx.order(orders.collect()).await?;
+    protect(cx, checkpoint, protection).await?;
+    cx.order(cx.where_ranks_are(&Order::Commit { checkpoint })).await?;
+    note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
+    files::mark_fetch(cx, directory, FetchStage::Succeeded).await?;
+    Ok(fetched(checkpoint, directory))
+}
+
+/// The run restarts from this directory.
+pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> Found {
+    Found {
+        checkpoint,
+        source: RestartSource::Fetched,
+        rebuilt: Vec::new(),
+        moved: Vec::new(),
+        fetched: Some(directory.to_string()),
     }
 }
 
-/// Local time, as SCR writes it into names and the index.
-pub(super) fn now() -> chrono::NaiveDateTime {
-    chrono::Local::now().naive_local()
+/// Records in the index that this directory could not be used.
+pub(super) async fn failed(cx: &Context, directory: &str) -> Result<(), CallError> {
+    files::mark_fetch(cx, &DirectoryName::given(directory)?, FetchStage::Failed).await
 }

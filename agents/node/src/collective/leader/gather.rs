@@ -1,4 +1,4 @@
-//! Which calls have come in. Pure.
+//! Which calls have come in, and when a collective is complete.
 
 use std::collections::BTreeMap;
 
@@ -7,58 +7,66 @@ use holdfast_wire::rank::Call;
 
 use crate::collective::CallError;
 
-/// The calls of the collectives that have not ended.
+/// The calls of the collectives that have not begun, and how far the run is.
 #[derive(Debug)]
 pub(super) struct Gather {
     ranks: u32,
     /// The last collective that ended.
     ended: u64,
+    /// The next one is being carried out: all its calls are known.
+    under_way: bool,
     calls: BTreeMap<u64, BTreeMap<Rank, Call>>,
 }
 
 impl Gather {
     /// Nothing has come in since collective `ended`.
     pub(super) fn new(ranks: u32, ended: u64) -> Self {
-        Gather { ranks, ended, calls: BTreeMap::new() }
+        Gather { ranks, ended, under_way: false, calls: BTreeMap::new() }
     }
 
-    /// A rank makes a call, or repeats it. True if that collective has ended already, and its result is to be sent again.
-    pub(super) fn hear(&mut self, seq: u64, rank: Rank, call: Call) -> bool {
-        // A rank that has its answer never asks again, and nobody can be two collectives ahead of anybody: anything else
-        // is a confused program, and only costs the memory of what it sent.
+    /// Ranks make a call, or repeat it. True if that collective has ended already, and its results are to be sent again.
+    pub(super) fn receive(&mut self, seq: u64, calls: Vec<(Rank, Call)>) -> bool {
+        // A rank that has its answer never asks again, and no rank can be two collectives ahead of another: anything else
+        // comes from a faulty program, and only costs the memory of what it sent.
         if seq <= self.ended {
-            return seq == self.ended;
+            return seq == self.ended && !calls.is_empty();
         }
-        if seq <= self.ended + 2 && rank.0 < self.ranks {
-            self.calls.entry(seq).or_default().insert(rank, call);
+        let first = self.ended + 1 + u64::from(self.under_way);
+        if (first..=self.ended + 2).contains(&seq) {
+            let ranks = self.ranks;
+            self.calls.entry(seq).or_default().extend(calls.into_iter().filter(|(rank, _)| rank.0 < ranks));
         }
         false
     }
 
-    /// The next collective, if all ranks have called.
-    pub(super) fn next(&self) -> Option<(u64, BTreeMap<Rank, Call>)> {
+    /// Hands over the calls of the next collective, if all ranks have made it and none is under way.
+    pub(super) fn begin(&mut self) -> Option<(u64, BTreeMap<Rank, Call>)> {
         let seq = self.ended + 1;
-        let calls = self.calls.get(&seq)?;
-        (calls.len() == self.ranks as usize).then(|| (seq, calls.clone()))
+        let complete = self.calls.get(&seq).is_some_and(|calls| calls.len() == self.ranks as usize);
+        if self.under_way || !complete {
+            return None;
+        }
+        self.under_way = true;
+        self.calls.remove(&seq).map(|calls| (seq, calls))
     }
 
-    /// A collective has ended.
-    pub(super) fn ended(&mut self, seq: u64) {
-        self.ended = seq;
-        self.calls.remove(&seq);
+    /// The collective that is under way has ended.
+    pub(super) fn end(&mut self) {
+        self.ended += 1;
+        self.under_way = false;
     }
 }
 
-/// The call that all ranks made.
+/// The call that all ranks made: that of the first rank.
 ///
 /// # Errors
 /// When a rank made another one.
-pub(super) fn agree(calls: &BTreeMap<Rank, Call>) -> Result<Call, CallError> {
+pub(super) fn agree(calls: &BTreeMap<Rank, Call>) -> Result<&Call, CallError> {
     let Some((first_rank, first)) = calls.first_key_value() else {
         return Err(CallError::NoRun);
     };
     match calls.iter().find(|(_, call)| call.name() != first.name()) {
-        None => Ok(first.clone()),
+        None => Ok(first),
         Some((rank, other)) => {
             Err(CallError::DifferentCalls { first: *first_rank, one: first.name(), second: *rank, other: other.name() })
         }
@@ -68,57 +76,4 @@ pub(super) fn agree(calls: &BTreeMap<Rank, Call>) -> Result<Call, CallError> {
 /// The ranks whose call is like this.
 pub(super) fn ranks_where(calls: &BTreeMap<Rank, Call>, wanted: impl Fn(&Call) -> bool) -> Vec<Rank> {
     calls.iter().filter(|(_, call)| wanted(call)).map(|(rank, _)| *rank).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_collective_is_ready_when_the_last_rank_has_called() {
-        let mut gather = Gather::new(3, 0);
-        assert!(!gather.hear(1, Rank(2), Call::Init));
-        assert!(!gather.hear(1, Rank(0), Call::Init));
-        assert!(gather.next().is_none());
-        gather.hear(1, Rank(1), Call::Init);
-        assert_eq!(gather.next().unwrap().0, 1);
-    }
-
-    #[test]
-    fn a_call_that_is_repeated_counts_once() {
-        let mut gather = Gather::new(2, 0);
-        gather.hear(1, Rank(0), Call::Init);
-        gather.hear(1, Rank(0), Call::Init);
-        assert!(gather.next().is_none());
-    }
-
-    #[test]
-    fn who_missed_the_last_results_gets_them_again_and_a_fast_rank_waits_for_the_next() {
-        let mut gather = Gather::new(2, 0);
-        gather.hear(1, Rank(0), Call::Init);
-        gather.hear(1, Rank(1), Call::Init);
-        gather.ended(1);
-        assert!(!gather.hear(2, Rank(0), Call::Need));
-        assert!(gather.hear(1, Rank(1), Call::Init), "rank 1 repeats what has ended");
-        assert!(gather.next().is_none());
-        gather.hear(2, Rank(1), Call::Need);
-        assert_eq!(gather.next().unwrap().0, 2);
-    }
-
-    #[test]
-    fn ranks_that_disagree_are_told_who_called_what() {
-        let calls = BTreeMap::from([(Rank(0), Call::Start), (Rank(1), Call::Start), (Rank(2), Call::Finalize)]);
-        let message = agree(&calls).unwrap_err();
-        let message = message.to_string();
-        assert!(message.contains("rank 0 called start_checkpoint"), "{message}");
-        assert!(message.contains("rank 2 called finalize"), "{message}");
-    }
-
-    #[test]
-    fn nonsense_numbers_and_ranks_cost_nothing() {
-        let mut gather = Gather::new(2, 0);
-        gather.hear(1_000_000, Rank(0), Call::Init);
-        gather.hear(1, Rank(7), Call::Init);
-        assert!(gather.calls.is_empty());
-    }
 }

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::redundancy::descriptor::select;
-use holdfast_core::redundancy::groups::{Groups, Rules, RulesError, Site};
+use holdfast_core::redundancy::groups::{Group, Groups, Rules, RulesError, Site};
 use holdfast_core::redundancy::registry::form;
 use holdfast_model::{CheckpointId, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
 use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
-
-use crate::paths::Paths;
 
 /// Why a plan allows no groups.
 #[derive(Debug, thiserror::Error)]
@@ -36,15 +34,17 @@ pub enum LayoutError {
     NoDescriptors,
 }
 
-/// Who is grouped with whom.
+/// Which ranks run where, and which of them are grouped.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Where each rank lives.
+    /// Where each rank lives; the index of a node is its position in the plan.
     pub(super) sites: Vec<Site>,
     /// The descriptors that were asked for, with the groups that this placement allows.
     protections: Vec<Protection>,
-    /// The node of each rank.
-    homes: Vec<NodeName>,
+    /// Their descriptors again, to choose from.
+    asked: Vec<Descriptor>,
+    /// The nodes of the plan.
+    nodes: Vec<NodeName>,
 }
 
 /// A descriptor in force: what was asked for, with the groups that the placement allows.
@@ -59,32 +59,26 @@ pub(super) struct Protection {
 }
 
 impl Layout {
-    /// Forms the groups for each descriptor.
-    pub(super) fn new(paths: &Paths, plan: &RunPlan) -> Result<Layout, LayoutError> {
-        let ranks = plan.ranks();
-        let (mut sites, mut homes) = (Vec::new(), Vec::new());
-        let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
-        for rank in (0..ranks).map(Rank) {
-            let at = plan.nodes.iter().position(|node| node.ranks.contains(&rank));
-            let Some((node, at)) = at.and_then(|at| Some((&plan.nodes[at], u32::try_from(at).ok()?))) else {
-                return Err(LayoutError::NoNode { rank, ranks });
-            };
-            let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
-            let domain = *domains.entry(&node.failure_domain).or_insert(next);
-            sites.push(Site { node: at, domain });
-            homes.push(node.name.clone());
-        }
+    /// Forms the groups for each descriptor; `directories` has the directory of each, as the nodes see it.
+    pub(super) fn new(plan: &RunPlan, directories: Vec<String>) -> Result<Layout, LayoutError> {
+        let sites = sites(plan)?;
         let mut protections = Vec::new();
-        for (index, asked) in (0u32..).zip(&plan.settings.descriptors) {
+        for ((index, asked), directory) in (0u32..).zip(&plan.settings.descriptors).zip(directories) {
             let groups = form(&sites, Rules::of(asked)).map_err(|source| LayoutError::Descriptor { index, source })?;
-            let directory = paths.index_node_path(&asked.base, index);
             let descriptor = Descriptor { index, scheme: groups.scheme, ..asked.clone() };
             protections.push(Protection { descriptor, directory, groups });
         }
         if protections.is_empty() {
             return Err(LayoutError::NoDescriptors);
         }
-        Ok(Layout { sites, protections, homes })
+        let asked = protections.iter().map(|each| each.descriptor.clone()).collect();
+        let nodes = plan.nodes.iter().map(|node| node.name.clone()).collect();
+        Ok(Layout { sites, protections, asked, nodes })
+    }
+
+    /// The number of ranks.
+    pub(super) fn ranks(&self) -> u32 {
+        u32::try_from(self.sites.len()).unwrap_or(u32::MAX)
     }
 
     /// Reasons why a scheme is weaker than asked for, for a person to read.
@@ -95,52 +89,68 @@ impl Layout {
 
     /// The node of a rank.
     pub(super) fn home(&self, rank: Rank) -> Option<&NodeName> {
-        self.homes.get(rank.index())
+        self.nodes.get(self.sites.get(rank.index())?.node as usize)
     }
 
     /// What protects a new checkpoint; `None` if no descriptor is due for this id.
     pub(super) fn protection(&self, checkpoint: CheckpointId) -> Option<&Protection> {
-        let requested: Vec<Descriptor> = self.protections.iter().map(|each| each.descriptor.clone()).collect();
-        let index = select(checkpoint, &requested)?.index;
-        self.protections.iter().find(|protection| protection.descriptor.index == index)
+        self.protections.get(select(checkpoint, &self.asked)?.index as usize)
+    }
+
+    /// Something of each rank, by its node: nodes without any are left out.
+    pub(super) fn by_node<T>(&self, of_ranks: impl IntoIterator<Item = (Rank, T)>) -> BTreeMap<NodeName, Vec<T>> {
+        // By position first: a lookup by name for each rank would be most of the work of a large run.
+        let mut nodes: Vec<Vec<T>> = Vec::new();
+        nodes.resize_with(self.nodes.len(), Vec::new);
+        for (rank, of_rank) in of_ranks {
+            let site = self.sites.get(rank.index());
+            if let Some(node) = site.and_then(|site| nodes.get_mut(site.node as usize)) {
+                node.push(of_rank);
+            }
+        }
+        let used = self.nodes.iter().zip(nodes).filter(|(_, of_node)| !of_node.is_empty());
+        used.map(|(node, of_node)| (node.clone(), of_node)).collect()
     }
 
     /// Each node's ranks with their descriptors.
-    pub(super) fn by_node(&self, descriptors: &[RankDescriptor]) -> BTreeMap<NodeName, Vec<Member>> {
-        let mut nodes: BTreeMap<NodeName, Vec<Member>> = BTreeMap::new();
-        for (at, descriptor) in (0u32..).zip(descriptors) {
-            if let Some(home) = self.home(Rank(at)) {
-                let member = Member { rank: Rank(at), descriptor: descriptor.clone() };
-                nodes.entry(home.clone()).or_default().push(member);
-            }
-        }
-        nodes
+    pub(super) fn members(&self, descriptors: &[RankDescriptor]) -> BTreeMap<NodeName, Vec<Member>> {
+        let ranks = (0u32..).map(Rank).zip(descriptors);
+        self.by_node(ranks.map(|(rank, descriptor)| (rank, Member { rank, descriptor: descriptor.clone() })))
     }
 
     /// Each node's part in the work of these groups, for ranks that have `bytes` bytes of files. Ranks without a group are
     /// left out: they protect nobody.
     pub(super) fn work(&self, groups: &Groups, bytes: &BTreeMap<Rank, u64>) -> BTreeMap<NodeName, Vec<GroupWork>> {
-        let mut nodes: BTreeMap<NodeName, Vec<GroupWork>> = BTreeMap::new();
-        for group in groups.groups.iter().filter(|group| group.members.len() > 1) {
+        self.work_of(groups, |_| true, bytes)
+    }
+
+    /// The same for the groups that are `wanted`.
+    pub(super) fn work_of(
+        &self,
+        groups: &Groups,
+        wanted: impl Fn(&Group) -> bool,
+        bytes: &BTreeMap<Rank, u64>,
+    ) -> BTreeMap<NodeName, Vec<GroupWork>> {
+        let shared = groups.groups.iter().filter(|group| group.members.len() > 1 && wanted(group));
+        self.by_node(shared.flat_map(|group| {
             let largest = group.members.iter().filter_map(|rank| bytes.get(rank)).max().copied().unwrap_or(0);
             let members: Vec<(Rank, NodeName)> =
                 group.members.iter().filter_map(|rank| Some((*rank, self.home(*rank)?.clone()))).collect();
-            for (member, (rank, home)) in (0u32..).zip(&members) {
-                let Some(place) = groups.of(*rank) else { continue };
-                let neighbours = group.index_of(place.left).zip(group.index_of(place.right));
-                let Some((left, right)) = neighbours else { continue };
-                nodes.entry(home.clone()).or_default().push(GroupWork {
+            let index: BTreeMap<Rank, u32> = group.members.iter().copied().zip(0u32..).collect();
+            group.members.iter().filter_map(move |rank| {
+                let place = groups.of(*rank)?;
+                let work = GroupWork {
                     scheme: groups.scheme,
                     group_id: group.id,
                     members: members.clone(),
-                    member,
-                    left,
-                    right,
+                    member: *index.get(rank)?,
+                    left: *index.get(&place.left)?,
+                    right: *index.get(&place.right)?,
                     largest,
-                });
-            }
-        }
-        nodes
+                };
+                Some((*rank, work))
+            })
+        }))
     }
 }
 
@@ -170,4 +180,30 @@ impl Protection {
         self.groups.describe(&mut descriptors);
         descriptors
     }
+}
+
+/// Where each rank lives; a rank that two nodes list lives on the first.
+fn sites(plan: &RunPlan) -> Result<Vec<Site>, LayoutError> {
+    let ranks = plan.ranks();
+    let mut homes: Vec<Option<u32>> = vec![None; ranks as usize];
+    for (at, node) in (0u32..).zip(&plan.nodes) {
+        for rank in &node.ranks {
+            if let Some(home @ None) = homes.get_mut(rank.index()) {
+                *home = Some(at);
+            }
+        }
+    }
+    // Domains are numbered in the order of the ranks, as the groups have always been formed; once for each node, because
+    // there are more ranks than nodes.
+    let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut of_nodes: Vec<Option<u32>> = vec![None; plan.nodes.len()];
+    let mut sites = Vec::with_capacity(homes.len());
+    for (rank, home) in (0u32..).map(Rank).zip(homes) {
+        let node = home.and_then(|at| Some((at, plan.nodes.get(at as usize)?, of_nodes.get_mut(at as usize)?)));
+        let Some((at, node, of_node)) = node else { return Err(LayoutError::NoNode { rank, ranks }) };
+        let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
+        let domain = *of_node.get_or_insert_with(|| *domains.entry(&node.failure_domain).or_insert(next));
+        sites.push(Site { node: at, domain });
+    }
+    Ok(sites)
 }

@@ -1,0 +1,119 @@
+//! One collective from its calls to its results.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast_core::control::halt::reason;
+use holdfast_model::{CheckpointId, Dataset, Failure, HaltState, Rank};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::{Order, Outcome};
+use holdfast_wire::rank::{Call, Reply};
+
+use super::action::HaltWork;
+use super::context::Context;
+use super::gather::{agree, ranks_where};
+use super::{checkpoint, datasets, files, flush, restart};
+use crate::collective::CallError;
+
+/// Carries a collective out. Its results are on disk when this returns, so that they can be sent.
+pub(super) async fn carry_out(cx: Context, seq: u64, calls: BTreeMap<Rank, Call>) -> Arc<Outcome> {
+    let outcome = Arc::new(dispatch(&cx, calls).await.map_err(Failure::from));
+    let mut memory = cx.memory(|memory| memory.clone());
+    memory.seq = seq;
+    memory.outcome = outcome.clone();
+    // Where this fails, the driver has reported it. The run can go on; only a restart of this very agent would now repeat
+    // the collective.
+    let _ = files::save_memory(&cx, memory).await;
+    // Only now: until then, what is repeated is the collective before.
+    cx.memory(|memory| {
+        memory.seq = seq;
+        memory.outcome = outcome.clone();
+    });
+    outcome
+}
+
+async fn dispatch(cx: &Context, calls: BTreeMap<Rank, Call>) -> Outcome {
+    Ok(call(cx, calls).await?)
+}
+
+async fn call(cx: &Context, calls: BTreeMap<Rank, Call>) -> Result<Reply, CallError> {
+    let first = agree(&calls)?.clone();
+    match first {
+        Call::Init => restart::init(cx).await,
+        Call::Need => checkpoint::need(cx).await,
+        Call::Start => checkpoint::start(cx, Dataset::default()).await,
+        Call::StartOutput { .. } => {
+            if let Some((rank, _)) = calls.iter().find(|(_, other)| **other != first) {
+                return Err(CallError::DifferentDatasets(*rank));
+            }
+            let Call::StartOutput { name, checkpoint, output, bypass } = first else { return Err(CallError::NoRun) };
+            datasets::start_output(cx, Dataset { name, checkpoint, output, direct: None }, bypass).await
+        }
+        Call::RestartName => Ok(datasets::restart_name(cx)),
+        Call::Current { name } => datasets::current(cx, name).await,
+        Call::Load => datasets::load(cx).await,
+        Call::Drop { name } => datasets::drop_from_index(cx, name).await,
+        Call::Delete { name } => datasets::delete_named(cx, name).await,
+        Call::Complete { .. } => {
+            let invalid = ranks_where(&calls, |call| matches!(call, Call::Complete { valid: false }));
+            checkpoint::complete(cx, &invalid).await
+        }
+        Call::CompleteRestart { .. } => {
+            let invalid = ranks_where(&calls, |call| matches!(call, Call::CompleteRestart { valid: false }));
+            restart::complete_restart(cx, &invalid).await
+        }
+        Call::ShouldExit => Ok(Reply::Flag(halt_condition(cx).await?.is_some())),
+        Call::Allgather { .. } => {
+            let data = calls.into_values().filter_map(|call| match call {
+                Call::Allgather { data } => Some(data),
+                _ => None,
+            });
+            Ok(Reply::Gathered(data.collect()))
+        }
+        Call::Finalize => finalize(cx).await,
+        Call::Route { .. } => Err(CallError::NotCollective(first.name())),
+    }
+}
+
+/// The application is done: the reason is recorded first, so that no other run is started, then the newest checkpoint is
+/// brought to the prefix directory.
+async fn finalize(cx: &Context) -> Result<Reply, CallError> {
+    let state = files::halt(cx, HaltWork::SetReason(reason::FINALIZE_CALLED.to_owned())).await?;
+    spread_halt(cx, state).await?;
+    cx.flush_ended().await;
+    let newest = cx.memory(|memory| memory.complete);
+    if let Some(checkpoint) = newest {
+        flush::if_needed(cx, checkpoint).await;
+    }
+    cx.emit(AgentEvent::Finalized { generation: cx.generation() });
+    Ok(Reply::Done)
+}
+
+/// The halt condition that holds now, if any.
+pub(super) async fn halt_condition(cx: &Context) -> Result<Option<String>, CallError> {
+    Ok(files::halt(cx, HaltWork::Read).await?.met)
+}
+
+/// The same halt conditions on every node, so that they outlive the leader's; returns the one that holds.
+pub(super) async fn spread_halt(cx: &Context, state: HaltState) -> Result<Option<String>, CallError> {
+    let met = state.met.clone();
+    cx.order(cx.everywhere(&Order::Halt { state })).await?;
+    Ok(met)
+}
+
+/// Deletes a dataset in cache, on every node.
+pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+    let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
+    cx.order(cx.everywhere(&order)).await?;
+    cx.memory(|memory| memory.datasets.remove(&checkpoint));
+    // The id may be given out again, and then means other files.
+    cx.record_flush(checkpoint, None).await;
+    Ok(())
+}
+
+/// Deletes everything in cache but one checkpoint.
+pub(super) async fn clear_cache(cx: &Context, all_but: Option<CheckpointId>) -> Result<(), CallError> {
+    let keep = Some(all_but.unwrap_or(CheckpointId::NONE));
+    let order = Order::Delete { checkpoints: Vec::new(), all_but: keep };
+    cx.order(cx.everywhere(&order)).await.map(drop)
+}

@@ -1,0 +1,245 @@
+//! What the procedures of the leader share, and the only things that they wait for.
+//!
+//! A procedure is an `async fn` over a [`Context`]. It waits for nothing but the results of orders, the results of file
+//! work, and the end of the flush in the background; each of these is a value in [`State`] that an event puts there. The
+//! machine owns the futures and polls them after such an event, with a waker that does nothing: no runtime, no thread, no
+//! clock takes part, and the same events always lead to the same actions. What a protocol of ten steps with three ways to
+//! fall back would need as hand-written continuation states, the compiler makes of the plain text.
+//!
+//! The state is shared by the machine and its futures, which must be `Send`: hence a mutex. It is never contended, because
+//! only the machine polls, and never held across a wait.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Dataset, Generation, NodeName, Rank};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::run::{RunPlan, Settings};
+use parking_lot::Mutex;
+
+use super::action::{LeaderAction, LeaderWork};
+use super::dispatch::Dispatch;
+use super::event::{WorkOutput, WorkResult};
+use super::layout::Layout;
+use super::memory::{LeaderMemory, UnfinishedFlushes};
+use crate::collective::CallError;
+use crate::sources::SourcePolicy;
+
+/// The leader's state, as its procedures work with it.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    plan: Arc<RunPlan>,
+    layout: Layout,
+    state: Mutex<State>,
+}
+
+/// What events and procedures change.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The time of the event that is being handled.
+    pub(super) now: Duration,
+    pub(super) memory: LeaderMemory,
+    pub(super) dispatch: Dispatch,
+    pub(super) work: PendingWork,
+    /// To be performed when the event is handled.
+    pub(super) actions: Vec<LeaderAction>,
+    /// The dataset that is being flushed beside the ranks.
+    pub(super) flushing: Option<CheckpointId>,
+    /// Its procedure is to be started.
+    pub(super) flush_requested: bool,
+    flushes: UnfinishedFlushes,
+    policy: Box<dyn SourcePolicy>,
+}
+
+/// File work that is under way, and results that were not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct PendingWork {
+    next: u64,
+    results: BTreeMap<u64, Option<WorkResult>>,
+}
+
+impl PendingWork {
+    fn begin(&mut self) -> u64 {
+        self.next += 1;
+        self.results.insert(self.next, None);
+        self.next
+    }
+
+    /// Notes a result; that of work which nobody asked for is ignored.
+    pub(super) fn finish(&mut self, id: u64, result: WorkResult) {
+        if let Some(pending) = self.results.get_mut(&id) {
+            *pending = Some(result);
+        }
+    }
+
+    fn take(&mut self, id: u64) -> Option<WorkResult> {
+        self.results.get(&id)?.as_ref()?;
+        self.results.remove(&id).flatten()
+    }
+}
+
+impl Context {
+    pub(super) fn new(
+        plan: Arc<RunPlan>,
+        layout: Layout,
+        instance: u64,
+        memory: LeaderMemory,
+        flushes: UnfinishedFlushes,
+        policy: Box<dyn SourcePolicy>,
+    ) -> Context {
+        let state = State {
+            now: Duration::ZERO,
+            memory,
+            dispatch: Dispatch::new(instance),
+            work: PendingWork::default(),
+            actions: Vec::new(),
+            flushing: None,
+            flush_requested: false,
+            flushes,
+            policy,
+        };
+        Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }) }
+    }
+
+    /// Reads or changes the state, without waiting.
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        change(&mut self.shared.state.lock())
+    }
+
+    pub(super) fn memory<R>(&self, change: impl FnOnce(&mut LeaderMemory) -> R) -> R {
+        self.with(|state| change(&mut state.memory))
+    }
+
+    /// Asks the checkpoint source, or tells it that its time runs.
+    pub(super) fn policy<R>(&self, ask: impl FnOnce(&mut dyn SourcePolicy, Duration) -> R) -> R {
+        self.with(|state| ask(&mut *state.policy, state.now))
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.with(|state| state.now)
+    }
+
+    /// Milliseconds since `begun`.
+    pub(super) fn millis_since(&self, begun: Duration) -> u64 {
+        u64::try_from(self.now().saturating_sub(begun).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn plan(&self) -> &RunPlan {
+        &self.shared.plan
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.shared.plan.settings
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.shared.layout
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        self.shared.plan.generation
+    }
+
+    /// The ranks of the run, ascending.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.shared.layout.ranks()).map(Rank)
+    }
+
+    /// What the application said of a dataset.
+    pub(super) fn dataset(&self, checkpoint: CheckpointId) -> Dataset {
+        self.memory(|memory| memory.dataset(checkpoint))
+    }
+
+    /// Reports an event.
+    pub(super) fn emit(&self, event: AgentEvent) {
+        self.with(|state| state.actions.push(LeaderAction::Emit(event)));
+    }
+
+    /// The same order for every node, spares included.
+    pub(super) fn everywhere(&self, order: &Order) -> BTreeMap<NodeName, Order> {
+        self.shared.plan.nodes.iter().map(|node| (node.name.clone(), order.clone())).collect()
+    }
+
+    /// The same order for every node that has ranks.
+    pub(super) fn where_ranks_are(&self, order: &Order) -> BTreeMap<NodeName, Order> {
+        let busy = self.shared.plan.nodes.iter().filter(|node| !node.ranks.is_empty());
+        busy.map(|node| (node.name.clone(), order.clone())).collect()
+    }
+
+    /// Has orders carried out; returns the nodes' results, or the first real error when all have answered.
+    pub(super) async fn order(
+        &self,
+        orders: BTreeMap<NodeName, Order>,
+    ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
+        let batch = self.with(|state| state.dispatch.begin(orders, state.now, &mut state.actions));
+        Ok(self.wait_until(|state| state.dispatch.take(batch)).await?)
+    }
+
+    /// Has work on files done.
+    pub(super) async fn work(&self, work: LeaderWork) -> Result<WorkOutput, CallError> {
+        let id = self.with(|state| {
+            let id = state.work.begin();
+            state.actions.push(LeaderAction::Perform { id, work });
+            id
+        });
+        Ok(self.wait_until(|state| state.work.take(id)).await?)
+    }
+
+    /// Waits until no flush is under way in the background.
+    pub(super) async fn flush_ended(&self) {
+        self.wait_until(|state| state.flushing.is_none().then_some(())).await;
+    }
+
+    /// Waits until this dataset is not being flushed in the background.
+    pub(super) async fn flush_ended_of(&self, checkpoint: CheckpointId) {
+        self.wait_until(|state| (state.flushing != Some(checkpoint)).then_some(())).await;
+    }
+
+    /// Has a dataset flushed in the background; from here on [`Context::flush_ended`] waits for it.
+    pub(super) fn request_flush(&self, checkpoint: CheckpointId) {
+        self.with(|state| {
+            state.flushing = Some(checkpoint);
+            state.flush_requested = true;
+        });
+    }
+
+    /// The flush that was asked for, once.
+    pub(super) fn take_flush_request(&self) -> Option<CheckpointId> {
+        self.with(|state| std::mem::take(&mut state.flush_requested).then_some(state.flushing).flatten())
+    }
+
+    /// Where the flush of a dataset was interrupted.
+    pub(super) fn unfinished_flush(&self, checkpoint: CheckpointId) -> Option<String> {
+        self.with(|state| state.flushes.directories.get(&checkpoint).cloned())
+    }
+
+    /// Notes where the flush of a dataset goes, or that it has ended, in memory and on disk.
+    pub(super) async fn record_flush(&self, checkpoint: CheckpointId, directory: Option<&str>) {
+        let changed = self.with(|state| {
+            let directories = &mut state.flushes.directories;
+            let before = match directory {
+                Some(directory) => directories.insert(checkpoint, directory.to_owned()),
+                None => directories.remove(&checkpoint),
+            };
+            (before.as_deref() != directory).then(|| state.flushes.clone())
+        });
+        if let Some(flushes) = changed {
+            // Where this fails, the driver has reported it. It matters only to an agent that is restarted before the next
+            // flush: it would begin the flush anew, or find everything copied and publish the same again.
+            let _ = self.work(LeaderWork::SaveFlushes(flushes)).await;
+        }
+    }
+
+    async fn wait_until<R>(&self, mut look: impl FnMut(&mut State) -> Option<R>) -> R {
+        poll_fn(|_| self.with(&mut look).map_or(Poll::Pending, Poll::Ready)).await
+    }
+}

@@ -1,0 +1,201 @@
+//! The driver of the leader's machine in the agent: links as channels, file work on blocking threads, the timer.
+
+mod state;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use holdfast_model::{Failure, NodeName};
+use holdfast_wire::peer::{ToLeader, ToMember};
+use holdfast_wire::run::RunPlan;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::action::{LeaderAction, LeaderWork};
+use super::event::LeaderEvent;
+use super::layout::LayoutError;
+use super::machine::{LeaderMachine, LeaderStart};
+use crate::agent::Agent;
+use crate::collective::CallError;
+use crate::sources::CheckpointSource;
+
+/// Where what happens is reported to the leader of a run.
+#[derive(Debug)]
+pub struct Leader {
+    inputs: mpsc::UnboundedSender<Input>,
+    links: AtomicU64,
+}
+
+/// The leader of a run, ready to be driven.
+#[derive(Debug)]
+pub(in crate::collective) struct Driver {
+    machine: LeaderMachine,
+    plan: Arc<RunPlan>,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    /// For results of file work.
+    results: mpsc::UnboundedSender<Input>,
+}
+
+#[derive(Debug)]
+enum Input {
+    LinkUp { node: NodeName, link: u64, to_member: mpsc::UnboundedSender<ToMember> },
+    Event(LeaderEvent),
+}
+
+impl Leader {
+    /// Sets up the leader of a run, or takes up what one before it left in the control directory. Blocks.
+    pub(in crate::collective) fn open(
+        agent: &Agent,
+        plan: Arc<RunPlan>,
+        source: &dyn CheckpointSource,
+    ) -> Result<(Leader, Driver), LayoutError> {
+        let control = agent.paths.control();
+        let descriptors = (0u32..).zip(&plan.settings.descriptors);
+        let machine = LeaderMachine::new(LeaderStart {
+            plan: plan.clone(),
+            directories: descriptors.map(|(index, asked)| agent.paths.index_node_path(&asked.base, index)).collect(),
+            instance: agent.instance,
+            memory: state::read_memory(&control, plan.generation),
+            flushes: state::read_flushes(&control, plan.generation),
+            policy: source.policy(),
+        })?;
+        let (sender, inputs) = mpsc::unbounded_channel();
+        let driver = Driver { machine, plan, inputs, results: sender.clone() };
+        Ok((Leader { inputs: sender, links: AtomicU64::new(1) }, driver))
+    }
+
+    /// A member can be reached; returns the link's number, to end it with.
+    pub(in crate::collective) fn link_up(&self, node: &NodeName, to_member: mpsc::UnboundedSender<ToMember>) -> u64 {
+        let link = self.links.fetch_add(1, Ordering::Relaxed);
+        self.put(Input::LinkUp { node: node.clone(), link, to_member });
+        link
+    }
+
+    /// A member's link broke.
+    pub(in crate::collective) fn link_down(&self, node: &NodeName, link: u64) {
+        self.put(Input::Event(LeaderEvent::LinkDown { node: node.clone(), link }));
+    }
+
+    /// A member sent something.
+    pub(in crate::collective) fn receive(&self, node: &NodeName, message: ToLeader) {
+        self.put(Input::Event(LeaderEvent::Received { node: node.clone(), message }));
+    }
+
+    /// A node without ranks is down.
+    pub(in crate::collective) fn node_down(&self, node: &NodeName) {
+        self.put(Input::Event(LeaderEvent::NodeDown { node: node.clone() }));
+    }
+
+    fn put(&self, input: Input) {
+        // After the end of the run nobody takes it, and nobody waits for what would follow.
+        let _ = self.inputs.send(input);
+    }
+}
+
+/// Drives the leader until the task is aborted at the end of the run.
+pub(in crate::collective) async fn drive(agent: Arc<Agent>, driver: Driver) {
+    let Driver { mut machine, plan, mut inputs, results } = driver;
+    let mut performer = Performer::new(agent, plan, results);
+    let begun = Instant::now();
+    loop {
+        let input = match machine.deadline() {
+            Some(deadline) => timeout_at(begun + deadline, inputs.recv()).await,
+            None => Ok(inputs.recv().await),
+        };
+        let event = match input {
+            Ok(Some(Input::LinkUp { node, link, to_member })) => {
+                performer.links.insert(node.clone(), Link { number: link, to_member });
+                LeaderEvent::LinkUp { node, link }
+            }
+            Ok(Some(Input::Event(event))) => event,
+            Ok(None) => return,
+            Err(_) => LeaderEvent::Tick,
+        };
+        if let LeaderEvent::LinkDown { node, link } = &event
+            && performer.links.get(node).is_some_and(|known| known.number == *link)
+        {
+            performer.links.remove(node);
+        }
+        for action in machine.handle(begun.elapsed(), event) {
+            performer.perform(action);
+        }
+    }
+}
+
+/// A member's newest link.
+struct Link {
+    number: u64,
+    to_member: mpsc::UnboundedSender<ToMember>,
+}
+
+/// Performs the machine's actions; never waits.
+struct Performer {
+    agent: Arc<Agent>,
+    plan: Arc<RunPlan>,
+    links: BTreeMap<NodeName, Link>,
+    results: mpsc::UnboundedSender<Input>,
+    /// State files, one after the other: an older one must not replace a newer one.
+    saves: mpsc::UnboundedSender<(u64, LeaderWork)>,
+}
+
+impl Performer {
+    fn new(agent: Arc<Agent>, plan: Arc<RunPlan>, results: mpsc::UnboundedSender<Input>) -> Self {
+        let (saves, mut queue) = mpsc::unbounded_channel();
+        tokio::spawn({
+            let (agent, plan, results) = (agent.clone(), plan.clone(), results.clone());
+            async move {
+                while let Some((id, work)) = queue.recv().await {
+                    finish(agent.clone(), plan.clone(), &results, id, work).await;
+                }
+            }
+        });
+        Performer { agent, plan, links: BTreeMap::new(), results, saves }
+    }
+
+    fn perform(&self, action: LeaderAction) {
+        match action {
+            LeaderAction::Send { node, message } => self.send(&node, message),
+            LeaderAction::Answer { nodes, seq, outcome } => {
+                for node in &nodes {
+                    self.send(node, ToMember::Results { seq, outcome: (*outcome).clone() });
+                }
+            }
+            LeaderAction::Emit(event) => self.agent.events.add(event),
+            LeaderAction::Perform { id, work } if work.is_save() => {
+                // The task that takes them lives as long as this.
+                let _ = self.saves.send((id, work));
+            }
+            LeaderAction::Perform { id, work } => {
+                let (agent, plan, results) = (self.agent.clone(), self.plan.clone(), self.results.clone());
+                tokio::spawn(async move { finish(agent, plan, &results, id, work).await });
+            }
+        }
+    }
+
+    fn send(&self, node: &NodeName, message: ToMember) {
+        if let Some(link) = self.links.get(node) {
+            // A link that breaks now is reported by its reader; what the member misses it asks for again.
+            let _ = link.to_member.send(message);
+        }
+    }
+}
+
+/// Does file work on a thread that may block, and hands its result to the machine.
+async fn finish(
+    agent: Arc<Agent>,
+    plan: Arc<RunPlan>,
+    results: &mpsc::UnboundedSender<Input>,
+    id: u64,
+    work: LeaderWork,
+) {
+    let name = work.name();
+    let done = tokio::task::spawn_blocking(move || work::perform(&agent, &plan, work)).await;
+    let result = done.map_err(CallError::from).flatten().map_err(Failure::from);
+    if let Err(failure) = &result {
+        tracing::warn!(work = name, error = %failure, "leader_work_failed");
+    }
+    // After the end of the run nobody takes it.
+    let _ = results.send(Input::Event(LeaderEvent::WorkFinished { id, result }));
+}

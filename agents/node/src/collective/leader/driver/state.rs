@@ -1,0 +1,73 @@
+//! The leader's state files in the control directory.
+
+use std::io;
+use std::path::Path;
+
+use holdfast_model::Generation;
+
+use super::super::memory::{LeaderMemory, UnfinishedFlushes};
+use crate::state_file;
+
+/// The last results, and what the next collective begins with.
+const LEADER: &str = "holdfast.leader";
+/// Where flushes go that are not finished.
+const FLUSHES: &str = "holdfast.flushes";
+
+/// What the leader of this generation left, or a fresh start.
+pub(super) fn read_memory(control: &Path, generation: Generation) -> LeaderMemory {
+    state_file::read::<LeaderMemory>(&control.join(LEADER))
+        .filter(|memory| memory.generation == generation)
+        .unwrap_or_else(|| LeaderMemory::fresh(generation))
+}
+
+pub(super) fn write_memory(control: &Path, memory: &LeaderMemory) -> io::Result<()> {
+    state_file::write(&control.join(LEADER), memory)
+}
+
+/// The flushes that the leader of this generation did not finish.
+pub(super) fn read_flushes(control: &Path, generation: Generation) -> UnfinishedFlushes {
+    state_file::read::<UnfinishedFlushes>(&control.join(FLUSHES))
+        .filter(|flushes| flushes.generation == generation)
+        .unwrap_or_else(|| UnfinishedFlushes::fresh(generation))
+}
+
+pub(super) fn write_flushes(control: &Path, flushes: &UnfinishedFlushes) -> io::Result<()> {
+    state_file::write(&control.join(FLUSHES), flushes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::Arc;
+
+    use holdfast_model::CheckpointId;
+    use holdfast_wire::rank::Reply;
+
+    #[test]
+    fn a_damaged_state_file_is_a_fresh_start() {
+        let control = tempfile::tempdir().unwrap();
+        fs::write(control.path().join(LEADER), b"{\"generation\":1,").unwrap();
+        assert_eq!(read_memory(control.path(), Generation(1)), LeaderMemory::fresh(Generation(1)));
+    }
+
+    #[test]
+    fn unfinished_flushes_are_there_for_the_next_leader_of_the_same_generation_only() {
+        let control = tempfile::tempdir().unwrap();
+        let mut flushes = UnfinishedFlushes::fresh(Generation(2));
+        flushes.directories.insert(CheckpointId(5), "five".to_owned());
+        write_flushes(control.path(), &flushes).unwrap();
+        assert_eq!(read_flushes(control.path(), Generation(2)), flushes);
+        assert_eq!(read_flushes(control.path(), Generation(3)), UnfinishedFlushes::fresh(Generation(3)));
+    }
+
+    #[test]
+    fn the_last_results_survive() {
+        let control = tempfile::tempdir().unwrap();
+        let mut memory = LeaderMemory::fresh(Generation(1));
+        memory.seq = 4;
+        memory.outcome = Arc::new(Ok(Reply::Flag(true)));
+        write_memory(control.path(), &memory).unwrap();
+        assert_eq!(read_memory(control.path(), Generation(1)), memory);
+    }
+}

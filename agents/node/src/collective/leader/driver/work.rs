@@ -1,0 +1,131 @@
+//! The leader's work on files: its node's control directory and the prefix directory. Blocks.
+
+use std::fs;
+use std::io;
+
+use chrono::{Local, NaiveDateTime, Utc};
+use holdfast_core::prefix::publish::{self, Publication};
+use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, dataset, fetch, index, summary};
+use holdfast_model::{HaltChange, HaltState};
+use holdfast_wire::run::RunPlan;
+
+use super::super::action::{FetchStage, HaltWork, LeaderWork};
+use super::super::event::WorkOutput;
+use super::state;
+use crate::agent::Agent;
+use crate::collective::CallError;
+use crate::halt::HaltError;
+
+/// Does one piece of work.
+pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result<WorkOutput, CallError> {
+    let prefix = || Prefix::create(&plan.settings.prefix);
+    Ok(match work {
+        LeaderWork::SaveMemory(leader) => {
+            state::write_memory(&agent.paths.control(), &leader).map_err(|source| not_saved(agent, source))?;
+            WorkOutput::Done
+        }
+        LeaderWork::SaveFlushes(flushes) => {
+            state::write_flushes(&agent.paths.control(), &flushes).map_err(|source| not_saved(agent, source))?;
+            WorkOutput::Done
+        }
+        LeaderWork::Halt(work) => WorkOutput::Halt(halt(agent, plan, work)?),
+        LeaderWork::DatasetsHere { base: None } => WorkOutput::Datasets(agent.store.checkpoints()),
+        LeaderWork::DatasetsHere { base: Some(base) } => WorkOutput::Datasets(agent.store.in_base(&base)),
+        LeaderWork::LocationsHere { checkpoint } => {
+            let locations = agent.store.flush.locations()?;
+            WorkOutput::Locations(locations.get(&checkpoint).copied().unwrap_or_default())
+        }
+        LeaderWork::MakeDirectory { checkpoint, resume } => {
+            let prefix = prefix()?;
+            let directory = match resume.filter(|known| prefix.checkpoint_path(known).is_dir()) {
+                Some(known) => known,
+                None => prefix.create_checkpoint_directory(now(), &agent.start.job_id, checkpoint)?,
+            };
+            WorkOutput::Directory(directory)
+        }
+        LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
+            publish::begin(&prefix()?, checkpoint, &directory, &dataset, now())?;
+            WorkOutput::Done
+        }
+        LeaderWork::Publish { directory, summary, make_current } => {
+            let summary = summary.map(|summary| *summary);
+            Publication::of_copy(directory, summary, make_current, now()).publish(&prefix()?)?;
+            WorkOutput::Done
+        }
+        LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&prefix()?, &directory)?),
+        LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&prefix()?, &name)?),
+        LeaderWork::MakeCurrent { directory } => {
+            publish::make_current(&prefix()?, &directory)?;
+            WorkOutput::Done
+        }
+        LeaderWork::Withdraw { directory } => {
+            publish::withdraw(&prefix()?, &directory)?;
+            WorkOutput::Done
+        }
+        LeaderWork::DeleteDirectory { directory } => {
+            delete_directory(&prefix()?, &directory)?;
+            WorkOutput::Done
+        }
+        // Without a prefix directory there is nothing to fetch, and no reason to make one.
+        LeaderWork::Candidates if !plan.settings.prefix.exists() => WorkOutput::Candidates(Vec::new()),
+        LeaderWork::Candidates => WorkOutput::Candidates(fetch::candidates(&prefix()?)?),
+        LeaderWork::LookUp { directory } => {
+            let index = index::read(&prefix()?)?;
+            let entry = index.and_then(|index| index.entry(&directory));
+            WorkOutput::Usable(entry.is_some_and(|entry| entry.is_usable()))
+        }
+        LeaderWork::ReadSummary { directory } => {
+            WorkOutput::Summary(Box::new(summary::read(&prefix()?.checkpoint_path(&directory))?))
+        }
+        LeaderWork::MarkFetch { directory, stage } => {
+            match stage {
+                FetchStage::Begun => fetch::begin(&prefix()?, &directory, now())?,
+                FetchStage::Failed => fetch::failed(&prefix()?, &directory, now())?,
+                FetchStage::Succeeded => fetch::succeeded(&prefix()?, &directory)?,
+            }
+            WorkOutput::Done
+        }
+    })
+}
+
+fn halt(agent: &Agent, plan: &RunPlan, work: HaltWork) -> Result<HaltState, HaltError> {
+    let moment = agent.halt.moment(Utc::now().timestamp(), &plan.settings);
+    match work {
+        HaltWork::Read => Ok(agent.halt.state(&moment)),
+        HaltWork::Begin { seconds } => {
+            let known = agent.halt.state(&moment);
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            if seconds == 0 || known.seconds.is_some() {
+                return Ok(known);
+            }
+            agent.halt.change(&HaltChange { seconds: Some(seconds), ..HaltChange::default() }, &moment)
+        }
+        HaltWork::CountCheckpoint => agent.halt.decrement(&moment),
+        HaltWork::SetReason(reason) => agent.halt.set_reason(&reason, &moment),
+    }
+}
+
+fn delete_directory(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
+    let path = prefix.checkpoint_path(directory);
+    let removed = match fs::symlink_metadata(&path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+        Ok(_) => Err(io::Error::other("it is not a directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.map_err(|source| PrefixError::Io {
+        action: "delete the dataset",
+        path,
+        source,
+        remedy: "it is out of the index; delete what is left by hand",
+    })
+}
+
+fn not_saved(agent: &Agent, source: io::Error) -> CallError {
+    CallError::NotSaved { directory: agent.paths.control(), source }
+}
+
+/// Local time, as SCR writes it into names and the index.
+fn now() -> NaiveDateTime {
+    Local::now().naive_local()
+}

@@ -1,0 +1,110 @@
+//! File work with its type of result: each function has one kind of [`LeaderWork`] done.
+
+use holdfast_core::prefix::fetch::Candidate;
+use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_model::{CheckpointId, Dataset, HaltState, Locations};
+
+use super::action::{FetchStage, HaltWork, LeaderWork};
+use super::context::Context;
+use super::event::WorkOutput;
+use super::memory::LeaderMemory;
+use crate::collective::CallError;
+
+/// The output of this kind, or an error that names what came instead.
+macro_rules! expect {
+    ($output:expr, $kind:ident) => {
+        match $output {
+            WorkOutput::$kind(value) => Ok(value),
+            other => Err(CallError::WrongOutput { expected: stringify!($kind), found: other.kind() }),
+        }
+    };
+}
+
+async fn done(cx: &Context, work: LeaderWork) -> Result<(), CallError> {
+    match cx.work(work).await? {
+        WorkOutput::Done => Ok(()),
+        other => Err(CallError::WrongOutput { expected: "Done", found: other.kind() }),
+    }
+}
+
+pub(super) async fn save_memory(cx: &Context, memory: LeaderMemory) -> Result<(), CallError> {
+    done(cx, LeaderWork::SaveMemory(Box::new(memory))).await
+}
+
+pub(super) async fn halt(cx: &Context, work: HaltWork) -> Result<HaltState, CallError> {
+    expect!(cx.work(LeaderWork::Halt(work)).await?, Halt)
+}
+
+/// The datasets of which the leader's node has anything in cache, all or those below one base; ascending.
+pub(super) async fn datasets_here(cx: &Context, base: Option<&str>) -> Result<Vec<CheckpointId>, CallError> {
+    expect!(cx.work(LeaderWork::DatasetsHere { base: base.map(str::to_owned) }).await?, Datasets)
+}
+
+pub(super) async fn locations_here(cx: &Context, checkpoint: CheckpointId) -> Result<Locations, CallError> {
+    expect!(cx.work(LeaderWork::LocationsHere { checkpoint }).await?, Locations)
+}
+
+pub(super) async fn make_directory(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    resume: Option<DirectoryName>,
+) -> Result<DirectoryName, CallError> {
+    expect!(cx.work(LeaderWork::MakeDirectory { checkpoint, resume }).await?, Directory)
+}
+
+pub(super) async fn enter_index(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    directory: &DirectoryName,
+    dataset: Dataset,
+) -> Result<(), CallError> {
+    done(cx, LeaderWork::EnterIndex { checkpoint, directory: directory.clone(), dataset }).await
+}
+
+pub(super) async fn publish(
+    cx: &Context,
+    directory: &DirectoryName,
+    summary: Option<Summary>,
+    make_current: bool,
+) -> Result<(), CallError> {
+    let summary = summary.map(Box::new);
+    done(cx, LeaderWork::Publish { directory: directory.clone(), summary, make_current }).await
+}
+
+pub(super) async fn read_dataset(cx: &Context, directory: &DirectoryName) -> Result<Option<Dataset>, CallError> {
+    expect!(cx.work(LeaderWork::ReadDataset { directory: directory.clone() }).await?, Dataset)
+}
+
+pub(super) async fn find_dataset(cx: &Context, name: &str) -> Result<Option<(CheckpointId, DirectoryName)>, CallError> {
+    expect!(cx.work(LeaderWork::FindDataset { name: name.to_owned() }).await?, Found)
+}
+
+pub(super) async fn make_current(cx: &Context, directory: &DirectoryName) -> Result<(), CallError> {
+    done(cx, LeaderWork::MakeCurrent { directory: directory.clone() }).await
+}
+
+pub(super) async fn withdraw(cx: &Context, directory: &DirectoryName) -> Result<(), CallError> {
+    done(cx, LeaderWork::Withdraw { directory: directory.clone() }).await
+}
+
+pub(super) async fn delete_directory(cx: &Context, directory: &DirectoryName) -> Result<(), CallError> {
+    done(cx, LeaderWork::DeleteDirectory { directory: directory.clone() }).await
+}
+
+pub(super) async fn candidates(cx: &Context) -> Result<Vec<Candidate>, CallError> {
+    expect!(cx.work(LeaderWork::Candidates).await?, Candidates)
+}
+
+/// Whether the index lists this directory as complete and without a failure.
+pub(super) async fn is_usable(cx: &Context, directory: &DirectoryName) -> Result<bool, CallError> {
+    expect!(cx.work(LeaderWork::LookUp { directory: directory.clone() }).await?, Usable)
+}
+
+pub(super) async fn read_summary(cx: &Context, directory: &DirectoryName) -> Result<Summary, CallError> {
+    let summary = expect!(cx.work(LeaderWork::ReadSummary { directory: directory.clone() }).await?, Summary)?;
+    Ok(*summary)
+}
+
+pub(super) async fn mark_fetch(cx: &Context, directory: &DirectoryName, stage: FetchStage) -> Result<(), CallError> {
+    done(cx, LeaderWork::MarkFetch { directory: directory.clone(), stage }).await
+}

@@ -1,0 +1,176 @@
+//! The leader as a machine: events in, actions out, time passed in.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use holdfast_model::NodeName;
+use holdfast_wire::peer::{Outcome, ToLeader};
+use holdfast_wire::run::RunPlan;
+
+use super::action::LeaderAction;
+use super::collective::carry_out;
+use super::context::Context;
+use super::event::LeaderEvent;
+use super::flush;
+use super::gather::Gather;
+use super::layout::{Layout, LayoutError};
+use super::memory::{LeaderMemory, UnfinishedFlushes};
+use crate::sources::SourcePolicy;
+
+/// What a leader begins with.
+#[derive(Debug)]
+pub struct LeaderStart {
+    /// Who runs where, and the settings.
+    pub plan: Arc<RunPlan>,
+    /// The directory of each redundancy descriptor's checkpoints, as the nodes see it.
+    pub directories: Vec<String>,
+    /// Chosen at random when the agent starts: a leader that was restarted does not use the order numbers of the one before.
+    pub instance: u64,
+    /// What a leader of this run before it left, or a fresh start.
+    pub memory: LeaderMemory,
+    /// The same of its flushes.
+    pub flushes: UnfinishedFlushes,
+    /// When checkpoints are due.
+    pub policy: Box<dyn SourcePolicy>,
+}
+
+/// The leader of one generation. When the run is over it is dropped, and whatever was under way ends with it.
+pub struct LeaderMachine {
+    context: Context,
+    gather: Gather,
+    /// The collective that is under way.
+    collective: Option<Collective>,
+    /// The flush that goes on beside the ranks.
+    flush: Option<Procedure<()>>,
+}
+
+type Procedure<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+struct Collective {
+    seq: u64,
+    procedure: Procedure<Arc<Outcome>>,
+}
+
+impl LeaderMachine {
+    /// Forms the groups of the run.
+    ///
+    /// # Errors
+    /// When the plan does not allow any.
+    pub fn new(start: LeaderStart) -> Result<LeaderMachine, LayoutError> {
+        let LeaderStart { plan, directories, instance, memory, flushes, policy } = start;
+        let layout = Layout::new(&plan, directories)?;
+        Ok(LeaderMachine {
+            gather: Gather::new(layout.ranks(), memory.seq),
+            context: Context::new(plan, layout, instance, memory, flushes, policy),
+            collective: None,
+            flush: None,
+        })
+    }
+
+    /// Handles one event at `now`, which is counted from any fixed instant and never goes back. Returns what is to be done.
+    pub fn handle(&mut self, now: Duration, event: LeaderEvent) -> Vec<LeaderAction> {
+        self.context.with(|state| {
+            state.now = state.now.max(now);
+            let (now, dispatch, actions) = (state.now, &mut state.dispatch, &mut state.actions);
+            match event {
+                LeaderEvent::LinkUp { node, link } => dispatch.link_up(&node, link, now, actions),
+                LeaderEvent::LinkDown { node, link } => dispatch.link_down(&node, link),
+                LeaderEvent::NodeDown { node } => dispatch.node_down(&node, now, actions),
+                LeaderEvent::Received { node, message: ToLeader::Done { order, result } } => {
+                    dispatch.done(&node, order, result, now, actions);
+                }
+                LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
+                    if self.gather.receive(seq, calls) && dispatch.can_reach(&node) {
+                        // The collective is over, and its results were lost on the way.
+                        let outcome = state.memory.outcome.clone();
+                        actions.push(LeaderAction::Answer { nodes: vec![node], seq, outcome });
+                    }
+                }
+                LeaderEvent::WorkFinished { id, result } => state.work.finish(id, result),
+                LeaderEvent::Tick => {}
+            }
+            state.dispatch.tick(now, &mut state.actions);
+        });
+        self.advance();
+        self.context.with(|state| std::mem::take(&mut state.actions))
+    }
+
+    /// When an event [`LeaderEvent::Tick`] is due, if nothing happens before.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.context.with(|state| state.dispatch.deadline())
+    }
+
+    /// Polls the procedures until each waits for an event.
+    fn advance(&mut self) {
+        loop {
+            if self.collective.is_none()
+                && let Some((seq, calls)) = self.gather.begin()
+            {
+                let procedure = Box::pin(carry_out(self.context.clone(), seq, calls));
+                self.collective = Some(Collective { seq, procedure });
+            }
+            let collective_ended = self.advance_collective();
+            let flush_ended = self.advance_flush();
+            // The end of one may be what the other waits for.
+            if !collective_ended && !flush_ended {
+                return;
+            }
+        }
+    }
+
+    fn advance_collective(&mut self) -> bool {
+        let Some(Collective { seq, procedure }) = &mut self.collective else { return false };
+        let Poll::Ready(outcome) = poll(procedure) else { return false };
+        let seq = *seq;
+        self.collective = None;
+        self.gather.end();
+        self.answer(seq, outcome);
+        true
+    }
+
+    /// Sends the results of a collective once to each node that has ranks; a node that cannot be reached repeats its calls.
+    fn answer(&self, seq: u64, outcome: Arc<Outcome>) {
+        let busy = self.context.plan().nodes.iter().filter(|node| !node.ranks.is_empty());
+        self.context.with(|state| {
+            let nodes: Vec<NodeName> =
+                busy.filter(|node| state.dispatch.can_reach(&node.name)).map(|node| node.name.clone()).collect();
+            state.actions.push(LeaderAction::Answer { nodes, seq, outcome });
+        });
+    }
+
+    fn advance_flush(&mut self) -> bool {
+        if let Some(checkpoint) = self.context.take_flush_request() {
+            let context = self.context.clone();
+            self.flush = Some(Box::pin(async move {
+                let bandwidth = context.settings().flush.bandwidth;
+                flush::flush(&context, checkpoint, bandwidth).await;
+            }));
+        }
+        let ended = self.flush.as_mut().is_some_and(|procedure| poll(procedure).is_ready());
+        if ended {
+            self.flush = None;
+            self.context.with(|state| state.flushing = None);
+        }
+        ended
+    }
+}
+
+/// Runs a procedure until it waits for the next event. The machine polls after every event, so that no wake-up is needed.
+fn poll<T>(procedure: &mut Procedure<T>) -> Poll<T> {
+    procedure.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop()))
+}
+
+impl fmt::Debug for LeaderMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderMachine")
+            .field("context", &self.context)
+            .field("gather", &self.gather)
+            .field("collective", &self.collective.as_ref().map(|collective| collective.seq))
+            .field("flushes", &self.flush.is_some())
+            .finish()
+    }
+}

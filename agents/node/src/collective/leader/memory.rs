@@ -1,0 +1,81 @@
+//! What the leader must not forget: enough to answer the last collective again and to go on with the next.
+//!
+//! The types are the files' content in the control directory; the driver reads and writes them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast_model::{CheckpointId, Dataset, Generation};
+use holdfast_wire::peer::Outcome;
+use holdfast_wire::rank::Reply;
+use serde::{Deserialize, Serialize};
+
+/// What must survive the leader's process; on disk before the results of a collective are sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeaderMemory {
+    /// The run.
+    pub generation: Generation,
+    /// The last collective that ended.
+    pub seq: u64,
+    /// Its results. Shared, because they may be large and go to many nodes.
+    pub outcome: Arc<Outcome>,
+    /// The newest checkpoint id that was given out.
+    pub last: CheckpointId,
+    /// The checkpoint between start and complete.
+    pub open: Option<CheckpointId>,
+    /// The newest checkpoint that is complete in cache.
+    pub complete: Option<CheckpointId>,
+    /// What the run restarted from, until the ranks confirm that they could read it.
+    pub restart: Option<Restarted>,
+    /// What the application said of the datasets; plain checkpoints are not listed.
+    #[serde(default)]
+    pub datasets: BTreeMap<CheckpointId, Dataset>,
+}
+
+/// What was restarted from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarted {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Its directory below the prefix, if it was fetched.
+    pub fetched: Option<String>,
+}
+
+impl LeaderMemory {
+    /// At the beginning of a run.
+    pub fn fresh(generation: Generation) -> Self {
+        LeaderMemory {
+            generation,
+            seq: 0,
+            outcome: Arc::new(Ok(Reply::Done)),
+            last: CheckpointId::NONE,
+            open: None,
+            complete: None,
+            restart: None,
+            datasets: BTreeMap::new(),
+        }
+    }
+
+    /// What the application said of a dataset.
+    pub fn dataset(&self, checkpoint: CheckpointId) -> Dataset {
+        self.datasets.get(&checkpoint).cloned().unwrap_or_default()
+    }
+}
+
+/// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that failed,
+/// or whose leader was restarted, is resumed there; what is complete in it is not copied again. What another generation
+/// began is not resumed: under the same id it holds, perhaps, other files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfinishedFlushes {
+    /// The run.
+    pub generation: Generation,
+    /// Where the flush of each dataset goes.
+    pub directories: BTreeMap<CheckpointId, String>,
+}
+
+impl UnfinishedFlushes {
+    /// At the beginning of a run.
+    pub fn fresh(generation: Generation) -> Self {
+        UnfinishedFlushes { generation, directories: BTreeMap::new() }
+    }
+}

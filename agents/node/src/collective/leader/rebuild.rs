@@ -1,0 +1,106 @@
+//! The restart plan of a checkpoint in cache, carried out: deletions, moves, rebuilds, copies, in this order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::redundancy::plan::RestartPlan;
+use holdfast_model::{NodeName, Rank, RestartSource};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::{GroupRebuild, Member, Order, Outgoing};
+
+use super::context::Context;
+use super::restart::Found;
+use crate::collective::CallError;
+
+/// Has the nodes do what the plan says; afterwards every rank has its files where it runs.
+pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<Found, CallError> {
+    let checkpoint = plan.checkpoint;
+    let discards = discards(cx, &plan);
+    if !discards.is_empty() {
+        cx.order(discards).await?;
+    }
+    if !plan.moves.is_empty() {
+        cx.order(transfers(cx, &plan)).await?;
+    }
+    let adopt = cx.layout().members(&plan.descriptors).into_iter();
+    cx.order(adopt.map(|(node, members)| (node, Order::Adopt { checkpoint, members })).collect()).await?;
+    let rebuilt: Vec<Rank> = plan.rebuilds.iter().flat_map(|group| group.ranks.iter().copied()).collect();
+    if !plan.rebuilds.is_empty() {
+        let (generation, ranks) = (cx.generation(), rebuilt.clone());
+        cx.emit(AgentEvent::RebuildStarted { generation, checkpoint, ranks });
+        cx.order(rebuilds(cx, &plan)).await?;
+    }
+    if !plan.recopy.is_empty() {
+        cx.order(copies(cx, &plan)).await?;
+    }
+    let moved: Vec<Rank> = plan.moves.iter().map(|step| step.rank).collect();
+    let untouched = rebuilt.is_empty() && moved.is_empty();
+    Ok(Found {
+        checkpoint,
+        source: if untouched { RestartSource::Cache } else { RestartSource::Rebuilt },
+        rebuilt,
+        moved,
+        fetched: None,
+    })
+}
+
+fn node(cx: &Context, at: u32) -> Option<&NodeName> {
+    cx.plan().nodes.get(at as usize).map(|node| &node.name)
+}
+
+fn discards(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
+    let checkpoint = plan.checkpoint;
+    let mut discards: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
+    for deletion in &plan.deletions {
+        discards.entry(deletion.node).or_default().push(deletion.rank);
+    }
+    let discards = discards.into_iter().filter_map(|(at, ranks)| Some((node(cx, at)?.clone(), ranks)));
+    discards.map(|(node, ranks)| (node, Order::Discard { checkpoint, ranks })).collect()
+}
+
+fn transfers(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
+    let checkpoint = plan.checkpoint;
+    let mut nodes: BTreeMap<u32, (Vec<Outgoing>, Vec<Member>)> = BTreeMap::new();
+    for step in &plan.moves {
+        let (Some(_), Some(to)) = (node(cx, step.from_node), node(cx, step.to_node)) else { continue };
+        let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
+        let outgoing = Outgoing { rank: step.rank, to: to.clone(), keep: step.keep_source };
+        nodes.entry(step.from_node).or_default().0.push(outgoing);
+        let member = Member { rank: step.rank, descriptor: descriptor.clone() };
+        nodes.entry(step.to_node).or_default().1.push(member);
+    }
+    let nodes = nodes.into_iter().filter_map(|(at, steps)| Some((node(cx, at)?.clone(), steps)));
+    nodes.map(|(node, (outgoing, incoming))| (node, Order::Transfer { checkpoint, outgoing, incoming })).collect()
+}
+
+fn rebuilds(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
+    let checkpoint = plan.checkpoint;
+    let missing: BTreeMap<u32, &[u32]> =
+        plan.rebuilds.iter().map(|rebuild| (rebuild.group_id, rebuild.missing.as_slice())).collect();
+    let work = cx.layout().work_of(&plan.groups, |group| missing.contains_key(&group.id), &BTreeMap::new());
+    let orders = work.into_iter().map(|(node, groups)| {
+        let groups = groups.into_iter().filter_map(|group| {
+            let (own, _) = group.members.get(group.member as usize)?;
+            let descriptor = plan.descriptors.get(own.index())?.clone();
+            let missing = missing.get(&group.group_id)?.to_vec();
+            Some(GroupRebuild { group, missing, descriptor })
+        });
+        (node, Order::Rebuild { checkpoint, groups: groups.collect() })
+    });
+    orders.collect()
+}
+
+/// The neighbours' copies that are missing.
+fn copies(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
+    let checkpoint = plan.checkpoint;
+    let copied: BTreeSet<Rank> = plan.recopy.iter().map(|copy| copy.rank).collect();
+    let wanted = |rank: &Rank| copied.contains(rank);
+    let work =
+        cx.layout().work_of(&plan.groups, |group| group.members.iter().any(|rank| wanted(rank)), &BTreeMap::new());
+    let orders = work.into_iter().map(|(node, groups)| {
+        // Of each node's groups only, so that the list does not go to every node as a whole.
+        let members = groups.iter().flat_map(|group| group.members.iter().map(|(rank, _)| *rank));
+        let only: BTreeSet<Rank> = members.filter(|rank| copied.contains(rank)).collect();
+        (node, Order::Encode { checkpoint, groups, crc: false, only: Some(only.into_iter().collect()) })
+    });
+    orders.collect()
+}
