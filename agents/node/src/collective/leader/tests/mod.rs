@@ -1,1 +1,14 @@
+//! The leader's machine, driven by a simulated cluster without threads, clocks or files.
 
+mod checkpoint;
+mod datasets;
+mod dispatch;
+mod fetch;
+mod flush;
+mod gather;
+mod halt;
+mod layout;
+mod members;
+mod restart;
+mod resume;
+mod world;

@@ -1,0 +1,237 @@
+use holdfast_model::{CheckpointId, FailureKind, FlushMode, Rank, RestartSource};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::Order;
+use holdfast_wire::rank::{Call, Reply};
+
+use super::super::LeaderWork;
+use super::world::{World, disk_full, from};
+
+fn start(name: &str, checkpoint: bool, output: bool, bypass: bool) -> Call {
+    Call::StartOutput { name: Some(name.to_owned()), checkpoint, output, bypass }
+}
+
+fn write(world: &mut World, start: Call) -> CheckpointId {
+    let started = world.call(start);
+    let Ok(Reply::Started { checkpoint, .. }) = started else { panic!("{started:?}") };
+    let completed = world.call(Call::Complete { valid: true });
+    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    checkpoint
+}
+
+fn ready() -> World {
+    let mut world = World::new();
+    world.init();
+    world
+}
+
+#[test]
+fn the_name_of_a_checkpoint_survives_the_run_that_wrote_it() {
+    let mut world = ready();
+    write(&mut world, start("step 7", true, false, false));
+    world.lose("n0");
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.init();
+    assert_eq!(world.call(Call::RestartName), Ok(Reply::Name(Some("step 7".to_owned()))));
+}
+
+#[test]
+fn output_is_flushed_at_once_and_leaves_the_cache() {
+    let mut world = ready();
+    let id = write(&mut world, start("plot", false, true, false));
+    assert_eq!(world.prefix.complete(), [id.0]);
+    assert_eq!(world.prefix.of(id.0).1.dataset.as_ref().unwrap().name.as_deref(), Some("plot"));
+    assert_eq!(world.prefix.current, None, "no restart takes it");
+    assert!(world.nodes.values().all(|node| node.held.is_empty() && node.datasets.is_empty()));
+    assert_eq!(world.halt.met, None, "it counts as no checkpoint");
+}
+
+#[test]
+fn output_does_not_evict_checkpoints() {
+    let mut world = World::with(|plan| plan.settings.flush.mode = FlushMode::Async);
+    world.init();
+    world.checkpoint();
+    world.checkpoint();
+    write(&mut world, start("plot", false, true, false));
+    assert_eq!(world.nodes[&"n1".into()].held.len(), 2);
+}
+
+#[test]
+fn output_that_a_run_could_not_flush_is_rescued_by_the_next() {
+    let mut world = ready();
+    world.call(start("plot", false, true, false)).unwrap();
+    world.fail_orders(|_, order| matches!(order, Order::Flush { .. }).then(disk_full));
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    world.fail_orders(|_, _| None);
+    world.lose("n1");
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh), "output is nothing to restart from");
+    assert_eq!(world.prefix.complete(), [1]);
+}
+
+#[test]
+fn output_that_cannot_be_rescued_is_reported_and_the_run_starts() {
+    let mut world = ready();
+    world.call(start("plot", false, true, false)).unwrap();
+    world.fail_orders(|_, order| matches!(order, Order::Flush { .. }).then(disk_full));
+    world.call(Call::Complete { valid: true }).unwrap();
+    world.fail_orders(|_, _| None);
+    world.lose("n1");
+    world.lose("n2");
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.init();
+    let notice = world.events.iter().find_map(|event| match event {
+        AgentEvent::Notice { message } => Some(message.as_str()),
+        _ => None,
+    });
+    assert!(notice.unwrap().contains("the output plot is lost"), "{notice:?}");
+}
+
+#[test]
+fn impossible_datasets_are_refused_with_the_reason() {
+    let mut world = ready();
+    let mut refused = |call| world.call(call).unwrap_err();
+    assert!(refused(start("a\nb", true, false, false)).message.contains("control character"));
+    assert!(refused(start("x", false, false, false)).message.contains("neither"));
+    world.begin_each(|rank| start(if rank == Rank(2) { "y" } else { "x" }, true, false, false));
+    let refused = world.outcome().unwrap().unwrap_err();
+    assert_eq!((refused.subject.rank, refused.kind), (Some(Rank(2)), FailureKind::InvalidRequest));
+}
+
+#[test]
+fn current_deletes_what_is_newer_and_ids_go_on_from_it() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    write(&mut world, start("one", true, false, false));
+    write(&mut world, start("two", true, false, false));
+    assert_eq!(world.call(Call::Current { name: "one".to_owned() }), Ok(Reply::Done));
+    assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(1).0));
+    assert!(!world.nodes[&"n3".into()].held.contains_key(&CheckpointId(2)));
+    assert_eq!(world.checkpoint(), CheckpointId(2));
+}
+
+#[test]
+fn output_cannot_be_current_and_an_unknown_name_is_refused() {
+    let mut world = ready();
+    write(&mut world, start("plot", false, true, false));
+    let mut refused = |name: &str| world.call(Call::Current { name: name.to_owned() }).unwrap_err();
+    assert!(refused("plot").message.contains("is output"), "{}", refused("plot"));
+    assert_eq!(refused("nothing").kind, FailureKind::NotFound);
+}
+
+#[test]
+fn drop_takes_a_dataset_out_of_the_index_and_leaves_its_files() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    write(&mut world, start("one", true, false, false));
+    world.call(Call::Drop { name: "one".to_owned() }).unwrap();
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    assert_eq!(world.prefix.directories.len(), 1);
+}
+
+#[test]
+fn delete_removes_a_dataset_from_index_prefix_and_cache_in_this_order() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    write(&mut world, start("one", true, false, false));
+    world.works.clear();
+    assert_eq!(world.call(Call::Delete { name: "one".to_owned() }), Ok(Reply::Done));
+    let on_prefix: Vec<_> = world.works.iter().filter(|work| ["withdraw", "delete_directory"].contains(work)).collect();
+    assert_eq!(on_prefix, [&"withdraw", &"delete_directory"]);
+    assert!(world.prefix.directories.is_empty());
+    assert!(world.nodes.values().all(|node| node.held.is_empty()));
+}
+
+#[test]
+fn delete_of_what_was_never_flushed_needs_no_index() {
+    let mut world = ready();
+    write(&mut world, start("one", true, false, false));
+    assert_eq!(world.call(Call::Delete { name: "one".to_owned() }), Ok(Reply::Done));
+    assert!(world.nodes.values().all(|node| node.held.is_empty()));
+}
+
+#[test]
+fn nothing_is_deleted_loaded_or_made_current_inside_a_dataset() {
+    let mut world = ready();
+    world.call(Call::Start).unwrap();
+    for call in [Call::Load, Call::Delete { name: "x".to_owned() }, Call::Current { name: "x".to_owned() }] {
+        let refused = world.call(call).unwrap_err();
+        assert!(refused.message.contains("dataset 1 is being written"), "{refused}");
+    }
+}
+
+#[test]
+fn a_dataset_past_the_cache_is_in_the_index_before_it_is_written_and_complete_after() {
+    let mut world = ready();
+    world.call(start("shared", true, false, true)).unwrap();
+    let entry = world.prefix.of(1).1;
+    assert!(entry.indexed && !entry.complete);
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!(world.prefix.complete(), [1]);
+    assert!(world.nodes.values().all(|node| node.held.is_empty()), "nothing of it is in cache");
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
+    assert_eq!(world.nodes[&"n2".into()].direct, Some(CheckpointId(1)));
+}
+
+#[test]
+fn each_node_gets_the_files_of_its_own_ranks_of_a_dataset_past_the_cache() {
+    let mut world = ready();
+    write(&mut world, start("shared", true, false, true));
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.orders.clear();
+    world.init();
+    let read = world.orders.iter().filter_map(|(node, _, what)| match what {
+        Order::ReadDirect { files, .. } => Some((node.to_string(), files.keys().map(|rank| rank.0).collect())),
+        _ => None,
+    });
+    let expected: Vec<(String, Vec<u32>)> = (0..4).map(|at| (format!("n{at}"), vec![at])).collect();
+    assert_eq!(read.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_dataset_past_the_cache_that_could_not_be_written_stays_incomplete() {
+    let mut world = ready();
+    world.call(start("shared", true, false, true)).unwrap();
+    let completed = world.call(Call::Complete { valid: false });
+    assert!(matches!(completed, Ok(Reply::Completed { kept: false, .. })), "{completed:?}");
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    assert!(world.prefix.of(1).1.indexed);
+}
+
+#[test]
+fn a_checkpoint_in_cache_that_is_newer_than_the_one_past_it_is_preferred() {
+    let mut world = ready();
+    write(&mut world, start("shared", true, false, true));
+    world.checkpoint();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Cache));
+}
+
+#[test]
+fn one_past_the_cache_that_was_marked_as_failed_is_not_read() {
+    let mut world = ready();
+    write(&mut world, start("shared", true, false, true));
+    world.prefix.of_mut(1).failed = true;
+    world.prefix.current = None;
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert!(world.reported().contains(&"restart_attempt".to_owned()));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_does_not_hide_a_checkpoint() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    world.checkpoint();
+    (0..5).for_each(|at| world.lose(&format!("n{at}")));
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    // Once, while the candidates are judged.
+    let mut failures = 1;
+    world.fail_work(move |work| {
+        let fails = matches!(work, LeaderWork::ReadDataset { .. }) && failures > 0;
+        failures -= i32::from(fails);
+        fails.then(disk_full)
+    });
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
+}

@@ -1,0 +1,96 @@
+use holdfast_model::{CheckpointId, Location, RestartSource};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::Order;
+use holdfast_wire::rank::Call;
+
+use super::world::{World, disk_full, from, restart};
+
+/// A job whose checkpoints 1 to 3 were flushed; then all nodes were lost.
+fn flushed() -> World {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    world.checkpoints(3);
+    (0..5).for_each(|at| world.lose(&format!("n{at}")));
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.events.clear();
+    world
+}
+
+fn attempts(world: &World) -> Vec<(u64, Location)> {
+    let attempts = world.events.iter().filter_map(|event| match event {
+        AgentEvent::RestartAttempt { checkpoint, from, .. } => Some((checkpoint.0, *from)),
+        _ => None,
+    });
+    attempts.collect()
+}
+
+#[test]
+fn what_the_current_link_names_is_fetched_and_protected() {
+    let mut world = flushed();
+    assert_eq!(from(&world.init()), (Some(3), RestartSource::Fetched));
+    let orders = world.orders_of("n2");
+    let fetch = orders.iter().rposition(|order| *order == "fetch").unwrap();
+    assert_eq!(orders[fetch..], ["fetch", "seal", "encode", "commit", "note"]);
+    assert!(world.prefix.of(3).1.fetched);
+    assert!(!world.prefix.of(3).1.failed);
+}
+
+#[test]
+fn a_directory_that_cannot_be_copied_is_marked_and_the_next_older_one_fetched() {
+    let mut world = flushed();
+    world.fail_orders(|node, order| {
+        (node == "n1" && matches!(order, Order::Fetch { checkpoint: CheckpointId(3), .. })).then(disk_full)
+    });
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert_eq!(attempts(&world), [(3, Location::ParallelFileSystem)]);
+    assert!(world.prefix.of(3).1.failed);
+    assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(2).0), "the link follows");
+}
+
+#[test]
+fn a_summary_of_another_number_of_ranks_or_none_is_refused() {
+    let mut world = flushed();
+    world.prefix.of_mut(3).summary.as_mut().unwrap().ranks = 8;
+    world.prefix.of_mut(2).summary = None;
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
+    assert_eq!(attempts(&world).len(), 2);
+}
+
+#[test]
+fn when_nothing_on_the_prefix_directory_works_each_is_tried_once_and_the_run_starts_afresh() {
+    let mut world = flushed();
+    world.fail_orders(|_, order| matches!(order, Order::Fetch { .. }).then(disk_full));
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    let of = |id| (id, Location::ParallelFileSystem);
+    assert_eq!(attempts(&world), [of(3), of(2), of(1)]);
+    assert_eq!(world.prefix.current, None);
+}
+
+#[test]
+fn a_fetched_checkpoint_that_the_application_cannot_read_is_marked_and_the_next_older_one_fetched() {
+    let mut world = flushed();
+    world.init();
+    let fallen_back = restart(world.call(Call::CompleteRestart { valid: false }));
+    assert_eq!(from(&fallen_back), (Some(2), RestartSource::Fetched));
+    assert!(world.prefix.of(3).1.failed);
+}
+
+#[test]
+fn without_fetch_the_prefix_directory_is_left_alone() {
+    let mut world = flushed();
+    world.plan.settings.restart.fetch = false;
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert!(!world.prefix.of(3).1.fetched);
+}
+
+#[test]
+fn load_takes_what_the_user_made_current_instead_of_what_is_in_cache() {
+    let mut world = flushed();
+    world.init();
+    world.call(Call::CompleteRestart { valid: true }).unwrap();
+    world.prefix.current = Some(world.prefix.of(1).0.clone());
+    let loaded = restart(world.call(Call::Load));
+    assert_eq!(from(&loaded), (Some(1), RestartSource::Fetched));
+    assert_eq!(world.checkpoint(), CheckpointId(2));
+}

@@ -1,0 +1,153 @@
+use holdfast_model::{CheckpointId, FlushMode, Locations};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::Order;
+use holdfast_wire::rank::{Call, Reply};
+
+use super::super::LeaderWork;
+use super::world::{World, disk_full};
+
+fn world(mode: FlushMode, every: u64) -> World {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = every;
+        plan.settings.flush.mode = mode;
+    });
+    world.init();
+    world
+}
+
+fn is_flush(order: &Order) -> bool {
+    matches!(order, Order::Flush { .. })
+}
+
+fn noted(world: &World, id: u64) -> Locations {
+    world.nodes[&"n2".into()].flush[&CheckpointId(id)]
+}
+
+#[test]
+fn every_second_checkpoint_is_flushed_published_and_made_current() {
+    let mut world = world(FlushMode::Sync, 2);
+    world.checkpoints(4);
+    assert_eq!(world.prefix.complete(), [2, 4]);
+    assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(4).0));
+    assert_eq!(noted(&world, 4), Locations { cache: true, pfs: true, flushing: false });
+    assert_eq!(world.prefix.of(4).1.summary.as_ref().unwrap().by_rank.len(), 4);
+    assert!(world.saved_flushes.directories.is_empty(), "nothing is left to resume");
+}
+
+#[test]
+fn the_directory_is_recorded_and_in_the_index_before_the_first_file_is_copied() {
+    let mut world = world(FlushMode::Sync, 1);
+    world.hold_orders(|_, order| is_flush(order));
+    world.call(Call::Start).unwrap();
+    world.begin(Call::Complete { valid: true });
+    assert_eq!(world.outcome(), None, "the ranks wait");
+    let (directory, entry) = world.prefix.of(1);
+    assert!(entry.indexed && !entry.complete);
+    assert_eq!(world.saved_flushes.directories[&CheckpointId(1)], directory.as_str());
+    world.release();
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Completed { kept: true, .. }))));
+}
+
+#[test]
+fn a_flush_that_fails_is_reported_leaves_the_checkpoint_in_cache_and_is_resumed_in_its_directory() {
+    let mut world = world(FlushMode::Sync, 1);
+    world.fail_orders(|node, order| (node == "n3" && is_flush(order)).then(disk_full));
+    world.checkpoint();
+    let AgentEvent::FlushFailed { reason, .. } = world.events.last().unwrap() else { panic!() };
+    assert!(reason.contains("n3") && reason.contains("no space left"), "{reason}");
+    assert_eq!(noted(&world, 1), Locations { cache: true, pfs: false, flushing: false });
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    world.fail_orders(|_, _| None);
+    world.call(Call::Finalize).unwrap();
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(world.prefix.directories.len(), 1, "in the directory of the first attempt");
+}
+
+#[test]
+fn ranks_go_on_while_a_checkpoint_is_flushed_in_the_background() {
+    let mut world = world(FlushMode::Async, 1);
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoint();
+    assert_eq!(noted(&world, 1), Locations { cache: true, pfs: false, flushing: true });
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(true)));
+    let started = world.call(Call::Start);
+    assert!(matches!(started, Ok(Reply::Started { checkpoint: CheckpointId(2), .. })), "{started:?}");
+    assert_eq!(world.held.len(), 4, "the flush is still under way");
+    let Order::Flush { bandwidth, .. } = world.held[0].2 else { panic!() };
+    assert_eq!(bandwidth, 7);
+    world.release();
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(noted(&world, 1), Locations { cache: true, pfs: true, flushing: false });
+    let completed = world.call(Call::Complete { valid: true });
+    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    assert_eq!(world.prefix.complete(), [1, 2]);
+}
+
+#[test]
+fn the_next_flush_and_finalize_wait_for_the_one_that_is_under_way() {
+    let mut world = world(FlushMode::Async, 1);
+    world.hold_orders(|_, order| matches!(order, Order::Flush { checkpoint: CheckpointId(1), .. }));
+    world.checkpoint();
+    world.call(Call::Start).unwrap();
+    world.begin(Call::Complete { valid: true });
+    assert_eq!(world.outcome(), None);
+    world.release();
+    assert!(world.outcome().is_some());
+    assert_eq!(world.prefix.complete(), [1, 2]);
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoint();
+    world.begin(Call::Finalize);
+    assert_eq!(world.outcome(), None);
+    world.release();
+    assert_eq!(world.outcome(), Some(Ok(Reply::Done)));
+    assert_eq!(world.prefix.complete(), [1, 2, 3]);
+}
+
+#[test]
+fn what_is_being_flushed_is_not_evicted() {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 2;
+        plan.settings.flush.mode = FlushMode::Async;
+        plan.settings.caches[0].keep = 1;
+    });
+    world.init();
+    world.checkpoint();
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoint();
+    world.begin(Call::Start);
+    assert_eq!(world.outcome(), None, "there is no room before checkpoint 2 is on the prefix directory");
+    assert!(world.nodes[&"n1".into()].held.contains_key(&CheckpointId(2)));
+    world.release();
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Started { checkpoint: CheckpointId(3), .. }))));
+    assert_eq!(world.prefix.complete(), [2]);
+}
+
+#[test]
+fn what_is_on_the_prefix_directory_already_is_not_flushed_again() {
+    let mut world = world(FlushMode::Sync, 1);
+    world.checkpoint();
+    world.orders.clear();
+    world.call(Call::Finalize).unwrap();
+    assert_eq!(world.orders_of("n1"), ["halt"]);
+}
+
+#[test]
+fn a_flush_whose_directory_cannot_be_made_is_reported_and_copies_nothing() {
+    let mut world = world(FlushMode::Sync, 1);
+    world.fail_work(|work| matches!(work, LeaderWork::MakeDirectory { .. }).then(disk_full));
+    world.checkpoint();
+    assert!(matches!(world.events.last(), Some(AgentEvent::FlushFailed { .. })));
+    assert!(!world.orders_of("n1").contains(&"flush"));
+}
+
+#[test]
+fn a_restart_is_flushed_where_the_settings_ask_for_it() {
+    let mut world = World::new();
+    world.init();
+    world.checkpoint();
+    world.plan.settings.flush.on_restart = true;
+    world.plan.settings.flush.every = 100;
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.init();
+    assert_eq!(world.prefix.complete(), [1]);
+}

@@ -1,0 +1,70 @@
+use std::collections::BTreeMap;
+
+use holdfast_model::Rank;
+use holdfast_wire::rank::Call;
+
+use super::super::gather::{Gather, agree};
+
+fn one(rank: u32, call: Call) -> Vec<(Rank, Call)> {
+    vec![(Rank(rank), call)]
+}
+
+#[test]
+fn a_collective_begins_when_the_last_rank_has_called() {
+    let mut gather = Gather::new(3, 0);
+    assert!(!gather.receive(1, one(2, Call::Init)));
+    assert!(!gather.receive(1, one(0, Call::Init)));
+    assert!(gather.begin().is_none());
+    gather.receive(1, one(1, Call::Init));
+    let (seq, calls) = gather.begin().unwrap();
+    assert_eq!((seq, calls.len()), (1, 3));
+    assert!(gather.begin().is_none(), "it is under way");
+}
+
+#[test]
+fn a_call_that_is_repeated_counts_once() {
+    let mut gather = Gather::new(2, 0);
+    gather.receive(1, one(0, Call::Init));
+    gather.receive(1, one(0, Call::Init));
+    assert!(gather.begin().is_none());
+}
+
+#[test]
+fn what_is_repeated_while_a_collective_is_under_way_does_not_begin_it_again() {
+    let mut gather = Gather::new(1, 0);
+    gather.receive(1, one(0, Call::Init));
+    gather.begin().unwrap();
+    assert!(!gather.receive(1, one(0, Call::Init)));
+    gather.end();
+    assert!(gather.begin().is_none());
+    assert!(gather.receive(1, one(0, Call::Init)), "its results are sent again");
+}
+
+#[test]
+fn a_rank_that_missed_the_last_results_gets_them_again_and_a_fast_rank_waits_for_the_next_collective() {
+    let mut gather = Gather::new(2, 0);
+    gather.receive(1, vec![(Rank(0), Call::Init), (Rank(1), Call::Init)]);
+    gather.begin().unwrap();
+    gather.end();
+    assert!(!gather.receive(2, one(0, Call::Need)));
+    assert!(gather.receive(1, one(1, Call::Init)), "rank 1 repeats what has ended");
+    assert!(gather.begin().is_none());
+    gather.receive(2, one(1, Call::Need));
+    assert_eq!(gather.begin().unwrap().0, 2);
+}
+
+#[test]
+fn ranks_that_disagree_are_named_with_their_calls() {
+    let calls = BTreeMap::from([(Rank(0), Call::Start), (Rank(1), Call::Start), (Rank(2), Call::Finalize)]);
+    let message = agree(&calls).unwrap_err().to_string();
+    assert!(message.contains("rank 0 called start_checkpoint"), "{message}");
+    assert!(message.contains("rank 2 called finalize"), "{message}");
+}
+
+#[test]
+fn impossible_numbers_and_ranks_begin_nothing() {
+    let mut gather = Gather::new(1, 0);
+    gather.receive(1_000_000, one(0, Call::Init));
+    gather.receive(1, one(7, Call::Init));
+    assert!(gather.begin().is_none());
+}

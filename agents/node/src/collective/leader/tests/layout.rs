@@ -1,0 +1,52 @@
+use std::collections::BTreeMap;
+
+use holdfast_model::{CheckpointId, NodeName, Rank};
+
+use super::super::layout::{Layout, LayoutError};
+use super::world::plan;
+
+fn layout(ranks: &[&[u32]]) -> Layout {
+    Layout::new(&plan(ranks), vec!["/cache/index.0".to_owned()]).unwrap()
+}
+
+#[test]
+fn each_rank_lives_on_its_node_whatever_the_order_of_the_nodes_is() {
+    let layout = layout(&[&[3], &[], &[0, 2], &[1]]);
+    let homes: Vec<String> = (0..4).map(|rank| layout.home(Rank(rank)).unwrap().to_string()).collect();
+    assert_eq!(homes, ["n2", "n3", "n2", "n0"]);
+    // Domains are numbered by rank, so that the groups do not depend on the order of the nodes.
+    assert_eq!(layout.sites.iter().map(|site| site.domain).collect::<Vec<_>>(), [0, 1, 0, 2]);
+}
+
+#[test]
+fn a_rank_without_a_node_is_named() {
+    let mut plan = plan(&[&[0], &[1]]);
+    plan.nodes[1].ranks = vec![Rank(2)];
+    let refused = Layout::new(&plan, vec![String::new()]).unwrap_err();
+    assert!(matches!(refused, LayoutError::NoNode { rank: Rank(1), ranks: 2 }), "{refused}");
+    plan.settings.descriptors.clear();
+    plan.nodes[1].ranks = vec![Rank(1)];
+    assert!(matches!(Layout::new(&plan, Vec::new()), Err(LayoutError::NoDescriptors)));
+}
+
+#[test]
+fn each_member_of_a_group_gets_its_own_view_of_it() {
+    let layout = layout(&[&[0], &[1], &[2], &[3], &[]]);
+    let groups = &layout.protection(CheckpointId(1)).unwrap().groups;
+    let bytes = BTreeMap::from([(Rank(0), 5), (Rank(2), 9)]);
+    let work = layout.work(groups, &bytes);
+    assert_eq!(work.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["n0", "n1", "n2", "n3"]);
+    for (at, (node, views)) in (0u32..).zip(&work) {
+        let [view] = &views[..] else { panic!("{node} is in one group") };
+        assert_eq!((view.member, view.left, view.right, view.largest), (at, (at + 3) % 4, (at + 1) % 4, 9));
+        assert_eq!(view.members[at as usize], (Rank(at), node.clone()));
+    }
+}
+
+#[test]
+fn spares_have_no_members() {
+    let layout = layout(&[&[0, 1], &[2], &[]]);
+    let members = layout.members(&layout.protection(CheckpointId(1)).unwrap().descriptors());
+    let ranks: Vec<Vec<u32>> = members.values().map(|of_node| of_node.iter().map(|m| m.rank.0).collect()).collect();
+    assert_eq!(ranks, [vec![0, 1], vec![2]]);
+}

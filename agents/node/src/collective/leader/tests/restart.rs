@@ -1,0 +1,128 @@
+use holdfast_model::{CheckpointId, Location, Rank, RestartSource};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::Order;
+use holdfast_wire::rank::{Call, Reply};
+
+use super::world::{World, disk_full, from, restart};
+
+/// A run that took `checkpoints` checkpoints, all of which fit into the cache.
+fn ran(checkpoints: u32) -> World {
+    let mut world = World::with(|plan| plan.settings.caches[0].keep = 10);
+    world.init();
+    world.checkpoints(checkpoints);
+    world.events.clear();
+    world.orders.clear();
+    world
+}
+
+fn attempts(world: &World) -> Vec<(u64, Location, &str)> {
+    let attempts = world.events.iter().filter_map(|event| match event {
+        AgentEvent::RestartAttempt { checkpoint, from, reason, .. } => Some((checkpoint.0, *from, reason.as_str())),
+        _ => None,
+    });
+    attempts.collect()
+}
+
+/// The ranks of which a node has files.
+fn holds(world: &World, node: &str, id: u64) -> Vec<Rank> {
+    let held = world.nodes[&node.into()].held.get(&CheckpointId(id)).into_iter().flat_map(|held| held.values());
+    held.filter(|holding| holding.has_files()).map(|holding| holding.rank).collect()
+}
+
+#[test]
+fn the_first_run_of_a_job_starts_afresh() {
+    let mut world = World::new();
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert_eq!(world.reported(), ["restarted"]);
+}
+
+#[test]
+fn the_newest_checkpoint_in_cache_is_taken_and_older_ones_are_deleted() {
+    let mut world = ran(3);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(3), RestartSource::Cache));
+    assert_eq!(world.nodes[&"n2".into()].held.len(), 1);
+    assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
+    assert_eq!(world.checkpoint(), CheckpointId(4), "ids go on from what was restarted from");
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_lost_node_and_only_the_lost_rank_is_rebuilt() {
+    let mut world = ran(2);
+    world.lose("n1");
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.plan.nodes.retain(|node| node.name.as_str() != "n1");
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    assert_eq!(holds(&world, "n4", 2), [Rank(1)]);
+    assert_eq!(world.reported(), ["rebuild_started", "restarted"]);
+    let AgentEvent::Restarted { rebuilt, moved, .. } = world.events.last().unwrap() else { panic!() };
+    assert_eq!((&rebuilt[..], &moved[..]), (&[Rank(1)][..], &[][..]));
+}
+
+#[test]
+fn files_of_ranks_that_live_elsewhere_now_are_moved() {
+    let mut world = ran(1);
+    world.next_run(&[&[1], &[0], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    assert_eq!((holds(&world, "n0", 1), holds(&world, "n1", 1)), (vec![Rank(1)], vec![Rank(0)]));
+    assert!(!world.orders_of("n0").contains(&"rebuild"));
+}
+
+#[test]
+fn a_checkpoint_that_lost_too_much_is_dropped_and_the_run_starts_afresh() {
+    let mut world = ran(1);
+    world.lose("n1");
+    world.lose("n2");
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    let [(1, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    assert!(reason.contains("rank"), "{reason}");
+    assert!(world.nodes.values().all(|node| node.held.is_empty()));
+}
+
+#[test]
+fn when_a_rebuild_fails_the_next_older_checkpoint_is_tried() {
+    let mut world = ran(2);
+    world.next_run(&[&[1], &[0], &[2], &[3], &[]]);
+    let of_two = |order: &Order| matches!(order, Order::Transfer { checkpoint: CheckpointId(2), .. });
+    world.fail_orders(move |node, order| (node == "n0" && of_two(order)).then(disk_full));
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    assert!(reason.contains("no space left"), "{reason}");
+}
+
+#[test]
+fn a_checkpoint_that_the_application_cannot_read_is_deleted_and_the_older_one_loaded() {
+    let mut world = ran(2);
+    // Both checkpoints are still there when the ranks read the newer one only if it was found by `ran` itself.
+    world.fail_orders(|_, _| None);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    let kept = world.nodes.values().map(|node| (node.name.clone(), node.held.clone())).collect::<Vec<_>>();
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Cache));
+    for (name, held) in kept {
+        world.nodes.get_mut(&name).unwrap().held.extend(held);
+    }
+    world.begin_each(|rank| Call::CompleteRestart { valid: rank != Rank(1) });
+    assert_eq!(from(&restart(world.outcome().unwrap())), (Some(1), RestartSource::Cache));
+    let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    assert!(reason.contains("could not read it on rank 1"), "{reason}");
+    assert!(world.nodes.values().all(|node| !node.held.contains_key(&CheckpointId(2))));
+    assert_eq!(world.checkpoint(), CheckpointId(2), "its id is free again");
+}
+
+#[test]
+fn complete_restart_without_a_restart_is_refused() {
+    let mut world = World::new();
+    world.init();
+    let refused = world.call(Call::CompleteRestart { valid: true }).unwrap_err();
+    assert!(refused.message.contains("complete_restart without"), "{refused}");
+}
+
+#[test]
+fn without_distribute_the_cache_is_cleared_and_not_used() {
+    let mut world = ran(1);
+    world.plan.settings.restart.distribute = false;
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert!(world.nodes.values().all(|node| node.held.is_empty()));
+}

@@ -1,0 +1,109 @@
+use holdfast_model::{CheckpointId, FlushMode};
+use holdfast_wire::peer::Order;
+use holdfast_wire::rank::{Call, Reply};
+
+use super::super::LeaderWork;
+use super::world::{World, disk_full};
+
+#[test]
+fn results_are_on_disk_before_they_are_sent() {
+    let mut world = World::new();
+    world.init();
+    world.fail_work(|work| {
+        if let LeaderWork::SaveMemory(memory) = work {
+            assert_eq!(memory.seq, 2);
+            assert_eq!(*memory.outcome, Ok(Reply::Flag(false)));
+        }
+        None
+    });
+    world.begin(Call::ShouldExit);
+    assert_eq!(world.works.last(), Some(&"save_memory"));
+    assert_eq!(world.outcome(), Some(Ok(Reply::Flag(false))));
+}
+
+#[test]
+fn results_that_cannot_be_put_on_disk_are_sent_all_the_same() {
+    let mut world = World::new();
+    world.fail_work(|work| matches!(work, LeaderWork::SaveMemory(_)).then(disk_full));
+    world.init();
+}
+
+#[test]
+fn a_leader_that_is_restarted_answers_the_last_collective_again_without_carrying_it_out() {
+    let mut world = World::new();
+    world.init();
+    let id = world.checkpoint();
+    world.answers.clear();
+    world.orders.clear();
+    world.restart_leader(Some(Call::Complete { valid: true }));
+    assert_eq!(world.outcome(), Some(Ok(Reply::Completed { checkpoint: id, kept: true, halt: None })));
+    assert_eq!(world.orders.len(), 0);
+    assert_eq!(world.checkpoint(), CheckpointId(2));
+}
+
+#[test]
+fn a_leader_that_is_restarted_in_the_middle_of_a_collective_carries_it_out_under_the_same_id() {
+    let mut world = World::new();
+    world.init();
+    world.hold_orders(|_, order| matches!(order, Order::Prepare { .. }));
+    world.begin(Call::Start);
+    world.hold_orders(|_, _| false);
+    world.restart_leader(Some(Call::Start));
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Started { checkpoint: CheckpointId(1), .. }))));
+    world.hold_orders(|_, order| matches!(order, Order::Encode { .. }));
+    world.begin(Call::Complete { valid: true });
+    let before = world.held[0].1;
+    world.hold_orders(|_, _| false);
+    world.restart_leader(Some(Call::Complete { valid: true }));
+    let completed = Reply::Completed { checkpoint: CheckpointId(1), kept: true, halt: None };
+    assert_eq!(world.outcome(), Some(Ok(completed)));
+    let after = world.orders.iter().rfind(|(_, _, what)| matches!(what, Order::Encode { .. })).unwrap().1;
+    assert_ne!(before, after, "numbers of the leader before are not used again");
+}
+
+#[test]
+fn a_flush_that_the_restart_of_the_leader_interrupted_is_resumed_in_its_directory() {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 1;
+        plan.settings.flush.mode = FlushMode::Async;
+    });
+    world.init();
+    world.hold_orders(|_, order| matches!(order, Order::Flush { .. }));
+    world.checkpoint();
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    world.hold_orders(|_, _| false);
+    world.restart_leader(None);
+    world.call(Call::Finalize).unwrap();
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(world.prefix.directories.len(), 1);
+    assert!(world.saved_flushes.directories.is_empty());
+}
+
+#[test]
+fn a_dataset_past_the_cache_goes_on_in_the_directory_that_was_made_for_it() {
+    let mut world = World::new();
+    world.init();
+    let start = Call::StartOutput { name: None, checkpoint: true, output: false, bypass: true };
+    world.call(start).unwrap();
+    world.restart_leader(None);
+    let completed = world.call(Call::Complete { valid: true });
+    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(world.prefix.directories.len(), 1);
+}
+
+#[test]
+fn nothing_is_done_for_a_run_that_is_over() {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 1;
+        plan.settings.flush.mode = FlushMode::Async;
+    });
+    world.init();
+    world.hold_orders(|_, order| matches!(order, Order::Flush { .. }));
+    world.checkpoint();
+    // The machine of the run before is dropped in the middle of the flush.
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.run();
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    assert!(world.prefix.of(1).1.indexed, "what is left says that it is not complete");
+}

@@ -1,0 +1,413 @@
+//! A simulated cluster: nodes that carry orders out at once, a prefix directory, a halt file, a clock that only moves when
+//! the machine waits for it.
+
+mod node;
+mod prefix;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{
+    CheckpointId, CrcPolicy, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation, HaltState,
+    NeedPolicy, NodeName, Rank, RestartPolicy, RestartSource, RunNode, Scheme,
+};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::{Order, Outcome, ToLeader, ToMember};
+use holdfast_wire::rank::{Call, Reply, Restart};
+use holdfast_wire::run::{Cache, RunPlan, Settings, SourceName};
+
+use super::super::{
+    HaltWork, LeaderAction, LeaderEvent, LeaderMachine, LeaderMemory, LeaderStart, LeaderWork, UnfinishedFlushes,
+    WorkOutput, WorkResult,
+};
+pub(super) use node::Node;
+pub(super) use prefix::SimulatedPrefix;
+
+pub(super) const BASE: &str = "/cache";
+pub(super) const GENERATION: Generation = Generation(3);
+const XOR: Scheme = Scheme::new("XOR");
+
+type OrderFault = Box<dyn FnMut(&str, &Order) -> Option<Failure>>;
+type WorkFault = Box<dyn FnMut(&LeaderWork) -> Option<Failure>>;
+type OrderFilter = Box<dyn Fn(&str, &Order) -> bool>;
+
+/// The cluster around one leader.
+pub(super) struct World {
+    pub(super) plan: RunPlan,
+    pub(super) machine: LeaderMachine,
+    pub(super) now: Duration,
+    pub(super) nodes: BTreeMap<NodeName, Node>,
+    pub(super) prefix: SimulatedPrefix,
+    pub(super) halt: HaltState,
+    /// Ends the run when so many more checkpoints are complete.
+    pub(super) checkpoints_left: Option<i64>,
+    /// On the leader's disk.
+    pub(super) saved: LeaderMemory,
+    pub(super) saved_flushes: UnfinishedFlushes,
+    /// What was reported, oldest first.
+    pub(super) events: Vec<AgentEvent>,
+    /// What each node got as results, oldest first.
+    pub(super) answers: Vec<(NodeName, u64, Arc<Outcome>)>,
+    /// Names of the file work that was done, oldest first.
+    pub(super) works: Vec<&'static str>,
+    /// Every order that was sent, oldest first.
+    pub(super) orders: Vec<(NodeName, u64, Order)>,
+    /// Every order that was cancelled.
+    pub(super) cancelled: Vec<(NodeName, u64)>,
+    /// Orders that are kept back by [`World::hold_orders`].
+    pub(super) held: Vec<(NodeName, u64, Order)>,
+    seq: u64,
+    instance: u64,
+    next_link: u64,
+    links: BTreeMap<NodeName, u64>,
+    pending: VecDeque<LeaderEvent>,
+    order_fault: OrderFault,
+    work_fault: WorkFault,
+    hold: OrderFilter,
+}
+
+impl World {
+    /// Four nodes with one rank each and a spare, XOR sets of four, all links up.
+    pub(super) fn new() -> World {
+        World::with(|_| {})
+    }
+
+    pub(super) fn with(change: impl FnOnce(&mut RunPlan)) -> World {
+        let mut plan = plan(&[&[0], &[1], &[2], &[3], &[]]);
+        change(&mut plan);
+        let nodes = plan.nodes.iter().map(|node| (node.name.clone(), Node::of(&node.name, &node.ranks))).collect();
+        let mut world = World {
+            machine: machine(&plan, 1, &LeaderMemory::fresh(GENERATION), &UnfinishedFlushes::fresh(GENERATION)),
+            plan,
+            now: Duration::ZERO,
+            nodes,
+            prefix: SimulatedPrefix::default(),
+            halt: HaltState::default(),
+            checkpoints_left: None,
+            saved: LeaderMemory::fresh(GENERATION),
+            saved_flushes: UnfinishedFlushes::fresh(GENERATION),
+            events: Vec::new(),
+            answers: Vec::new(),
+            works: Vec::new(),
+            orders: Vec::new(),
+            cancelled: Vec::new(),
+            held: Vec::new(),
+            seq: 0,
+            instance: 1,
+            next_link: 0,
+            links: BTreeMap::new(),
+            pending: VecDeque::new(),
+            order_fault: Box::new(|_, _| None),
+            work_fault: Box::new(|_| None),
+            hold: Box::new(|_, _| false),
+        };
+        world.link_all();
+        world
+    }
+
+    /// The next run of the same job: the nodes keep what they hold, the ranks are placed anew.
+    pub(super) fn next_run(&mut self, ranks: &[&[u32]]) {
+        self.plan.nodes = plan(ranks).nodes;
+        for node in &self.plan.nodes {
+            self.nodes.entry(node.name.clone()).or_insert_with(|| Node::of(&node.name, &[])).ranks = node.ranks.clone();
+        }
+        (self.saved, self.saved_flushes) = (LeaderMemory::fresh(GENERATION), UnfinishedFlushes::fresh(GENERATION));
+        self.seq = 0;
+        self.instance += 100;
+        self.machine = machine(&self.plan, self.instance, &self.saved, &self.saved_flushes);
+        self.pending.clear();
+        self.held.clear();
+        self.answers.clear();
+        self.link_all();
+    }
+
+    /// All that a node had is lost.
+    pub(super) fn lose(&mut self, node: &str) {
+        let node = self.nodes.get_mut(&node.into()).unwrap();
+        *node = Node::of(&node.name.clone(), &[]);
+    }
+
+    /// The leader's process is killed and started again: it has what is on its disk, the members connect and repeat their
+    /// calls.
+    pub(super) fn restart_leader(&mut self, repeated: Option<Call>) {
+        self.instance += 100;
+        self.machine = machine(&self.plan, self.instance, &self.saved, &self.saved_flushes);
+        self.pending.clear();
+        self.held.clear();
+        self.link_all();
+        if let Some(call) = repeated {
+            self.send_calls(|_| call.clone());
+        }
+    }
+
+    pub(super) fn link_all(&mut self) {
+        let nodes: Vec<NodeName> = self.plan.nodes.iter().map(|node| node.name.clone()).collect();
+        nodes.iter().for_each(|node| self.link(node.as_str()));
+    }
+
+    pub(super) fn link(&mut self, node: &str) {
+        self.next_link += 1;
+        self.links.insert(node.into(), self.next_link);
+        self.handle(LeaderEvent::LinkUp { node: node.into(), link: self.next_link });
+    }
+
+    pub(super) fn unlink(&mut self, node: &str) {
+        if let Some(link) = self.links.remove(&node.into()) {
+            self.handle(LeaderEvent::LinkDown { node: node.into(), link });
+        }
+        self.held.retain(|(holder, _, _)| holder.as_str() != node);
+    }
+
+    /// Orders of nodes for which this is some are answered with that failure.
+    pub(super) fn fail_orders(&mut self, fault: impl FnMut(&str, &Order) -> Option<Failure> + 'static) {
+        self.order_fault = Box::new(fault);
+    }
+
+    pub(super) fn fail_work(&mut self, fault: impl FnMut(&LeaderWork) -> Option<Failure> + 'static) {
+        self.work_fault = Box::new(fault);
+    }
+
+    /// Orders like this are received and not answered.
+    pub(super) fn hold_orders(&mut self, hold: impl Fn(&str, &Order) -> bool + 'static) {
+        self.hold = Box::new(hold);
+    }
+
+    /// Carries out what was held back, and from now on everything.
+    pub(super) fn release(&mut self) {
+        self.hold = Box::new(|_, _| false);
+        for (node, order, what) in std::mem::take(&mut self.held) {
+            self.carry_out(node, order, what);
+        }
+        self.run();
+    }
+
+    /// All ranks make a call; returns its outcome.
+    pub(super) fn call(&mut self, call: Call) -> Outcome {
+        self.begin(call);
+        self.outcome().unwrap_or_else(|| panic!("the collective did not end: {:?}", self.machine))
+    }
+
+    /// All ranks make a call; it may not have ended when this returns.
+    pub(super) fn begin(&mut self, call: Call) {
+        self.begin_each(|_| call.clone());
+    }
+
+    pub(super) fn begin_each(&mut self, call: impl Fn(Rank) -> Call) {
+        self.seq += 1;
+        self.send_calls(call);
+    }
+
+    fn send_calls(&mut self, call: impl Fn(Rank) -> Call) {
+        let busy: Vec<RunNode> = self.plan.nodes.iter().filter(|node| !node.ranks.is_empty()).cloned().collect();
+        for node in busy {
+            let calls = node.ranks.iter().map(|rank| (*rank, call(*rank))).collect();
+            let message = ToLeader::Calls { seq: self.seq, calls };
+            self.pending.push_back(LeaderEvent::Received { node: node.name, message });
+        }
+        self.run();
+    }
+
+    /// What all nodes with ranks got for the last call, if they did.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        let mut outcome = None;
+        for node in self.plan.nodes.iter().filter(|node| !node.ranks.is_empty()) {
+            let got = self.answers.iter().find(|(to, seq, _)| *to == node.name && *seq == self.seq);
+            outcome = Some((*got?.2).clone());
+        }
+        outcome
+    }
+
+    /// Begins and completes a checkpoint; returns its id.
+    pub(super) fn checkpoint(&mut self) -> CheckpointId {
+        let started = self.call(Call::Start);
+        let Ok(Reply::Started { checkpoint, .. }) = started else { panic!("not started: {started:?}") };
+        let completed = self.call(Call::Complete { valid: true });
+        assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+        checkpoint
+    }
+
+    pub(super) fn checkpoints(&mut self, count: u32) {
+        for _ in 0..count {
+            self.checkpoint();
+        }
+    }
+
+    pub(super) fn init(&mut self) -> Restart {
+        restart(self.call(Call::Init))
+    }
+
+    /// Handles events until there are none; the clock moves to the machine's deadline only then.
+    pub(super) fn run(&mut self) {
+        for _ in 0..100_000 {
+            if let Some(event) = self.pending.pop_front() {
+                self.handle(event);
+            } else if let Some(deadline) = self.machine.deadline() {
+                assert!(deadline > self.now, "a deadline that passed was not handled");
+                self.now = deadline;
+                self.handle(LeaderEvent::Tick);
+            } else {
+                return;
+            }
+        }
+        panic!("the machine goes in circles: {:?}", self.machine);
+    }
+
+    pub(super) fn handle(&mut self, event: LeaderEvent) {
+        for action in self.machine.handle(self.now, event) {
+            match action {
+                LeaderAction::Send { node, message: ToMember::Order { order, what } } => {
+                    assert!(self.links.contains_key(&node), "{node} has no link");
+                    self.orders.push((node.clone(), order, what.clone()));
+                    if (self.hold)(node.as_str(), &what) {
+                        self.held.push((node, order, what));
+                    } else {
+                        self.carry_out(node, order, what);
+                    }
+                }
+                LeaderAction::Send { node, message: ToMember::Cancel { order } } => {
+                    self.cancelled.push((node.clone(), order));
+                    if let Some(at) = self.held.iter().position(|(to, held, _)| *to == node && *held == order) {
+                        self.held.remove(at);
+                        let result = Err(Failure::new(FailureKind::LostPeer, "cancelled"));
+                        let message = ToLeader::Done { order, result };
+                        self.pending.push_back(LeaderEvent::Received { node, message });
+                    }
+                }
+                LeaderAction::Send { message, .. } => panic!("results go by Answer: {message:?}"),
+                LeaderAction::Answer { nodes, seq, outcome } => {
+                    self.answers.extend(nodes.into_iter().map(|node| (node, seq, outcome.clone())));
+                }
+                LeaderAction::Emit(event) => self.events.push(event),
+                LeaderAction::Perform { id, work } => {
+                    self.works.push(work.name());
+                    let result = match (self.work_fault)(&work) {
+                        Some(failure) => Err(failure),
+                        None => self.perform(work),
+                    };
+                    self.pending.push_back(LeaderEvent::WorkFinished { id, result });
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, node: NodeName, order: u64, what: Order) {
+        let result = match (self.order_fault)(node.as_str(), &what) {
+            Some(failure) => Err(failure),
+            None => node::carry_out(&mut self.nodes, &node, what),
+        };
+        self.pending.push_back(LeaderEvent::Received { node, message: ToLeader::Done { order, result } });
+    }
+
+    fn perform(&mut self, work: LeaderWork) -> WorkResult {
+        let leader = &self.nodes[&self.plan.leader];
+        Ok(match work {
+            LeaderWork::SaveMemory(memory) => {
+                self.saved = *memory;
+                WorkOutput::Done
+            }
+            LeaderWork::SaveFlushes(flushes) => {
+                self.saved_flushes = flushes;
+                WorkOutput::Done
+            }
+            LeaderWork::Halt(work) => {
+                match work {
+                    HaltWork::CountCheckpoint => {
+                        self.checkpoints_left = self.checkpoints_left.map(|left| left - 1);
+                        if self.checkpoints_left == Some(0) {
+                            self.halt.met = Some("No checkpoints remaining.".to_owned());
+                        }
+                    }
+                    HaltWork::SetReason(reason) => self.halt.reason = Some(reason),
+                    HaltWork::Read | HaltWork::Begin { .. } => {}
+                }
+                WorkOutput::Halt(self.halt.clone())
+            }
+            LeaderWork::DatasetsHere { .. } => WorkOutput::Datasets(leader.held.keys().copied().collect()),
+            LeaderWork::LocationsHere { checkpoint } => {
+                WorkOutput::Locations(leader.flush.get(&checkpoint).copied().unwrap_or_default())
+            }
+            on_prefix => return self.prefix.perform(on_prefix),
+        })
+    }
+
+    /// The names of the orders that went to a node, oldest first.
+    pub(super) fn orders_of(&self, node: &str) -> Vec<&'static str> {
+        self.orders.iter().filter(|(to, _, _)| to.as_str() == node).map(|(_, _, what)| node::name(what)).collect()
+    }
+
+    /// The names of the events, oldest first.
+    pub(super) fn reported(&self) -> Vec<String> {
+        let text = self.events.iter().map(|event| serde_json::to_value(event).unwrap());
+        text.map(|event| event["event"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// What a node's agent that can be reached again reports for lost peers.
+pub(super) fn lost_peer() -> Failure {
+    Failure::new(FailureKind::LostPeer, "the connection broke")
+}
+
+pub(super) fn disk_full() -> Failure {
+    Failure::new(FailureKind::Io, "no space left")
+}
+
+pub(super) fn restart(outcome: Outcome) -> Restart {
+    match outcome {
+        Ok(Reply::Restart(restart)) => restart,
+        other => panic!("not a restart: {other:?}"),
+    }
+}
+
+/// What a run restarted from, in short.
+pub(super) fn from(restart: &Restart) -> (Option<u64>, RestartSource) {
+    (restart.checkpoint.map(|id| id.0), restart.source)
+}
+
+fn machine(plan: &RunPlan, instance: u64, memory: &LeaderMemory, flushes: &UnfinishedFlushes) -> LeaderMachine {
+    let source = crate::sources::open(&plan.settings).unwrap();
+    LeaderMachine::new(LeaderStart {
+        plan: Arc::new(plan.clone()),
+        directories: plan.settings.descriptors.iter().map(|asked| format!("{}/index.0", asked.base)).collect(),
+        instance,
+        memory: memory.clone(),
+        flushes: flushes.clone(),
+        policy: source.policy(),
+    })
+    .unwrap()
+}
+
+/// A run with these ranks on nodes n0, n1, ….
+pub(super) fn plan(ranks: &[&[u32]]) -> RunPlan {
+    let node = |(at, ranks): (usize, &&[u32])| RunNode {
+        name: NodeName::new(format!("n{at}")),
+        address: "127.0.0.1:1".parse().unwrap(),
+        failure_domain: format!("n{at}"),
+        ranks: ranks.iter().copied().map(Rank).collect(),
+    };
+    let settings = Settings {
+        prefix: "/prefix".into(),
+        caches: vec![Cache { base: BASE.to_owned(), keep: 2 }],
+        descriptors: vec![Descriptor {
+            enabled: true,
+            index: 0,
+            interval: 1,
+            base: BASE.to_owned(),
+            scheme: XOR,
+            hop_distance: 1,
+            set_size: 4,
+        }],
+        restart: RestartPolicy { distribute: true, fetch: true },
+        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 7, on_restart: false },
+        crc: CrcPolicy { on_copy: false, on_flush: false },
+        source: SourceName("scr".to_owned()),
+        need: NeedPolicy::default(),
+        halt_seconds: 0,
+        allocation_end: None,
+        piece_bytes: 1,
+        copy_bytes: 1,
+        watchdog: None,
+    };
+    let nodes = ranks.iter().enumerate().map(node).collect();
+    RunPlan { generation: GENERATION, nodes, leader: "n0".into(), settings }
+}

@@ -1,0 +1,172 @@
+//! A simulated node: its cache, and how it carries orders out.
+
+use std::collections::BTreeMap;
+
+use holdfast_model::{
+    CheckpointId, Dataset, Failure, FailureKind, HaltState, HeldFile, Holding, Inventory, Locations, NodeName, Rank,
+    RankDescriptor,
+};
+use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
+
+/// What a node has.
+pub(in super::super) struct Node {
+    pub(in super::super) name: NodeName,
+    pub(in super::super) ranks: Vec<Rank>,
+    /// The name of the file that its ranks wrote, if not one for each rank.
+    pub(in super::super) written: Option<String>,
+    pub(in super::super) held: BTreeMap<CheckpointId, BTreeMap<Rank, Holding>>,
+    pub(in super::super) flush: BTreeMap<CheckpointId, Locations>,
+    pub(in super::super) datasets: BTreeMap<CheckpointId, Dataset>,
+    pub(in super::super) halt: HaltState,
+    /// Where its ranks read and write themselves.
+    pub(in super::super) direct: Option<CheckpointId>,
+}
+
+impl Node {
+    pub(super) fn of(name: &NodeName, ranks: &[Rank]) -> Node {
+        Node {
+            name: name.clone(),
+            ranks: ranks.to_vec(),
+            written: None,
+            held: BTreeMap::new(),
+            flush: BTreeMap::new(),
+            datasets: BTreeMap::new(),
+            halt: HaltState::default(),
+            direct: None,
+        }
+    }
+
+    fn inventory(&self) -> Inventory {
+        Inventory {
+            node: Some(self.name.clone()),
+            holdings: self.held.values().flat_map(BTreeMap::values).cloned().collect(),
+            flush: self.flush.clone(),
+            datasets: self.datasets.clone(),
+            nodes: None,
+            faults: Vec::new(),
+        }
+    }
+
+    fn hold(&mut self, checkpoint: CheckpointId, rank: Rank, complete: bool, descriptor: RankDescriptor) {
+        let files = vec![HeldFile { name: format!("ckpt.{rank}"), size: 10 }];
+        let holding =
+            Holding { expected: Some(1), complete, descriptor: Some(descriptor), files, ..of(checkpoint, rank) };
+        self.held.entry(checkpoint).or_default().insert(rank, holding);
+    }
+
+    fn listed(&self) -> BTreeMap<Rank, Vec<(String, u64, Option<u32>)>> {
+        self.ranks.iter().map(|rank| (*rank, vec![(format!("ckpt.{rank}"), 10, None)])).collect()
+    }
+}
+
+/// Nothing yet of one rank.
+fn of(checkpoint: CheckpointId, rank: Rank) -> Holding {
+    Holding {
+        checkpoint,
+        rank,
+        ranks: None,
+        expected: None,
+        complete: false,
+        fault: None,
+        partner_of: None,
+        descriptor: None,
+        files: Vec::new(),
+    }
+}
+
+/// Carries an order out on one node; a transfer changes two.
+pub(super) fn carry_out(
+    nodes: &mut BTreeMap<NodeName, Node>,
+    name: &NodeName,
+    what: Order,
+) -> Result<OrderResult, Failure> {
+    let node = nodes.get_mut(name).unwrap();
+    match what {
+        Order::Inventory => return Ok(OrderResult::Inventory(node.inventory())),
+        Order::Delete { checkpoints, all_but } => {
+            node.held.retain(|id, _| !checkpoints.contains(id) && all_but.is_none_or(|keep| *id == keep));
+            node.datasets.retain(|id, _| !checkpoints.contains(id) && all_but.is_none_or(|keep| *id == keep));
+            node.flush.retain(|id, _| !checkpoints.contains(id));
+        }
+        Order::Prepare { checkpoint, delete, members } => {
+            delete.iter().for_each(|id| drop(node.held.remove(id)));
+            members.into_iter().for_each(|member| node.hold(checkpoint, member.rank, false, member.descriptor));
+        }
+        Order::Seal { .. } => {
+            let file = |rank: &Rank| node.written.clone().unwrap_or_else(|| format!("ckpt.{rank}"));
+            let sealed = |rank: &Rank| SealedFiles { bytes: 10, names: vec![file(rank)] };
+            return Ok(OrderResult::Sealed(node.ranks.iter().map(|rank| (*rank, sealed(rank))).collect()));
+        }
+        Order::Commit { checkpoint } => {
+            let held = node.held.entry(checkpoint).or_default();
+            held.values_mut().filter(|holding| holding.has_files()).for_each(|holding| holding.complete = true);
+        }
+        Order::Discard { checkpoint, ranks } => {
+            let held = node.held.entry(checkpoint).or_default();
+            ranks.iter().for_each(|rank| drop(held.remove(rank)));
+        }
+        Order::Transfer { checkpoint, outgoing, .. } => {
+            for step in outgoing {
+                let held = nodes.get_mut(name).unwrap().held.entry(checkpoint).or_default();
+                let holding = held.remove(&step.rank).ok_or_else(|| missing(name, step.rank))?;
+                nodes.get_mut(&step.to).unwrap().held.entry(checkpoint).or_default().insert(step.rank, holding);
+            }
+        }
+        Order::Encode { checkpoint, groups, .. } => {
+            for group in groups {
+                let (left, home) = &group.members[group.left as usize];
+                let descriptor = nodes[home].held[&checkpoint][left].descriptor.clone();
+                let stored = Holding { descriptor, ..of(checkpoint, *left) };
+                nodes.get_mut(name).unwrap().held.entry(checkpoint).or_default().insert(*left, stored);
+            }
+        }
+        Order::Adopt { .. } | Order::CloseDirect { .. } => {}
+        Order::Rebuild { checkpoint, groups } => {
+            for rebuild in groups {
+                let (rank, _) = rebuild.group.members[rebuild.group.member as usize];
+                if rebuild.missing.contains(&rebuild.group.member) {
+                    node.hold(checkpoint, rank, true, rebuild.descriptor);
+                } else if !node.held[&checkpoint].get(&rank).is_some_and(|holding| holding.complete) {
+                    return Err(missing(name, rank));
+                }
+            }
+        }
+        Order::Fetch { checkpoint, ranks, .. } => {
+            ranks.into_iter().for_each(|rank| node.hold(checkpoint, rank.member.rank, true, rank.member.descriptor));
+        }
+        Order::Flush { .. } | Order::SealDirect { .. } => return Ok(OrderResult::Flushed(node.listed())),
+        Order::Describe { checkpoint, dataset } => drop(node.datasets.insert(checkpoint, dataset)),
+        Order::OpenDirect { checkpoint, .. } | Order::ReadDirect { checkpoint, .. } => node.direct = Some(checkpoint),
+        Order::Note { checkpoint, locations } => drop(node.flush.insert(checkpoint, locations)),
+        Order::Halt { state } => node.halt = state,
+    }
+    Ok(OrderResult::Done)
+}
+
+fn missing(node: &NodeName, rank: Rank) -> Failure {
+    Failure::new(FailureKind::NotFound, format!("{node} has nothing of rank {rank}"))
+}
+
+pub(super) fn name(order: &Order) -> &'static str {
+    match order {
+        Order::Inventory => "inventory",
+        Order::Delete { .. } => "delete",
+        Order::Prepare { .. } => "prepare",
+        Order::Seal { .. } => "seal",
+        Order::Encode { .. } => "encode",
+        Order::Commit { .. } => "commit",
+        Order::Discard { .. } => "discard",
+        Order::Transfer { .. } => "transfer",
+        Order::Adopt { .. } => "adopt",
+        Order::Rebuild { .. } => "rebuild",
+        Order::Fetch { .. } => "fetch",
+        Order::Flush { .. } => "flush",
+        Order::Describe { .. } => "describe",
+        Order::OpenDirect { .. } => "open_direct",
+        Order::SealDirect { .. } => "seal_direct",
+        Order::CloseDirect { .. } => "close_direct",
+        Order::ReadDirect { .. } => "read_direct",
+        Order::Note { .. } => "note",
+        Order::Halt { .. } => "halt",
+    }
+}

@@ -1,0 +1,146 @@
+//! A simulated prefix directory: index, summaries, records and the current link.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::prefix::fetch::Candidate;
+use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind};
+
+use super::super::super::{FetchStage, LeaderWork, WorkOutput, WorkResult};
+
+/// What lies below the prefix.
+#[derive(Default)]
+pub(in super::super) struct SimulatedPrefix {
+    pub(in super::super) directories: BTreeMap<DirectoryName, Directory>,
+    pub(in super::super) current: Option<DirectoryName>,
+    made: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Directory {
+    pub(in super::super) id: u64,
+    pub(in super::super) indexed: bool,
+    pub(in super::super) complete: bool,
+    pub(in super::super) fetched: bool,
+    pub(in super::super) failed: bool,
+    pub(in super::super) dataset: Option<Dataset>,
+    pub(in super::super) summary: Option<Summary>,
+}
+
+impl SimulatedPrefix {
+    /// The directories with a complete entry in the index, by id.
+    pub(in super::super) fn complete(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> =
+            self.directories.values().filter(|entry| entry.indexed && entry.complete).map(|entry| entry.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    pub(in super::super) fn of(&self, id: u64) -> (&DirectoryName, &Directory) {
+        self.directories.iter().find(|(_, entry)| entry.id == id).unwrap()
+    }
+
+    pub(in super::super) fn of_mut(&mut self, id: u64) -> &mut Directory {
+        self.directories.values_mut().find(|entry| entry.id == id).unwrap()
+    }
+
+    pub(super) fn perform(&mut self, work: LeaderWork) -> WorkResult {
+        let entry = |directories: &mut BTreeMap<DirectoryName, Directory>, name: &DirectoryName| {
+            let gone = || Failure::new(FailureKind::NotFound, format!("{name} is gone"));
+            directories.get(name).cloned().ok_or_else(gone)
+        };
+        let directories = &mut self.directories;
+        match work {
+            LeaderWork::MakeDirectory { checkpoint, resume } => {
+                let known = resume.filter(|known| directories.contains_key(known));
+                let directory = known.unwrap_or_else(|| {
+                    self.made += 1;
+                    DirectoryName::new(format!("d{}.{checkpoint}", self.made)).unwrap()
+                });
+                directories.entry(directory.clone()).or_default().id = checkpoint.0;
+                return Ok(WorkOutput::Directory(directory));
+            }
+            LeaderWork::EnterIndex { directory, dataset, .. } => {
+                let mut known = entry(directories, &directory)?;
+                known.indexed = true;
+                known.complete = false;
+                known.dataset = (!dataset.is_plain()).then_some(dataset);
+                directories.insert(directory, known);
+            }
+            LeaderWork::Publish { directory, summary, make_current } => {
+                let mut known = entry(directories, &directory)?;
+                known.complete = summary.is_some();
+                known.summary = summary.map(|summary| *summary);
+                if known.complete && make_current {
+                    self.current = Some(directory.clone());
+                }
+                directories.insert(directory, known);
+            }
+            LeaderWork::ReadDataset { directory } => {
+                return Ok(WorkOutput::Dataset(entry(directories, &directory)?.dataset));
+            }
+            LeaderWork::FindDataset { name } => {
+                let mut indexed: Vec<_> = directories.iter().filter(|(_, entry)| entry.indexed).collect();
+                indexed.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.id));
+                let found = indexed.into_iter().find(|(directory, entry)| {
+                    let given = entry.dataset.as_ref().and_then(|dataset| dataset.name.as_deref());
+                    given == Some(name.as_str()) || directory.as_str() == name
+                });
+                return Ok(WorkOutput::Found(
+                    found.map(|(directory, entry)| (CheckpointId(entry.id), directory.clone())),
+                ));
+            }
+            LeaderWork::MakeCurrent { directory } => self.current = Some(directory),
+            LeaderWork::Withdraw { directory } => {
+                self.current = self.current.take().filter(|current| *current != directory);
+                directories.entry(directory).and_modify(|entry| entry.indexed = false);
+            }
+            LeaderWork::DeleteDirectory { directory } => drop(directories.remove(&directory)),
+            LeaderWork::Candidates => return Ok(WorkOutput::Candidates(self.candidates())),
+            LeaderWork::LookUp { directory } => {
+                let known = entry(directories, &directory)?;
+                return Ok(WorkOutput::Usable(known.indexed && known.complete && !known.failed));
+            }
+            LeaderWork::ReadSummary { directory } => {
+                let summary = entry(directories, &directory)?.summary;
+                let none = || Failure::new(FailureKind::NotFound, format!("{directory} has no summary"));
+                return summary.ok_or_else(none).map(|summary| WorkOutput::Summary(Box::new(summary)));
+            }
+            LeaderWork::MarkFetch { directory, stage } => {
+                let mut known = entry(directories, &directory)?;
+                match stage {
+                    FetchStage::Begun => known.fetched = true,
+                    FetchStage::Failed => {
+                        known.failed = true;
+                        self.current = self.current.take().filter(|current| *current != directory);
+                    }
+                    FetchStage::Succeeded => drop(self.current.get_or_insert_with(|| directory.clone())),
+                }
+                directories.insert(directory, known);
+            }
+            other => panic!("not work on the prefix directory: {other:?}"),
+        }
+        Ok(WorkOutput::Done)
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let candidate = |directory: &DirectoryName, entry: &Directory, from_link| Candidate {
+            directory: directory.clone(),
+            id: Some(CheckpointId(entry.id)),
+            indexed: entry.indexed,
+            from_link,
+        };
+        let current = self.current.as_ref().and_then(|name| self.directories.get_key_value(name));
+        let mut usable: Vec<_> = self
+            .directories
+            .iter()
+            .filter(|(name, entry)| {
+                entry.indexed && entry.complete && !entry.failed && self.current.as_ref() != Some(name)
+            })
+            .filter(|(_, entry)| current.is_none_or(|(_, current)| entry.id <= current.id))
+            .collect();
+        usable.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.id));
+        let first = current.map(|(name, entry)| candidate(name, entry, true));
+        first.into_iter().chain(usable.into_iter().map(|(name, entry)| candidate(name, entry, false))).collect()
+    }
+}
