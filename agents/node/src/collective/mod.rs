@@ -1,9 +1,9 @@
 //! Calls that all ranks make together.
 //!
 //! Ranks → their agent → the leader (the agent of the run's first node) → back. The leader carries a call out by
-//! *orders* to every agent, each of which can be repeated, and keeps its last results on disk; a rank repeats a call that was
-//! not answered, with its number. So any agent, the leader included, may die alone at any instant and go on when it is
-//! started again.
+//! *orders* to every agent, each of which can be repeated, and keeps its last results on disk; a rank repeats a call
+//! that was not answered, with its number. So any agent, the leader included, may die alone at any instant and go on
+//! when it is started again.
 //!
 //! * [`run`]: the run in force, and taking it on;
 //! * [`participation`]: this node's ranks' calls; [`member`]: the link to the leader;

@@ -1,5 +1,5 @@
-//! In cache every file belongs to one rank: its directories on all nodes become one directory on the prefix, where a second
-//! file of the same name would overwrite the first. Programs whose ranks share a file go past the cache.
+//! In cache every file belongs to one rank: its directories on all nodes become one directory on the prefix, where a
+//! second file of the same name would overwrite the first. Programs whose ranks share a file go past the cache.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,7 @@
 //! Checkpoint sources: who produces the files of a checkpoint, and who reads them back.
 //!
-//! Behind every source all files take the same way: filemap, redundancy, flush, drain, index. A new source is one file here
-//! and one line in [`REGISTRY`]; the names there are the values that `checkpoint.source` of a job spec may have.
+//! Behind every source all files take the same way: filemap, redundancy, flush, drain, index. A new source is one file
+//! here and one line in [`REGISTRY`]; the names there are the values that `checkpoint.source` of a job spec may have.
 //!
 //! * [`files`]: the files of one rank on this node, as sources work with them;
 //! * [`scr`]: the application, through the checkpoint API.
@@ -24,8 +24,8 @@ pub trait CheckpointSource: Debug + Send + Sync {
     /// When checkpoints are due, and what counts as one: for the run's leader.
     fn policy(&self) -> Box<dyn SourcePolicy>;
 
-    /// Makes a checkpoint's file: where the rank's file of this base name is to be written. The file is recorded before it
-    /// may exist. Blocks.
+    /// Makes a checkpoint's file: where the rank's file of this base name is to be written. The file is recorded before
+    /// it may exist. Blocks.
     ///
     /// # Errors
     /// When the file is another rank's, or cannot be recorded.
@@ -52,8 +52,8 @@ pub trait SourcePolicy: Debug + Send {
     /// The checkpoint is complete.
     fn checkpoint_complete(&mut self, now: Duration);
 
-    /// True if this dataset is progress once it is complete: the job can go on from it, so that a generation that wrote it
-    /// was not in vain.
+    /// True if this dataset is progress once it is complete: the job can go on from it, so that a generation that wrote
+    /// it was not in vain.
     fn is_progress(&self, dataset: &Dataset) -> bool;
 }
 

@@ -19,8 +19,8 @@ pub enum LeaderAction {
         /// What.
         message: ToMember,
     },
-    /// Send the results of a collective ([`ToMember::Results`]) to members: the same to all, so that it is not copied for
-    /// each of them here.
+    /// Send the results of a collective ([`ToMember::Results`]) to members: the same to all, so that it is not copied
+    /// for each of them here.
     Answer {
         /// The members.
         nodes: Vec<NodeName>,
@@ -40,8 +40,8 @@ pub enum LeaderAction {
     },
 }
 
-/// Work on files of the leader's node and of the prefix directory. Each can be repeated. The driver adds the time of day
-/// and the job's id where they go into a name or a record.
+/// Work on files of the leader's node and of the prefix directory. Each can be repeated. The driver adds the time of
+/// day and the job's id where they go into a name or a record.
 #[derive(Clone, Debug)]
 pub enum LeaderWork {
     /// Put what the leader must not forget on disk. Returns [`Done`](super::WorkOutput::Done).

@@ -21,8 +21,8 @@ pub(super) async fn carry_out(cx: Context, seq: u64, calls: BTreeMap<Rank, Call>
     let mut memory = cx.memory(|memory| memory.clone());
     memory.seq = seq;
     memory.outcome = outcome.clone();
-    // Where this fails, the driver has reported it. The run can go on; only a restart of this very agent would now repeat
-    // the collective.
+    // Where this fails, the driver has reported it. The run can go on; only a restart of this very agent would now
+    // repeat the collective.
     let _ = files::save_memory(&cx, memory).await;
     // Only now: until then, what is repeated is the collective before.
     cx.memory(|memory| {
@@ -75,8 +75,8 @@ async fn call(cx: &Context, calls: BTreeMap<Rank, Call>) -> Result<Reply, CallEr
     }
 }
 
-/// The application is done: the reason is recorded first, so that no other run is started, then the newest checkpoint is
-/// brought to the prefix directory.
+/// The application is done: the reason is recorded first, so that no other run is started, then the newest checkpoint
+/// is brought to the prefix directory.
 async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     let state = files::halt(cx, HaltWork::SetReason(reason::FINALIZE_CALLED.to_owned())).await?;
     spread_halt(cx, state).await?;

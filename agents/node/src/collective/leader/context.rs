@@ -1,13 +1,13 @@
 //! What the procedures of the leader share, and the only things that they wait for.
 //!
 //! A procedure is an `async fn` over a [`Context`]. It waits for nothing but the results of orders, the results of file
-//! work, and the end of the flush in the background; each of these is a value in [`State`] that an event puts there. The
-//! machine owns the futures and polls them after such an event, with a waker that does nothing: no runtime, no thread, no
-//! clock takes part, and the same events always lead to the same actions. What a protocol of ten steps with three ways to
-//! fall back would need as hand-written continuation states, the compiler makes of the plain text.
+//! work, and the end of the flush in the background; each of these is a value in [`State`] that an event puts there.
+//! The machine owns the futures and polls them after such an event, with a waker that does nothing: no runtime, no
+//! thread, no clock takes part, and the same events always lead to the same actions. What a protocol of ten steps with
+//! three ways to fall back would need as hand-written continuation states, the compiler makes of the plain text.
 //!
-//! The state is shared by the machine and its futures, which must be `Send`: hence a mutex. It is never contended, because
-//! only the machine polls, and never held across a wait.
+//! The state is shared by the machine and its futures, which must be `Send`: hence a mutex. It is never contended,
+//! because only the machine polls, and never held across a wait.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -233,8 +233,8 @@ impl Context {
             (before.as_deref() != directory).then(|| state.flushes.clone())
         });
         if let Some(flushes) = changed {
-            // Where this fails, the driver has reported it. It matters only to an agent that is restarted before the next
-            // flush: it would begin the flush anew, or find everything copied and publish the same again.
+            // Where this fails, the driver has reported it. It matters only to an agent that is restarted before the
+            // next flush: it would begin the flush anew, or find everything copied and publish the same again.
             let _ = self.work(LeaderWork::SaveFlushes(flushes)).await;
         }
     }

@@ -39,8 +39,9 @@ pub(super) async fn describe(cx: &Context, checkpoint: CheckpointId, dataset: Da
     Ok(())
 }
 
-/// Output that a run before this one could not bring to the prefix directory any more: rebuilt and brought there now. What
-/// cannot be saved is reported and never keeps the run from starting. Returns whether the nodes hold something else now.
+/// Output that a run before this one could not bring to the prefix directory any more: rebuilt and brought there now.
+/// What cannot be saved is reported and never keeps the run from starting. Returns whether the nodes hold something
+/// else now.
 pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bool, CallError> {
     let mut changed = false;
     for checkpoint in candidates(held.iter().map(|(_, held)| held)).into_iter().rev() {
@@ -113,8 +114,8 @@ pub(super) async fn drop_from_index(cx: &Context, name: String) -> Result<Reply,
     Ok(Reply::Done)
 }
 
-/// Deletes the dataset everywhere. It is taken out of the index first: a kill in between leaves files that no restart takes
-/// for a checkpoint.
+/// Deletes the dataset everywhere. It is taken out of the index first: a kill in between leaves files that no restart
+/// takes for a checkpoint.
 pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, CallError> {
     expect_closed(cx)?;
     let held = files::datasets_here(cx, None).await?;

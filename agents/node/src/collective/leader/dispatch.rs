@@ -1,8 +1,8 @@
 //! Orders out, results in, and members that come and go meanwhile.
 //!
-//! A *batch* is a set of orders that belong together, one a node at the most; a procedure begins it and takes its result.
-//! If a peer was lost on the way, the whole batch is tried again after a pause, under a new number: the agent that died
-//! alone is back soon, and a node that is lost ends the whole run.
+//! A *batch* is a set of orders that belong together, one a node at the most; a procedure begins it and takes its
+//! result. If a peer was lost on the way, the whole batch is tried again after a pause, under a new number: the agent
+//! that died alone is back soon, and a node that is lost ends the whole run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use holdfast_wire::peer::{Order, OrderResult, ToMember};
 
 use super::action::LeaderAction;
 
-/// How often a batch is tried when a peer was lost on the way, and the first pause, which doubles: in all long enough for
-/// an agent that died alone to be started again.
+/// How often a batch is tried when a peer was lost on the way, and the first pause, which doubles: in all long enough
+/// for an agent that died alone to be started again.
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -70,7 +70,8 @@ impl Dispatch {
         }
     }
 
-    /// Has orders carried out, one by each node; nodes that will not come back are left out. Returns the batch's number.
+    /// Has orders carried out, one by each node; nodes that will not come back are left out. Returns the batch's
+    /// number.
     pub(super) fn begin(
         &mut self,
         orders: BTreeMap<NodeName, Order>,

@@ -32,8 +32,8 @@ pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result
     Ok(None)
 }
 
-/// What to try next. The index is read anew each time: a failed attempt takes the current link away, and with it the limit
-/// that it sets.
+/// What to try next. The index is read anew each time: a failed attempt takes the current link away, and with it the
+/// limit that it sets.
 async fn next_candidate(
     cx: &Context,
     limit: Option<CheckpointId>,

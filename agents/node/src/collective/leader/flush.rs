@@ -20,8 +20,8 @@ pub(super) fn is_due(cx: &Context, checkpoint: CheckpointId) -> bool {
     every > 0 && checkpoint.0.is_multiple_of(every)
 }
 
-/// Flushes, unless that is switched off or the dataset is there already. A failure is reported; the checkpoint is still in
-/// cache, and the drain will try again.
+/// Flushes, unless that is switched off or the dataset is there already. A failure is reported; the checkpoint is still
+/// in cache, and the drain will try again.
 pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
     if cx.settings().flush.every == 0 {
         return;
@@ -88,7 +88,8 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     let interrupted = cx.unfinished_flush(checkpoint).and_then(|name| DirectoryName::new(name).ok());
     let directory = files::make_directory(cx, checkpoint, interrupted).await?;
     cx.record_flush(checkpoint, Some(directory.as_str())).await;
-    // A flush that is interrupted from here on leaves an entry of the index without COMPLETE, and is resumed by the next.
+    // A flush that is interrupted from here on leaves an entry of the index without COMPLETE, and is resumed by the
+    // next.
     files::enter_index(cx, checkpoint, &directory, dataset).await?;
     let path = cx.settings().prefix.join(directory.as_str());
     let order = Order::Flush { checkpoint, directory: path, bandwidth, crc: cx.settings().crc.on_flush };

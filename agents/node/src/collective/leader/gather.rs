@@ -24,10 +24,11 @@ impl Gather {
         Gather { ranks, ended, under_way: false, calls: BTreeMap::new() }
     }
 
-    /// Ranks make a call, or repeat it. True if that collective has ended already, and its results are to be sent again.
+    /// Ranks make a call, or repeat it. True if that collective has ended already, and its results are to be sent
+    /// again.
     pub(super) fn receive(&mut self, seq: u64, calls: Vec<(Rank, Call)>) -> bool {
-        // A rank that has its answer never asks again, and no rank can be two collectives ahead of another: anything else
-        // comes from a faulty program, and only costs the memory of what it sent.
+        // A rank that has its answer never asks again, and no rank can be two collectives ahead of another: anything
+        // else comes from a faulty program, and only costs the memory of what it sent.
         if seq <= self.ended {
             return seq == self.ended && !calls.is_empty();
         }

@@ -118,8 +118,8 @@ impl Layout {
         self.by_node(ranks.map(|(rank, descriptor)| (rank, Member { rank, descriptor: descriptor.clone() })))
     }
 
-    /// Each node's part in the work of these groups, for ranks that have `bytes` bytes of files. Ranks without a group are
-    /// left out: they protect nobody.
+    /// Each node's part in the work of these groups, for ranks that have `bytes` bytes of files. Ranks without a group
+    /// are left out: they protect nobody.
     pub(super) fn work(&self, groups: &Groups, bytes: &BTreeMap<Rank, u64>) -> BTreeMap<NodeName, Vec<GroupWork>> {
         self.work_of(groups, |_| true, bytes)
     }
@@ -193,8 +193,8 @@ fn sites(plan: &RunPlan) -> Result<Vec<Site>, LayoutError> {
             }
         }
     }
-    // Domains are numbered in the order of the ranks, as the groups have always been formed; once for each node, because
-    // there are more ranks than nodes.
+    // Domains are numbered in the order of the ranks, as the groups have always been formed; once for each node,
+    // because there are more ranks than nodes.
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let mut of_nodes: Vec<Option<u32>> = vec![None; plan.nodes.len()];
     let mut sites = Vec::with_capacity(homes.len());

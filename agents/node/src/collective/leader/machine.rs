@@ -28,7 +28,8 @@ pub struct LeaderStart {
     pub plan: Arc<RunPlan>,
     /// The directory of each redundancy descriptor's checkpoints, as the nodes see it.
     pub directories: Vec<String>,
-    /// Chosen at random when the agent starts: a leader that was restarted does not use the order numbers of the one before.
+    /// Chosen at random when the agent starts: a leader that was restarted does not use the order numbers of the one
+    /// before.
     pub instance: u64,
     /// What a leader of this run before it left, or a fresh start.
     pub memory: LeaderMemory,
@@ -71,7 +72,8 @@ impl LeaderMachine {
         })
     }
 
-    /// Handles one event at `now`, which is counted from any fixed instant and never goes back. Returns what is to be done.
+    /// Handles one event at `now`, which is counted from any fixed instant and never goes back. Returns what is to be
+    /// done.
     pub fn handle(&mut self, now: Duration, event: LeaderEvent) -> Vec<LeaderAction> {
         self.context.with(|state| {
             state.now = state.now.max(now);
@@ -132,7 +134,8 @@ impl LeaderMachine {
         true
     }
 
-    /// Sends the results of a collective once to each node that has ranks; a node that cannot be reached repeats its calls.
+    /// Sends the results of a collective once to each node that has ranks; a node that cannot be reached repeats its
+    /// calls.
     fn answer(&self, seq: u64, outcome: Arc<Outcome>) {
         let busy = self.context.plan().nodes.iter().filter(|node| !node.ranks.is_empty());
         self.context.with(|state| {
@@ -159,7 +162,8 @@ impl LeaderMachine {
     }
 }
 
-/// Runs a procedure until it waits for the next event. The machine polls after every event, so that no wake-up is needed.
+/// Runs a procedure until it waits for the next event. The machine polls after every event, so that no wake-up is
+/// needed.
 fn poll<T>(procedure: &mut Procedure<T>) -> Poll<T> {
     procedure.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop()))
 }

@@ -62,9 +62,9 @@ impl LeaderMemory {
     }
 }
 
-/// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that failed,
-/// or whose leader was restarted, is resumed there; what is complete in it is not copied again. What another generation
-/// began is not resumed: under the same id it holds, perhaps, other files.
+/// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that
+/// failed, or whose leader was restarted, is resumed there; what is complete in it is not copied again. What another
+/// generation began is not resumed: under the same id it holds, perhaps, other files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedFlushes {
     /// The run.

@@ -1,8 +1,8 @@
 //! The leader: gathers each collective from all ranks, decides, and has it carried out by orders.
 //!
-//! [`LeaderMachine`] is pure: what happens comes in as a [`LeaderEvent`], what is to be done goes out as a [`LeaderAction`],
-//! time is passed in. [`driver`] performs the actions in the agent: links, file work on blocking threads, the timer. A test
-//! or a simulation is another driver.
+//! [`LeaderMachine`] is pure: what happens comes in as a [`LeaderEvent`], what is to be done goes out as a
+//! [`LeaderAction`], time is passed in. [`driver`] performs the actions in the agent: links, file work on blocking
+//! threads, the timer. A test or a simulation is another driver.
 //!
 //! | module | what |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | [`context`] | what the procedures share and what they wait for; [`files`]: file work with typed results |
 //! | [`layout`] | groups and descriptors of the run |
 //! | [`collective`] | procedure: one collective from its calls to its results |
-//! | [`restart`] | procedure: init, and falling back when a checkpoint cannot be read; [`rebuild`]: the plan of one in cache; [`fetch`]: from the prefix directory |
+//! | [`restart`] | procedure: init, and falling back; [`rebuild`]: from cache; [`fetch`]: from the prefix directory |
 //! | [`checkpoint`] | procedure: need, start, complete |
 //! | [`flush`] | procedure: cache to prefix, for the ranks or beside them |
 //! | [`datasets`] | procedure: named datasets, and output; [`direct`]: those past the cache |

@@ -1,5 +1,5 @@
-//! A simulated cluster: nodes that carry orders out at once, a prefix directory, a halt file, a clock that only moves when
-//! the machine waits for it.
+//! A simulated cluster: nodes that carry orders out at once, a prefix directory, a halt file, a clock that only moves
+//! when the machine waits for it.
 
 mod node;
 mod prefix;
@@ -128,8 +128,8 @@ impl World {
         *node = Node::of(&node.name.clone(), &[]);
     }
 
-    /// The leader's process is killed and started again: it has what is on its disk, the members connect and repeat their
-    /// calls.
+    /// The leader's process is killed and started again: it has what is on its disk, the members connect and repeat
+    /// their calls.
     pub(super) fn restart_leader(&mut self, repeated: Option<Call>) {
         self.instance += 100;
         self.machine = machine(&self.plan, self.instance, &self.saved, &self.saved_flushes);
