@@ -13,24 +13,25 @@ use crate::relaunch::Machine;
 pub(super) struct JobRecord {
     pub(super) state: JobState,
     prefix: PathBuf,
-    written_revision: Option<u64>,
+    is_written: bool,
 }
 
 impl JobRecord {
     pub(super) fn new(state: JobState, prefix: PathBuf) -> Self {
-        JobRecord { state, prefix, written_revision: None }
+        JobRecord { state, prefix, is_written: false }
     }
 
     /// Writes the state if the machine's decisions changed since it was written last.
-    pub(super) fn write_if_changed(&mut self, machine: &Machine, agents: &AgentSupervisor) {
-        if self.written_revision != Some(machine.revision()) {
+    pub(super) fn write_if_changed(&mut self, machine: &mut Machine, agents: &AgentSupervisor) {
+        let changed = !machine.take_changes().is_empty();
+        if changed || !self.is_written {
             self.write(machine, agents.records());
         }
     }
 
     /// Writes the state, with the agents that are this step's. One that cannot be written (prefix full) must not stop the job: only a take-over would miss it.
     pub(super) fn write(&mut self, machine: &Machine, agents: BTreeMap<NodeName, AgentRecord>) {
-        self.written_revision = Some(machine.revision());
+        self.is_written = true;
         self.state.running = agents;
         self.state.snapshot = Some(machine.snapshot());
         self.state.explanation = Some(machine.explain());

@@ -4,7 +4,7 @@ use holdfast_model::{Generation, NodeName};
 
 use crate::events::{Journal, LogEvent, Screen, View};
 use crate::relaunch::Machine;
-use crate::relaunch::explain::Condition;
+use crate::relaunch::explain::Summary;
 
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter<'job> {
@@ -37,20 +37,14 @@ impl Reporter<'_> {
         if !self.screen.is_live() {
             return;
         }
-        let explanation = machine.explain();
-        let mut view = View {
-            phase: explanation.phase.to_string(),
-            generation: (explanation.generation > Generation::NONE).then_some(explanation.generation),
-            newest: explanation.newest.map(|newest| (newest, explanation.protected)),
-            ..View::default()
-        };
-        for node in &explanation.nodes {
-            match &node.condition {
-                Condition::Down(_) => view.down += 1,
-                _ if node.used => view.used += 1,
-                _ => view.spare += 1,
-            }
-        }
-        self.screen.show(&view);
+        let Summary { phase, generation, newest, protected, used, spare, down } = machine.summary();
+        self.screen.show(&View {
+            phase: phase.to_string(),
+            generation: (generation > Generation::NONE).then_some(generation),
+            newest: newest.map(|newest| (newest, protected)),
+            used,
+            spare,
+            down,
+        });
     }
 }

@@ -20,7 +20,7 @@ use crate::fleet::AgentRecord;
 use crate::relaunch::{Explanation, Snapshot};
 
 /// The version of the file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// A state of ten thousand nodes stays below this.
 const LARGEST: u64 = 256 << 20;
 

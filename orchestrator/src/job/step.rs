@@ -92,7 +92,7 @@ impl StepDriver<'_> {
 
     async fn perform_all(&mut self, actions: Vec<Action>) {
         // What is going to be done is on disk before it is done: whoever takes over asks for it again.
-        self.record.write_if_changed(&self.machine, self.agents);
+        self.record.write_if_changed(&mut self.machine, self.agents);
         for action in actions {
             tracing::debug!(?action, "action");
             self.perform(action).await;

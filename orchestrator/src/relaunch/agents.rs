@@ -1,10 +1,9 @@
 //! Are the nodes up: agents that come, are lost, are restarted; nodes that go down.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, NodeName};
 
 use super::action::Action;
 use super::machine::Machine;
@@ -21,43 +20,50 @@ impl Machine {
                 self.fence(position as u32, out);
                 continue;
             }
-            self.state.nodes[position].status = Status::Starting(Starting::first(now));
+            self.state.nodes.change(position as u32).status = Status::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
             self.look_in_time(position as u32);
         }
     }
 
     /// Makes sure that the node is looked at when something is due there.
-    fn look_in_time(&mut self, position: u32) {
-        if let Some(timer) = self.state.nodes[position as usize].timer(&self.config) {
-            let next = self.state.next_check.map_or(timer, |next| next.min(timer));
-            self.state.next_check = Some(next);
+    pub(super) fn look_in_time(&mut self, position: u32) {
+        let heard = self.heard[position as usize];
+        if let Some(time) = self.state.nodes[position as usize].timer(heard, &self.config) {
+            self.timers.set(position, time);
         }
     }
 
     fn set_status(&mut self, position: u32, status: Status) {
-        let node = &mut self.state.nodes[position as usize];
-        self.starting -= u32::from(node.is_starting());
-        self.healthy -= u32::from(node.is_healthy());
+        let used = u32::from(self.is_used(position));
+        let node = self.state.nodes.change(position);
+        self.count.starting -= u32::from(node.is_starting());
+        self.count.healthy -= u32::from(node.is_healthy());
+        self.count.used -= used * u32::from(!node.is_down());
         node.status = status;
+        self.count.starting += u32::from(node.is_starting());
+        self.count.healthy += u32::from(node.is_healthy());
+        self.count.used += used * u32::from(!node.is_down());
         if !node.is_healthy() {
             self.watch.forget(&self.state.names[position as usize]);
         }
-        let node = &self.state.nodes[position as usize];
-        self.starting += u32::from(node.is_starting());
-        self.healthy += u32::from(node.is_healthy());
         self.look_in_time(position);
     }
 
-    /// The node was heard of. False if it is not up.
-    pub(super) fn heard(&mut self, now: Duration, position: u32) -> bool {
-        match &mut self.state.nodes[position as usize].status {
-            Status::Healthy { heard } => {
-                *heard = now;
-                true
-            }
-            _ => false,
+    fn set_address(&mut self, position: u32, address: SocketAddr) {
+        if self.state.nodes[position as usize].address != Some(address) {
+            let known = self.state.nodes.change(position).address.replace(address);
+            self.count.reached += u32::from(known.is_none());
         }
+    }
+
+    /// The node was heard of. False if it is not up.
+    pub(super) fn note_heard(&mut self, now: Duration, position: u32) -> bool {
+        let is_up = self.state.nodes[position as usize].is_healthy();
+        if is_up {
+            self.heard[position as usize] = now;
+        }
+        is_up
     }
 
     pub(super) fn agent_ready(
@@ -75,44 +81,48 @@ impl Machine {
         match &self.state.nodes[position as usize].status {
             Status::Down { .. } => {
                 // It is not used again, but what may still run there has to end.
-                self.state.nodes[position as usize].address = Some(address);
+                self.set_address(position, address);
                 return self.fence(position, out);
             }
-            Status::Healthy { .. } if known == Some(address) => {
-                self.heard(now, position);
+            Status::Healthy if known == Some(address) => {
+                self.note_heard(now, position);
                 return;
             }
             _ => {}
         }
-        self.set_status(position, Status::Healthy { heard: now });
-        self.state.nodes[position as usize].address = Some(address);
+        self.heard[position as usize] = now;
+        self.set_status(position, Status::Healthy);
+        self.set_address(position, address);
         self.record(LogEvent::AgentReady { node: name.clone(), again: known.is_some() }, out);
         let current = self.generation();
-        let newer = adopted.is_some_and(|adopted| adopted > self.state.generation);
-        self.state.generation = self.state.generation.max(adopted.unwrap_or(Generation::NONE));
-        match &self.state.phase {
+        let newer = adopted.is_some_and(|adopted| adopted > self.state.head.generation);
+        self.state.head.generation = self.state.head.generation.max(adopted.unwrap_or(Generation::NONE));
+        match self.state.head.phase {
             // Its ranks would be refused there: the number is taken.
-            Phase::Preparing { .. } if newer => self.state.phase = Phase::Gathering,
-            Phase::Preparing { waiting } => {
-                if waiting.contains(&position) {
-                    let placement = self.placed();
-                    out.push(Action::Prepare { generation: current, placement, to: vec![name.clone()] });
+            Phase::Preparing if newer => self.set_phase(Phase::Gathering),
+            Phase::Preparing => {
+                if self.state.waiting.contains(&position) {
+                    self.notices.prepare.insert(position);
                 }
-                self.update_peers(position, current, adopted, out);
+                if adopted == Some(current) {
+                    self.notices.adopted.insert(position);
+                }
+                self.notices.moved.insert(position);
             }
             Phase::Running => {
-                if adopted != Some(current) {
-                    let placement = self.placed();
-                    out.push(Action::Prepare { generation: current, placement, to: vec![name.clone()] });
+                if adopted == Some(current) {
+                    self.notices.adopted.insert(position);
+                } else {
+                    self.notices.prepare.insert(position);
                 }
-                self.update_peers(position, current, adopted, out);
+                self.notices.moved.insert(position);
             }
-            Phase::Ending { unkilled, unheard, .. } => {
-                if unkilled.contains(&position) {
+            Phase::Ending { .. } => {
+                if self.state.unkilled.contains(&position) {
                     let reason = "the generation is over".to_owned();
                     out.push(Action::KillRanks { generation: current, to: vec![name.clone()], reason });
                 }
-                if unheard.contains(&position) {
+                if self.state.unheard.contains(&position) {
                     out.push(Action::PollNow { to: vec![name.clone()] });
                 }
             }
@@ -133,45 +143,13 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        self.state.nodes[position as usize].address = Some(address);
+        self.set_address(position, address);
         if self.state.nodes[position as usize].is_down() {
             return self.fence(position, out);
         }
-        self.set_status(position, Status::Healthy { heard: now });
+        self.heard[position as usize] = now;
+        self.set_status(position, Status::Healthy);
         self.set_down(now, position, DownReason::Health { fault }, out);
-    }
-
-    /// Sends the new address of a restarted agent to those that need it: the leader's, which passes it on with its orders, or,
-    /// if it is the leader's own, all others. An agent that went on from what is on its disk gets what has changed since.
-    fn update_peers(&self, position: u32, generation: Generation, adopted: Option<Generation>, out: &mut Vec<Action>) {
-        let node = &self.state.nodes[position as usize];
-        let (Some(leader), Some(address)) = (self.leader(), node.address) else {
-            return;
-        };
-        let update = |addresses, down, to: Vec<u32>| Action::UpdatePeers {
-            generation,
-            addresses,
-            down: self.names_of(down),
-            to: self.names_of(to),
-        };
-        let changed = BTreeMap::from([(self.name(position), address)]);
-        let mut others = self.healthy_nodes().filter(|other| *other != position);
-        let leads = position == leader;
-        let to: Vec<u32> =
-            if leads { others.collect() } else { others.find(|other| *other == leader).into_iter().collect() };
-        if !to.is_empty() {
-            out.push(update(changed, Vec::new(), to));
-        }
-        if adopted != Some(generation) {
-            return;
-        }
-        if leads {
-            let addresses = self.agents().map(|(name, address)| (name.clone(), address)).collect();
-            let down = (0u32..).zip(&self.state.nodes).filter(|(_, node)| node.is_down()).map(|(at, _)| at);
-            out.push(update(addresses, down.collect(), vec![position]));
-        } else if let Some(address) = self.state.nodes[leader as usize].address {
-            out.push(update(BTreeMap::from([(self.name(leader), address)]), Vec::new(), vec![position]));
-        }
     }
 
     pub(super) fn agent_start_failed(
@@ -185,7 +163,10 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        let Status::Starting(starting) = &mut self.state.nodes[position as usize].status else {
+        if !self.state.nodes[position as usize].is_starting() {
+            return;
+        }
+        let Status::Starting(starting) = &mut self.state.nodes.change(position).status else {
             return;
         };
         match starting.failed(now, reason, node_gone, &self.config) {
@@ -202,20 +183,20 @@ impl Machine {
 
     /// The agent is gone or silent. The run goes on while it is restarted: its ranks may be well.
     fn lose(&mut self, now: Duration, position: u32, reason: String, out: &mut Vec<Action>) {
-        let node = &mut self.state.nodes[position as usize];
-        let Status::Healthy { heard } = node.status else {
+        let node = &self.state.nodes[position as usize];
+        if !node.is_healthy() {
             return;
-        };
-        if node.restarts >= self.config.agent_restarts {
-            let restarts = node.restarts;
+        }
+        let (heard, restarts) = (self.heard[position as usize], node.restarts);
+        if restarts >= self.config.agent_restarts {
             return self.set_down(now, position, DownReason::AgentUnstable { restarts, reason }, out);
         }
-        node.restarts += 1;
+        self.state.nodes.change(position).restarts += 1;
         let name = self.name(position);
         self.record(LogEvent::AgentLost { node: name.clone(), reason: reason.clone() }, out);
         self.set_status(position, Status::Starting(Starting::again(now, Lost { heard, reason })));
-        if let Phase::Preparing { waiting } = &mut self.state.phase {
-            waiting.insert(position);
+        if self.state.head.phase == Phase::Preparing {
+            self.state.waiting.insert(position);
         }
         out.push(Action::StartAgent { node: name });
     }
@@ -231,15 +212,15 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        if !self.heard(now, position) {
+        if !self.note_heard(now, position) {
             return;
         }
         if let Some(fault) = fault {
             return self.set_down(now, position, DownReason::Health { fault }, out);
         }
-        if let Phase::Ending { since, unheard, .. } = &mut self.state.phase
-            && sent >= *since
-            && unheard.remove(&position)
+        if let Phase::Ending { since } = self.state.head.phase
+            && sent >= since
+            && self.state.unheard.remove(position)
         {
             self.advance(now, out);
         }
@@ -263,36 +244,30 @@ impl Machine {
         }
         let name = self.name(position);
         let seen = format!("{name} is down: {reason}");
-        let homes = (0u32..).zip(&self.state.homes);
-        let ranks = homes.filter(|(_, home)| **home == position).map(|(rank, _)| Rank(rank)).collect();
+        let ranks = self.ranks_on[position as usize].clone();
         self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
         self.set_status(position, Status::Down { verdict: Verdict { reason, at: now } });
         self.fence(position, out);
-        let used = self.used[position as usize];
-        match &mut self.state.phase {
+        let used = self.is_used(position);
+        match self.state.head.phase {
             // Agents that have taken the plan on would wait for the node, whether it has ranks or not.
-            Phase::Preparing { .. } => self.state.phase = Phase::Gathering,
-            Phase::Ending { unkilled, unheard, .. } => {
-                unkilled.remove(&position);
-                unheard.remove(&position);
+            Phase::Preparing => self.set_phase(Phase::Gathering),
+            Phase::Ending { .. } => {
+                self.state.unkilled.remove(position);
+                self.state.unheard.remove(position);
                 if let Some(run) = self.state.run.as_mut().filter(|_| used) {
-                    run.down.insert(name);
+                    run.down.insert(position);
                 }
             }
             Phase::Running if used => {
                 if let Some(run) = self.state.run.as_mut() {
-                    run.down.insert(name);
+                    run.down.insert(position);
                 }
                 return self.end_run(now, seen, out);
             }
             // A spare: the run goes on, and its leader must not wait for it.
             Phase::Running => {
-                let leader = self.leader();
-                let to = self.names_of(self.healthy_nodes().filter(|node| Some(*node) == leader));
-                if !to.is_empty() {
-                    let generation = self.state.generation;
-                    out.push(Action::UpdatePeers { generation, addresses: BTreeMap::new(), down: vec![name], to });
-                }
+                self.notices.down.insert(position);
             }
             _ => {}
         }
@@ -305,16 +280,13 @@ impl Machine {
         out.push(Action::FenceNode { node: self.name(position), address });
     }
 
-    /// Looks at all nodes if something may be due.
+    /// Looks at the nodes on which something may be due.
     pub(super) fn check_nodes(&mut self, now: Duration, out: &mut Vec<Action>) {
-        if self.state.next_check.is_none_or(|next| now < next) {
-            return;
-        }
-        self.state.next_check = None;
-        for position in 0..self.state.nodes.len() as u32 {
+        for position in self.timers.take_passed(now) {
+            let heard = self.heard[position as usize];
             // During the drain the agents are busy, and nobody polls them.
-            let due = match self.state.nodes[position as usize].due(now, &self.config) {
-                Some(Due::Silent) if self.state.phase == Phase::Draining => None,
+            let due = match self.state.nodes[position as usize].due(now, heard, &self.config) {
+                Some(Due::Silent) if self.state.head.phase == Phase::Draining => None,
                 due => due,
             };
             match due {
@@ -323,7 +295,7 @@ impl Machine {
                     self.lose(now, position, reason, out);
                 }
                 Some(Due::Retry) => {
-                    if let Status::Starting(starting) = &mut self.state.nodes[position as usize].status {
+                    if let Status::Starting(starting) = &mut self.state.nodes.change(position).status {
                         starting.retry = None;
                         starting.asked = now;
                     }
@@ -332,11 +304,11 @@ impl Machine {
                 Some(Due::Down(reason)) => self.set_down(now, position, reason, out),
                 None => {}
             }
-            if self.state.phase == Phase::Finished {
+            if self.state.head.phase == Phase::Finished {
                 return;
             }
             let node = &self.state.nodes[position as usize];
-            if !(self.state.phase == Phase::Draining && node.is_healthy()) {
+            if !(self.state.head.phase == Phase::Draining && node.is_healthy()) {
                 self.look_in_time(position);
             }
         }

@@ -1,18 +1,28 @@
 //! What is known of the generation under way, and why it ended.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
+use super::tracked::{Growing, Members};
 use crate::events::EndCause;
 use crate::spec::ExitAction;
 
-/// The facts of one generation.
+/// One generation under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
+    pub facts: Facts,
+    /// Ranks that ended while the run was on.
+    pub ended: Growing<Rank, RankEnd>,
+    /// Nodes of the run that went down before its end was classified, by their position.
+    pub down: Members,
+}
+
+/// What is known of a run, but for its ranks and nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Facts {
     pub generation: Generation,
     pub launched: Duration,
     /// The newest complete checkpoint at the launch.
@@ -24,8 +34,6 @@ pub(super) struct Run {
     pub finalized: bool,
     /// Condition that the leader told the ranks to stop for.
     pub halting: Option<String>,
-    /// Ranks that ended while the run was on.
-    pub ended: BTreeMap<Rank, RankEnd>,
     /// The first failure.
     pub failure: Option<(Option<Rank>, RankEnd)>,
     /// A rank is gone and nobody saw how; to be cleared up by a poll of the leader that was sent after this time.
@@ -36,13 +44,11 @@ pub(super) struct Run {
     pub hang: Option<String>,
     pub time_limit: bool,
     pub signal: Option<String>,
-    /// Nodes of the run that went down before its end was classified.
-    pub down: BTreeSet<NodeName>,
 }
 
 impl Run {
     pub fn new(generation: Generation, launched: Duration, newest_before: Option<CheckpointId>) -> Self {
-        Run {
+        let facts = Facts {
             generation,
             launched,
             newest_before,
@@ -50,7 +56,6 @@ impl Run {
             joined: false,
             finalized: false,
             halting: None,
-            ended: BTreeMap::new(),
             failure: None,
             doubt: None,
             step_ended: None,
@@ -59,73 +64,78 @@ impl Run {
             hang: None,
             time_limit: false,
             signal: None,
-            down: BTreeSet::new(),
-        }
+        };
+        Run { facts, ended: Growing::default(), down: Members::default() }
     }
 
     /// True if the ranks are known to be about to end by themselves.
     pub fn expects_end(&self) -> bool {
-        self.finalized || self.halting.is_some()
+        self.facts.finalized || self.facts.halting.is_some()
     }
 
     /// True if all ranks ended, as far as known.
     pub fn all_ended(&self, config: &Config) -> bool {
-        self.step_ended.is_some() || self.ended.len() >= config.ranks as usize
+        self.facts.step_ended.is_some() || self.ended.len() >= config.ranks as usize
     }
 
     /// True if all ranks ended and none of them badly.
     fn ended_well(&self, config: &Config) -> bool {
         let unseen =
-            self.step_ended == Some(RankEnd::Unknown) || self.ended.values().any(|end| *end == RankEnd::Unknown);
-        self.failure.is_none() && self.all_ended(config) && (!unseen || self.expects_end())
+            self.facts.step_ended == Some(RankEnd::Unknown) || self.ended.values().any(|end| *end == RankEnd::Unknown);
+        self.facts.failure.is_none() && self.all_ended(config) && (!unseen || self.expects_end())
     }
 
-    /// Why the generation ended. To be asked when every node of the run either answered a poll that was sent after the end was
-    /// seen, or is down: before that, the failure of a rank may be the echo of a node's, and the word of the leader that the
-    /// application is finished may still be on its way.
+    fn nodes_down(&self, config: &Config) -> Vec<NodeName> {
+        let names = self.down.iter().filter_map(|position| config.nodes.get(*position as usize));
+        names.map(|node| node.name.clone()).collect()
+    }
+
+    /// Why the generation ended. To be asked when every node of the run either answered a poll that was sent after
+    /// the end was seen, or is down: before that, the failure of a rank may be the echo of a node's, and the word of
+    /// the leader that the application is finished may still be on its way.
     pub fn cause(&self, config: &Config) -> EndCause {
         if self.ended_well(config) {
-            if self.finalized {
+            if self.facts.finalized {
                 return EndCause::Finalized;
             }
-            if let Some(reason) = &self.halting {
+            if let Some(reason) = &self.facts.halting {
                 return EndCause::Halted { reason: reason.clone() };
             }
-            if !self.joined {
+            if !self.facts.joined {
                 return EndCause::ExitedWell;
             }
         }
-        if let Some(name) = &self.signal {
+        if let Some(name) = &self.facts.signal {
             return EndCause::Halted { reason: name.clone() };
         }
-        if self.time_limit {
+        if self.facts.time_limit {
             return EndCause::TimeLimit;
         }
         if !self.down.is_empty() {
             // All ranks called finalize before the node failed: nothing is left to do.
-            return match self.finalized {
+            return match self.facts.finalized {
                 true => EndCause::Finalized,
-                false => EndCause::NodeFailure { nodes: self.down.iter().cloned().collect() },
+                false => EndCause::NodeFailure { nodes: self.nodes_down(config) },
             };
         }
         if self.ended_well(config) {
             return EndCause::WithoutFinalize;
         }
-        if let Some(reason) = &self.launch_failed {
+        if let Some(reason) = &self.facts.launch_failed {
             return EndCause::LaunchFailed { reason: reason.clone() };
         }
-        if let Some((rank, end)) = self.failure {
+        if let Some((rank, end)) = self.facts.failure {
             return EndCause::Application { rank, end };
         }
-        if let Some(what) = &self.hang {
+        if let Some(what) = &self.facts.hang {
             // What hangs after that is no loss.
-            return match self.finalized {
+            return match self.facts.finalized {
                 true => EndCause::Finalized,
                 false => EndCause::Hang { what: what.clone() },
             };
         }
-        if let Some(reason) = &self.step_lost {
-            return match self.finalized {
+        if let Some(reason) = &self.facts.step_lost {
+            return match self.facts.finalized {
                 true => EndCause::Finalized,
                 false => EndCause::StepLost { reason: reason.clone() },
             };

@@ -26,8 +26,8 @@ pub struct Config {
     pub own_node: Option<NodeName>,
     /// Nodes that the run uses; the others are spares.
     pub nodes_needed: u32,
-    /// The fewest healthy nodes for a launch. With fewer than [`nodes_needed`](Self::nodes_needed) but as many as this, the
-    /// ranks of the lost nodes are spread over the others.
+    /// The fewest healthy nodes for a launch. With fewer than [`nodes_needed`](Self::nodes_needed) but as many as
+    /// this, the ranks of the lost nodes are spread over the others.
     pub min_nodes: u32,
     /// Ranks of the run.
     pub ranks: u32,
@@ -54,13 +54,13 @@ pub struct Config {
     pub agent_restarts: u32,
     /// What exit codes mean, where they do not mean [`ExitAction::Relaunch`].
     pub exit_codes: BTreeMap<i32, ExitAction>,
-    /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over uses
-    /// [`Snapshot::started`](super::Snapshot::started).
+    /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over
+    /// uses [`Snapshot::started`](super::Snapshot::started).
     pub started: i64,
     /// When the allocation ends, seconds since the epoch, if that is known.
     pub allocation_end: Option<i64>,
-    /// Launch nothing later than so long before the end of the allocation. (The agents tell the ranks to stop: they know the
-    /// same limit as `HaltSeconds`.)
+    /// Launch nothing later than so long before the end of the allocation. (The agents tell the ranks to stop: they
+    /// know the same limit as `HaltSeconds`.)
     pub before_end: Duration,
     /// Kill the ranks so long before the end of the allocation, so that the drain has time.
     pub drain_reserve: Duration,

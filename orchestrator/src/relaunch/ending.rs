@@ -17,7 +17,7 @@ use crate::events::{StopReason, Verdict};
 impl Machine {
     /// The run under way, if it is of this generation.
     fn run_of(&mut self, generation: Generation) -> Option<&mut Run> {
-        self.state.run.as_mut().filter(|run| run.generation == generation)
+        self.state.run.as_mut().filter(|run| run.facts.generation == generation)
     }
 
     /// Notes a fact about the run.
@@ -29,7 +29,7 @@ impl Machine {
 
     /// The run, while nothing is known against it: later ends of ranks are our own doing.
     pub(super) fn going(&mut self, generation: Generation) -> Option<&mut Run> {
-        match self.state.phase {
+        match self.state.head.phase {
             Phase::Running => self.run_of(generation),
             _ => None,
         }
@@ -39,22 +39,24 @@ impl Machine {
         let Some(run) = self.run_of(generation) else {
             return;
         };
-        run.joined = true;
+        run.facts.joined = true;
         // What they restart from was there before: it is no progress.
-        run.newest_before = run.newest_before.max(from);
-        if let Some(past) = self.state.history.last_mut().filter(|past| past.generation == generation) {
+        run.facts.newest_before = run.facts.newest_before.max(from);
+        if self.state.history.last().is_some_and(|past| past.generation == generation && past.from != from)
+            && let Some(past) = self.state.history.change_last()
+        {
             past.from = from;
         }
-        if from > self.state.newest {
-            (self.state.newest, self.state.protected) = (from, false);
+        if from > self.state.head.newest {
+            (self.state.head.newest, self.state.head.protected) = (from, false);
         }
     }
 
     pub(super) fn checkpoint_complete(&mut self, generation: Generation, checkpoint: CheckpointId, protected: bool) {
         if let Some(run) = self.run_of(generation) {
-            run.joined = true;
-            if Some(checkpoint) >= self.state.newest {
-                (self.state.newest, self.state.protected) = (Some(checkpoint), protected);
+            run.facts.joined = true;
+            if Some(checkpoint) >= self.state.head.newest {
+                (self.state.head.newest, self.state.head.protected) = (Some(checkpoint), protected);
             }
         }
     }
@@ -67,14 +69,14 @@ impl Machine {
         out: &mut Vec<Action>,
     ) {
         if let Some(run) = self.going(generation) {
-            run.launch_failed = Some(reason.clone());
+            run.facts.launch_failed = Some(reason.clone());
             self.end_run(now, format!("the launch failed: {reason}"), out);
         }
     }
 
     pub(super) fn step_lost(&mut self, now: Duration, generation: Generation, reason: String, out: &mut Vec<Action>) {
         if let Some(run) = self.going(generation) {
-            run.step_lost = Some(reason.clone());
+            run.facts.step_lost = Some(reason.clone());
             self.end_run(now, format!("the step cannot be followed: {reason}"), out);
         }
     }
@@ -99,31 +101,31 @@ impl Machine {
         }
         run.ended.insert(rank, end);
         if !well && end != RankEnd::Unknown {
-            run.failure = Some((Some(rank), end));
+            run.facts.failure = Some((Some(rank), end));
             return self.end_run(now, format!("rank {rank} ended with {end}"), out);
         }
         // Whether a rank that nobody saw go failed or was done, the leader may know.
-        let doubtful = end == RankEnd::Unknown && !run.expects_end() && run.doubt.is_none();
+        let doubtful = end == RankEnd::Unknown && !run.expects_end() && run.facts.doubt.is_none();
         if doubtful {
-            run.doubt = Some(now);
+            run.facts.doubt = Some(now);
         }
         if self.state.run.as_ref().is_some_and(|run| run.all_ended(&self.config)) {
             self.end_run(now, "all ranks ended".to_owned(), out);
-        } else if doubtful && let Some(leader) = self.leader() {
+        } else if doubtful && let Some(leader) = self.leader {
             out.push(Action::PollNow { to: vec![self.name(leader)] });
         }
     }
 
     /// The leader answered: was the rank that nobody saw go supposed to?
     pub(super) fn settle_doubt(&mut self, now: Duration, position: u32, sent: Duration, out: &mut Vec<Action>) {
-        if self.state.phase != Phase::Running || self.leader() != Some(position) {
+        if self.state.head.phase != Phase::Running || self.leader != Some(position) {
             return;
         }
         let Some(run) = self.state.run.as_mut() else {
             return;
         };
-        if run.doubt.is_some_and(|since| sent >= since) {
-            run.doubt = None;
+        if run.facts.doubt.is_some_and(|since| sent >= since) {
+            run.facts.doubt = None;
             if !run.expects_end() {
                 self.end_run(now, "a rank is gone".to_owned(), out);
             }
@@ -135,23 +137,23 @@ impl Machine {
         let Some(run) = self.going(generation) else {
             return;
         };
-        run.step_ended = Some(end);
-        if !well && end != RankEnd::Unknown && run.failure.is_none() {
-            run.failure = Some((None, end));
+        run.facts.step_ended = Some(end);
+        if !well && end != RankEnd::Unknown && run.facts.failure.is_none() {
+            run.facts.failure = Some((None, end));
         }
         self.end_run(now, format!("the launcher ended with {end}"), out);
     }
 
-    /// Ends the generation: its ranks are killed on every node of the run, at once; the verdict waits until every one of them
-    /// was heard of.
+    /// Ends the generation: its ranks are killed on every node of the run, at once; the verdict waits until every one
+    /// of them was heard of.
     pub(super) fn end_run(&mut self, now: Duration, seen: String, out: &mut Vec<Action>) {
         let Some(run) = &self.state.run else { return };
-        let generation = run.generation;
-        let step_is_over = run.step_ended.is_some() || run.launch_failed.is_some();
+        let generation = run.facts.generation;
+        let step_is_over = run.facts.step_ended.is_some() || run.facts.launch_failed.is_some();
         self.record(LogEvent::GenerationEnding { generation, seen: seen.clone() }, out);
-        let nodes = (0u32..).zip(&self.used).zip(&self.state.nodes);
-        let left = nodes.filter(|((_, used), node)| **used && !node.is_down()).map(|((position, _), _)| position);
-        let left: std::collections::BTreeSet<u32> = left.collect();
+        let nodes = (0u32..).zip(&self.ranks_on).zip(&self.state.nodes);
+        let left = nodes.filter(|((_, ranks), node)| !ranks.is_empty() && !node.is_down());
+        let left: Vec<u32> = left.map(|((position, _), _)| position).collect();
         let to = self.names_of(left.iter().copied().filter(|at| self.state.nodes[*at as usize].is_healthy()));
         if !to.is_empty() {
             out.push(Action::KillRanks { generation, to: to.clone(), reason: seen });
@@ -162,7 +164,9 @@ impl Machine {
         if !to.is_empty() {
             out.push(Action::PollNow { to });
         }
-        self.state.phase = Phase::Ending { since: now, unkilled: left.clone(), unheard: left };
+        self.set_phase(Phase::Ending { since: now });
+        self.state.unkilled.replace(left.iter().copied());
+        self.state.unheard.replace(left);
         self.advance(now, out);
     }
 
@@ -177,10 +181,10 @@ impl Machine {
             return;
         };
         let current = self.generation();
-        if self.heard(now, position)
-            && let Phase::Ending { unkilled, .. } = &mut self.state.phase
+        if self.note_heard(now, position)
+            && matches!(self.state.head.phase, Phase::Ending { .. })
             && generation >= current
-            && unkilled.remove(&position)
+            && self.state.unkilled.remove(position)
         {
             self.advance(now, out);
         }
@@ -192,62 +196,62 @@ impl Machine {
             return;
         };
         let cause = run.cause(&self.config);
-        let newest = self.state.newest;
-        self.state.without_progress = match newest > run.newest_before {
+        let newest = self.state.head.newest;
+        self.state.head.without_progress = match newest > run.facts.newest_before {
             true => 0,
-            false => self.state.without_progress.saturating_add(1),
+            false => self.state.head.without_progress.saturating_add(1),
         };
-        if let Some(past) = self.state.history.last_mut() {
+        if let Some(past) = self.state.history.change_last() {
             past.ended = Some(Verdict { reason: cause.clone(), at: now });
             past.newest = newest;
         }
         let ended = LogEvent::GenerationEnded {
-            generation: run.generation,
+            generation: run.facts.generation,
             cause: cause.clone(),
             newest,
-            without_progress: self.state.without_progress,
+            without_progress: self.state.head.without_progress,
         };
         self.record(ended, out);
         match stop_after(&self.config, &self.state, &run, &cause, now) {
             Some(reason) => self.stop(now, reason, out),
             None if self.config.settle.is_zero() => {
-                self.state.phase = Phase::Gathering;
+                self.set_phase(Phase::Gathering);
                 self.advance(now, out);
             }
             None => {
-                self.state.phase = Phase::AskingHalt { before: Before::Settling };
+                self.set_phase(Phase::AskingHalt { before: Before::Settling });
                 out.push(Action::AskHalt);
             }
         }
     }
 
     pub(super) fn signalled(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
-        let at_once = self.state.signal.is_some();
+        let at_once = self.state.head.signal.is_some();
         self.record(LogEvent::Signal { name: name.clone(), at_once }, out);
         if at_once {
             return self.end_at_once(now, name, out);
         }
-        self.state.signal = Some(name.clone());
+        self.state.head.signal = Some(name.clone());
         if self.before_launch() {
             return self.stop(now, StopReason::Signal { name }, out);
         }
         if let Some(run) = &mut self.state.run {
-            run.signal = Some(name.clone());
+            run.facts.signal = Some(name.clone());
         }
-        if self.state.phase == Phase::Running {
+        if self.state.head.phase == Phase::Running {
             self.end_run(now, format!("halted by {name}"), out);
         }
     }
 
     /// The second signal: everything ends now, drained or not. What is in cache stays there.
     fn end_at_once(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
-        if let Some(generation) = self.state.run.as_ref().map(|run| run.generation) {
-            let to = self.names_of(self.healthy_nodes().filter(|at| self.used[*at as usize]));
+        if let Some(generation) = self.state.run.as_ref().map(|run| run.facts.generation) {
+            let to = self.names_of(self.healthy_nodes().filter(|position| self.is_used(*position)));
             out.push(Action::KillRanks { generation, to, reason: format!("{name}, the second signal") });
             out.push(Action::CancelStep { generation });
         }
-        if self.state.stop.is_none() {
-            self.state.stop = Some(Verdict { reason: StopReason::Signal { name }, at: now });
+        if self.state.head.stop.is_none() {
+            self.state.head.stop = Some(Verdict { reason: StopReason::Signal { name }, at: now });
         }
         self.finish(None, out);
     }
@@ -255,47 +259,47 @@ impl Machine {
     /// The loop is over; the drain comes next.
     pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
         self.record(LogEvent::Stopping { reason: reason.clone() }, out);
-        self.state.stop = Some(Verdict { reason, at: now });
-        self.state.phase = Phase::Stopping;
+        self.state.head.stop = Some(Verdict { reason, at: now });
+        self.set_phase(Phase::Stopping);
         self.advance(now, out);
     }
 
     pub(super) fn drain(&mut self, _now: Duration, out: &mut Vec<Action>) {
-        let Some(stop) = &self.state.stop else { return };
-        if self.healthy == 0 {
+        let Some(stop) = &self.state.head.stop else { return };
+        if self.count.healthy == 0 {
             return self.finish(None, out);
         }
         let stop = stop.reason.clone();
         let (healthy, down) = (0u32..).zip(&self.state.nodes).partition::<Vec<_>, _>(|(_, node)| node.is_healthy());
         let names = |nodes: Vec<(u32, _)>| self.names_of(nodes.into_iter().map(|(position, _)| position));
         out.push(Action::Drain { stop, healthy: names(healthy), down: names(down) });
-        self.state.phase = Phase::Draining;
+        self.set_phase(Phase::Draining);
     }
 
     pub(super) fn drained(&mut self, _now: Duration, result: DrainResult, out: &mut Vec<Action>) {
-        if self.state.phase == Phase::Draining {
+        if self.state.head.phase == Phase::Draining {
             self.record(LogEvent::Drained { result: result.clone() }, out);
             self.finish(Some(result), out);
         }
     }
 
     fn finish(&mut self, drain: Option<DrainResult>, out: &mut Vec<Action>) {
-        let Some(stop) = self.state.stop.clone() else {
+        let Some(stop) = self.state.head.stop.clone() else {
             return;
         };
         let outcome = Outcome {
             stop,
             drain: drain.clone(),
-            generation: self.state.generation,
-            launches: self.state.launches,
-            newest: self.state.newest,
+            generation: self.state.head.generation,
+            launches: self.state.head.launches,
+            newest: self.state.head.newest,
         };
         self.record(LogEvent::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() }, out);
         self.end_agents(out);
-        self.state.drain = drain;
-        self.state.outcome = Some(outcome.clone());
-        self.state.phase = Phase::Finished;
-        self.state.next_check = None;
+        self.state.head.drain = drain;
+        self.state.head.outcome = Some(outcome.clone());
+        self.set_phase(Phase::Finished);
+        self.timers.clear();
         out.push(Action::Finish(outcome));
     }
 

@@ -127,7 +127,8 @@ pub enum Event {
         /// How; counts for the application if no rank's own end was told.
         end: RankEnd,
     },
-    /// After a take-over: the step of the generation cannot be followed any more ([`Action::FollowStep`](super::Action::FollowStep)).
+    /// After a take-over: the step of the generation cannot be followed any more
+    /// ([`Action::FollowStep`](super::Action::FollowStep)).
     StepLost {
         /// The generation.
         generation: Generation,
@@ -139,8 +140,8 @@ pub enum Event {
         /// The generation.
         generation: Generation,
     },
-    /// An agent reports its ranks in which nothing has moved for long: all of them, so that the ones it named before and
-    /// does not name now have moved.
+    /// An agent reports its ranks in which nothing has moved for long: all of them, so that the ones it named before
+    /// and does not name now have moved.
     RanksQuiet {
         /// Its node.
         node: NodeName,

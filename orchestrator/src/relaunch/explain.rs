@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::machine::Machine;
 use super::nodes::Status;
 pub use super::snapshot::PastGeneration;
-use super::snapshot::Phase;
+use super::snapshot::{Phase, Snapshot};
 use crate::events::{DownReason, StopReason, Verdict};
 
 /// What the loop decided so far, and why.
@@ -33,6 +33,25 @@ pub struct Explanation {
     pub halt: Option<String>,
     /// Why the loop stopped, if it did.
     pub stop: Option<Verdict<StopReason>>,
+}
+
+/// What the loop does, and how many nodes it has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// What it does now.
+    pub phase: Activity,
+    /// The generation that is prepared, under way, or was last.
+    pub generation: Generation,
+    /// The newest complete checkpoint.
+    pub newest: Option<CheckpointId>,
+    /// It survives the loss of a node.
+    pub protected: bool,
+    /// Nodes with ranks that are not down.
+    pub used: usize,
+    /// Nodes without ranks that are not down.
+    pub spare: usize,
+    /// Nodes that are down.
+    pub down: usize,
 }
 
 /// A node and the last word on it.
@@ -61,10 +80,7 @@ pub enum Condition {
         lost: Option<String>,
     },
     /// Its agent is up.
-    Healthy {
-        /// The last sign of life.
-        heard: Duration,
-    },
+    Healthy,
     /// It is down.
     Down(Verdict<DownReason>),
 }
@@ -121,17 +137,39 @@ impl fmt::Display for Activity {
     }
 }
 
-impl Machine {
+impl From<Phase> for Activity {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Fresh => Activity::Fresh,
+            Phase::Gathering => Activity::Gathering,
+            Phase::AskingHalt { .. } => Activity::AskingHalt,
+            Phase::Settling { .. } => Activity::Settling,
+            Phase::Preparing => Activity::Preparing,
+            Phase::Running => Activity::Running,
+            Phase::Ending { .. } => Activity::Ending,
+            Phase::Stopping => Activity::Stopping,
+            Phase::Draining => Activity::Draining,
+            Phase::Finished => Activity::Finished,
+        }
+    }
+}
+
+impl Snapshot {
     /// What the loop decided so far, and why.
     pub fn explain(&self) -> Explanation {
-        let nodes = self.state.names.iter().zip(&self.state.nodes).zip(&self.used);
-        let nodes = nodes.map(|((name, node), used)| NodeExplanation {
+        let mut used = vec![false; self.nodes.len()];
+        for home in &self.homes {
+            if let Some(used) = used.get_mut(*home as usize) {
+                *used = true;
+            }
+        }
+        let nodes = self.names.iter().zip(&self.nodes).zip(used).map(|((name, node), used)| NodeExplanation {
             node: name.clone(),
-            used: *used,
+            used,
             restarts: node.restarts,
             condition: match &node.status {
-                Status::Healthy { heard } => Condition::Healthy { heard: *heard },
-                Status::Down { verdict, .. } => Condition::Down(verdict.clone()),
+                Status::Healthy => Condition::Healthy,
+                Status::Down { verdict } => Condition::Down(verdict.clone()),
                 Status::Starting(starting) => Condition::Starting {
                     since: starting.asked,
                     lost: starting.lost.as_ref().map(|lost| lost.reason.clone()),
@@ -139,26 +177,38 @@ impl Machine {
             },
         });
         Explanation {
-            phase: match &self.state.phase {
-                Phase::Fresh => Activity::Fresh,
-                Phase::Gathering => Activity::Gathering,
-                Phase::AskingHalt { .. } => Activity::AskingHalt,
-                Phase::Settling { .. } => Activity::Settling,
-                Phase::Preparing { .. } => Activity::Preparing,
-                Phase::Running => Activity::Running,
-                Phase::Ending { .. } => Activity::Ending,
-                Phase::Stopping => Activity::Stopping,
-                Phase::Draining => Activity::Draining,
-                Phase::Finished => Activity::Finished,
-            },
+            phase: self.head.phase.into(),
             generation: self.generation(),
             nodes: nodes.collect(),
-            generations: self.state.history.clone(),
-            newest: self.state.newest,
-            protected: self.state.protected,
-            without_progress: self.state.without_progress,
-            halt: self.state.halt.clone(),
-            stop: self.state.stop.clone(),
+            generations: self.history.to_vec(),
+            newest: self.head.newest,
+            protected: self.head.protected,
+            without_progress: self.head.without_progress,
+            halt: self.head.halt.clone(),
+            stop: self.head.stop.clone(),
+        }
+    }
+}
+
+impl Machine {
+    /// What the loop decided so far, and why.
+    pub fn explain(&self) -> Explanation {
+        self.state.explain()
+    }
+
+    /// The explanation in a line; its cost does not depend on the number of nodes.
+    pub fn summary(&self) -> Summary {
+        let nodes = self.state.nodes.len();
+        let up = (self.count.starting + self.count.healthy) as usize;
+        let used = self.count.used as usize;
+        Summary {
+            phase: self.state.head.phase.into(),
+            generation: self.generation(),
+            newest: self.state.head.newest,
+            protected: self.state.head.protected,
+            used,
+            spare: up - used,
+            down: nodes - up,
         }
     }
 }

@@ -23,7 +23,7 @@ impl Machine {
 
     fn judge(&self, now: Duration) -> Option<Suspicion> {
         let run = self.state.run.as_ref()?;
-        self.watch.judge(now, &self.config, |rank| run.ended.contains_key(&rank))
+        self.watch.judge(now, &self.config, &run.ended)
     }
 
     pub(super) fn ranks_quiet(
@@ -38,7 +38,8 @@ impl Machine {
         if !healthy || self.going(generation).is_none() {
             return;
         }
-        self.watch.report(node, ranks);
+        let Some(run) = &self.state.run else { return };
+        self.watch.report(node, ranks, &self.config, &run.ended);
         if self.watch.suspicion.is_some() {
             return;
         }
@@ -59,7 +60,7 @@ impl Machine {
         };
         let (ranks, reason) = (found.ranks(), found.reason);
         self.record(LogEvent::Hang { generation, ranks, reason: reason.clone() }, out);
-        self.on_run(generation, |run| run.hang = Some(reason.clone()));
+        self.on_run(generation, |run| run.facts.hang = Some(reason.clone()));
         self.end_run(now, format!("the application hangs: {reason}"), out);
     }
 }

@@ -8,9 +8,13 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 
 use super::action::Action;
+use super::changes::Taken;
 use super::config::Config;
 use super::event::Event;
+use super::nodes::Node;
+use super::notices::Notices;
 use super::snapshot::{Phase, RestoreError, Snapshot};
+use super::timers::Timers;
 use super::watchdog::Watch;
 use crate::events::LogEvent;
 
@@ -19,17 +23,35 @@ use crate::events::LogEvent;
 pub struct Machine {
     pub(super) config: Config,
     pub(super) state: Snapshot,
+    /// What [`take_changes`](Self::take_changes) saw last.
+    pub(super) taken: Taken,
     /// Position of each node in the allocation.
     positions: HashMap<NodeName, u32>,
-    /// Nodes whose agent is being started.
-    pub(super) starting: u32,
-    /// Nodes whose agent is up.
-    pub(super) healthy: u32,
-    /// Which nodes have ranks in the last placement.
-    pub(super) used: Vec<bool>,
+    /// When each node was heard of last.
+    pub(super) heard: Vec<Duration>,
+    pub(super) timers: Timers,
+    pub(super) count: Counts,
+    /// The ranks of each node in the last placement.
+    pub(super) ranks_on: Vec<Vec<Rank>>,
+    /// The first node with ranks.
+    pub(super) leader: Option<u32>,
+    /// What agents are to be told when all events that are there are taken in.
+    pub(super) notices: Notices,
     /// Does the run hang?
     pub(super) watch: Watch,
-    revision: u64,
+}
+
+/// Nodes by their condition.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// The agent is being started.
+    pub starting: u32,
+    /// The agent is up.
+    pub healthy: u32,
+    /// The agent was up once.
+    pub reached: u32,
+    /// The node has ranks in the last placement, and is not down.
+    pub used: u32,
 }
 
 impl Machine {
@@ -39,8 +61,9 @@ impl Machine {
         Self::with(config, state)
     }
 
-    /// The loop as it was when the snapshot was taken; `config.started` is replaced by the snapshot's. Going on from here equals
-    /// never having stopped. A process that takes over calls [`begin`](Self::begin), which asks again for what was under way.
+    /// The loop as it was when the snapshot was taken; `config.started` is replaced by the snapshot's. Going on from
+    /// here equals never having stopped. A process that takes over calls [`begin`](Self::begin), which asks again for
+    /// what was under way.
     ///
     /// # Errors
     /// If the snapshot is of another version, of another allocation, or damaged.
@@ -51,44 +74,73 @@ impl Machine {
     }
 
     fn with(config: Config, state: Snapshot) -> Self {
+        let nodes = state.nodes.len();
         let positions = (0..).zip(&state.names).map(|(position, name)| (name.clone(), position)).collect();
-        let starting = state.nodes.iter().filter(|node| node.is_starting()).count() as u32;
-        let healthy = state.nodes.iter().filter(|node| node.is_healthy()).count() as u32;
-        let (used, watch) = (Vec::new(), Watch::default());
-        let mut machine = Machine { used, config, positions, starting, healthy, state, watch, revision: 0 };
+        let number = |is: fn(&Node) -> bool| state.nodes.iter().filter(|node| is(node)).count() as u32;
+        let count = Counts {
+            starting: number(Node::is_starting),
+            healthy: number(Node::is_healthy),
+            reached: number(|node| node.address.is_some()),
+            used: 0,
+        };
+        let mut machine = Machine {
+            taken: Taken::of(&state),
+            positions,
+            heard: vec![Duration::ZERO; nodes],
+            timers: Timers::new(nodes),
+            count,
+            ranks_on: Vec::new(),
+            leader: None,
+            notices: Notices::default(),
+            watch: Watch::default(),
+            config,
+            state,
+        };
         machine.note_homes();
+        if !matches!(machine.state.head.phase, Phase::Fresh | Phase::Finished) {
+            (0..nodes as u32).for_each(|position| machine.look_in_time(position));
+        }
         machine
     }
 
     /// The first actions; after [`restore`](Self::restore), whatever was under way, asked for again.
     pub fn begin(&mut self, now: Duration) -> Vec<Action> {
         let mut out = Vec::new();
-        match self.state.phase {
+        match self.state.head.phase {
             Phase::Fresh => {
-                self.state.phase = Phase::Gathering;
+                self.set_phase(Phase::Gathering);
                 self.start_all_agents(now, &mut out);
                 self.advance(now, &mut out);
             }
             _ => self.take_over(now, &mut out),
         }
         self.time(now, &mut out);
-        self.revision += 1;
+        self.give_notice(&mut out);
         out
     }
 
-    /// Takes in what happened; returns what is to be done, in this order. `now` never decreases.
+    /// Takes in one event: see [`handle_all`](Self::handle_all).
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        self.handle_all(now, [event])
+    }
+
+    /// Takes in everything that happened, signals first, the rest in its order; returns what is to be done, in this
+    /// order.
+    /// `now` never decreases.
+    pub fn handle_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
         let mut out = Vec::new();
-        if matches!(self.state.phase, Phase::Fresh | Phase::Finished) {
-            return out;
+        let (signals, others): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|event| matches!(event, Event::Signal { .. }));
+        for event in signals.into_iter().chain(others) {
+            if matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
+                break;
+            }
+            self.dispatch(now, event, &mut out);
         }
-        use Event::{PollAnswered, Printed, RanksQuiet, Tick};
-        let routine = matches!(event, Tick | PollAnswered { .. } | RanksQuiet { .. } | Printed { .. });
-        self.dispatch(now, event, &mut out);
-        self.time(now, &mut out);
-        if !routine || !out.is_empty() {
-            self.revision += 1;
+        if !matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
+            self.time(now, &mut out);
         }
+        self.give_notice(&mut out);
         out
     }
 
@@ -109,7 +161,7 @@ impl Machine {
             Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
             Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
             Event::RanksKilled { node, generation } => self.ranks_killed(now, &node, generation, out),
-            Event::StepStarted { generation } => self.on_run(generation, |run| run.started = true),
+            Event::StepStarted { generation } => self.on_run(generation, |run| run.facts.started = true),
             Event::LaunchFailed { generation, reason } => self.launch_failed(now, generation, reason, out),
             Event::RankExited { generation, rank, end } => self.rank_exited(now, generation, rank, end, out),
             Event::StepEnded { generation, end } => self.step_ended(now, generation, end, out),
@@ -121,8 +173,8 @@ impl Machine {
             Event::CheckpointComplete { generation, checkpoint, protected } => {
                 self.checkpoint_complete(generation, checkpoint, protected);
             }
-            Event::Halting { generation, reason } => self.on_run(generation, |run| run.halting = Some(reason)),
-            Event::Finalized { generation } => self.on_run(generation, |run| run.finalized = true),
+            Event::Halting { generation, reason } => self.on_run(generation, |run| run.facts.halting = Some(reason)),
+            Event::Finalized { generation } => self.on_run(generation, |run| run.facts.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
             Event::AllocationEnd { end } => self.config.allocation_end = end,
@@ -136,22 +188,17 @@ impl Machine {
         self.check_clock(now, out);
     }
 
-    /// When to send [`Event::Tick`] if nothing else happens. May be earlier than needed; then nothing follows from the tick.
+    /// When to send [`Event::Tick`] if nothing else happens. May be earlier than needed; then nothing follows from
+    /// the tick.
     pub fn deadline(&self) -> Option<Duration> {
-        let phase = match &self.state.phase {
+        let phase = match &self.state.head.phase {
             Phase::Fresh | Phase::Finished => return None,
-            Phase::Gathering | Phase::AskingHalt { .. } | Phase::Preparing { .. } => self.config.launch_until(),
+            Phase::Gathering | Phase::AskingHalt { .. } | Phase::Preparing => self.config.launch_until(),
             Phase::Settling { until } => Some(self.config.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => self.config.run_until(),
             Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
         };
-        phase.into_iter().chain(self.state.next_check).min()
-    }
-
-    /// Changes with everything that a successor would have to know: when it changed, write [`snapshot`](Self::snapshot) to disk
-    /// *before* performing the actions. Events that are there at the same time may be handed in first, and written once.
-    pub fn revision(&self) -> u64 {
-        self.revision
+        phase.into_iter().chain(self.timers.first()).min()
     }
 
     /// The last generation of the job's finished steps; none in the first.
@@ -171,17 +218,31 @@ impl Machine {
 
     /// True after [`Action::Finish`].
     pub fn is_finished(&self) -> bool {
-        self.state.phase == Phase::Finished
+        self.state.head.phase == Phase::Finished
     }
 
     /// The generation that is prepared, under way, or was last.
     pub fn generation(&self) -> Generation {
-        self.state.run.as_ref().map_or(self.state.generation, |run| run.generation)
+        self.state.generation()
     }
 
     /// True while nothing is known that ends this generation: the end of a rank is then its own.
     pub fn is_running(&self, generation: Generation) -> bool {
-        self.state.phase == Phase::Running && self.generation() == generation
+        self.state.head.phase == Phase::Running && self.generation() == generation
+    }
+
+    /// False for an action that waited and is of no use any more: the generation that it was for has ended, or is
+    /// another.
+    pub fn still_wants(&self, action: &Action) -> bool {
+        let phase = self.state.head.phase;
+        match action {
+            Action::Prepare { generation, .. } | Action::UpdatePeers { generation, .. } => {
+                matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == *generation
+            }
+            Action::Launch { generation, .. } => self.is_running(*generation),
+            Action::Drain { .. } => phase == Phase::Draining,
+            _ => true,
+        }
     }
 
     /// The nodes whose agents are up, and where they listen. After a take-over: where to poll them.
@@ -192,8 +253,8 @@ impl Machine {
 
     /// Who runs where in the generation that is prepared or under way.
     pub fn placement(&self) -> Option<Arc<Placement>> {
-        match self.state.phase {
-            Phase::Preparing { .. } | Phase::Running | Phase::Ending { .. } => Some(self.placed()),
+        match self.state.head.phase {
+            Phase::Preparing | Phase::Running | Phase::Ending { .. } => Some(self.placed()),
             _ => None,
         }
     }
@@ -215,33 +276,32 @@ impl Machine {
         (0u32..).zip(&self.state.nodes).filter(|(_, node)| node.is_healthy()).map(|(position, _)| position)
     }
 
-    /// The first node with ranks.
-    pub(super) fn leader(&self) -> Option<u32> {
-        self.state.homes.iter().min().copied()
+    /// The node has ranks in the last placement.
+    pub(super) fn is_used(&self, position: u32) -> bool {
+        !self.ranks_on[position as usize].is_empty()
     }
 
     pub(super) fn note_homes(&mut self) {
-        self.used = vec![false; self.state.nodes.len()];
-        for home in &self.state.homes {
-            self.used[*home as usize] = true;
+        self.ranks_on = vec![Vec::new(); self.state.nodes.len()];
+        for (rank, home) in (0u32..).zip(&self.state.homes) {
+            self.ranks_on[*home as usize].push(Rank(rank));
         }
+        self.leader = self.state.homes.iter().min().copied();
+        let used = self.ranks_on.iter().zip(&self.state.nodes);
+        self.count.used = used.filter(|(ranks, node)| !ranks.is_empty() && !node.is_down()).count() as u32;
     }
 
     pub(super) fn placed(&self) -> Arc<Placement> {
-        let mut ranks: Vec<Vec<Rank>> = vec![Vec::new(); self.state.nodes.len()];
-        for (rank, home) in (0u32..).zip(&self.state.homes) {
-            ranks[*home as usize].push(Rank(rank));
-        }
-        let nodes = self.state.nodes.iter().zip(&self.config.nodes).zip(ranks);
+        let nodes = self.state.nodes.iter().zip(&self.config.nodes).zip(&self.ranks_on);
         let nodes = nodes.filter(|((node, _), _)| !node.is_down()).filter_map(|((node, known), ranks)| {
             Some(RunNode {
                 name: known.name.clone(),
                 address: node.address?,
                 failure_domain: known.failure_domain.clone(),
-                ranks,
+                ranks: ranks.clone(),
             })
         });
-        let leader = self.leader().map_or_else(|| NodeName::new(""), |leader| self.name(leader));
+        let leader = self.leader.map_or_else(|| NodeName::new(""), |leader| self.name(leader));
         Arc::new(Placement { nodes: nodes.collect(), leader })
     }
 
@@ -249,16 +309,25 @@ impl Machine {
         out.push(Action::Record(event));
     }
 
+    /// Goes on to another phase. The sets that belong to a phase end with it.
+    pub(super) fn set_phase(&mut self, phase: Phase) {
+        self.state.waiting.replace([]);
+        self.state.unkilled.replace([]);
+        self.state.unheard.replace([]);
+        self.state.head.phase = phase;
+    }
+
     /// Goes on to the next phase if all that this one waits for is there.
     pub(super) fn advance(&mut self, now: Duration, out: &mut Vec<Action>) {
-        match &self.state.phase {
+        match &self.state.head.phase {
             Phase::Gathering => self.gather(now, out),
-            Phase::Preparing { waiting } if waiting.is_empty() => self.launch(now, out),
-            Phase::Ending { unkilled, unheard, .. } if unkilled.is_empty() && unheard.is_empty() => {
+            Phase::Preparing if self.state.waiting.is_empty() => self.launch(now, out),
+            Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unheard.is_empty() => {
                 self.conclude(now, out);
             }
-            // Before the first launch nobody waits for agents that are slow to come: there is nothing of ours on their nodes.
-            Phase::Stopping if self.starting == 0 || self.state.launches == 0 => self.drain(now, out),
+            // Before the first launch nobody waits for agents that are slow to come: there is nothing of ours on
+            // their nodes.
+            Phase::Stopping if self.count.starting == 0 || self.state.head.launches == 0 => self.drain(now, out),
             _ => {}
         }
     }

@@ -24,28 +24,37 @@
 //! | [`machine`] | the machine itself; its parts: `nodes`, `agents` (are the nodes up), `stages` (on the way to a launch), `ending` (from there to the end) |
 //! | `watchdog`, `hang` | does the run hang, and what follows |
 //! | [`explain`] | every verdict, with its reason and time |
-//! | [`snapshot`] | the machine's memory, for an orchestrator that takes over |
+//! | `notices` | what agents are told of each other, once for all events of a batch |
+//! | `timers` | when something is due on which node |
+//! | [`snapshot`], [`changes`] | the machine's memory, for an orchestrator that takes over; what of it changed |
+//! | `tracked` | collections that note what changed in them |
+//! | [`held`] | the actions that wait until their decision is on disk |
 //!
 //! What the driver owes the machine:
-//! * it polls every healthy agent so often that an answer comes well within `down_after`, until the drain begins (from then on silence
+//! * it polls every healthy agent so often that an answer comes well within `down_after`, until the drain begins
+//!   (from then on silence
 //!   is the drain's business, and only `AgentLost` counts);
 //! * it hands in what a poll brought before the `PollAnswered` itself;
-//! * it writes [`Machine::snapshot`] when [`Machine::revision`] has changed, before it performs the actions;
+//! * it hands in all events that are there at once ([`Machine::handle_all`]), and after them writes
+//!   [`Machine::take_changes`]; actions that must not precede that wait in [`HeldActions`];
 //! * every action ends as one of the events that it names.
 //!
-//! **Time** is a `Duration` since [`Config::started`], also in an orchestrator that took over: it subtracts the `started`
-//! of the snapshot from the wall clock.
+//! **Time** is a `Duration` since [`Config::started`], also in an orchestrator that took over: it subtracts the
+//! `started` of the snapshot from the wall clock.
 
 pub mod action;
 mod agents;
+pub mod changes;
 mod classify;
 pub mod config;
 mod ending;
 pub mod event;
 pub mod explain;
 mod hang;
+pub mod held;
 pub mod machine;
 mod nodes;
+mod notices;
 pub mod outcome;
 pub mod placement;
 mod policy;
@@ -53,12 +62,16 @@ pub mod snapshot;
 mod stages;
 #[cfg(test)]
 mod tests;
+mod timers;
+mod tracked;
 mod watchdog;
 
 pub use action::Action;
+pub use changes::Changes;
 pub use config::{AllocatedNode, Config};
 pub use event::Event;
 pub use explain::Explanation;
+pub use held::HeldActions;
 pub use machine::Machine;
 pub use outcome::Outcome;
 pub use snapshot::Snapshot;

@@ -25,7 +25,7 @@ pub(super) struct Node {
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum Status {
     Starting(Starting),
-    Healthy { heard: Duration },
+    Healthy,
     Down { verdict: Verdict<DownReason> },
 }
 
@@ -72,8 +72,8 @@ impl Starting {
         Starting { lost: Some(lost), ..Starting::first(now) }
     }
 
-    /// When the wait for the agent ends: a first start has its own limit; a restart has until the silence is long enough, and
-    /// in any case the time that a restart may take.
+    /// When the wait for the agent ends: a first start has its own limit; a restart has until the silence is long
+    /// enough, and in any case the time that a restart may take.
     fn limit(&self, config: &Config) -> Duration {
         match &self.lost {
             None => self.asked.saturating_add(config.start_within),
@@ -130,12 +130,12 @@ impl Node {
     pub fn in_next_step(&self) -> Self {
         match self.status {
             Status::Down { .. } => self.clone(),
-            Status::Starting(_) | Status::Healthy { .. } => Node { restarts: self.restarts, ..Node::new() },
+            Status::Starting(_) | Status::Healthy => Node { restarts: self.restarts, ..Node::new() },
         }
     }
 
     pub fn is_healthy(&self) -> bool {
-        matches!(self.status, Status::Healthy { .. })
+        matches!(self.status, Status::Healthy)
     }
 
     pub fn is_starting(&self) -> bool {
@@ -146,23 +146,23 @@ impl Node {
         matches!(self.status, Status::Down { .. })
     }
 
-    /// When something is due on this node.
-    pub fn timer(&self, config: &Config) -> Option<Duration> {
+    /// When something is due on this node, which was heard of at this time.
+    pub fn timer(&self, heard: Duration, config: &Config) -> Option<Duration> {
         match &self.status {
             Status::Down { .. } => None,
-            Status::Healthy { heard } => Some(heard.saturating_add(config.down_after)),
+            Status::Healthy => Some(heard.saturating_add(config.down_after)),
             Status::Starting(starting) => Some(starting.retry.unwrap_or_else(|| starting.limit(config))),
         }
     }
 
     /// What is due on this node now.
-    pub fn due(&self, now: Duration, config: &Config) -> Option<Due> {
-        if self.timer(config)? > now {
+    pub fn due(&self, now: Duration, heard: Duration, config: &Config) -> Option<Due> {
+        if self.timer(heard, config)? > now {
             return None;
         }
         match &self.status {
             Status::Down { .. } => None,
-            Status::Healthy { .. } => Some(Due::Silent),
+            Status::Healthy => Some(Due::Silent),
             Status::Starting(starting) if starting.retry.is_some() => Some(Due::Retry),
             Status::Starting(starting) => Some(Due::Down(starting.verdict(config))),
         }

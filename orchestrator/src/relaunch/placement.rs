@@ -1,5 +1,5 @@
-//! Which rank goes where (DESIGN §5.5): survivors keep their ranks, spares take the lost ones, so that only the files of
-//! lost ranks have to be moved or rebuilt.
+//! Which rank goes where (DESIGN §5.5): survivors keep their ranks, spares take the lost ones, so that only the files
+//! of lost ranks have to be moved or rebuilt.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ pub(super) struct Demand {
     pub nodes: u32,
 }
 
-/// Finds a home for every rank on the nodes that `usable` says yes to; `before` is empty for the first generation. `None` if
-/// no node is usable.
+/// Finds a home for every rank on the nodes that `usable` says yes to; `before` is empty for the first generation.
+/// `None` if no node is usable.
 ///
-/// The ranks of a lost node stay together and go to the first spare in allocation order. When the spares are used up, they
-/// are spread, one by one, over the nodes with the fewest ranks.
+/// The ranks of a lost node stay together and go to the first spare in allocation order. When the spares are used up,
+/// they are spread, one by one, over the nodes with the fewest ranks.
 pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<Homes> {
     let usable_nodes = || (0u32..).zip(usable).filter(|(_, yes)| **yes).map(|(node, _)| node);
     usable_nodes().next()?;

@@ -18,7 +18,7 @@ pub(super) fn stop_after(
 ) -> Option<StopReason> {
     match cause {
         cause if cause.is_finished() => return Some(StopReason::Finished),
-        EndCause::Halted { reason } if run.signal.is_none() => {
+        EndCause::Halted { reason } if run.facts.signal.is_none() => {
             return Some(StopReason::Halted { reason: reason.clone() });
         }
         EndCause::TimeLimit => return Some(StopReason::TimeLimit),
@@ -26,28 +26,28 @@ pub(super) fn stop_after(
             return Some(StopReason::ApplicationError { rank: *rank, end: *end });
         }
         // It told us that it is done; it would only tell us again.
-        EndCause::Application { rank, end } if run.finalized => {
+        EndCause::Application { rank, end } if run.facts.finalized => {
             return Some(StopReason::FailedAfterFinalize { rank: *rank, end: *end });
         }
         _ => {}
     }
-    if let Some(name) = run.signal.as_ref().or(state.signal.as_ref()) {
+    if let Some(name) = run.facts.signal.as_ref().or(state.head.signal.as_ref()) {
         return Some(StopReason::Signal { name: name.clone() });
     }
-    if let Some(reason) = state.halt.as_ref().or(run.halting.as_ref()) {
+    if let Some(reason) = state.head.halt.as_ref().or(run.facts.halting.as_ref()) {
         return Some(StopReason::Halted { reason: reason.clone() });
     }
     if config.launch_until().is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
     }
-    if state.without_progress >= config.no_progress_limit.max(1) {
+    if state.head.without_progress >= config.no_progress_limit.max(1) {
         return Some(StopReason::NoProgress {
-            generations: state.without_progress,
-            checkpoint: state.newest,
+            generations: state.head.without_progress,
+            checkpoint: state.head.newest,
             last: cause.clone(),
         });
     }
-    if state.launches > config.attempts {
+    if state.head.launches > config.attempts {
         return Some(StopReason::AttemptsUsed { attempts: config.attempts, last: cause.clone() });
     }
     None

@@ -1,6 +1,5 @@
 //! The machine's memory, for an orchestrator that takes over after another one was killed.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName};
@@ -10,68 +9,99 @@ use super::classify::Run;
 use super::config::Config;
 use super::nodes::Node;
 use super::outcome::Outcome;
+use super::tracked::{Members, Records};
 use crate::events::DrainResult;
 use crate::events::{EndCause, StopReason, Verdict};
 
-/// Everything that the machine knows, but for its configuration. Opaque: serialise it, keep it, restore it.
+/// Everything that the machine knows, but for its configuration and what a successor begins anew (when a node was
+/// heard of last, and the watchdog's memory). Opaque: serialise it, keep it, bring it up to date with
+/// [`Changes`](super::Changes), restore it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub(super) version: u32,
     pub(super) started: i64,
-    /// Names of the allocation's nodes: the positions used everywhere else.
-    pub(super) names: Vec<NodeName>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) phase: Phase,
-    /// The highest generation number that was ever seen.
-    pub(super) generation: Generation,
     /// The last generation of the job's finished steps; none in the first.
     pub(super) finished_steps: Generation,
+    /// Names of the allocation's nodes: the positions used everywhere else.
+    pub(super) names: Vec<NodeName>,
+    pub(super) head: Head,
+    pub(super) nodes: Records<Node>,
     /// The home of every rank in the last placement; empty before the first one.
-    pub(super) homes: Vec<u32>,
+    pub(super) homes: Records<u32>,
     pub(super) run: Option<Run>,
-    pub(super) launches: u32,
-    pub(super) newest: Option<CheckpointId>,
+    pub(super) history: Records<PastGeneration>,
+    /// While a generation is prepared: nodes that have not accepted it yet.
+    pub(super) waiting: Members,
+    /// While a generation ends: nodes of the run that have not acknowledged that their ranks are killed.
+    pub(super) unkilled: Members,
+    /// While a generation ends: nodes of the run that have not answered a poll sent after the end was seen.
+    pub(super) unheard: Members,
+}
+
+/// The part of the snapshot whose size does not depend on nodes and ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    #[serde(flatten)]
+    pub phase: Phase,
+    /// The highest generation number that was ever seen.
+    pub generation: Generation,
+    pub launches: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<CheckpointId>,
     /// The newest checkpoint survives the loss of a node.
-    pub(super) protected: bool,
+    pub protected: bool,
     /// Generations in a row that ended without a newer checkpoint.
-    pub(super) without_progress: u32,
+    pub without_progress: u32,
     /// A halt condition that holds.
-    pub(super) halt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt: Option<String>,
     /// The first signal.
-    pub(super) signal: Option<String>,
-    pub(super) history: Vec<PastGeneration>,
-    pub(super) stop: Option<Verdict<StopReason>>,
-    pub(super) drain: Option<DrainResult>,
-    pub(super) outcome: Option<Outcome>,
-    /// No node has anything due before this time.
-    pub(super) next_check: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Verdict<StopReason>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainResult>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+impl Head {
+    fn fresh(generation: Generation, signal: Option<String>) -> Self {
+        Head {
+            phase: Phase::Fresh,
+            generation,
+            launches: 0,
+            newest: None,
+            protected: false,
+            without_progress: 0,
+            halt: None,
+            signal,
+            stop: None,
+            drain: None,
+            outcome: None,
+        }
+    }
 }
 
 /// Where the loop is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub(super) enum Phase {
     /// Not begun.
     Fresh,
     /// Waiting until every agent is up or its node down.
     Gathering,
-    /// Waiting for the word of the halt files.
+    /// Waiting for the answer of the halt files.
     AskingHalt { before: Before },
     /// The settle delay.
     Settling { until: Duration },
-    /// Waiting for these nodes to accept the generation.
-    Preparing { waiting: BTreeSet<u32> },
+    /// Waiting for [`Snapshot::waiting`] to accept the generation.
+    Preparing,
     /// The ranks run.
     Running,
-    /// The ranks are being killed.
-    Ending {
-        /// Since then.
-        since: Duration,
-        /// Nodes of the run that have not acknowledged yet.
-        unkilled: BTreeSet<u32>,
-        /// Nodes of the run that have not answered a poll sent after `since`.
-        unheard: BTreeSet<u32>,
-    },
+    /// The ranks are being killed, since then: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
+    Ending { since: Duration },
     /// The loop is over; waiting for agents that are being restarted, so that the drain finds them.
     Stopping,
     /// The drain is under way.
@@ -105,58 +135,47 @@ pub struct PastGeneration {
 
 impl Snapshot {
     /// The version of its form.
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
 
     pub(super) fn fresh(config: &Config) -> Self {
         Snapshot {
             version: Self::VERSION,
             started: config.started,
-            names: config.nodes.iter().map(|node| node.name.clone()).collect(),
-            nodes: config.nodes.iter().map(|_| Node::new()).collect(),
-            phase: Phase::Fresh,
-            generation: Generation::NONE,
             finished_steps: Generation::NONE,
-            homes: Vec::new(),
+            names: config.nodes.iter().map(|node| node.name.clone()).collect(),
+            head: Head::fresh(Generation::NONE, None),
+            nodes: config.nodes.iter().map(|_| Node::new()).collect::<Vec<_>>().into(),
+            homes: Records::default(),
             run: None,
-            launches: 0,
-            newest: None,
-            protected: false,
-            without_progress: 0,
-            halt: None,
-            signal: None,
-            history: Vec::new(),
-            stop: None,
-            drain: None,
-            outcome: None,
-            next_check: None,
+            history: Records::default(),
+            waiting: Members::default(),
+            unkilled: Members::default(),
+            unheard: Members::default(),
         }
     }
 
-    /// The memory with which the next step of the job begins: the count of generations and the time go on, nodes that are
-    /// down stay down, and whoever wants the job to end wants it of this step too.
+    /// The memory with which the next step of the job begins: the count of generations and the time go on, nodes that
+    /// are down stay down, and whoever wants the job to end wants it of this step too.
     pub fn next_step(&self) -> Self {
         Snapshot {
             version: self.version,
             started: self.started,
+            finished_steps: self.head.generation,
             names: self.names.clone(),
-            nodes: self.nodes.iter().map(Node::in_next_step).collect(),
-            phase: Phase::Fresh,
-            generation: self.generation,
-            finished_steps: self.generation,
-            homes: Vec::new(),
+            head: Head::fresh(self.head.generation, self.head.signal.clone()),
+            nodes: self.nodes.iter().map(Node::in_next_step).collect::<Vec<_>>().into(),
+            homes: Records::default(),
             run: None,
-            launches: 0,
-            newest: None,
-            protected: false,
-            without_progress: 0,
-            halt: None,
-            signal: self.signal.clone(),
-            history: Vec::new(),
-            stop: None,
-            drain: None,
-            outcome: None,
-            next_check: None,
+            history: Records::default(),
+            waiting: Members::default(),
+            unkilled: Members::default(),
+            unheard: Members::default(),
         }
+    }
+
+    /// The generation that is prepared, under way, or was last.
+    pub fn generation(&self) -> Generation {
+        self.run.as_ref().map_or(self.head.generation, |run| run.facts.generation)
     }
 
     /// The last generation of the job's finished steps; none in the first.
@@ -179,20 +198,17 @@ impl Snapshot {
             return mismatch("it is about other nodes");
         }
         let count = self.nodes.len() as u32;
-        let fits = |set: &BTreeSet<u32>| set.last().is_none_or(|last| *last < count);
-        let positions = match &self.phase {
-            Phase::Preparing { waiting } => fits(waiting),
-            Phase::Ending { unkilled, unheard, .. } => fits(unkilled) && fits(unheard),
-            _ => true,
-        };
+        let fits = |set: &Members| set.last().is_none_or(|last| *last < count);
+        let down = self.run.as_ref().is_none_or(|run| fits(&run.down));
+        let positions = fits(&self.waiting) && fits(&self.unkilled) && fits(&self.unheard) && down;
         if !positions || self.homes.iter().any(|home| *home >= count) {
             return mismatch("it names nodes that it does not list");
         }
         if !self.homes.is_empty() && self.homes.len() != config.ranks as usize {
             return mismatch("it is about another number of ranks");
         }
-        let placed = matches!(self.phase, Phase::Preparing { .. } | Phase::Running | Phase::Ending { .. });
-        let runs = matches!(self.phase, Phase::Running | Phase::Ending { .. });
+        let placed = matches!(self.head.phase, Phase::Preparing | Phase::Running | Phase::Ending { .. });
+        let runs = matches!(self.head.phase, Phase::Running | Phase::Ending { .. });
         if placed && self.homes.is_empty() || runs && self.run.is_none() {
             return mismatch("it says that a generation is under way, but not which");
         }

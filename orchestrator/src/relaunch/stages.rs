@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName, Rank};
 
 use super::action::Action;
 use super::classify::Run;
 use super::machine::Machine;
 use super::nodes::{Starting, Status};
+use super::notices::Notices;
 use super::placement::{Demand, place};
 use super::snapshot::{Before, PastGeneration, Phase};
 use crate::events::LogEvent;
@@ -21,21 +22,21 @@ impl Machine {
 
     /// Why nothing can be launched any more.
     fn obstacle(&self, now: Duration) -> Option<StopReason> {
-        if let Some(name) = &self.state.signal {
+        if let Some(name) = &self.state.head.signal {
             return Some(StopReason::Signal { name: name.clone() });
         }
-        if let Some(reason) = &self.state.halt {
+        if let Some(reason) = &self.state.head.halt {
             return Some(StopReason::Halted { reason: reason.clone() });
         }
         if self.config.launch_until().is_some_and(|limit| now >= limit) {
             return Some(StopReason::TimeLimit);
         }
-        if self.state.launches == 0 {
+        if self.state.head.launches == 0 {
             // Before the first launch nothing is lost by waiting: the others tell whether some nodes are unfit or all.
-            if self.starting > 0 {
+            if self.count.starting > 0 {
                 return None;
             }
-            if self.healthy == 0 && self.state.nodes.iter().any(|node| node.address.is_some()) {
+            if self.count.healthy == 0 && self.count.reached > 0 {
                 return Some(self.too_few(0));
             }
         }
@@ -43,11 +44,11 @@ impl Machine {
         if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
             return Some(StopReason::OwnNodeDown { node: self.name(own) });
         }
-        let left = self.starting + self.healthy;
+        let left = self.count.starting + self.count.healthy;
         if left >= self.needed() {
             return None;
         }
-        if self.state.nodes.iter().all(|node| node.address.is_none()) {
+        if self.count.reached == 0 {
             // Not one agent is up yet: whether the nodes or something that all need is at fault, the rest will show.
             if left > 0 {
                 return None;
@@ -63,8 +64,8 @@ impl Machine {
         Some(self.too_few(left))
     }
 
-    /// Too few nodes are left. Where no run has begun because agents refused it (a prefix directory that only some nodes
-    /// have, say), or because not one node is fit for it, it is the same in every allocation.
+    /// Too few nodes are left. Where no run has begun because agents refused it (a prefix directory that only some
+    /// nodes have, say), or because not one node is fit for it, it is the same in every allocation.
     fn too_few(&self, healthy: u32) -> StopReason {
         let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
             Status::Down { verdict: Verdict { reason, .. }, .. }
@@ -75,21 +76,21 @@ impl Machine {
             _ => None,
         });
         let too_few = StopReason::TooFewNodes { healthy, needed: self.needed() };
-        refused.filter(|_| self.state.launches == 0).unwrap_or(too_few)
+        refused.filter(|_| self.state.head.launches == 0).unwrap_or(too_few)
     }
 
     /// All agents settled? Then the halt files come next.
     pub(super) fn gather(&mut self, now: Duration, out: &mut Vec<Action>) {
         if let Some(reason) = self.obstacle(now) {
             self.stop(now, reason, out);
-        } else if self.starting == 0 {
-            self.state.phase = Phase::AskingHalt { before: Before::Launching };
+        } else if self.count.starting == 0 {
+            self.set_phase(Phase::AskingHalt { before: Before::Launching });
             out.push(Action::AskHalt);
         }
     }
 
     pub(super) fn halt_answered(&mut self, now: Duration, met: Option<String>, out: &mut Vec<Action>) {
-        let Phase::AskingHalt { before } = self.state.phase else {
+        let Phase::AskingHalt { before } = self.state.head.phase else {
             return;
         };
         if let Some(reason) = met {
@@ -97,30 +98,30 @@ impl Machine {
         }
         match before {
             Before::Settling => {
-                self.state.phase = Phase::Settling { until: now.saturating_add(self.config.settle) };
+                self.set_phase(Phase::Settling { until: now.saturating_add(self.config.settle) });
             }
             // Nodes may have gone down since they were counted.
             Before::Launching => match self.obstacle(now) {
                 Some(reason) => self.stop(now, reason, out),
-                None if self.starting > 0 => self.state.phase = Phase::Gathering,
+                None if self.count.starting > 0 => self.state.head.phase = Phase::Gathering,
                 None => self.prepare(now, out),
             },
         }
     }
 
     pub(super) fn halt_set(&mut self, now: Duration, reason: String, out: &mut Vec<Action>) {
-        if self.state.halt.as_ref() != Some(&reason) {
+        if self.state.head.halt.as_ref() != Some(&reason) {
             self.record(LogEvent::HaltSet { reason: reason.clone() }, out);
         }
-        self.state.halt = Some(reason.clone());
+        self.state.head.halt = Some(reason.clone());
         if self.before_launch() {
             self.stop(now, StopReason::Halted { reason }, out);
         }
     }
 
     pub(super) fn halt_cleared(&mut self, out: &mut Vec<Action>) {
-        let told = self.state.run.as_mut().and_then(|run| run.halting.take());
-        if self.state.halt.take().or(told).is_some() {
+        let told = self.state.run.as_mut().and_then(|run| run.facts.halting.take());
+        if self.state.head.halt.take().or(told).is_some() {
             self.record(LogEvent::HaltCleared, out);
         }
     }
@@ -128,7 +129,7 @@ impl Machine {
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
         use Phase::{AskingHalt, Gathering, Preparing, Settling};
-        matches!(self.state.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing { .. })
+        matches!(self.state.head.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing { .. })
     }
 
     fn prepare(&mut self, now: Duration, out: &mut Vec<Action>) {
@@ -139,21 +140,25 @@ impl Machine {
         };
         let usable: Vec<bool> = self.state.nodes.iter().map(|node| node.is_healthy()).collect();
         let Some(homes) = place(&demand, &self.state.homes, &usable) else {
-            let reason = self.too_few(self.healthy);
+            let reason = self.too_few(self.count.healthy);
             return self.stop(now, reason, out);
         };
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);
-        let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| holdfast_model::Rank(rank)).collect();
-        self.state.homes = homes;
+        let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| Rank(rank)).collect();
+        self.state.homes.replace(homes);
         self.note_homes();
-        self.state.generation = self.state.generation.next();
-        let generation = self.state.generation;
-        let used: Vec<u32> =
-            (0u32..).zip(&self.used).filter(|(_, used)| **used).map(|(position, _)| position).collect();
-        let spares = self.healthy - used.len() as u32;
+        self.state.head.generation = self.state.head.generation.next();
+        let generation = self.state.head.generation;
+        let used = (0u32..).zip(&self.ranks_on).filter(|(_, ranks)| !ranks.is_empty());
+        let used: Vec<u32> = used.map(|(position, _)| position).collect();
+        let spares = self.count.healthy - used.len() as u32;
         self.record(LogEvent::GenerationPlaced { generation, nodes: self.names_of(used), spares, moved }, out);
-        self.state.phase = Phase::Preparing { waiting: self.healthy_nodes().collect() };
-        let to = self.names_of(self.healthy_nodes());
+        self.set_phase(Phase::Preparing);
+        let healthy: Vec<u32> = self.healthy_nodes().collect();
+        let to = self.names_of(healthy.iter().copied());
+        self.state.waiting.replace(healthy);
+        // All of them get the addresses as they are now.
+        self.notices = Notices::default();
         out.push(Action::Prepare { generation, placement: self.placed(), to });
     }
 
@@ -167,11 +172,11 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        let current = self.state.generation;
-        if self.heard(now, position)
-            && let Phase::Preparing { waiting } = &mut self.state.phase
+        let current = self.state.head.generation;
+        if self.note_heard(now, position)
+            && self.state.head.phase == Phase::Preparing
             && generation == current
-            && waiting.remove(&position)
+            && self.state.waiting.remove(position)
         {
             self.advance(now, out);
         }
@@ -192,19 +197,19 @@ impl Machine {
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.state.phase, Phase::Stopping | Phase::Draining | Phase::Finished)
+        matches!(self.state.head.phase, Phase::Stopping | Phase::Draining | Phase::Finished)
     }
 
     pub(super) fn launch(&mut self, now: Duration, out: &mut Vec<Action>) {
         if let Some(reason) = self.obstacle(now) {
             return self.stop(now, reason, out);
         }
-        let generation = self.state.generation;
-        let relaunches = self.state.launches;
-        self.state.launches += 1;
-        self.state.run = Some(Run::new(generation, now, self.state.newest));
+        let generation = self.state.head.generation;
+        let relaunches = self.state.head.launches;
+        self.state.head.launches += 1;
+        self.state.run = Some(Run::new(generation, now, self.state.head.newest));
         self.state.history.push(PastGeneration { generation, from: None, launched: now, ended: None, newest: None });
-        self.state.phase = Phase::Running;
+        self.set_phase(Phase::Running);
         self.watch.begin(now);
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
         out.push(Action::Launch { generation, placement: self.placed() });
@@ -215,15 +220,15 @@ impl Machine {
         let over = |limit: Option<Duration>| limit.is_some_and(|limit| now >= limit);
         if self.before_launch() && over(self.config.launch_until()) {
             self.stop(now, StopReason::TimeLimit, out);
-        } else if self.state.phase == Phase::Running && over(self.config.run_until()) {
+        } else if self.state.head.phase == Phase::Running && over(self.config.run_until()) {
             if let Some(run) = self.state.run.as_mut() {
-                run.time_limit = true;
+                run.facts.time_limit = true;
             }
             self.end_run(now, "the allocation is about to end".to_owned(), out);
-        } else if let Phase::Settling { until } = self.state.phase
+        } else if let Phase::Settling { until } = self.state.head.phase
             && now >= until
         {
-            self.state.phase = Phase::Gathering;
+            self.set_phase(Phase::Gathering);
             self.advance(now, out);
         }
     }
@@ -232,10 +237,12 @@ impl Machine {
     pub(super) fn take_over(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.record(LogEvent::TookOver { generation: self.generation() }, out);
         // The first signal to this process is a first one again.
-        self.state.signal = None;
+        self.state.head.signal = None;
         self.watch.begin(now);
         for position in 0..self.state.nodes.len() as u32 {
-            if let Status::Starting(starting) = &mut self.state.nodes[position as usize].status {
+            if self.state.nodes[position as usize].is_starting()
+                && let Status::Starting(starting) = &mut self.state.nodes.change(position).status
+            {
                 *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };
                 if let Some(lost) = &mut starting.lost {
                     lost.heard = now;
@@ -245,31 +252,32 @@ impl Machine {
             if self.state.nodes[position as usize].is_down() {
                 self.fence(position, out);
             }
-            self.heard(now, position);
+            self.note_heard(now, position);
+            self.look_in_time(position);
         }
-        self.state.next_check = Some(now);
         let generation = self.generation();
-        match &self.state.phase {
+        match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => self.advance(now, out),
             Phase::AskingHalt { .. } => out.push(Action::AskHalt),
-            Phase::Preparing { .. } => {
-                let waiting = (0..self.state.nodes.len() as u32).filter(|at| !self.state.nodes[*at as usize].is_down());
-                self.state.phase = Phase::Preparing { waiting: waiting.collect() };
+            Phase::Preparing => {
+                let nodes = (0u32..).zip(&self.state.nodes).filter(|(_, node)| !node.is_down());
+                let waiting: Vec<u32> = nodes.map(|(position, _)| position).collect();
+                self.state.waiting.replace(waiting);
                 let to = self.names_of(self.healthy_nodes());
                 out.push(Action::Prepare { generation, placement: self.placed(), to });
                 self.advance(now, out);
             }
-            Phase::Running if self.state.run.as_ref().is_some_and(|run| run.started) => {
+            Phase::Running if self.state.run.as_ref().is_some_and(|run| run.facts.started) => {
                 out.push(Action::FollowStep { generation, placement: self.placed() });
             }
             Phase::Running => {
                 let reason = "it is not known whether it was launched".to_owned();
                 self.step_lost(now, generation, reason, out);
             }
-            Phase::Ending { unkilled, unheard, .. } => {
+            Phase::Ending { .. } => {
                 let up = |position: &&u32| self.state.nodes[**position as usize].is_healthy();
-                let to = self.names_of(unkilled.iter().filter(up).copied());
-                let unheard = self.names_of(unheard.iter().filter(up).copied());
+                let to = self.names_of(self.state.unkilled.iter().filter(up).copied());
+                let unheard = self.names_of(self.state.unheard.iter().filter(up).copied());
                 let reason = "the generation is over".to_owned();
                 out.push(Action::KillRanks { generation, to, reason });
                 out.push(Action::CancelStep { generation });
@@ -278,7 +286,7 @@ impl Machine {
             }
             Phase::Draining => self.drain(now, out),
             Phase::Finished => {
-                if let Some(outcome) = self.state.outcome.clone() {
+                if let Some(outcome) = self.state.head.outcome.clone() {
                     self.end_agents(out);
                     out.push(Action::Finish(outcome));
                 }

@@ -1,9 +1,9 @@
 //! Does the run hang? Pure.
 //!
-//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that wait in a call of the
-//! API for so long, and ranks that have made no call, used no processor (less than one percent of one) and moved no
-//! data. **The run hangs when for `hang_after` nobody has printed a line and every rank that has not ended is one of the
-//! two, and not all of them wait**: those in their own code are why nobody gets any further.
+//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that wait in a call of
+//! the API for so long, and ranks that have made no call, used no processor (less than one percent of one) and moved
+//! no data. **The run hangs when for `hang_after` nobody has printed a line and every rank that has not ended is one
+//! of the two, and not all of them wait**: those in their own code are why nobody gets any further.
 //!
 //! That is about the whole run on purpose. A rank alone that does nothing is no proof: it may wait, outside of our
 //! calls, for another one that computes. So:
@@ -13,15 +13,15 @@
 //! * when all wait in a collective, it is the agents that work (a flush, a rebuild), and nothing is ended;
 //! * a rank of which nothing is known (not started yet, its agent being restarted) counts as one that works.
 //!
-//! The price: ranks that spin while they wait for another, as most MPI libraries have them do, seem to compute. For such
-//! programs there is `busy_hang_after`: with it, computing alone is no progress for longer than that.
+//! The price: ranks that spin while they wait for another, as most MPI libraries have them do, seem to compute. For
+//! such programs there is `busy_hang_after`: with it, computing alone is no progress for longer than that.
 //!
 //! Whoever takes over starts to listen anew: nothing of this is in the snapshot.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_model::{NodeName, Rank};
+use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 
 use super::config::Config;
@@ -31,11 +31,66 @@ use crate::spec::quantity::format_duration;
 /// What was heard of the ranks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
-    quiet: BTreeMap<NodeName, Vec<QuietRank>>,
+    quiet: BTreeMap<NodeName, Report>,
+    /// Over all reports.
+    total: Tally,
     /// When a rank last printed something, at first the launch.
     printed: Duration,
     /// A hang that is being looked into: the stacks are being saved.
     pub(super) suspicion: Option<Suspicion>,
+}
+
+/// What an agent reported last.
+#[derive(Clone, Debug, Default)]
+struct Report {
+    ranks: Vec<QuietRank>,
+    tally: Tally,
+}
+
+/// Quiet ranks by what they do: enough to see without looking at all ranks that the run does not hang.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    /// All that were named.
+    named: usize,
+    /// They move, or moved lately.
+    moving: usize,
+    /// They compute, and have neither called nor printed for longer than `busy_hang_after`.
+    spinning: usize,
+    /// They do nothing, in their own code.
+    idle: usize,
+}
+
+impl Tally {
+    fn of(ranks: &[QuietRank], config: &Config) -> Self {
+        let mut tally = Tally { named: ranks.len(), ..Tally::default() };
+        let Some(hang_after) = config.hang_after else { return tally };
+        for rank in ranks {
+            if rank.waiting_in.is_some() {
+                tally.moving += usize::from(rank.quiet_for < hang_after);
+            } else if rank.idle_for >= hang_after {
+                tally.idle += 1;
+            } else if config.busy_hang_after.is_some_and(|limit| rank.quiet_for >= limit) {
+                tally.spinning += 1;
+            } else {
+                tally.moving += 1;
+            }
+        }
+        tally
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.named += other.named;
+        self.moving += other.moving;
+        self.spinning += other.spinning;
+        self.idle += other.idle;
+    }
+
+    fn subtract(&mut self, other: Tally) {
+        self.named -= other.named;
+        self.moving -= other.moving;
+        self.spinning -= other.spinning;
+        self.idle -= other.idle;
+    }
 }
 
 /// A run that seems to hang.
@@ -67,32 +122,50 @@ impl Watch {
         self.printed = now;
     }
 
-    /// What an agent says of its ranks; replaces what it said before.
-    pub(super) fn report(&mut self, node: NodeName, quiet: Vec<QuietRank>) {
-        self.quiet.insert(node, quiet);
+    /// What an agent says of its ranks that have not ended; replaces what it said before.
+    pub(super) fn report(
+        &mut self,
+        node: NodeName,
+        mut ranks: Vec<QuietRank>,
+        config: &Config,
+        ended: &BTreeMap<Rank, RankEnd>,
+    ) {
+        ranks.retain(|known| known.rank.0 < config.ranks && !ended.contains_key(&known.rank));
+        let tally = Tally::of(&ranks, config);
+        self.total.add(tally);
+        if let Some(former) = self.quiet.insert(node, Report { ranks, tally }) {
+            self.total.subtract(former.tally);
+        }
     }
 
     /// Nothing is known of the ranks of this node any more.
     pub(super) fn forget(&mut self, node: &NodeName) {
-        self.quiet.remove(node);
+        if let Some(former) = self.quiet.remove(node) {
+            self.total.subtract(former.tally);
+        }
+    }
+
+    /// False if it is certain that the run does not hang; without a look at the ranks.
+    fn may_hang(&self, silent: Duration, config: &Config, left: usize) -> bool {
+        let Tally { named, moving, spinning, idle } = self.total;
+        let spinning_counts = config.busy_hang_after.is_some_and(|limit| silent >= limit);
+        let moving = if spinning_counts { moving } else { moving + spinning };
+        named >= left && moving == 0 && idle + spinning > 0
     }
 
     /// The verdict now.
-    pub(super) fn judge(&self, now: Duration, config: &Config, ended: impl Fn(Rank) -> bool) -> Option<Suspicion> {
+    pub(super) fn judge(&self, now: Duration, config: &Config, ended: &BTreeMap<Rank, RankEnd>) -> Option<Suspicion> {
         let hang_after = config.hang_after?;
         let silent = now.saturating_sub(self.printed);
-        if silent < hang_after {
-            return None;
-        }
-        let mut left = (0..config.ranks).filter(|rank| !ended(Rank(*rank))).count();
-        if self.quiet.values().map(Vec::len).sum::<usize>() < left {
+        let mut left = (config.ranks as usize).saturating_sub(ended.len());
+        if silent < hang_after || !self.may_hang(silent, config, left) {
             return None;
         }
         let mut hung: BTreeMap<NodeName, Vec<Rank>> = BTreeMap::new();
         let mut waiting: BTreeMap<&str, Vec<Rank>> = BTreeMap::new();
         let (mut shortest, mut spins) = (silent, false);
-        for (node, quiet) in &self.quiet {
-            for known in quiet.iter().filter(|known| known.rank.0 < config.ranks && !ended(known.rank)) {
+        for (node, report) in &self.quiet {
+            for known in report.ranks.iter().filter(|known| !ended.contains_key(&known.rank)) {
                 let busy = || config.busy_hang_after.is_some_and(|limit| known.quiet_for >= limit && silent >= limit);
                 if let Some(call) = &known.waiting_in {
                     if known.quiet_for < hang_after {
@@ -155,9 +228,9 @@ mod tests {
     /// Launched at 0, now it is 1000 s.
     fn judge(config: &Config, first: [QuietRank; 2], second: &[QuietRank]) -> Option<Suspicion> {
         let mut watch = Watch::default();
-        watch.report("n0".into(), first.to_vec());
-        watch.report("n1".into(), second.to_vec());
-        watch.judge(s(1000), config, |_| false)
+        watch.report("n0".into(), first.to_vec(), config, &BTreeMap::new());
+        watch.report("n1".into(), second.to_vec(), config, &BTreeMap::new());
+        watch.judge(s(1000), config, &BTreeMap::new())
     }
 
     #[test]
@@ -203,9 +276,9 @@ mod tests {
     fn a_line_of_output_a_lost_agent_and_a_spec_without_the_watchdog_end_no_run() {
         let mut watch = Watch::default();
         watch.begin(s(10));
-        watch.report("n0".into(), vec![idles(0, 900, 900), waits(1, 900)]);
-        watch.report("n1".into(), vec![waits(2, 900), waits(3, 900)]);
-        let judge = |watch: &Watch, config: &Config| watch.judge(s(1000), config, |_| false);
+        watch.report("n0".into(), vec![idles(0, 900, 900), waits(1, 900)], &config(), &BTreeMap::new());
+        watch.report("n1".into(), vec![waits(2, 900), waits(3, 900)], &config(), &BTreeMap::new());
+        let judge = |watch: &Watch, config: &Config| watch.judge(s(1000), config, &BTreeMap::new());
         assert!(judge(&watch, &config()).is_some());
         assert_eq!(judge(&watch, &Config { hang_after: None, ..config() }), None);
         watch.printed(s(950));
@@ -219,9 +292,13 @@ mod tests {
     #[test]
     fn ranks_that_have_ended_are_not_waited_for() {
         let mut watch = Watch::default();
-        watch.report("n1".into(), vec![idles(2, 900, 900), idles(3, 900, 900)]);
-        let found = watch.judge(s(1000), &config(), |rank| rank.0 != 2).unwrap();
+        watch.report("n1".into(), vec![idles(2, 900, 900), idles(3, 900, 900)], &config(), &BTreeMap::new());
+        let ended = |ranks: &[u32]| ranks.iter().map(|rank| (Rank(*rank), RankEnd::SUCCESS)).collect();
+        let found = watch.judge(s(1000), &config(), &ended(&[0, 1, 3])).unwrap();
         assert_eq!(found.ranks(), [Rank(2)]);
-        assert_eq!(watch.judge(s(1000), &config(), |_| true), None);
+        assert_eq!(watch.judge(s(1000), &config(), &ended(&[0, 1, 2, 3])), None);
+        // One that computed when its agent reported last, and has ended since, is left out of the next report.
+        watch.report("n0".into(), vec![idles(0, 900, 900), idles(1, 900, 0)], &config(), &ended(&[1]));
+        assert_eq!(watch.judge(s(1000), &config(), &ended(&[1])).unwrap().ranks(), [Rank(0), Rank(2), Rank(3)]);
     }
 }

@@ -140,7 +140,7 @@ fn a_snapshot_of_another_job_or_a_damaged_one_is_refused() {
     value["version"] = 1.into();
     assert_eq!(
         refused(config(6, 4), serde_json::from_value(value).unwrap()),
-        RestoreError::Version { found: 1, known: 3 }
+        RestoreError::Version { found: 1, known: 4 }
     );
 }
 

@@ -1,0 +1,275 @@
+//! Collections that note which of their elements changed, so that what is written for a successor is as large as the
+//! change and not as large as the collection. Elements can only be changed through methods that note it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
+
+/// Records with an index.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Records<T> {
+    items: Vec<T>,
+    #[serde(skip)]
+    changed: BTreeSet<u32>,
+    #[serde(skip)]
+    replaced: bool,
+}
+
+/// What changed in [`Records`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RecordChanges<T> {
+    /// These, by their index.
+    Some(Vec<(u32, T)>),
+    /// All of them.
+    All(Vec<T>),
+}
+
+impl<T> Default for RecordChanges<T> {
+    fn default() -> Self {
+        RecordChanges::Some(Vec::new())
+    }
+}
+
+impl<T> RecordChanges<T> {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, RecordChanges::Some(changed) if changed.is_empty())
+    }
+}
+
+impl<T> Default for Records<T> {
+    fn default() -> Self {
+        Records::from(Vec::new())
+    }
+}
+
+impl<T> From<Vec<T>> for Records<T> {
+    fn from(items: Vec<T>) -> Self {
+        Records { items, changed: BTreeSet::new(), replaced: false }
+    }
+}
+
+impl<T> Deref for Records<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Records<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter()
+    }
+}
+
+impl<T: PartialEq> PartialEq for Records<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items
+    }
+}
+
+impl<T: Eq> Eq for Records<T> {}
+
+impl<T: Clone + PartialEq> Records<T> {
+    /// The record of an index, to be changed.
+    pub fn change(&mut self, index: u32) -> &mut T {
+        self.changed.insert(index);
+        &mut self.items[index as usize]
+    }
+
+    /// The last record, to be changed.
+    pub fn change_last(&mut self) -> Option<&mut T> {
+        let last = u32::try_from(self.items.len()).ok()?.checked_sub(1)?;
+        Some(self.change(last))
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, item: T) {
+        self.changed.insert(self.items.len() as u32);
+        self.items.push(item);
+    }
+
+    /// Puts others in the place of all; those that are equal count as not changed.
+    pub fn replace(&mut self, items: Vec<T>) {
+        if items.len() == self.items.len() {
+            let differ = (0u32..).zip(self.items.iter().zip(&items)).filter(|(_, (old, new))| old != new);
+            self.changed.extend(differ.map(|(index, _)| index));
+        } else {
+            self.replaced = true;
+        }
+        self.items = items;
+    }
+
+    /// What changed since this was asked last.
+    pub fn take_changes(&mut self) -> RecordChanges<T> {
+        let changed = std::mem::take(&mut self.changed);
+        if std::mem::take(&mut self.replaced) || changed.len() > self.items.len() / 2 && changed.len() > 8 {
+            return RecordChanges::All(self.items.clone());
+        }
+        let record = |index: u32| Some((index, self.items.get(index as usize)?.clone()));
+        RecordChanges::Some(changed.into_iter().filter_map(record).collect())
+    }
+
+    /// Applies changes; false if they are of other records.
+    pub fn apply(&mut self, changes: &RecordChanges<T>) -> bool {
+        match changes {
+            RecordChanges::All(items) => self.items.clone_from(items),
+            RecordChanges::Some(changed) => {
+                for (index, item) in changed {
+                    let next = self.items.len();
+                    match self.items.get_mut(*index as usize) {
+                        Some(old) => old.clone_from(item),
+                        None if *index as usize == next => self.items.push(item.clone()),
+                        None => return false,
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// A set of positions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Members {
+    all: BTreeSet<u32>,
+    #[serde(skip)]
+    changed: BTreeSet<u32>,
+    #[serde(skip)]
+    replaced: bool,
+}
+
+/// What changed in [`Members`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MemberChanges {
+    /// It has these members, before the other changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    all: Option<BTreeSet<u32>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    added: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    removed: Vec<u32>,
+}
+
+impl MemberChanges {
+    pub fn is_empty(&self) -> bool {
+        self.all.is_none() && self.added.is_empty() && self.removed.is_empty()
+    }
+}
+
+impl Deref for Members {
+    type Target = BTreeSet<u32>;
+
+    fn deref(&self) -> &BTreeSet<u32> {
+        &self.all
+    }
+}
+
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        self.all == other.all
+    }
+}
+
+impl Eq for Members {}
+
+impl Members {
+    pub fn insert(&mut self, member: u32) {
+        if self.all.insert(member) {
+            self.changed.insert(member);
+        }
+    }
+
+    /// True if it was one.
+    pub fn remove(&mut self, member: u32) -> bool {
+        let was = self.all.remove(&member);
+        if was {
+            self.changed.insert(member);
+        }
+        was
+    }
+
+    /// Puts others in the place of all.
+    pub fn replace(&mut self, members: impl IntoIterator<Item = u32>) {
+        let members: BTreeSet<u32> = members.into_iter().collect();
+        if members != self.all {
+            self.all = members;
+            self.replaced = true;
+        }
+    }
+
+    /// What changed since this was asked last.
+    pub fn take_changes(&mut self) -> MemberChanges {
+        let changed = std::mem::take(&mut self.changed);
+        if std::mem::take(&mut self.replaced) {
+            return MemberChanges { all: Some(self.all.clone()), ..MemberChanges::default() };
+        }
+        let (added, removed) = changed.into_iter().partition(|member| self.all.contains(member));
+        MemberChanges { all: None, added, removed }
+    }
+
+    pub fn apply(&mut self, changes: &MemberChanges) {
+        if let Some(all) = &changes.all {
+            self.all.clone_from(all);
+        }
+        self.all.extend(&changes.added);
+        for member in &changes.removed {
+            self.all.remove(member);
+        }
+    }
+}
+
+/// A map to which entries are only added.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Growing<K: Ord, V> {
+    all: BTreeMap<K, V>,
+    #[serde(skip, default = "Vec::new")]
+    added: Vec<K>,
+}
+
+impl<K: Ord, V> Default for Growing<K, V> {
+    fn default() -> Self {
+        Growing { all: BTreeMap::new(), added: Vec::new() }
+    }
+}
+
+impl<K: Ord, V> Deref for Growing<K, V> {
+    type Target = BTreeMap<K, V>;
+
+    fn deref(&self) -> &BTreeMap<K, V> {
+        &self.all
+    }
+}
+
+impl<K: Ord, V: PartialEq> PartialEq for Growing<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.all == other.all
+    }
+}
+
+impl<K: Ord, V: Eq> Eq for Growing<K, V> {}
+
+impl<K: Ord + Clone, V: Clone> Growing<K, V> {
+    pub fn insert(&mut self, key: K, value: V) {
+        self.added.push(key.clone());
+        self.all.insert(key, value);
+    }
+
+    /// What was added since this was asked last.
+    pub fn take_changes(&mut self) -> Vec<(K, V)> {
+        let added = std::mem::take(&mut self.added);
+        added.into_iter().filter_map(|key| self.all.get(&key).cloned().map(|value| (key, value))).collect()
+    }
+
+    pub fn apply(&mut self, added: &[(K, V)]) {
+        self.all.extend(added.iter().cloned());
+    }
+}
