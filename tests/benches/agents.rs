@@ -19,6 +19,7 @@ use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::plan::PlanParts;
 use holdfast_wire::run::{AgentReady, AgentStart, Cache, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{VERSION, environment, trust};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -44,6 +45,22 @@ pub struct Cluster {
     /// The node of each rank.
     pub places: Vec<NodeName>,
     ranks: Vec<RankProcess>,
+}
+
+/// Where the directories of the virtual nodes lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// A file system in memory, as cache often is.
+    Memory,
+    /// The file system of the temporary directory, in general a disk's.
+    Disk,
+}
+
+impl Medium {
+    fn directory(self) -> PathBuf {
+        let memory = Path::new(MEMORY);
+        if self == Medium::Memory && memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+    }
 }
 
 pub struct Agent {
@@ -72,7 +89,33 @@ impl Drop for RankProcess {
     }
 }
 
+/// The ranks that one process plays, each in a thread of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadRanks {
+    pub job: String,
+    pub generation: Generation,
+    /// Ranks of the run.
+    pub total: u32,
+    pub ranks: Vec<ThreadRank>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadRank {
+    pub rank: u32,
+    pub node: NodeName,
+    pub socket: PathBuf,
+}
+
 impl RankProcess {
+    fn spawn(command: &mut Command) -> Result<RankProcess> {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(orders), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err("a rank has no pipes".into());
+        };
+        Ok(RankProcess { process, orders, answers: BufReader::new(answers) })
+    }
+
     pub fn order(&mut self, text: &str) -> Result<()> {
         Ok(writeln!(self.orders, "{text}")?)
     }
@@ -86,12 +129,16 @@ impl RankProcess {
 }
 
 impl Cluster {
-    /// Agents of `nodes` nodes.
+    /// Agents of `nodes` nodes with one rank each, their directories in memory.
     pub fn start(nodes: usize) -> Result<Cluster> {
-        let base = if Path::new(MEMORY).is_dir() { PathBuf::from(MEMORY) } else { std::env::temp_dir() };
+        Cluster::start_on(Medium::Memory, nodes, nodes)
+    }
+
+    /// Agents of `nodes` nodes, which share `ranks` ranks evenly.
+    pub fn start_on(medium: Medium, nodes: usize, ranks: usize) -> Result<Cluster> {
         let trust = trust::generate()?;
         let mut cluster = Cluster {
-            directory: tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(base)?,
+            directory: tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(medium.directory())?,
             client: AgentClient::new(&trust, 64)?,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             trust,
@@ -101,9 +148,10 @@ impl Cluster {
             places: Vec::new(),
             ranks: Vec::new(),
         };
-        for _ in 0..nodes {
+        for number in 0..nodes {
             let node = cluster.add_node()?;
-            cluster.places.push(node);
+            let local = ranks * (number + 1) / nodes - ranks * number / nodes;
+            cluster.places.extend(std::iter::repeat_n(node, local));
         }
         Ok(cluster)
     }
@@ -166,6 +214,55 @@ impl Cluster {
     /// Launches the next generation: agents get the plan, ranks are started. Returns the seconds in which the slowest
     /// rank's `init` returned.
     pub fn launch(&mut self, extent: Extent) -> Result<f64> {
+        let (generation, sockets) = self.prepare_generation()?;
+        for (rank, node) in self.places.iter().enumerate() {
+            let mut command = Command::new(std::env::current_exe()?);
+            command
+                .env(PART, "rank")
+                .env(environment::JOB, JOB)
+                .env(environment::GENERATION, generation.to_string())
+                .env(environment::SOCKET, &sockets[node])
+                .env(environment::NODE, node.to_string())
+                .env(environment::RANK, rank.to_string())
+                .env(environment::RANKS, self.places.len().to_string())
+                .arg(extent.bytes.to_string());
+            self.ranks.push(RankProcess::spawn(&mut command)?);
+        }
+        self.joined()
+    }
+
+    /// As [`Cluster::launch`], with all ranks as threads of so many processes: a machine of two processors would otherwise
+    /// be busy with the processes of a thousand ranks.
+    pub fn launch_threads(&mut self, processes: usize) -> Result<f64> {
+        let (generation, sockets) = self.prepare_generation()?;
+        let ranks: Vec<ThreadRank> = (0_u32..)
+            .zip(&self.places)
+            .map(|(rank, node)| ThreadRank { rank, node: node.clone(), socket: sockets[node].clone() })
+            .collect();
+        for share in ranks.chunks(ranks.len().div_ceil(processes)) {
+            let part = ThreadRanks {
+                job: JOB.to_owned(),
+                generation,
+                total: u32::try_from(ranks.len())?,
+                ranks: share.to_vec(),
+            };
+            let mut process = RankProcess::spawn(Command::new(std::env::current_exe()?).env(PART, "threads"))?;
+            process.order(&serde_json::to_string(&part)?)?;
+            self.ranks.push(process);
+        }
+        self.joined()
+    }
+
+    /// All are there before any begins: how long processes take to start is another figure.
+    fn joined(&mut self) -> Result<f64> {
+        for rank in &mut self.ranks {
+            rank.answer()?;
+        }
+        self.all("init")
+    }
+
+    /// The agents get the plan of the next generation; returns the sockets of their ranks.
+    fn prepare_generation(&mut self) -> Result<(Generation, BTreeMap<NodeName, PathBuf>)> {
         self.generation += 1;
         let generation = Generation(self.generation);
         let nodes = self.agents.iter().map(|(name, agent)| RunNode {
@@ -187,29 +284,7 @@ impl Cluster {
             let accepted = self.runtime.block_on(self.client.run(agent.address, plan.request_to(name)?))?;
             sockets.insert(name.clone(), accepted.socket);
         }
-        for (rank, node) in self.places.iter().enumerate() {
-            let mut process = Command::new(std::env::current_exe()?)
-                .env(PART, "rank")
-                .env(environment::JOB, JOB)
-                .env(environment::GENERATION, generation.to_string())
-                .env(environment::SOCKET, &sockets[node])
-                .env(environment::NODE, node.to_string())
-                .env(environment::RANK, rank.to_string())
-                .env(environment::RANKS, self.places.len().to_string())
-                .arg(extent.bytes.to_string())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()?;
-            let (Some(orders), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-                return Err("a rank has no pipes".into());
-            };
-            self.ranks.push(RankProcess { process, orders, answers: BufReader::new(answers) });
-        }
-        // All are there before any begins: how long processes take to start is another figure.
-        for rank in &mut self.ranks {
-            rank.answer()?;
-        }
-        self.all("init")
+        Ok((generation, sockets))
     }
 
     /// All ranks do the same; the seconds of the slowest.

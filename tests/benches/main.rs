@@ -13,9 +13,12 @@
 //! * [`index`]: scan, summary and index of 10,000 ranks;
 //! * [`formats`]: verification of checkpoint files, SION containers beside many files;
 //! * [`idle`]: what an agent costs that has nothing to do;
-//! * `agents`, `rank`, `loopback`, `figures`: the agents and ranks of a run, the limits, medians.
+//! * [`checkpoint`]: start and complete of many ranks on many nodes;
+//! * [`routing`]: what a routed file costs when a rank has thousands;
+//! * `agents`, `rank`, `rank_threads`, `loopback`, `figures`: the agents and ranks of a run, the limits, medians.
 
 mod agents;
+mod checkpoint;
 mod drain;
 mod encode;
 mod figures;
@@ -24,7 +27,9 @@ mod idle;
 mod index;
 mod loopback;
 mod rank;
+mod rank_threads;
 mod relaunch;
+mod routing;
 
 use std::process::ExitCode;
 
@@ -43,12 +48,30 @@ struct Extent {
     tries: usize,
     /// Ranks of the index.
     ranks: u32,
+    /// Ranks and nodes of the checkpoints of many ranks.
+    checkpoints: &'static [(usize, usize)],
+    /// Files a rank that are routed.
+    routed: &'static [usize],
     /// Seconds in which nothing happens.
     idle_seconds: u64,
 }
 
-const FULL: Extent = Extent { bytes: 256 << 20, tries: 5, ranks: 10_000, idle_seconds: 10 };
-const SMOKE: Extent = Extent { bytes: 8 << 20, tries: 1, ranks: 200, idle_seconds: 1 };
+const FULL: Extent = Extent {
+    bytes: 256 << 20,
+    tries: 5,
+    ranks: 10_000,
+    checkpoints: &[(256, 64), (1024, 16)],
+    routed: &[1000, 4000],
+    idle_seconds: 10,
+};
+const SMOKE: Extent = Extent {
+    bytes: 8 << 20,
+    tries: 1,
+    ranks: 200,
+    checkpoints: &[(16, 4), (32, 2)],
+    routed: &[20, 80],
+    idle_seconds: 1,
+};
 
 /// A benchmark and its name.
 type Bench = (&'static str, fn(Extent) -> Result<()>);
@@ -60,11 +83,14 @@ const BENCHES: &[Bench] = &[
     ("formats", formats::run),
     ("idle", idle::run),
     ("relaunch", relaunch::run),
+    ("checkpoint", checkpoint::run),
+    ("routing", routing::run),
 ];
 
 fn main() -> ExitCode {
     let result = match std::env::var(PART).as_deref() {
         Ok("rank") => rank::play(),
+        Ok("threads") => rank_threads::play(),
         Ok("loopback") => loopback::play(),
         Ok("streams") => formats::play(),
         _ => measure(),

@@ -1,0 +1,140 @@
+//! The part of many ranks in one process: each is a thread with a client of its own, and does what the process is told.
+//! The answer to an order is how long the slowest of them took.
+
+use std::fs;
+use std::io::{BufRead as _, Write as _};
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use holdfast_client::{AgentAddress, Client, Rank, Surroundings};
+
+use crate::Result;
+use crate::agents::{ThreadRank, ThreadRanks};
+
+/// Bytes of each file: what is measured is what a file costs, not what its bytes do.
+const FILE: &[u8] = &[0x5a; 4096];
+/// A rank needs little.
+const STACK: usize = 256 << 10;
+
+/// What all ranks do on an order.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Init,
+    Start,
+    /// So many files are routed, in addition to those that were.
+    Route(usize),
+    /// The routed files are written.
+    Write,
+    Complete,
+}
+
+impl Step {
+    fn parse(order: &str) -> Result<Step> {
+        Ok(match order.split_once(' ') {
+            None if order == "init" => Step::Init,
+            None if order == "start" => Step::Start,
+            None if order == "write" => Step::Write,
+            None if order == "complete" => Step::Complete,
+            Some(("route", files)) => Step::Route(files.parse()?),
+            _ => return Err(format!("the ranks do not know what to do: {order:?}").into()),
+        })
+    }
+}
+
+/// A rank between two orders.
+struct ThreadedRank {
+    surroundings: Surroundings,
+    client: Option<Client>,
+    routed: Vec<std::path::PathBuf>,
+}
+
+pub fn play() -> Result<()> {
+    let mut orders = std::io::stdin().lock().lines();
+    let part: ThreadRanks = serde_json::from_str(&orders.next().ok_or("no ranks")??)?;
+    let mut ranks: Vec<ThreadedRank> = part.ranks.iter().map(|rank| ThreadedRank::new(&part, rank)).collect();
+    answer(0.0)?;
+    for order in orders {
+        let step = Step::parse(&order?)?;
+        answer(all(&mut ranks, step)?)?;
+    }
+    Ok(())
+}
+
+fn answer(seconds: f64) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{seconds}")?;
+    Ok(out.flush()?)
+}
+
+/// All ranks take the step at once.
+fn all(ranks: &mut [ThreadedRank], step: Step) -> Result<f64> {
+    // Threads are made before the clock runs.
+    let ready = Arc::new(Barrier::new(ranks.len()));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks
+            .iter_mut()
+            .map(|rank| {
+                let ready = ready.clone();
+                let work = move || {
+                    ready.wait();
+                    let begun = Instant::now();
+                    rank.take(step).map(|()| begun.elapsed().as_secs_f64())
+                };
+                std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)
+            })
+            .collect();
+        let mut slowest = 0_f64;
+        for thread in threads {
+            let seconds = thread?.join().map_err(|_| "a rank panicked")??;
+            slowest = slowest.max(seconds);
+        }
+        Ok(slowest)
+    })
+}
+
+impl ThreadedRank {
+    fn new(part: &ThreadRanks, rank: &ThreadRank) -> Self {
+        let agent = AgentAddress { job: part.job.clone(), generation: part.generation, socket: rank.socket.clone() };
+        let surroundings = Surroundings {
+            rank: Rank(rank.rank),
+            ranks: part.total,
+            node: Some(rank.node.clone()),
+            agent: Some(agent),
+            reconnect: holdfast_client::surroundings::DEFAULT_RECONNECT,
+        };
+        ThreadedRank { surroundings, client: None, routed: Vec::new() }
+    }
+
+    fn take(&mut self, step: Step) -> Result<()> {
+        if matches!(step, Step::Init) {
+            self.client = Some(Client::builder().surroundings(self.surroundings.clone()).init()?);
+            return Ok(());
+        }
+        let client = self.client.as_mut().ok_or("the ranks have not joined")?;
+        match step {
+            Step::Init => {}
+            Step::Start => {
+                self.routed.clear();
+                client.start_checkpoint()?;
+            }
+            Step::Route(files) => {
+                for _ in 0..files {
+                    let name = format!("rank_{}.{}.ckpt", self.surroundings.rank, self.routed.len());
+                    self.routed.push(client.route_file(name)?);
+                }
+            }
+            Step::Write => {
+                for path in &self.routed {
+                    fs::write(path, FILE)?;
+                }
+            }
+            Step::Complete => {
+                let completed = client.complete_checkpoint(true)?;
+                if !completed.kept {
+                    return Err(format!("checkpoint {} was not kept", completed.checkpoint).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
