@@ -1,15 +1,27 @@
-//! The one way to replace a file: write a temporary one beside it, fsync it, rename it over the old one, fsync the
-//! directory. A crash at any instant leaves the old content or the new, never a part of either.
+//! The one way to replace a file: write a temporary one beside it, rename it over the old one. A kill of the process at
+//! any instant leaves the old content or the new, never a part of either.
 //!
 //! The original opened with truncation and wrote in place (`FORMATS.md` §1, "Replacing files"), so that a crash could
 //! leave a short control file and with it an unusable checkpoint. Every file that this project replaces goes through
 //! here, and through nothing else.
+//!
+//! **To sync or not.** What a file has to survive decides:
+//!
+//! * *the machine* ([`replace`], [`create_directory`], [`remove`], …): the file is synced before the rename and the
+//!   directory after it, so that the same holds for a crash of the operating system and a loss of power. This is for
+//!   everything on the prefix directory, and for what the orchestrator records.
+//! * *the process* ([`replace_unsynced`], [`create_directory_unsynced`], [`remove_unsynced`], …): no sync. A kernel keeps
+//!   what a dead process has written and renamed. This is for everything in control and cache directories: what a node
+//!   that rebooted had there is lost by contract, and the redundancy of its neighbours restores it. A sync would make
+//!   every rank wait for a disk, several times a file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::kill_point;
 
 const TEMPORARY_PREFIX: &str = ".hf-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -66,6 +78,15 @@ pub fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
+/// What a change of a file has to survive; see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The death of the process at any instant: renamed into place. Control and cache directories.
+    Process,
+    /// The loss of power too: synced, then renamed, and the directory synced. Prefix directory.
+    Machine,
+}
+
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> DurableError + 'a {
     move |source| DurableError::Io { action, path: path.to_owned(), source }
 }
@@ -75,7 +96,15 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 /// # Errors
 /// When any step fails; the old file is then untouched and the temporary one removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
-    replace_with(path, |out| out.write_all(bytes))
+    replace_as(Durability::Machine, path, |out| out.write_all(bytes))
+}
+
+/// As [`replace`], without a sync: the new file survives this process, not the machine.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+    replace_as(Durability::Process, path, |out| out.write_all(bytes))
 }
 
 /// Replaces `path` by what `fill` writes (buffered), mode 0600, and returns what `fill` returned.
@@ -86,13 +115,21 @@ pub fn replace_with<R>(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<R, DurableError> {
+    replace_as(Durability::Machine, path, fill)
+}
+
+fn replace_as<R>(
+    durability: Durability,
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+) -> Result<R, DurableError> {
     let directory = parent(path)?;
-    let (temporary, result) = write_temporary(directory, path, fill)?;
+    let (temporary, result) = write_temporary(durability, directory, path, fill)?;
     kill_point::reach();
     fs::rename(&temporary.0, path).map_err(failed("replace", path))?;
     temporary.keep();
     kill_point::reach();
-    sync_directory(directory)?;
+    settle_directory(durability, directory)?;
     Ok(result)
 }
 
@@ -126,9 +163,18 @@ impl Pending {
     /// # Errors
     /// When it cannot be renamed; the old file is then untouched.
     pub fn commit(self) -> Result<(), DurableError> {
+        self.commit_as(Durability::Machine)
+    }
+
+    /// Gives the file its name. If it has to survive the machine, its content must be synchronised before, by all who
+    /// wrote it.
+    ///
+    /// # Errors
+    /// When it cannot be renamed; the old file is then untouched.
+    pub fn commit_as(self, durability: Durability) -> Result<(), DurableError> {
         fs::rename(&self.temporary.0, &self.path).map_err(failed("replace", &self.path))?;
         self.temporary.keep();
-        sync_directory(parent(&self.path)?)
+        settle_directory(durability, parent(&self.path)?)
     }
 }
 
@@ -137,7 +183,15 @@ impl Pending {
 /// # Errors
 /// When any step fails.
 pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
-    Ok(create_new_with(path, |out| out.write_all(bytes))?.is_some())
+    Ok(create_new_as(Durability::Machine, path, |out| out.write_all(bytes))?.is_some())
+}
+
+/// As [`create_new`], without a sync: the new file survives this process, not the machine.
+///
+/// # Errors
+/// As [`create_new`].
+pub fn create_new_unsynced(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
+    Ok(create_new_as(Durability::Process, path, |out| out.write_all(bytes))?.is_some())
 }
 
 /// Makes `path` of what `fill` writes (buffered) only if nothing is there; `None` if something was. Never shows a
@@ -149,8 +203,16 @@ pub fn create_new_with<R>(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<Option<R>, DurableError> {
+    create_new_as(Durability::Machine, path, fill)
+}
+
+fn create_new_as<R>(
+    durability: Durability,
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+) -> Result<Option<R>, DurableError> {
     let directory = parent(path)?;
-    let (temporary, result) = write_temporary(directory, path, fill)?;
+    let (temporary, result) = write_temporary(durability, directory, path, fill)?;
     // A hard link is the rename that refuses to replace; where there are none, the system may have such a rename.
     let made = fs::hard_link(&temporary.0, path).or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Err(error),
@@ -159,7 +221,7 @@ pub fn create_new_with<R>(
     match made {
         Ok(()) => {
             drop(temporary);
-            sync_directory(directory)?;
+            settle_directory(durability, directory)?;
             Ok(Some(result))
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
@@ -187,10 +249,22 @@ pub fn replace_symlink(link: &Path, target: &str) -> Result<(), DurableError> {
 /// # Errors
 /// When the file exists and cannot be removed, or the directory cannot be synchronised.
 pub fn remove(path: &Path) -> Result<bool, DurableError> {
+    remove_as(Durability::Machine, path)
+}
+
+/// As [`remove`], without a sync: the file may be there again after a crash of the machine.
+///
+/// # Errors
+/// When the file exists and cannot be removed.
+pub fn remove_unsynced(path: &Path) -> Result<bool, DurableError> {
+    remove_as(Durability::Process, path)
+}
+
+fn remove_as(durability: Durability, path: &Path) -> Result<bool, DurableError> {
     let directory = parent(path)?;
     match fs::remove_file(path) {
         Ok(()) => {
-            sync_directory(directory)?;
+            settle_directory(durability, directory)?;
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -204,6 +278,18 @@ pub fn remove(path: &Path) -> Result<bool, DurableError> {
 /// # Errors
 /// When a directory cannot be made, or something else stands in its place.
 pub fn create_directory(path: &Path, mode: u32) -> Result<(), DurableError> {
+    create_directory_as(Durability::Machine, path, mode)
+}
+
+/// As [`create_directory`], without a sync: the directory survives this process, not the machine.
+///
+/// # Errors
+/// As [`create_directory`].
+pub fn create_directory_unsynced(path: &Path, mode: u32) -> Result<(), DurableError> {
+    create_directory_as(Durability::Process, path, mode)
+}
+
+fn create_directory_as(durability: Durability, path: &Path, mode: u32) -> Result<(), DurableError> {
     let mut missing = Vec::new();
     let mut at = path;
     while !at.as_os_str().is_empty() && !at.is_dir() {
@@ -215,7 +301,7 @@ pub fn create_directory(path: &Path, mode: u32) -> Result<(), DurableError> {
     }
     for directory in missing.into_iter().rev() {
         match DirBuilder::new().mode(mode).create(directory) {
-            Ok(()) => sync_directory(parent(directory)?)?,
+            Ok(()) => settle_directory(durability, parent(directory)?)?,
             // Another rank or agent may have been faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
             Err(error) => return Err(failed("create the directory", directory)(error)),
@@ -240,6 +326,13 @@ pub fn sync_directory(directory: &Path) -> Result<(), DurableError> {
         // Some network file systems know no fsync of directories; there the rename is as durable as it gets.
         Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => Ok(()),
         Err(error) => Err(failed("synchronise the directory", directory)(error.into())),
+    }
+}
+
+fn settle_directory(durability: Durability, directory: &Path) -> Result<(), DurableError> {
+    match durability {
+        Durability::Process => Ok(()),
+        Durability::Machine => sync_directory(directory),
     }
 }
 
@@ -276,6 +369,7 @@ impl Drop for Temporary {
 }
 
 fn write_temporary<R>(
+    durability: Durability,
     directory: &Path,
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
@@ -288,7 +382,9 @@ fn write_temporary<R>(
     let result = fill(&mut out).map_err(failed("write", path))?;
     let file = out.into_inner().map_err(|error| failed("write", path)(error.into_error()))?;
     kill_point::reach();
-    file.sync_all().map_err(failed("synchronise", path))?;
+    if durability == Durability::Machine {
+        file.sync_all().map_err(failed("synchronise", path))?;
+    }
     Ok((temporary, result))
 }
 
@@ -312,33 +408,6 @@ fn with_temporary_name<T>(
     Err(DurableError::NotAFile { path: path.to_owned() })
 }
 
-/// The instants at which a kill leaves different files behind. Only the crash tests, in a process of their own, choose
-/// one; elsewhere nothing happens here.
-#[cfg(not(test))]
-mod kill_point {
-    pub(super) fn reach() {}
-}
-
-#[cfg(test)]
-pub(crate) mod kill_point {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    static LEFT: AtomicU64 = AtomicU64::new(0);
-
-    /// The process dies at the `nth` instant from now, counted from 1.
-    pub(crate) fn arm(nth: u64) {
-        LEFT.store(nth, Ordering::SeqCst);
-    }
-
-    pub(super) fn reach() {
-        let left = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if left == Ok(1) {
-            // SIGKILL: no destructor runs, no buffer is flushed.
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,6 +429,21 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(names(directory.path()), ["halt.scrinfo"]);
+    }
+
+    #[test]
+    fn what_is_not_synced_is_replaced_created_and_removed_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("a/b");
+        create_directory_unsynced(&inside, 0o700).unwrap();
+        let path = inside.join("filemap_0.scrinfo");
+        assert!(create_new_unsynced(&path, b"first").unwrap() && !create_new_unsynced(&path, b"second").unwrap());
+        replace_unsynced(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(names(&inside), ["filemap_0.scrinfo"]);
+        assert!(remove_unsynced(&path).unwrap() && !remove_unsynced(&path).unwrap());
+        assert!(replace_unsynced(&inside.join("missing/file"), b"").is_err());
     }
 
     #[test]

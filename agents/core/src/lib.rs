@@ -17,6 +17,10 @@
 pub mod control;
 pub mod durable;
 pub mod hostlist;
+#[cfg(any(test, feature = "kill-points"))]
+pub mod kill_point;
+#[cfg(not(any(test, feature = "kill-points")))]
+mod kill_point;
 pub mod kvtree;
 pub mod params;
 pub mod prefix;

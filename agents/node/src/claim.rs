@@ -89,7 +89,7 @@ pub(crate) fn check_names(user: &str, job_id: &str) -> Result<(), ClaimError> {
 /// When it cannot be made, or is not ours alone.
 pub(crate) fn directory(paths: &Paths, node_path: &str) -> Result<PathBuf, ClaimError> {
     let real = paths.real(node_path)?;
-    durable::create_directory(&real, 0o750)?;
+    durable::create_directory_unsynced(&real, 0o750)?;
     check_owner(&real)?;
     if let Some(of_user) = real.parent() {
         check_owner(of_user)?;

@@ -1,12 +1,13 @@
 //! The agent's own small state files in the control directory.
 //!
-//! They have to survive the process, not the node (a node that is lost takes its control directory along), so they are
-//! replaced by rename but not synced: a collective must not wait for a disk.
+//! They have to survive the process, not the machine: a node that is lost takes its control directory along. So they are
+//! renamed into place and not synced: a collective must not wait for a disk.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use holdfast_core::durable::{self, DurableError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,7 +31,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 /// Replaces a state file.
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, serde_json::to_vec(value).map_err(io::Error::other)?)?;
-    fs::rename(&temporary, path)
+    // Several are written at a time: each through a temporary file of its own.
+    let bytes = serde_json::to_vec(value).map_err(io::Error::other)?;
+    durable::replace_unsynced(path, &bytes).map_err(|error| match error {
+        DurableError::Io { source, .. } => source,
+        other => io::Error::other(other),
+    })
 }

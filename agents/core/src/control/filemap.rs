@@ -6,11 +6,16 @@
 //! The tree has two branches: `RANK/<r>/CKPT/<id>` holds what is known, `CKPT/<id>/RANK/<r>` is an index into it.
 //! Paths are as the node sees them; [`super::node_path`] makes real ones of them.
 
+mod change;
+pub mod log;
+
 use std::path::Path;
 
 use super::{ContentError, ControlError};
 use crate::kvtree::{Tree, file};
 use holdfast_model::{CheckpointId, NodeName, Rank};
+
+pub use change::{ChangeKind, FilemapChange, RankChange};
 
 const CKPT: &str = "CKPT";
 const RANK: &str = "RANK";
@@ -76,6 +81,14 @@ impl Filemap {
     /// When it cannot be replaced; the old one is then untouched.
     pub fn write(&self, path: &Path) -> Result<(), ControlError> {
         Ok(file::write(path, &self.tree)?)
+    }
+
+    /// As [`Filemap::write`], without a sync: for the filemaps of the control directory.
+    ///
+    /// # Errors
+    /// As [`Filemap::write`].
+    pub fn write_unsynced(&self, path: &Path) -> Result<(), ControlError> {
+        Ok(file::write_unsynced(path, &self.tree)?)
     }
 
     /// True without any entry.
@@ -274,6 +287,6 @@ impl MasterFilemap {
     /// # Errors
     /// When it cannot be replaced; the old one is then untouched.
     pub fn write(&self, path: &Path) -> Result<(), ControlError> {
-        Ok(file::write(path, &self.tree)?)
+        Ok(file::write_unsynced(path, &self.tree)?)
     }
 }

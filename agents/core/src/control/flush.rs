@@ -54,7 +54,7 @@ impl FlushFile {
     /// # Errors
     /// When it cannot be replaced; the old one is then untouched.
     pub fn write(&self, path: &Path) -> Result<(), ControlError> {
-        Ok(file::write(path, &self.tree)?)
+        Ok(file::write_unsynced(path, &self.tree)?)
     }
 
     /// The ids, in ascending order.

@@ -172,7 +172,7 @@ impl HaltFile {
     /// # Errors
     /// When it is there and cannot be removed.
     pub fn remove(path: &Path) -> Result<bool, ControlError> {
-        Ok(durable::remove(path).map_err(FileError::from)?)
+        Ok(durable::remove_unsynced(path).map_err(FileError::from)?)
     }
 
     /// The conditions that hold, in the order in which the library looks at them; the first is the one to record.

@@ -170,6 +170,14 @@ impl Meta {
         Ok(file::write(&Meta::path_for(file), &self.to_tree())?)
     }
 
+    /// As [`Meta::write`], without a sync: for the meta files of files in cache.
+    ///
+    /// # Errors
+    /// As [`Meta::write`].
+    pub fn write_unsynced(&self, file: &Path) -> Result<(), ControlError> {
+        Ok(file::write_unsynced(&Meta::path_for(file), &self.to_tree())?)
+    }
+
     /// "Have the file" in the original's sense: file and meta file readable, complete, of this checkpoint and rank (and
     /// of a run with so many ranks, where that is asked), and of the size that its meta file says. The content is not
     /// read.

@@ -36,5 +36,5 @@ pub fn read(path: &Path) -> Result<Option<u32>, ControlError> {
 /// # Errors
 /// When it cannot be replaced; the old one is then untouched.
 pub fn write(path: &Path, nodes: u32) -> Result<(), ControlError> {
-    Ok(file::write(path, &to_tree(nodes))?)
+    Ok(file::write_unsynced(path, &to_tree(nodes))?)
 }

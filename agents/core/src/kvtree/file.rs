@@ -93,10 +93,26 @@ pub fn read_if_there(path: &Path) -> Result<Option<Tree>, FileError> {
 /// # Errors
 /// When a key contains a NUL, or the file cannot be replaced; the old one is then untouched.
 pub fn write(path: &Path, tree: &Tree) -> Result<(), FileError> {
-    if let Some(key) = key_with_nul(tree) {
-        return Err(FileError::NulInKey { path: path.to_owned(), key: key.to_owned() });
+    Ok(durable::replace(path, &packed(path, tree)?)?)
+}
+
+/// As [`write()`], without a sync: for the files of control and cache directories (see [`durable`]).
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_unsynced(path: &Path, tree: &Tree) -> Result<(), FileError> {
+    Ok(durable::replace_unsynced(path, &packed(path, tree)?)?)
+}
+
+/// The bytes of the hash file of `tree`, which is to stand at `path`.
+///
+/// # Errors
+/// When a key contains a NUL.
+pub fn packed(path: &Path, tree: &Tree) -> Result<Vec<u8>, FileError> {
+    match key_with_nul(tree) {
+        Some(key) => Err(FileError::NulInKey { path: path.to_owned(), key: key.to_owned() }),
+        None => Ok(encode(tree)),
     }
-    Ok(durable::replace(path, &encode(tree))?)
 }
 
 pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, FileError> {

@@ -1,4 +1,4 @@
-//! Locked read-modify-write of the files that several processes change: halt, transfer and index.
+//! Locked read-modify-write of the files of the control directory that several processes change: halt and transfer.
 //!
 //! The lock is the original's, an `flock` on the file itself, so that SCR's own tools and ours wait for each other. The
 //! original then writes in place; we replace the file. A process that waited for the lock of the old file would
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::file::{FileError, read_open, write};
+use super::file::{FileError, read_open, write_unsynced};
 use super::packed::encode;
 use super::tree::Tree;
 use crate::{durable, regular_file};
@@ -39,7 +39,7 @@ impl Locked {
         let held = loop {
             match hold(path, FlockOperation::NonBlockingLockExclusive) {
                 Err(error) if error.is_not_found() => {
-                    durable::create_new(path, &encode(&Tree::new()))?;
+                    durable::create_new_unsynced(path, &encode(&Tree::new()))?;
                 }
                 other => break other?,
             }
@@ -54,7 +54,7 @@ impl Locked {
     /// # Errors
     /// When the file cannot be replaced; the old one is then untouched.
     pub fn write(self, tree: &Tree) -> Result<(), FileError> {
-        write(&self.path, tree)
+        write_unsynced(&self.path, tree)
     }
 }
 

@@ -53,7 +53,7 @@ impl CachedFile<'_> {
         }
         // A cache that cannot be written any more loses nothing by it.
         if tree != known
-            && let Err(error) = hash_file::write(&path, &tree)
+            && let Err(error) = hash_file::write_unsynced(&path, &tree)
         {
             tracing::warn!(%error, "checksum_not_noted_in_cache");
         }
@@ -64,7 +64,7 @@ impl CachedFile<'_> {
         let cached = Meta::path_for(self.path);
         let marked = hash_file::read(&cached).and_then(|mut tree| {
             tree.put("COMPLETE", 0);
-            hash_file::write(&cached, &tree)
+            hash_file::write_unsynced(&cached, &tree)
         });
         if let Err(error) = marked {
             tracing::warn!(%error, "damaged_file_not_marked");

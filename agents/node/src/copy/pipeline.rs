@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use holdfast_core::control::content::{Content, Recorded};
-use holdfast_core::durable::Pending;
+use holdfast_core::durable::{Durability, Pending};
 use holdfast_core::regular_file;
 use tokio_util::sync::CancellationToken;
 
@@ -33,19 +33,26 @@ const WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Pipeline {
     buffer_bytes: usize,
     bandwidth: Bandwidth,
+    durability: Durability,
     cancelled: CancellationToken,
 }
 
 impl Pipeline {
-    /// Copies with buffers of this size that end when `cancelled` is.
+    /// Copies to the prefix directory, with buffers of this size, that end when `cancelled` is.
     pub(crate) fn new(buffer_bytes: usize, cancelled: CancellationToken) -> Self {
         let buffer_bytes = buffer_bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
-        Pipeline { buffer_bytes, bandwidth: Bandwidth::new(0), cancelled }
+        Pipeline { buffer_bytes, bandwidth: Bandwidth::new(0), durability: Durability::Machine, cancelled }
     }
 
     /// Keeps all its copies together below a bandwidth; 0 is no limit.
     pub(crate) fn limited(mut self, bytes_per_second: u64) -> Self {
         self.bandwidth = Bandwidth::new(bytes_per_second);
+        self
+    }
+
+    /// The copies go into cache: they have to survive the process, not the machine.
+    pub(crate) fn into_cache(mut self) -> Self {
+        self.durability = Durability::Process;
         self
     }
 
@@ -97,7 +104,7 @@ enum Broken {
 }
 
 impl Lane<'_> {
-    /// Copies a file; the copy replaces what is at `to` in one step, once it is on disk and agrees with the record. What is
+    /// Copies a file; the copy replaces what is at `to` in one step, once it is written and agrees with the record. What is
     /// there already with this content is not copied again.
     pub(crate) fn copy(
         &mut self,
@@ -132,7 +139,7 @@ impl Lane<'_> {
         check(Recorded { crc: None, ..recorded }, found, from).map(drop)
     }
 
-    /// Receives a file of the recorded size from a connection; it appears at `to` in one step, once it is on disk and
+    /// Receives a file of the recorded size from a connection; it appears at `to` in one step, once it is written and
     /// agrees with the record.
     pub(crate) fn receive(
         &mut self,
@@ -182,7 +189,7 @@ impl Lane<'_> {
         })
     }
 
-    /// Writes a source under a temporary name, and renames it. `blamed` is the file that is wrong if the content does not
+    /// Writes a source under a temporary name, syncs it unless it goes into cache, and renames it. `blamed` is the file that is wrong if the content does not
     /// agree with the record.
     fn write(
         &mut self,
@@ -201,8 +208,11 @@ impl Lane<'_> {
             Broken::Cancelled => CopyFault::Cancelled,
         })?;
         let found = check(recorded, found, blamed)?;
-        file.sync_all().map_err(unwritable)?;
-        pending.commit()?;
+        let durability = self.pipeline.durability;
+        if durability == Durability::Machine {
+            file.sync_all().map_err(unwritable)?;
+        }
+        pending.commit_as(durability)?;
         Ok(found)
     }
 
@@ -213,7 +223,7 @@ impl Lane<'_> {
         mut sink: impl Write,
         working: Option<&Working>,
     ) -> Result<Content, Broken> {
-        let Pipeline { buffer_bytes, bandwidth, cancelled } = self.pipeline;
+        let Pipeline { buffer_bytes, bandwidth, cancelled, .. } = self.pipeline;
         self.buffer.resize(*buffer_bytes, 0);
         let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0);
         loop {

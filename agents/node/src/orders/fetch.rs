@@ -27,12 +27,13 @@ impl Work<'_> {
             self.enter_rank(checkpoint, rank, total_ranks, &mut files)?;
         }
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, files.iter().map(|(_, meta)| meta.size).sum());
-        let copied = self.pipeline().each(&files, |lane, (to, meta)| -> Result<()> {
+        let copied = self.pipeline().into_cache().each(&files, |lane, (to, meta)| -> Result<()> {
             lane.copy(&directory.join(&meta.file), to, Recorded::from(meta), &working)?;
             let crc = meta.crc.filter(|_| self.run.plan.settings.crc.on_copy);
-            Ok(Meta { crc, ..meta.clone() }.write(to)?)
+            Ok(Meta { crc, ..meta.clone() }.write_unsynced(to)?)
         });
         copied.into_iter().collect::<Result<Vec<()>>>()?;
+        self.agent.store.fold_logs()?;
         self.remember_restart(checkpoint)?;
         Ok(OrderResult::Files(self.routed(checkpoint)))
     }

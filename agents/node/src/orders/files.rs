@@ -101,12 +101,12 @@ impl Work<'_> {
             store.set_partner(checkpoint, slot, rank, owner)?;
         }
         store.set_expected(checkpoint, slot, rank, u32::try_from(metas.len()).unwrap_or(u32::MAX))?;
-        let pipeline = self.pipeline();
+        let pipeline = self.pipeline().into_cache();
         let mut lane = pipeline.lane();
         for meta in &metas {
             let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
             lane.receive(stream, &path, Recorded::from(meta), &working)?;
-            meta.write(&path)?;
+            meta.write_unsynced(&path)?;
         }
         stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(OrderError::connection)
     }

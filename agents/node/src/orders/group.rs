@@ -58,6 +58,7 @@ impl Work<'_> {
             }
             Ok(())
         })?;
+        self.agent.store.fold_logs()?;
         Ok(OrderResult::Done)
     }
 

@@ -100,6 +100,12 @@ impl Work<'_> {
     }
 
     fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<OrderResult> {
+        self.delete_all(checkpoints, all_but)?;
+        self.agent.store.fold_logs()?;
+        Ok(OrderResult::Done)
+    }
+
+    fn delete_all(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<()> {
         let store = &self.agent.store;
         let others = all_but.map(|keep| store.checkpoints().into_iter().filter(|id| *id != keep).collect::<Vec<_>>());
         for id in checkpoints.iter().copied().chain(others.into_iter().flatten()) {
@@ -107,11 +113,11 @@ impl Work<'_> {
             store.flush.forget(id)?;
             self.remember(|memory| memory.forget(id))?;
         }
-        Ok(OrderResult::Done)
+        Ok(())
     }
 
     fn prepare(&self, checkpoint: CheckpointId, delete: &[CheckpointId], members: &[Member]) -> Result<OrderResult> {
-        self.delete(delete, None)?;
+        self.delete_all(delete, None)?;
         for member in members {
             let descriptor = descriptor::to_tree(&member.descriptor);
             // The entry first: a directory that nobody knows of would never be deleted.
@@ -131,6 +137,7 @@ impl Work<'_> {
             let files = self.agent.store.files(checkpoint, *rank).len();
             self.agent.store.set_expected(checkpoint, *rank, *rank, u32::try_from(files).unwrap_or(u32::MAX))?;
         }
+        self.agent.store.fold_logs()?;
         self.remember(|memory| memory.open = memory.open.filter(|open| *open != checkpoint))?;
         self.remember_restart(checkpoint)?;
         Ok(OrderResult::Done)
@@ -147,6 +154,7 @@ impl Work<'_> {
             }
             self.agent.store.make_directory(checkpoint, &descriptor)?;
         }
+        self.agent.store.fold_logs()?;
         self.remember_restart(checkpoint)?;
         Ok(OrderResult::Done)
     }
@@ -155,6 +163,7 @@ impl Work<'_> {
         for rank in ranks {
             self.agent.store.delete_rank(checkpoint, *rank)?;
         }
+        self.agent.store.fold_logs()?;
         Ok(OrderResult::Done)
     }
 

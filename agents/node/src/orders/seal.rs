@@ -43,7 +43,7 @@ impl Work<'_> {
                 complete: true,
                 crc,
             };
-            meta.write(&path)?;
+            meta.write_unsynced(&path)?;
             sealed.bytes += metadata.len();
         }
         Ok(sealed)

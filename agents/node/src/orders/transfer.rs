@@ -29,6 +29,7 @@ impl Work<'_> {
             Step::Send(step) => self.send_away(checkpoint, step),
             Step::Receive(member) => self.receive_home(checkpoint, member),
         })?;
+        self.agent.store.fold_logs()?;
         Ok(OrderResult::Done)
     }
 

@@ -1,11 +1,13 @@
-//! What is in the control directory: the filemaps, read one by one so that a damaged one hides no other.
+//! What is in the control directory: the filemaps with their logs, read one by one so that a damaged one hides no other.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use holdfast_core::control::filemap::log::{self, LogPosition};
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 
-use super::names::{level_of, master_path};
+use super::names::{level_of, log_path, master_path};
 use crate::paths::Paths;
 
 /// The filemaps as they are on disk.
@@ -19,6 +21,8 @@ pub struct OnDisk {
     pub(super) damaged: Vec<PathBuf>,
     /// The master filemap could be read.
     pub(super) master_is_sound: bool,
+    /// Where the log of each readable filemap stands.
+    pub(super) logs: BTreeMap<usize, LogPosition>,
 }
 
 /// Reads the filemaps that the master filemap lists; without a readable one, all that lie there.
@@ -50,8 +54,15 @@ pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
                 continue;
             }
         };
-        match Filemap::read(&real) {
-            Ok(map) => found.slots.push((level, map)),
+        let log = log_path(paths, level);
+        match log::read(&real, &log) {
+            Ok((map, position)) => {
+                if position.ignored_bytes() > 0 {
+                    tracing::info!(path = %log.display(), bytes = position.ignored_bytes(), "filemap_log_cut");
+                }
+                found.slots.push((level, map));
+                found.logs.insert(level, position);
+            }
             Err(error) => {
                 // One that is missing was never written: the master filemap of LLNL's library is there first.
                 if !error.is_not_found() {

@@ -24,3 +24,8 @@ pub(super) fn master_path(paths: &Paths) -> PathBuf {
 pub(super) fn slot_path(paths: &Paths, level: usize) -> PathBuf {
     paths.control().join(slot_name(level))
 }
+
+/// The log of a slot: what changed since its file was written.
+pub(super) fn log_path(paths: &Paths, level: usize) -> PathBuf {
+    paths.control().join(format!("holdfast.filemap_{level}.log"))
+}

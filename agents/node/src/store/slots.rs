@@ -1,73 +1,118 @@
-//! Who gets which entries when a run begins (`SCR manual §11.4.1`), without an instant at which an entry is nowhere.
+//! The filemaps of the node, one a local rank, and who gets which entries when a run begins (`SCR manual §11.4.1`),
+//! without an instant at which an entry is nowhere.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::control::filemap::{Filemap, MasterFilemap};
+use holdfast_core::control::filemap::log::{FilemapLog, LogPosition};
+use holdfast_core::control::filemap::{Filemap, FilemapChange, MasterFilemap};
 use holdfast_core::durable;
-use holdfast_model::Rank;
+use holdfast_model::{CheckpointId, Rank};
 
 use super::StoreError;
 use super::loading::OnDisk;
-use super::names::{master_path, slot_name, slot_path};
+use super::names::{log_path, master_path, slot_name, slot_path};
 use crate::paths::Paths;
 
 /// One filemap of the node.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Slot {
     /// The local rank that it belongs to; none on a spare, or before a run began.
     pub(super) owner: Option<Rank>,
     /// The number in the file's name: the rank's position among the local ranks.
-    pub(super) level: usize,
+    level: usize,
     /// Its entries.
     pub(super) map: Filemap,
+    log: FilemapLog,
 }
 
 impl Slot {
-    /// Changes the file, then the memory of it. A change that changes nothing writes nothing.
-    pub(super) fn change(&mut self, paths: &Paths, change: impl FnOnce(&mut Filemap)) -> Result<(), StoreError> {
-        let mut changed = self.map.clone();
-        change(&mut changed);
-        if changed != self.map {
-            changed.write(&slot_path(paths, self.level))?;
-            self.map = changed;
+    /// The filemap of this level, whose entries are on disk.
+    pub(super) fn new(paths: &Paths, level: usize, owner: Option<Rank>, map: Filemap, position: LogPosition) -> Self {
+        Slot { owner, level, map, log: FilemapLog::new(log_path(paths, level), position) }
+    }
+
+    /// Makes a change, on disk first: what cannot be written has not happened. Takes constant time, since the change goes
+    /// into the log.
+    pub(super) fn change(&mut self, change: &FilemapChange) -> Result<(), StoreError> {
+        if !change.is_void(&self.map) {
+            self.log.append(change)?;
+            change.apply(&mut self.map);
         }
         Ok(())
     }
+
+    /// Brings the filemap file up to date with the log.
+    pub(super) fn fold(&mut self, paths: &Paths) -> Result<(), StoreError> {
+        if !self.log.position().is_folded() {
+            self.log.fold(&slot_path(paths, self.level), &self.map)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces all entries, in the filemap file itself.
+    pub(super) fn replace(&mut self, paths: &Paths, map: Filemap) -> Result<(), StoreError> {
+        if map != self.map {
+            self.log.fold(&slot_path(paths, self.level), &map)?;
+            self.map = map;
+        }
+        Ok(())
+    }
+
+    /// Has files of the rank, or knows how many there should be.
+    pub(super) fn holds(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
+        self.map.expected(checkpoint, rank).is_some() || self.map.files(checkpoint, rank).next().is_some()
+    }
 }
 
-/// The slots of a run with these local ranks: each gets its own entries; those of ranks that live elsewhere stay in their
-/// slot if it is still there, and go around otherwise.
-pub(super) fn distribute(on_disk: &OnDisk, local: &[Rank]) -> Vec<Slot> {
-    let mut slots: Vec<Slot> =
-        local.iter().enumerate().map(|(level, rank)| Slot { owner: Some(*rank), level, map: Filemap::new() }).collect();
-    if slots.is_empty() {
-        slots.push(Slot { owner: None, level: 0, map: Filemap::new() });
+/// The entries of a slot in a run that begins.
+#[derive(Debug)]
+struct Share {
+    owner: Option<Rank>,
+    map: Filemap,
+}
+
+/// The slots of a run with these local ranks, on disk: each gets its own entries; those of ranks that live elsewhere stay
+/// in their slot if it is still there, and go around otherwise.
+pub(super) fn begin_run(paths: &Paths, on_disk: OnDisk, local: &[Rank]) -> Result<Vec<Slot>, StoreError> {
+    let shares = distribute(&on_disk, local);
+    let positions = write_all(paths, &on_disk, &shares)?;
+    let position = |level| positions.get(&level).copied().unwrap_or_default();
+    let slots = (0..).zip(shares);
+    Ok(slots.map(|(level, share)| Slot::new(paths, level, share.owner, share.map, position(level))).collect())
+}
+
+fn distribute(on_disk: &OnDisk, local: &[Rank]) -> Vec<Share> {
+    let mut shares: Vec<Share> = local.iter().map(|rank| Share { owner: Some(*rank), map: Filemap::new() }).collect();
+    if shares.is_empty() {
+        shares.push(Share { owner: None, map: Filemap::new() });
     }
+    let homes: BTreeMap<Rank, usize> = local.iter().enumerate().map(|(level, rank)| (*rank, level)).collect();
     let mut homeless = 0;
     for (level, map) in &on_disk.slots {
         // An untouched slot keeps the order of its elements.
-        let stays = |rank: &Rank| local.iter().position(|other| other == rank).is_none_or(|home| home == *level);
-        if slots.get(*level).is_some_and(|slot| slot.map.is_empty()) && map.all_ranks().iter().all(stays) {
-            slots[*level].map = map.clone();
+        let stays = |rank: &Rank| homes.get(rank).is_none_or(|home| home == level);
+        if shares.get(*level).is_some_and(|share| share.map.is_empty()) && map.all_ranks().iter().all(stays) {
+            shares[*level].map = map.clone();
             continue;
         }
         let mut rest = map.clone();
         for rank in map.all_ranks() {
-            let home = local.iter().position(|other| *other == rank);
-            let at = home.or_else(|| (*level < slots.len()).then_some(*level)).unwrap_or_else(|| {
+            let home = homes.get(&rank).copied();
+            let at = home.or_else(|| (*level < shares.len()).then_some(*level)).unwrap_or_else(|| {
                 homeless += 1;
-                (homeless - 1) % slots.len()
+                (homeless - 1) % shares.len()
             });
             // Taking out and putting in reverse the order once each: the files keep theirs.
-            slots[at].map.merge(&rest.extract_rank(rank));
+            shares[at].map.merge(&rest.extract_rank(rank));
         }
     }
-    for slot in &mut slots {
-        if let Some(rank) = slot.owner {
-            forget_partners(&mut slot.map, rank);
+    for share in &mut shares {
+        if let Some(rank) = share.owner {
+            forget_partners(&mut share.map, rank);
         }
     }
-    slots
+    shares
 }
 
 /// The rank lives here now: what were copies for another node are its own files.
@@ -88,18 +133,18 @@ pub(super) fn forget_partners(map: &mut Filemap, rank: Rank) {
     }
 }
 
-/// Writes the slots of a run, then the master filemap, then deletes what is in neither.
+/// Writes the slots of a run, then the master filemap, then deletes what is in neither. Returns where the logs stand.
 ///
 /// When entries change their slot, a file with all of them is listed first: between two writes an entry could otherwise be
 /// in neither of its slots, and a crash would lose the files for good.
-pub(super) fn write_all(paths: &Paths, on_disk: &OnDisk, slots: &[Slot]) -> Result<(), StoreError> {
+fn write_all(paths: &Paths, on_disk: &OnDisk, shares: &[Share]) -> Result<BTreeMap<usize, LogPosition>, StoreError> {
     let as_it_was = on_disk.slots.iter().map(|(level, map)| (*level, map));
-    let as_it_is = slots.iter().map(|slot| (slot.level, &slot.map));
+    let as_it_is = shares.iter().map(|share| &share.map).enumerate();
     if on_disk.faults.is_empty() && on_disk.master_is_sound && as_it_was.eq(as_it_is) {
-        return Ok(());
+        return Ok(on_disk.logs.clone());
     }
     set_aside(&on_disk.damaged);
-    let spare_level = on_disk.slots.iter().map(|(level, _)| level + 1).max().unwrap_or(0).max(slots.len());
+    let spare_level = on_disk.slots.iter().map(|(level, _)| level + 1).max().unwrap_or(0).max(shares.len());
     let moving = !on_disk.slots.is_empty();
     if moving {
         let mut all = Filemap::new();
@@ -110,19 +155,29 @@ pub(super) fn write_all(paths: &Paths, on_disk: &OnDisk, slots: &[Slot]) -> Resu
                 all.merge(&copy.extract_rank(rank));
             }
         }
-        all.write(&slot_path(paths, spare_level))?;
+        write_slot(paths, spare_level, &all)?;
         let levels = on_disk.slots.iter().map(|(level, _)| *level).chain([spare_level]);
         write_master(paths, levels)?;
     }
-    for slot in slots {
-        slot.map.write(&slot_path(paths, slot.level))?;
+    let mut positions = BTreeMap::new();
+    for (level, share) in shares.iter().enumerate() {
+        positions.insert(level, write_slot(paths, level, &share.map)?);
     }
-    write_master(paths, slots.iter().map(|slot| slot.level))?;
-    let gone = on_disk.slots.iter().map(|(level, _)| *level).filter(|level| *level >= slots.len());
+    write_master(paths, 0..shares.len())?;
+    let gone = on_disk.slots.iter().map(|(level, _)| *level).filter(|level| *level >= shares.len());
     for level in gone.chain(moving.then_some(spare_level)) {
-        durable::remove(&slot_path(paths, level))?;
+        durable::remove_unsynced(&slot_path(paths, level))?;
+        durable::remove_unsynced(&log_path(paths, level))?;
     }
-    Ok(())
+    Ok(positions)
+}
+
+/// Writes a filemap file, without a log: one that is there may fit the new file, too, if that is as an earlier one was.
+fn write_slot(paths: &Paths, level: usize, map: &Filemap) -> Result<LogPosition, StoreError> {
+    durable::remove_unsynced(&log_path(paths, level))?;
+    let mut log = FilemapLog::new(log_path(paths, level), LogPosition::default());
+    log.fold(&slot_path(paths, level), map)?;
+    Ok(log.position())
 }
 
 fn write_master(paths: &Paths, levels: impl Iterator<Item = usize>) -> Result<(), StoreError> {

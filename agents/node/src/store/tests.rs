@@ -2,6 +2,7 @@ use super::*;
 use std::fs;
 use std::path::Path;
 
+use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file;
 use holdfast_model::Locations;
 
@@ -11,7 +12,7 @@ fn fixture_paths(root: &Path, node: &str) -> Paths {
     Paths::new(&fixture_start(root, node))
 }
 
-fn descriptor(rank: u32, node: &str) -> Tree {
+pub(super) fn descriptor(rank: u32, node: &str) -> Tree {
     let mut tree = Tree::new();
     tree.put("SET_SIZE", 4);
     tree.put("HOP_DISTANCE", 1);
@@ -59,6 +60,7 @@ fn the_files_after_three_checkpoints_are_those_of_the_original_byte_for_byte() {
     checkpoint(&store, 2);
     store.delete(CheckpointId(1)).unwrap();
     checkpoint(&store, 3);
+    store.fold_logs().unwrap();
     let theirs = holdfast_testkit::fixtures("scr").join("a-xor4/killed-before-flush/tree/node0/user1/scr.1145655");
     for name in ["filemap.scrinfo", "filemap_0.scrinfo", "flush.scrinfo", "nodes.scrinfo"] {
         let (ours, theirs) = (store.paths().control().join(name), theirs.join(name));

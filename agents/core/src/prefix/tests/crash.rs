@@ -245,7 +245,7 @@ fn publication_that_is_killed() {
     let (caller, instant) = what.split_once(' ').unwrap();
     let caller = CALLERS.into_iter().find(|known| format!("{known:?}") == caller).unwrap();
     let prefix = Prefix::open(path).unwrap();
-    crate::durable::kill_point::arm(instant.parse().unwrap());
+    crate::kill_point::arm(instant.parse().unwrap());
     caller.work(&prefix);
 }
 

@@ -16,6 +16,7 @@ use super::rebuild::{Reader, Survivor};
 use super::writer::LostMember;
 use crate::control::filemap::Filemap;
 use crate::control::meta::EXTENSION;
+use crate::durable::Durability;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::RebuiltMember;
 use crate::redundancy::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
@@ -72,7 +73,7 @@ pub fn rebuild_member(
         let (right, left) = (at((missing + 1) % members), at((missing + members - 1) % members));
         header::rebuilt(right.xor.tree(), left.xor.tree(), Occasion::Drain)?
     };
-    let mut lost = LostMember::create(directory, &tree, group_id, &reserved)?;
+    let mut lost = LostMember::create(directory, &tree, group_id, &reserved, Durability::Machine)?;
     if lost.index() != missing {
         return Err(mismatch(&survivors[0], "the neighbours' headers do not describe the missing member"));
     }

@@ -18,6 +18,7 @@ use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use super::writer::LostMember;
 use crate::control::filemap::Filemap;
 use crate::control::meta::Meta;
+use crate::durable::Durability;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::link::Incoming;
@@ -179,7 +180,8 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
             let (right, left) = ((missing + 1) % n, (missing + n - 1) % n);
             let neighbour = |at: usize| XorFile::open(&directories[at], &named(name, at)).unwrap();
             let tree = rebuilt(neighbour(right).tree(), neighbour(left).tree(), Occasion::Restart).unwrap();
-            let lost = LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new()).unwrap();
+            let lost =
+                LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new(), Durability::Process).unwrap();
             let chunk = original.header().chunk;
             let (mut senders, mut receivers) = ring(n, 1);
             let member = |index: usize| Member { piece: 1000, ..Member::new(index as u32, n as u32, chunk) };
@@ -356,7 +358,7 @@ fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let reserved = BTreeSet::from(["rank_1.ckpt".to_owned()]);
         let result = rebuilt(&tree, left.tree(), Occasion::Restart)
-            .and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved));
+            .and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved, Durability::Process));
         assert!(result.is_err(), "{forged}");
         assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
     }
@@ -382,7 +384,7 @@ fn a_neighbour_that_goes_away_ends_the_rebuild_and_nothing_stays() {
     let open = |index: usize| XorFile::open(&directories[index], &named(name, index)).unwrap();
     let tree = rebuilt(open(2).tree(), open(0).tree(), Occasion::Restart).unwrap();
     let home = tempfile::tempdir().unwrap();
-    let lost = LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new()).unwrap();
+    let lost = LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new(), Durability::Process).unwrap();
     let member = Member { piece: 100, ..Member::new(1, name.members, lost.header().chunk) };
     let (sender, mut left) = sync_channel(1);
     thread::scope(|scope| {

@@ -11,6 +11,7 @@ use super::header::{Header, Occasion, chunk_size, rebuilt};
 use super::name::XorName;
 use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use super::writer::LostMember;
+use crate::durable::Durability;
 use crate::kvtree::{Tree, file as hash_file};
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
@@ -20,6 +21,9 @@ use crate::redundancy::member::{GroupMember, MemberTask};
 use crate::redundancy::piece::Pool;
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
+
+/// What is gathered of an XOR file before it is written.
+const LARGEST_BUFFER: usize = 1 << 20;
 
 const GREETING: &str = "exchanging the lists of files";
 
@@ -52,15 +56,15 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     };
     let path = node.add_file(&own_name(task))?;
     let file = File::create(&path).map_err(RedundancyError::io("create", &path))?;
-    let mut out = BufWriter::with_capacity(1 << 20, &file);
+    let buffer = usize::try_from(chunk).map_or(LARGEST_BUFFER, |chunk| chunk.clamp(4 << 10, LARGEST_BUFFER));
+    let mut out = BufWriter::with_capacity(buffer, file);
     let member = member(task, chunk, node, &pool);
     let mut progress = |done| node.progress(done, chunk);
     let written = encode_member(&member, &header, &mut data, &mut *left, &mut *right, &mut out, &mut progress)?;
     right.finish().map_err(RedundancyError::right("encoding"))?;
     left.finish().map_err(RedundancyError::left("encoding"))?;
     out.into_inner().map_err(|error| RedundancyError::io("write", &path)(error.into_error()))?;
-    file.sync_all().map_err(RedundancyError::io("sync", &path))?;
-    Ok(written.meta(&header, node.with_crc()).write(&path)?)
+    Ok(written.meta(&header, node.with_crc()).write_unsynced(&path)?)
 }
 
 /// Takes part in the rebuild of member `missing`.
@@ -122,7 +126,8 @@ fn write_lost(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
         );
         return Err(RedundancyError::Header { origin: origin.into(), why });
     }
-    let lost = LostMember::create(node.directory(), &header, task.group_id, &node.names_of_others())?;
+    let lost =
+        LostMember::create(node.directory(), &header, task.group_id, &node.names_of_others(), Durability::Process)?;
     let member = member(task, parsed.chunk, node, &pool);
     let total = parsed.chunk.saturating_mul(u64::from(members));
     let unconfirmed = rebuild_root(&member, lost, &mut *left, &mut |done| node.progress(done, total))?;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::header::Header;
 use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
-use crate::durable;
+use crate::durable::{self, Durability};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::files::RebuiltMember;
 use crate::redundancy::{RedundancyError, inside};
@@ -21,6 +21,7 @@ use crate::redundancy::{RedundancyError, inside};
 /// A lost member while its files are written.
 #[derive(Debug)]
 pub struct LostMember {
+    durability: Durability,
     temporaries: Temporaries,
     header: Header,
     xor_name: String,
@@ -38,6 +39,7 @@ pub struct LostMember {
 /// survivors were found sound, or drop to discard.
 #[derive(Debug)]
 pub struct Unconfirmed {
+    durability: Durability,
     temporaries: Temporaries,
     rebuilt: RebuiltMember,
     header: Header,
@@ -54,12 +56,13 @@ struct Output {
 impl LostMember {
     /// Prepares to write the member that `header` (see [`rebuilt`](super::header::rebuilt)) describes into `directory`. The
     /// XOR file is named for `group_id`. `reserved` are names that must not be touched: the files of others in the same
-    /// directory.
+    /// directory. In cache the files have to survive the process only, on the prefix directory the machine.
     pub fn create(
         directory: &Path,
         header: &Tree,
         group_id: u32,
         reserved: &BTreeSet<String>,
+        durability: Durability,
     ) -> Result<LostMember, RedundancyError> {
         let parsed = Header::from_tree(header, "the set's remaining members")?;
         let index = parsed.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
@@ -95,6 +98,7 @@ impl LostMember {
         let mut xor = temporaries.create(&xor_name, bytes.len() as u64 + parsed.chunk)?;
         xor.write(&bytes)?;
         let mut lost = LostMember {
+            durability,
             temporaries,
             xor_left: parsed.chunk,
             header: parsed,
@@ -168,7 +172,7 @@ impl LostMember {
         self.xor.write(bytes)
     }
 
-    /// After the last byte: syncs everything and checks it.
+    /// After the last byte: closes everything and checks it.
     pub fn finish(mut self) -> Result<Unconfirmed, RedundancyError> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
@@ -177,7 +181,7 @@ impl LostMember {
             return Err(self.wrong(&self.xor_name, "the data ended early"));
         }
         let size = self.xor.file.metadata().map_err(RedundancyError::io("look at", &self.xor.path))?.len();
-        let xor_crc = self.xor.close()?;
+        let xor_crc = self.xor.close(self.durability)?;
         let mut files = self.header.current.files.clone();
         for (meta, crc) in files.iter_mut().zip(&self.crcs) {
             if let Some(expected) = meta.crc
@@ -203,14 +207,14 @@ impl LostMember {
             crc: Some(xor_crc),
         };
         let rebuilt = RebuiltMember { rank, checkpoint: self.header.checkpoint, files, redundancy: vec![xor] };
-        Ok(Unconfirmed { temporaries: self.temporaries, rebuilt, header: self.header })
+        Ok(Unconfirmed { durability: self.durability, temporaries: self.temporaries, rebuilt, header: self.header })
     }
 
     /// Goes on to the next file that has bytes; files of size 0 are made on the way.
     fn advance(&mut self) -> Result<(), RedundancyError> {
         loop {
             if let Some(mut done) = self.current.take() {
-                self.crcs.push(done.close()?);
+                self.crcs.push(done.close(self.durability)?);
                 self.at += 1;
             }
             let Some(meta) = self.header.current.files.get(self.at) else { return Ok(()) };
@@ -244,25 +248,31 @@ impl Unconfirmed {
     pub fn install(mut self, crc_in_meta: bool) -> Result<RebuiltMember, RedundancyError> {
         let directory = self.temporaries.directory.clone();
         self.temporaries.rename_all()?;
-        durable::sync_directory(&directory)?;
+        if self.durability == Durability::Machine {
+            durable::sync_directory(&directory)?;
+        }
         let known: Vec<bool> = self.header.current.files.iter().map(|meta| meta.crc.is_some()).collect();
         for (meta, known) in self.rebuilt.files.iter().zip(known) {
-            write_meta(&directory, meta, crc_in_meta || known)?;
+            write_meta(self.durability, &directory, meta, crc_in_meta || known)?;
         }
         for meta in &self.rebuilt.redundancy {
-            write_meta(&directory, meta, crc_in_meta)?;
+            write_meta(self.durability, &directory, meta, crc_in_meta)?;
         }
         Ok(self.rebuilt.clone())
     }
 }
 
-fn write_meta(directory: &Path, meta: &Meta, with_crc: bool) -> Result<(), RedundancyError> {
+fn write_meta(durability: Durability, directory: &Path, meta: &Meta, with_crc: bool) -> Result<(), RedundancyError> {
     let mut meta = meta.clone();
     if !with_crc {
         meta.crc = None;
     }
     let path = directory.join(&meta.file);
-    Ok(meta.write(&path)?)
+    match durability {
+        Durability::Process => meta.write_unsynced(&path)?,
+        Durability::Machine => meta.write(&path)?,
+    }
+    Ok(())
 }
 
 impl Output {
@@ -273,8 +283,10 @@ impl Output {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<u32, RedundancyError> {
-        self.file.sync_all().map_err(RedundancyError::io("sync", &self.path))?;
+    fn close(&mut self, durability: Durability) -> Result<u32, RedundancyError> {
+        if durability == Durability::Machine {
+            self.file.sync_all().map_err(RedundancyError::io("sync", &self.path))?;
+        }
         Ok(std::mem::take(&mut self.crc).finalize())
     }
 }

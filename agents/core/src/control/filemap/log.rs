@@ -1,0 +1,374 @@
+//! The log beside a filemap file: what changed since the file was written.
+//!
+//! A filemap is one file with all entries, so that entering a file into it means writing all of it: routing `n` files would
+//! write `n²` entries. Instead a change is appended to the log with one write, in constant time, before it takes effect;
+//! now and then ([`FilemapLog::folded`]) the file is replaced by one that holds all changes, and the log begins anew.
+//!
+//! The log is a row of hash files: a header, then one record a change. The header names the filemap file that the changes
+//! belong to by its length and CRC32. So a kill between the replacement of the file and the truncation of the log does no
+//! harm: the log is then about another file, and counts for nothing. A record that a kill, or a full disk, has cut short was
+//! not acknowledged, and counts for nothing either.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{Filemap, FilemapChange};
+use crate::control::{ContentError, ControlError, required};
+use crate::durable::{self, DurableError};
+use crate::kvtree::Tree;
+use crate::kvtree::file::{self, FileError};
+use crate::kvtree::packed::MAX_FILE_BYTES;
+use crate::{kill_point, regular_file};
+
+const VERSION: &str = "FILEMAP_LOG";
+const THIS_VERSION: u32 = 1;
+const BYTES: &str = "FILEMAP_BYTES";
+const CRC: &str = "FILEMAP_CRC";
+
+/// Which filemap file a log belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Base {
+    /// Its length; 0: there is none.
+    bytes: u64,
+    crc: u32,
+}
+
+impl Base {
+    fn of(content: &[u8]) -> Self {
+        Base { bytes: content.len() as u64, crc: crc32fast::hash(content) }
+    }
+
+    fn to_tree(self) -> Tree {
+        let mut tree = Tree::new();
+        tree.put(VERSION, THIS_VERSION);
+        tree.put(BYTES, self.bytes);
+        tree.put(CRC, self.crc);
+        tree
+    }
+
+    fn from_tree(tree: &Tree) -> Result<Self, ContentError> {
+        let version: u32 = required(tree, VERSION, "a version")?;
+        if version != THIS_VERSION {
+            let expected = "the version of this program";
+            return Err(ContentError::Value { key: VERSION.to_owned(), value: version.to_string(), expected });
+        }
+        Ok(Base { bytes: required(tree, BYTES, "a length")?, crc: required(tree, CRC, "a CRC32")? })
+    }
+}
+
+/// Where a log stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPosition {
+    base: Base,
+    /// The bytes of the log that count.
+    length: u64,
+    /// The bytes behind them.
+    ignored: u64,
+}
+
+impl LogPosition {
+    /// True if the filemap file says everything.
+    pub fn is_folded(self) -> bool {
+        self.length == 0
+    }
+
+    /// Bytes of the log that count for nothing: of an older filemap file, or of a record that was cut short.
+    pub fn ignored_bytes(self) -> u64 {
+        self.ignored
+    }
+}
+
+/// Reads a filemap file and the log beside it. A log without a file counts, too: the file is then still to be written.
+///
+/// # Errors
+/// When neither is there, one cannot be read, or the file is no filemap.
+pub fn read(path: &Path, log: &Path) -> Result<(Filemap, LogPosition), ControlError> {
+    let content = read_bytes(path)?;
+    let base = content.as_deref().map_or(Base::default(), Base::of);
+    let mut map = match &content {
+        Some(bytes) => {
+            let (tree, _) =
+                file::decode(bytes).map_err(|source| FileError::Format { path: path.to_owned(), source })?;
+            Filemap::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })?
+        }
+        None => Filemap::new(),
+    };
+    let records = read_bytes(log)?.unwrap_or_default();
+    let length =
+        replay(&records, base, &mut map).map_err(|source| ControlError::Content { path: log.to_owned(), source })?;
+    if content.is_none() && length == 0 {
+        return Err(FileError::Read { path: path.to_owned(), source: io::ErrorKind::NotFound.into() }.into());
+    }
+    let length = length as u64;
+    Ok((map, LogPosition { base, length, ignored: records.len() as u64 - length }))
+}
+
+/// Carries out what the log of this filemap file records; returns how many of its bytes count.
+fn replay(records: &[u8], base: Base, map: &mut Filemap) -> Result<usize, ContentError> {
+    let Ok((header, mut length)) = file::decode(records) else { return Ok(0) };
+    if Base::from_tree(&header)? != base {
+        return Ok(0);
+    }
+    while let Ok((record, bytes)) = file::decode(&records[length..]) {
+        FilemapChange::from_tree(&record)?.apply(map);
+        length += bytes;
+    }
+    Ok(length)
+}
+
+fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let cannot_read = |source| FileError::Read { path: path.to_owned(), source };
+    let file = match regular_file::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot_read(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(cannot_read)?;
+    Ok(Some(bytes))
+}
+
+/// The log of a filemap, to append to.
+#[derive(Debug)]
+pub struct FilemapLog {
+    path: PathBuf,
+    position: LogPosition,
+    /// Opened at the first change.
+    file: Option<File>,
+    /// What stands behind the position is to be cut off before anything is appended.
+    has_rest: bool,
+}
+
+impl FilemapLog {
+    /// The log at `path`, which stands where [`read`] found it; by default, without a filemap file.
+    pub fn new(path: PathBuf, position: LogPosition) -> Self {
+        FilemapLog { path, position, file: None, has_rest: true }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it stands.
+    pub fn position(&self) -> LogPosition {
+        self.position
+    }
+
+    /// Appends a change. When this returns, the change survives the process.
+    ///
+    /// # Errors
+    /// When it cannot be written; it does not count then.
+    pub fn append(&mut self, change: &FilemapChange) -> Result<(), ControlError> {
+        let mut bytes = match self.position.length {
+            0 => file::encode(&self.position.base.to_tree()),
+            _ => Vec::new(),
+        };
+        bytes.extend(file::packed(&self.path, &change.to_tree())?);
+        let writing = |source| failed("write", &self.path, source);
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path).map_err(writing)?,
+        };
+        if self.has_rest {
+            file.set_len(self.position.length).map_err(writing)?;
+            self.position.ignored = 0;
+        }
+        kill_point::reach();
+        let written = file.write_all(&bytes);
+        kill_point::reach();
+        // A record that is not whole would hide those behind it.
+        self.has_rest = written.is_err() && file.set_len(self.position.length).is_err();
+        self.file = Some(file);
+        written.map_err(|source| failed("write", &self.path, source))?;
+        self.position.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Replaces the filemap file at `path` by one that says what `map` does, and begins the log anew.
+    ///
+    /// # Errors
+    /// When the file cannot be replaced; it and the log are then as they were.
+    pub fn fold(&mut self, path: &Path, map: &Filemap) -> Result<(), ControlError> {
+        let bytes = file::packed(path, map.tree())?;
+        durable::replace_unsynced(path, &bytes).map_err(FileError::from)?;
+        self.position = LogPosition { base: Base::of(&bytes), ..LogPosition::default() };
+        // What is in the log is about the old file. If it cannot be removed now, then before the next change.
+        self.has_rest = self.file.as_ref().is_none_or(|file| file.set_len(0).is_err());
+        kill_point::reach();
+        Ok(())
+    }
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> ControlError {
+    FileError::Write(DurableError::Io { action, path: path.to_owned(), source }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::filemap::RankChange;
+    use holdfast_model::{CheckpointId, NodeName, Rank};
+    use std::fs;
+
+    const ID: CheckpointId = CheckpointId(3);
+    const RANK: Rank = Rank(1);
+
+    struct World {
+        directory: tempfile::TempDir,
+        map: Filemap,
+        log: FilemapLog,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let log = FilemapLog::new(directory.path().join("log"), LogPosition::default());
+            World { directory, map: Filemap::new(), log }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.directory.path().join("filemap_0.scrinfo")
+        }
+
+        fn change(&mut self, change: RankChange) {
+            let change = FilemapChange::of_rank(ID, RANK, change);
+            if !change.is_void(&self.map) {
+                self.log.append(&change).unwrap();
+                change.apply(&mut self.map);
+            }
+        }
+
+        fn fold(&mut self) {
+            let path = self.path();
+            self.log.fold(&path, &self.map).unwrap();
+        }
+
+        fn read(&self) -> (Filemap, LogPosition) {
+            read(&self.path(), self.log.path()).unwrap()
+        }
+
+        /// What is on disk says what it should, and where the log stands.
+        fn check(&self) {
+            assert_eq!(self.read(), (self.map.clone(), self.log.position()));
+        }
+    }
+
+    fn descriptor() -> Tree {
+        let mut tree = Tree::new();
+        tree.put("TYPE", "XOR");
+        tree.put("GROUP_ID", 0);
+        tree
+    }
+
+    fn every_change() -> Vec<RankChange> {
+        vec![
+            RankChange::SetDescriptor(descriptor()),
+            RankChange::AddFile("/cache/a".to_owned()),
+            RankChange::AddFile("/cache/b".to_owned()),
+            RankChange::SetPartner(NodeName::from("node3")),
+            RankChange::SetExpected(2),
+            RankChange::RemoveFile("/cache/a".to_owned()),
+            RankChange::UnsetExpected,
+            RankChange::AddFile("/cache/a".to_owned()),
+            RankChange::Remove,
+        ]
+    }
+
+    #[test]
+    fn every_change_is_read_back_in_the_order_of_its_elements_folded_or_not() {
+        for fold_after in 0..=every_change().len() {
+            let mut world = World::new();
+            for (at, change) in every_change().into_iter().enumerate() {
+                if at == fold_after {
+                    world.fold();
+                    assert!(world.log.position().is_folded());
+                }
+                world.change(change);
+                world.check();
+            }
+            world.change(RankChange::AddFile("/cache/c".to_owned()));
+            let removal = FilemapChange::remove_checkpoint(ID);
+            world.log.append(&removal).unwrap();
+            removal.apply(&mut world.map);
+            world.check();
+            assert!(world.map.is_empty() && removal.is_void(&world.map));
+        }
+    }
+
+    #[test]
+    fn a_change_costs_the_same_however_many_files_there_are() {
+        let mut world = World::new();
+        let mut lengths = Vec::new();
+        for file in 10_000..12_000 {
+            let before = world.log.position().length;
+            world.change(RankChange::AddFile(format!("/cache/{file}")));
+            lengths.push(world.log.position().length - before);
+        }
+        assert!(lengths[1..].iter().all(|length| *length == lengths[1]), "the log grows by one record a file");
+        assert!(!world.path().exists(), "the filemap was written");
+        world.change(RankChange::AddFile("/cache/10000".to_owned()));
+        world.check();
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_counts_for_nothing_and_the_next_takes_its_place() {
+        let mut world = World::new();
+        world.change(RankChange::AddFile("/cache/a".to_owned()));
+        let (one, whole) = (world.map.clone(), world.log.position().length);
+        world.change(RankChange::AddFile("/cache/b".to_owned()));
+        let bytes = fs::read(world.log.path()).unwrap();
+        for end in 0..bytes.len() {
+            fs::write(world.log.path(), &bytes[..end]).unwrap();
+            let Ok((found, position)) = read(&world.path(), world.log.path()) else {
+                assert!((end as u64) < whole, "nothing was found in {end} bytes");
+                continue;
+            };
+            let counts = if (end as u64) < whole { position.length } else { whole };
+            assert_eq!((position.length, position.ignored), (counts, end as u64 - counts));
+            assert!(end as u64 >= whole && found == one || found.is_empty(), "{end} bytes: {found:?}");
+            let mut log = FilemapLog::new(world.log.path().to_owned(), position);
+            let (mut map, change) =
+                (found, FilemapChange::of_rank(ID, RANK, RankChange::AddFile("/cache/c".to_owned())));
+            log.append(&change).unwrap();
+            change.apply(&mut map);
+            assert_eq!(read(&world.path(), log.path()).unwrap(), (map, log.position()), "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn a_log_of_an_older_filemap_counts_for_nothing() {
+        let mut world = World::new();
+        world.change(RankChange::AddFile("/cache/a".to_owned()));
+        world.change(RankChange::RemoveFile("/cache/a".to_owned()));
+        world.change(RankChange::AddFile("/cache/b".to_owned()));
+        let old = fs::read(world.log.path()).unwrap();
+        world.fold();
+        // Killed before the log was cut.
+        fs::write(world.log.path(), &old).unwrap();
+        let (found, position) = world.read();
+        assert_eq!(found, world.map);
+        assert!(position.is_folded() && position.ignored_bytes() == old.len() as u64);
+        let mut log = FilemapLog::new(world.log.path().to_owned(), position);
+        let change = FilemapChange::of_rank(ID, RANK, RankChange::AddFile("/cache/c".to_owned()));
+        log.append(&change).unwrap();
+        change.apply(&mut world.map);
+        assert_eq!(read(&world.path(), log.path()).unwrap().0, world.map);
+    }
+
+    #[test]
+    fn a_record_that_is_not_understood_is_an_error_and_never_passed_over() {
+        let mut world = World::new();
+        world.change(RankChange::AddFile("/cache/a".to_owned()));
+        let mut strange = Tree::new();
+        strange.put("CKPT", 3);
+        strange.put("CHANGE", "TURN_UPSIDE_DOWN");
+        let mut bytes = fs::read(world.log.path()).unwrap();
+        bytes.extend(file::encode(&strange));
+        fs::write(world.log.path(), bytes).unwrap();
+        let error = read(&world.path(), world.log.path()).unwrap_err().to_string();
+        assert!(error.contains("TURN_UPSIDE_DOWN"), "{error}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Deleting checkpoint files: first the files, then the entries, so that no file is ever without an owner.
+//!
+//! The filemaps are not locked while files are deleted, which can take long: other checkpoints are read and written
+//! meanwhile. Who deletes files of a checkpoint sees to it that nobody adds some.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::control::filemap::{FilemapChange, RankChange};
+use holdfast_core::control::meta::Meta;
+use holdfast_model::{CheckpointId, Rank};
+
+use super::filemaps::Filemaps;
+use super::{Store, StoreError};
+use crate::paths::base_name;
+
+impl Store {
+    /// Deletes a file of a rank and its meta file, then its entry; one that is not known is no error.
+    ///
+    /// # Errors
+    /// When it cannot be deleted, or the filemap cannot be written.
+    pub fn remove_file(&self, checkpoint: CheckpointId, rank: Rank, name: &str) -> Result<(), StoreError> {
+        let name = base_name(name)?;
+        let files = self.files_in(&self.filemaps.lock(), checkpoint, rank);
+        for (node_path, real) in files {
+            if base_name(&node_path)? == name {
+                delete_file(&real)?;
+                let change = FilemapChange::of_rank(checkpoint, rank, RankChange::RemoveFile(node_path));
+                self.filemaps.lock().change_all(&change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a checkpoint from this node: files, meta files and directories first, then the entries, then its place
+    /// in the flush file. What is not there is no error.
+    ///
+    /// # Errors
+    /// When something cannot be deleted; the entries then stay, and it can be done again.
+    pub fn delete(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        let (files, directories) = {
+            let filemaps = self.filemaps.lock();
+            let (mut files, mut directories) = (BTreeMap::new(), BTreeSet::new());
+            for rank in filemaps.ranks(checkpoint) {
+                files.extend(self.files_in(&filemaps, checkpoint, rank));
+                for slot in &filemaps.slots {
+                    // A neighbour's descriptor can name a directory of another node, which is not ours to touch.
+                    let directory = slot
+                        .map
+                        .descriptor(checkpoint, rank)
+                        .map(|descriptor| self.directory_below(&filemaps.bases, checkpoint, descriptor));
+                    if let Some(Ok((_, real))) = directory {
+                        directories.insert(real);
+                    }
+                }
+            }
+            (files, directories)
+        };
+        files.values().try_for_each(|real| delete_file(real))?;
+        for directory in directories {
+            // With whatever else lies in it: no one else would ever delete that, and the cache is often memory.
+            ignore_missing(std::fs::remove_dir_all(&directory))
+                .map_err(|source| StoreError::Delete { path: directory, source })?;
+        }
+        self.filemaps.lock().change_all(&FilemapChange::remove_checkpoint(checkpoint))?;
+        self.descriptions.forget(checkpoint)?;
+        self.flush.forget(checkpoint)
+    }
+
+    /// Deletes every checkpoint from this node, with all that is noted of them.
+    ///
+    /// # Errors
+    /// When something cannot be deleted; it can be done again.
+    pub fn clear(&self) -> Result<(), StoreError> {
+        self.checkpoints().into_iter().try_for_each(|checkpoint| self.delete(checkpoint))?;
+        self.fold_logs()?;
+        self.descriptions.clear()?;
+        self.flush.clear()
+    }
+
+    /// Deletes the files of one rank of a checkpoint, then all that is known of it.
+    ///
+    /// # Errors
+    /// When something cannot be deleted; the entries then stay, and it can be done again.
+    pub fn delete_rank(&self, checkpoint: CheckpointId, rank: Rank) -> Result<(), StoreError> {
+        let files = self.files_in(&self.filemaps.lock(), checkpoint, rank);
+        files.values().try_for_each(|real| delete_file(real))?;
+        self.filemaps.lock().change_all(&FilemapChange::of_rank(checkpoint, rank, RankChange::Remove))
+    }
+
+    /// A rank's files in all slots that are ours to delete. An entry that leads elsewhere, because it is damaged or of a
+    /// cache that the job does not use any more, is forgotten with the others, and its file left alone: refusing would
+    /// keep the checkpoint, and with it the run, for ever.
+    fn files_in(&self, filemaps: &Filemaps, checkpoint: CheckpointId, rank: Rank) -> BTreeMap<String, PathBuf> {
+        let mut files = BTreeMap::new();
+        for path in filemaps.slots.iter().flat_map(|slot| slot.map.files(checkpoint, rank)) {
+            match self.paths.real_of_job(path, &filemaps.bases) {
+                Ok(real) => {
+                    files.insert(path.to_owned(), real);
+                }
+                Err(error) => tracing::warn!(%error, "file_left_alone"),
+            }
+        }
+        files
+    }
+}
+
+/// Deletes a checkpoint file and its meta file.
+fn delete_file(file: &Path) -> Result<(), StoreError> {
+    for path in [file.to_owned(), Meta::path_for(file)] {
+        ignore_missing(std::fs::remove_file(&path)).map_err(|source| StoreError::Delete { path, source })?;
+    }
+    Ok(())
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,105 @@
+//! Entering, changing and moving what the filemaps say.
+
+use std::path::PathBuf;
+
+use holdfast_core::control::filemap::{FilemapChange, RankChange};
+use holdfast_core::kvtree::Tree;
+use holdfast_model::{CheckpointId, NodeName, Rank};
+
+use super::{Store, StoreError};
+use crate::paths::base_name;
+
+impl Store {
+    /// Stores a rank's descriptor in the slot of the local rank `slot`, in the order that the tree has.
+    ///
+    /// # Errors
+    /// When there is no such slot, or it cannot be written.
+    pub fn set_descriptor(
+        &self,
+        checkpoint: CheckpointId,
+        slot: Rank,
+        rank: Rank,
+        descriptor: &Tree,
+    ) -> Result<(), StoreError> {
+        self.change(checkpoint, slot, rank, RankChange::SetDescriptor(descriptor.clone()))
+    }
+
+    /// Adds a file of a rank to the slot of the local rank `slot`; returns where it is to be written. The entry survives
+    /// this process before this returns. Takes constant time. Only the last part of `name` counts.
+    ///
+    /// # Errors
+    /// When the name is none, the checkpoint was not started here, or the filemap cannot be written.
+    pub fn add_file(
+        &self,
+        checkpoint: CheckpointId,
+        slot: Rank,
+        rank: Rank,
+        name: &str,
+    ) -> Result<PathBuf, StoreError> {
+        let name = base_name(name)?;
+        let mut filemaps = self.filemaps.lock();
+        // The files of a foreign rank lie with those of the slot's own rank: its descriptor may name a directory of
+        // another node.
+        let descriptor = filemaps
+            .descriptor(checkpoint, slot)
+            .or_else(|| filemaps.descriptor(checkpoint, rank))
+            .ok_or(StoreError::NoDescriptor { checkpoint, rank })?;
+        let (directory, _) = self.directory_below(&filemaps.bases, checkpoint, descriptor)?;
+        let node_path = format!("{directory}/{name}");
+        let real = self.paths.real_of_job(&node_path, &filemaps.bases)?;
+        filemaps.change(slot, &FilemapChange::of_rank(checkpoint, rank, RankChange::AddFile(node_path)))?;
+        Ok(real)
+    }
+
+    /// Says how many files the rank has, redundancy files included.
+    ///
+    /// # Errors
+    /// When there is no such slot, or it cannot be written.
+    pub fn set_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, files: u32) -> Result<(), StoreError> {
+        self.change(checkpoint, slot, rank, RankChange::SetExpected(files))
+    }
+
+    /// Forgets how many files there should be: the rank's files count as incomplete until it is said again.
+    ///
+    /// # Errors
+    /// When there is no such slot, or it cannot be written.
+    pub fn unset_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank) -> Result<(), StoreError> {
+        self.change(checkpoint, slot, rank, RankChange::UnsetExpected)
+    }
+
+    /// Marks a rank's files as copies of those on its own node.
+    ///
+    /// # Errors
+    /// When there is no such slot, or it cannot be written.
+    pub fn set_partner(
+        &self,
+        checkpoint: CheckpointId,
+        slot: Rank,
+        rank: Rank,
+        owner: &NodeName,
+    ) -> Result<(), StoreError> {
+        self.change(checkpoint, slot, rank, RankChange::SetPartner(owner.clone()))
+    }
+
+    /// Gives all entries of a rank to the slot of the local rank `slot`; if that is the rank itself, its files are
+    /// no partner copies any more: they are its own now.
+    ///
+    /// # Errors
+    /// When there is no such slot, or it cannot be written; the entries are then where they were.
+    pub fn move_rank_to_slot(&self, rank: Rank, slot: Rank) -> Result<(), StoreError> {
+        self.filemaps.lock().move_rank(&self.paths, rank, slot)
+    }
+
+    /// Brings the filemap files up to date with their logs, for whoever reads only the files: SCR's own tools. Called
+    /// when a step that changes entries is over, a complete checkpoint above all.
+    ///
+    /// # Errors
+    /// When a filemap cannot be written; its log still says what is missing.
+    pub fn fold_logs(&self) -> Result<(), StoreError> {
+        self.filemaps.lock().fold(&self.paths)
+    }
+
+    fn change(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, change: RankChange) -> Result<(), StoreError> {
+        self.filemaps.lock().change(slot, &FilemapChange::of_rank(checkpoint, rank, change))
+    }
+}
