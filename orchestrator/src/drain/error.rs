@@ -2,29 +2,38 @@
 
 use holdfast_core::durable::DurableError;
 use holdfast_core::prefix::PrefixError;
+use holdfast_model::CheckpointId;
 
 /// The drain failed; what was copied stays, and running it again goes on.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrainError {
     /// No agent answered.
-    #[error("no agent could be asked what its node holds: {reason}")]
+    #[error("no agent reported what its node holds: {reason}")]
     NobodyAnswers {
         /// Of the first one.
         reason: String,
     },
+    /// A step on the prefix directory failed.
+    #[error("{reason}")]
+    Prefix {
+        /// What failed, where, and what to do.
+        reason: String,
+    },
+    /// The dataset that was asked for is not there.
+    #[error("no node that answers holds dataset {id}; `holdfast drain --dry-run` shows what there is")]
+    NoSuchDataset {
+        /// The dataset.
+        id: CheckpointId,
+    },
+}
+
+/// Why a step on the prefix directory failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PrefixStepError {
     /// The prefix directory.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
     /// The note about the drain under way.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// The dataset that was asked for is not there.
-    #[error("no node that answers holds dataset {id}; `holdfast drain --dry-run` shows what there is")]
-    NoSuchDataset {
-        /// It.
-        id: holdfast_model::CheckpointId,
-    },
-    /// Work on a thread of its own failed in a way that is our fault.
-    #[error("the drain broke off: {0}")]
-    Task(#[from] tokio::task::JoinError),
 }

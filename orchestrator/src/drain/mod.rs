@@ -1,19 +1,46 @@
-//! The drain (DESIGN §9): the newest dataset that can be completed goes from the nodes' caches to the prefix directory.
+//! The drain: the newest dataset that can be completed goes from the nodes' caches to the prefix directory.
+//!
+//! [`DrainMachine`] decides; it does no I/O and has no clock. [`drain`] and [`survey`] drive it.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`plan`] | which dataset, from what the nodes hold; pure |
-//! | [`rounds`] | who copies what in which round; pure |
-//! | [`work`] | the requests to the agents, and waiting for them |
-//! | [`complete`] | scan, verify, rebuild, summary, index, link |
+//! | [`config`], [`event`], [`action`], [`report`], `error` | what goes into the machine and what comes out |
+//! | [`machine`] | the machine: its phases, and what follows from each event |
+//! | `agents`, `requests` | which agents are up; the requests that wait and those that are under way |
+//! | `asking` | the inventories |
+//! | [`plan`] | which dataset, from what the nodes hold |
+//! | `agenda` | the datasets in their order, and which report is that of the drain |
+//! | [`rounds`], `copying` | who copies what in which round; agents that die meanwhile and come back |
+//! | `awaited` | the wait for lost agents |
+//! | `completion` | what is verified and rebuilt, and the report |
+//! | `driver`, `prefix_steps` | performs the actions: requests to agents, steps on the prefix directory |
 //! | [`resume`] | which directory an interrupted drain left |
 
-pub mod complete;
+pub mod action;
+mod agenda;
+mod agents;
+mod asking;
+mod awaited;
+mod completion;
+pub mod config;
+mod copying;
+mod driver;
 mod error;
+pub mod event;
+pub mod machine;
 pub mod plan;
+mod prefix_steps;
+pub mod report;
+mod requests;
 pub mod resume;
 pub mod rounds;
-pub mod work;
+#[cfg(test)]
+mod tests;
 
+pub use action::{AgentAt, DrainAction, Findings};
+pub use config::{COMES_BACK_WITHIN, DrainConfig};
+pub use driver::{DrainOrder, drain, survey};
 pub use error::DrainError;
-pub use work::{DrainOrder, DrainReport, Inventories, drain, inventories};
+pub use event::{Answer, DrainEvent, RequestId};
+pub use machine::DrainMachine;
+pub use report::{DrainEnd, DrainReport, Survey};

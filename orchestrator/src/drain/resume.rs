@@ -9,7 +9,7 @@ use holdfast_core::prefix::{DirectoryName, Prefix, index};
 use holdfast_model::CheckpointId;
 use serde::{Deserialize, Serialize};
 
-use super::DrainError;
+use super::error::PrefixStepError;
 
 /// The note is a few hundred bytes.
 const LARGEST_NOTE: u64 = 64 << 10;
@@ -29,13 +29,13 @@ fn path(prefix: &Prefix) -> PathBuf {
 /// Notes which directory is written, before the first file is copied.
 ///
 /// # Errors
-/// [`DrainError::Durable`].
+/// [`PrefixStepError::Durable`].
 pub fn begin(
     prefix: &Prefix,
     job_id: &str,
     checkpoint: CheckpointId,
     directory: &DirectoryName,
-) -> Result<(), DrainError> {
+) -> Result<(), PrefixStepError> {
     let note = Note { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(prefix);
     durable::create_directory(path.parent().unwrap_or(Path::new(".")), 0o700)?;
@@ -47,8 +47,8 @@ pub fn begin(
 /// The dataset is complete: nothing is left to finish.
 ///
 /// # Errors
-/// [`DrainError::Durable`].
-pub fn end(prefix: &Prefix) -> Result<(), DrainError> {
+/// [`PrefixStepError::Durable`].
+pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
     durable::remove(&path(prefix))?;
     Ok(())
 }
@@ -62,7 +62,7 @@ pub fn directory_of(
     prefix: &Prefix,
     job_id: &str,
     checkpoint: CheckpointId,
-) -> Result<Option<DirectoryName>, DrainError> {
+) -> Result<Option<DirectoryName>, PrefixStepError> {
     if let Some(note) = read_note(&path(prefix))
         && note.job_id == job_id
         && note.checkpoint == checkpoint

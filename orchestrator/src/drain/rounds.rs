@@ -5,6 +5,7 @@
 //! all that are left. Every answer says rank by rank what was copied, so that one bad file holds back nobody else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use holdfast_model::{NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
@@ -16,8 +17,8 @@ pub struct Order {
     pub node: NodeName,
     /// The round.
     pub round: u8,
-    /// For whom else.
-    pub on_behalf_of: Vec<NodeName>,
+    /// For whom else; all orders of a round share it.
+    pub on_behalf_of: Arc<[NodeName]>,
     /// Nothing but that.
     pub partners_only: bool,
 }
@@ -38,6 +39,8 @@ pub struct Copied {
 pub struct Rounds {
     healthy: BTreeSet<NodeName>,
     down: BTreeSet<NodeName>,
+    /// Nodes for which partners copy in round 1.
+    on_behalf_of: Arc<[NodeName]>,
     partner_copies: bool,
     /// Owners' nodes, and who holds copies of their files.
     holders: BTreeMap<NodeName, BTreeSet<NodeName>>,
@@ -54,9 +57,11 @@ impl Rounds {
         down: impl IntoIterator<Item = NodeName>,
         partner_copies: bool,
     ) -> Self {
+        let down: BTreeSet<NodeName> = down.into_iter().collect();
         Rounds {
             healthy: healthy.into_iter().collect(),
-            down: down.into_iter().collect(),
+            on_behalf_of: if partner_copies { down.iter().cloned().collect() } else { Arc::default() },
+            down,
             partner_copies,
             holders: BTreeMap::new(),
             troubled: BTreeSet::new(),
@@ -71,8 +76,7 @@ impl Rounds {
 
     /// The order of round 1 for one node: also after its agent came back.
     pub fn first_of(&self, node: &NodeName) -> Order {
-        let on_behalf_of = if self.partner_copies { self.down.iter().cloned().collect() } else { Vec::new() };
-        Order { node: node.clone(), round: 1, on_behalf_of, partners_only: false }
+        Order { node: node.clone(), round: 1, on_behalf_of: Arc::clone(&self.on_behalf_of), partners_only: false }
     }
 
     /// Takes in an answer.
@@ -122,10 +126,15 @@ impl Rounds {
         let known: BTreeSet<&NodeName> =
             failed.iter().filter_map(|node| self.holders.get(*node)).flatten().filter(reachable).collect();
         let askable = if known.is_empty() { self.healthy.iter().filter(reachable).collect() } else { known };
-        let on_behalf_of: Vec<NodeName> = failed.into_iter().cloned().collect();
+        let on_behalf_of: Arc<[NodeName]> = failed.into_iter().cloned().collect();
         askable
             .into_iter()
-            .map(|node| Order { node: node.clone(), round: 2, on_behalf_of: on_behalf_of.clone(), partners_only: true })
+            .map(|node| Order {
+                node: node.clone(),
+                round: 2,
+                on_behalf_of: Arc::clone(&on_behalf_of),
+                partners_only: true,
+            })
             .collect()
     }
 
@@ -171,7 +180,7 @@ mod tests {
         let second = rounds.second();
         assert_eq!(second.len(), 1);
         assert_eq!((second[0].node.as_str(), second[0].partners_only), ("b", true));
-        assert_eq!(second[0].on_behalf_of, names(&["a"]));
+        assert_eq!(*second[0].on_behalf_of, names(&["a"]));
         rounds.answered(&second[0], reply(&[0], &[], &[(0, "a")]));
         let copied = rounds.finish();
         assert_eq!(copied.ranks.len(), 3);
@@ -205,7 +214,7 @@ mod tests {
     fn partners_copy_in_the_first_round_for_nodes_that_are_known_to_be_down() {
         let mut rounds = Rounds::new(names(&["b"]), names(&["a"]), true);
         let orders = rounds.first();
-        assert_eq!(orders[0].on_behalf_of, names(&["a"]));
+        assert_eq!(*orders[0].on_behalf_of, names(&["a"]));
         rounds.answered(&orders[0], reply(&[0, 1], &[], &[(0, "a")]));
         assert!(rounds.second().is_empty());
     }

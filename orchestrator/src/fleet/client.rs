@@ -58,6 +58,11 @@ impl AgentClient {
         Ok(AgentClient { http, at_once })
     }
 
+    /// How many requests are sent at a time.
+    pub fn requests_at_once(&self) -> usize {
+        self.at_once as usize
+    }
+
     /// Does `work` for each of the agents, a bounded number at a time; the results come in the order of the items.
     pub async fn each<T, R, F>(&self, agents: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
     where

@@ -1,79 +1,92 @@
-//! Which agents are there now: kept by whoever starts and polls them, watched by whoever works with them (the drain).
+//! Which agents are up now: kept by whoever starts and polls them, followed by whoever works with them (the drain).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_model::NodeName;
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
 
-/// The agents that are there, and the nodes that will not come back.
-#[derive(Clone, Debug, Default)]
+/// A change of the roster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RosterChange {
+    /// An agent is up.
+    Up {
+        /// Its node.
+        node: NodeName,
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// An agent is lost; maybe it comes back.
+    Lost {
+        /// Its node.
+        node: NodeName,
+    },
+    /// The agent of a node is lost for good.
+    Down {
+        /// The node.
+        node: NodeName,
+    },
+}
+
+#[derive(Debug, Default)]
 struct Present {
     agents: BTreeMap<NodeName, SocketAddr>,
-    down: BTreeSet<NodeName>,
+    followers: Vec<mpsc::UnboundedSender<RosterChange>>,
+}
+
+impl Present {
+    fn announce(&mut self, change: &RosterChange) {
+        self.followers.retain(|follower| follower.send(change.clone()).is_ok());
+    }
 }
 
 /// A list of agents that changes while it is worked with; clones are the same list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Roster {
-    present: Arc<watch::Sender<Present>>,
-}
-
-impl Default for Roster {
-    fn default() -> Self {
-        Roster { present: Arc::new(watch::Sender::new(Present::default())) }
-    }
+    present: Arc<Mutex<Present>>,
 }
 
 impl Roster {
-    /// An agent is there.
+    /// An agent is up.
     pub fn arrived(&self, node: &NodeName, address: SocketAddr) {
-        self.present.send_modify(|present| {
-            present.agents.insert(node.clone(), address);
-        });
+        let mut present = self.present.lock();
+        present.agents.insert(node.clone(), address);
+        present.announce(&RosterChange::Up { node: node.clone(), address });
     }
 
-    /// An agent is not there any more; maybe it comes back.
+    /// An agent is lost; maybe it comes back.
     pub fn lost(&self, node: &NodeName) {
-        self.present.send_modify(|present| {
-            present.agents.remove(node);
-        });
+        let mut present = self.present.lock();
+        if present.agents.remove(node).is_some() {
+            present.announce(&RosterChange::Lost { node: node.clone() });
+        }
     }
 
-    /// A node will not come back.
+    /// The agent of a node is lost for good.
     pub fn down(&self, node: &NodeName) {
-        self.present.send_modify(|present| {
-            present.agents.remove(node);
-            present.down.insert(node.clone());
-        });
+        let mut present = self.present.lock();
+        present.agents.remove(node);
+        present.announce(&RosterChange::Down { node: node.clone() });
     }
 
-    /// The agents that are there.
+    /// The agents that are up.
     pub fn agents(&self) -> BTreeMap<NodeName, SocketAddr> {
-        self.present.borrow().agents.clone()
+        self.present.lock().agents.clone()
     }
 
-    /// Where the agent of a node listens, if it is there.
+    /// Where the agent of a node listens, if it is up.
     pub fn address(&self, node: &NodeName) -> Option<SocketAddr> {
-        self.present.borrow().agents.get(node).copied()
+        self.present.lock().agents.get(node).copied()
     }
 
-    /// Ends when the node's agent is no longer there, or somewhere else.
-    pub async fn gone(&self, node: &NodeName, address: SocketAddr) {
-        let mut changes = self.present.subscribe();
-        // We hold a sender, so the channel stays open.
-        let _ = changes.wait_for(|present| present.agents.get(node) != Some(&address)).await;
-    }
-
-    /// Waits for a lost agent to come back, at another address than `old`; `None` if the node is down, or not in time.
-    pub async fn back(&self, node: &NodeName, old: SocketAddr, patience: Duration) -> Option<SocketAddr> {
-        let mut changes = self.present.subscribe();
-        let decided = changes.wait_for(|present| {
-            present.down.contains(node) || present.agents.get(node).is_some_and(|address| *address != old)
-        });
-        tokio::time::timeout(patience, decided).await.ok()?.ok()?.agents.get(node).copied()
+    /// The agents that are up, and every change from now on.
+    pub fn follow(&self) -> (BTreeMap<NodeName, SocketAddr>, mpsc::UnboundedReceiver<RosterChange>) {
+        let (follower, changes) = mpsc::unbounded_channel();
+        let mut present = self.present.lock();
+        present.followers.push(follower);
+        (present.agents.clone(), changes)
     }
 }
 
@@ -81,23 +94,21 @@ impl Roster {
 mod tests {
     use super::*;
 
-    fn address(port: u16) -> SocketAddr {
-        ([127, 0, 0, 1], port).into()
-    }
-
-    #[tokio::test]
-    async fn who_waits_for_an_agent_learns_that_it_came_back_or_never_will() {
+    #[test]
+    fn a_follower_receives_the_agents_that_are_up_and_every_change_since() {
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let (roster, node) = (Roster::default(), NodeName::from("node0"));
         roster.arrived(&node, address(1));
-        let (other, name) = (roster.clone(), node.clone());
-        let waiting = tokio::spawn(async move {
-            other.gone(&name, address(1)).await;
-            other.back(&name, address(1), Duration::from_secs(60)).await
-        });
+        let (agents, mut changes) = roster.follow();
+        assert_eq!(agents, BTreeMap::from([(node.clone(), address(1))]));
+        roster.lost(&node);
         roster.lost(&node);
         roster.arrived(&node, address(2));
-        assert_eq!(waiting.await.unwrap(), Some(address(2)));
+        assert_eq!(roster.address(&node), Some(address(2)));
         roster.down(&node);
-        assert_eq!(roster.back(&node, address(2), Duration::from_secs(60)).await, None);
+        let received: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
+        let up = RosterChange::Up { node: node.clone(), address: address(2) };
+        assert_eq!(received, [RosterChange::Lost { node: node.clone() }, up, RosterChange::Down { node }]);
+        assert!(roster.agents().is_empty());
     }
 }

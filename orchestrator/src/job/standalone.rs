@@ -18,7 +18,7 @@ use super::state::{self, JobLock, JobState, Stage, StateError};
 use super::{running_step, settings};
 use crate::allocation::local::Local;
 use crate::allocation::{AgentTemplate, Allocation, AllocationError};
-use crate::drain::{self, DrainError, DrainOrder, DrainReport, plan};
+use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, Journal, LogEvent, Screen};
 use crate::exit;
 use crate::fleet::clock::unix_now;
@@ -219,7 +219,7 @@ pub async fn preview(
 ) -> Result<Option<Preview>, StandaloneError> {
     let reporter = Reporter { journal: None, screen };
     let found = match roots {
-        Some(roots) => DrainAgents::of_roots(prefix, roots, reporter)?.look().await,
+        Some(roots) => DrainAgents::of_roots(prefix, roots, reporter)?.survey(prefix, wanted).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             // No run of this step was prepared: what the nodes hold, if anything, is of a finished one.
@@ -228,24 +228,27 @@ pub async fn preview(
             }
             if JobLock::is_held(prefix) {
                 // A live orchestrator owns the agents: they are only asked.
-                inventories_of_running(&state).await?
+                survey_of_running(prefix, &state, wanted).await?
             } else {
                 let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
                 let mut agents = DrainAgents::new(allocation, state.agents.clone(), state.requests_at_once, reporter)?;
                 agents.agents.adopt(&state.running).await;
-                agents.look().await
+                agents.survey(prefix, wanted).await
             }
         }
     };
-    let (inventories, silent) = found?;
-    let plan = plan::plan(&inventories, wanted);
+    let Survey { inventories, silent, plan } = found?;
     let first = plan.candidates.first().or(plan.remnant.as_ref());
     let held = first.map(|first| plan::held_ranks(&inventories, first.checkpoint)).unwrap_or_default();
     Ok(Some(Preview { plan, held, silent: silent.into_keys().collect() }))
 }
 
 /// What the agents of a live orchestrator hold.
-async fn inventories_of_running(state: &JobState) -> Result<Result<drain::Inventories, DrainError>, StandaloneError> {
+async fn survey_of_running(
+    prefix: &Path,
+    state: &JobState,
+    wanted: Option<CheckpointId>,
+) -> Result<Result<Survey, DrainError>, StandaloneError> {
     let client = AgentClient::new(&state.agents.trust, state.requests_at_once)?;
     let roster = Roster::default();
     let answers = client.each(&state.running, |(node, record): (&NodeName, &AgentRecord)| {
@@ -259,7 +262,19 @@ async fn inventories_of_running(state: &JobState) -> Result<Result<drain::Invent
     for (node, address) in answers.await.into_iter().flatten() {
         roster.arrived(node, address);
     }
-    Ok(drain::inventories(&client, &roster, |_| ()).await)
+    let (events, _) = mpsc::unbounded_channel();
+    let order = DrainOrder {
+        client,
+        roster,
+        down: Vec::new(),
+        prefix: prefix.to_owned(),
+        job_id: state.agents.job_id.clone(),
+        crc: state.crc,
+        buffer_bytes: state.copy_bytes,
+        wanted,
+        events,
+    };
+    Ok(drain::survey(&order).await)
 }
 
 fn logs(prefix: &Path) -> PathBuf {
@@ -386,19 +401,8 @@ impl<'a> DrainAgents<'a> {
         buffer_bytes: usize,
         wanted: Option<CheckpointId>,
     ) -> Result<DrainReport, StandaloneError> {
-        let (events, mut emitted) = mpsc::unbounded_channel();
-        let up = self.agents.roster().agents();
-        let order = DrainOrder {
-            client: self.agents.client().clone(),
-            roster: self.agents.roster().clone(),
-            down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
-            prefix: prefix.to_owned(),
-            job_id: self.job_id.clone(),
-            crc,
-            buffer_bytes,
-            wanted,
-            events,
-        };
+        let (order, mut emitted) = self.order(prefix, wanted);
+        let order = DrainOrder { crc, buffer_bytes, ..order };
         let draining = drain::drain(&order);
         tokio::pin!(draining);
         let result = loop {
@@ -415,12 +419,32 @@ impl<'a> DrainAgents<'a> {
     }
 
     /// Starts what is missing, asks what the nodes hold, and ends all agents again.
-    async fn look(mut self) -> Result<drain::Inventories, DrainError> {
+    async fn survey(mut self, prefix: &Path, wanted: Option<CheckpointId>) -> Result<Survey, DrainError> {
         self.start_missing().await;
-        let reporter = &mut self.reporter;
-        let emit = |event| reporter.emit(event);
-        let found = drain::inventories(self.agents.client(), self.agents.roster(), emit).await;
+        let (order, mut emitted) = self.order(prefix, wanted);
+        let survey = drain::survey(&order).await;
+        while let Ok(event) = emitted.try_recv() {
+            self.reporter.emit(event);
+        }
         self.agents.end_all(false).await;
-        found
+        survey
+    }
+
+    /// A drain of the agents that are up, and what it reports.
+    fn order(&self, prefix: &Path, wanted: Option<CheckpointId>) -> (DrainOrder, mpsc::UnboundedReceiver<LogEvent>) {
+        let (events, emitted) = mpsc::unbounded_channel();
+        let up = self.agents.roster().agents();
+        let order = DrainOrder {
+            client: self.agents.client().clone(),
+            roster: self.agents.roster().clone(),
+            down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
+            prefix: prefix.to_owned(),
+            job_id: self.job_id.clone(),
+            crc: false,
+            buffer_bytes: settings::COPY_BYTES,
+            wanted,
+            events,
+        };
+        (order, emitted)
     }
 }

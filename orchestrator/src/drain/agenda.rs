@@ -1,0 +1,75 @@
+//! Which datasets are drained, in which order, and which report is that of the drain.
+
+use std::collections::VecDeque;
+
+use super::plan::{Candidate, DrainPlan};
+use super::report::DrainReport;
+use crate::events::DrainResult;
+
+/// A dataset that is to be drained.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) candidate: Candidate,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// The application wants it on the prefix directory. It is older than what a restart takes, or not for restarts.
+    Output,
+    /// The drain is over when it is complete.
+    Newest,
+}
+
+impl Target {
+    /// Restarts are to take it.
+    pub(super) fn make_current(&self) -> bool {
+        self.purpose == Purpose::Newest && self.candidate.checkpoint_data
+    }
+}
+
+/// The datasets that are still to be drained: output first, then the candidates from the newest to the oldest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agenda {
+    targets: VecDeque<Target>,
+    /// The report of the newest candidate, if it could not be completed.
+    first_failure: Option<DrainReport>,
+}
+
+impl Agenda {
+    /// What the plan asks for.
+    pub(super) fn of(plan: DrainPlan) -> Agenda {
+        let remnant = if plan.candidates.is_empty() { plan.remnant } else { None };
+        let target = |purpose| move |candidate| Target { candidate, purpose };
+        let output = plan.output.into_iter().map(target(Purpose::Output));
+        let newest = plan.candidates.into_iter().chain(remnant).map(target(Purpose::Newest));
+        Agenda { targets: output.chain(newest).collect(), first_failure: None }
+    }
+
+    /// Nothing but output is to be drained.
+    pub(super) fn has_no_candidate(&self) -> bool {
+        self.targets.iter().all(|target| target.purpose == Purpose::Output)
+    }
+
+    /// The next dataset.
+    pub(super) fn next(&mut self) -> Option<Target> {
+        self.targets.pop_front()
+    }
+
+    /// The report of the drain if no dataset could be completed.
+    pub(super) fn report(&mut self) -> DrainReport {
+        self.first_failure.take().unwrap_or_else(DrainReport::nothing)
+    }
+
+    /// A dataset is drained as far as it can be. Returns the report if the drain is over with that.
+    pub(super) fn drained(&mut self, target: &Target, report: DrainReport) -> Option<DrainReport> {
+        match (target.purpose, &report.result) {
+            (Purpose::Output, _) => None,
+            (Purpose::Newest, DrainResult::Complete { .. }) => Some(report),
+            (Purpose::Newest, _) => {
+                self.first_failure.get_or_insert(report);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Which agents a drain can send requests to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::ops::Bound;
+
+use holdfast_model::NodeName;
+
+use super::action::AgentAt;
+
+/// The nodes of a drain. A node is in one of the three at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Agents {
+    up: BTreeMap<NodeName, SocketAddr>,
+    /// Their agents may come back.
+    lost: BTreeSet<NodeName>,
+    /// Their agents will not come back.
+    down: BTreeSet<NodeName>,
+    /// The node that the last work for any agent went to.
+    last: Option<NodeName>,
+}
+
+impl Agents {
+    pub(super) fn new(up: BTreeMap<NodeName, SocketAddr>, mut down: BTreeSet<NodeName>) -> Self {
+        down.retain(|node| !up.contains_key(node));
+        Agents { up, lost: BTreeSet::new(), down, last: None }
+    }
+
+    /// The agent of a node, if it is up.
+    pub(super) fn get(&self, node: &NodeName) -> Option<AgentAt> {
+        self.up.get(node).map(|address| AgentAt { node: node.clone(), address: *address })
+    }
+
+    pub(super) fn is_down(&self, node: &NodeName) -> bool {
+        self.down.contains(node)
+    }
+
+    /// The nodes whose agents are up.
+    pub(super) fn up(&self) -> impl Iterator<Item = &NodeName> {
+        self.up.keys()
+    }
+
+    /// The nodes whose agents are lost, for a while or for good.
+    pub(super) fn not_up(&self) -> impl Iterator<Item = &NodeName> {
+        self.lost.union(&self.down)
+    }
+
+    /// The next agent in turn; `None` if none is up.
+    pub(super) fn next(&mut self) -> Option<AgentAt> {
+        let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.up.range((after, Bound::Unbounded)).next().or_else(|| self.up.iter().next());
+        let (node, address) = next?;
+        let agent = AgentAt { node: node.clone(), address: *address };
+        self.last = Some(agent.node.clone());
+        Some(agent)
+    }
+
+    /// An agent came up. Returns where an agent of its node was up until now.
+    pub(super) fn came_up(&mut self, node: &NodeName, address: SocketAddr) -> Option<SocketAddr> {
+        self.lost.remove(node);
+        self.down.remove(node);
+        self.up.insert(node.clone(), address)
+    }
+
+    pub(super) fn went_lost(&mut self, node: &NodeName) {
+        if self.up.remove(node).is_some() {
+            self.lost.insert(node.clone());
+        }
+    }
+
+    pub(super) fn went_down(&mut self, node: &NodeName) {
+        self.up.remove(node);
+        self.lost.remove(node);
+        self.down.insert(node.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_goes_to_the_agents_in_turn_and_to_none_that_is_lost() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let up = ["a", "b", "c"].map(|name| (NodeName::from(name), address));
+        let mut agents = Agents::new(up.into(), BTreeSet::new());
+        let next = |agents: &mut Agents| agents.next().map(|agent| agent.node.to_string());
+        assert_eq!(next(&mut agents).as_deref(), Some("a"));
+        assert_eq!(next(&mut agents).as_deref(), Some("b"));
+        agents.went_lost(&"c".into());
+        assert_eq!(next(&mut agents).as_deref(), Some("a"));
+        agents.went_down(&"a".into());
+        agents.went_down(&"b".into());
+        assert_eq!(next(&mut agents), None);
+        agents.came_up(&"c".into(), address);
+        assert_eq!(next(&mut agents).as_deref(), Some("c"));
+    }
+}

@@ -1,0 +1,59 @@
+//! What the nodes hold: every agent is asked, and once more if it is lost and comes back in time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_model::{Inventory, NodeName};
+
+use super::awaited::Awaited;
+
+/// The answers so far.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    inventories: BTreeMap<NodeName, Inventory>,
+    silent: BTreeMap<NodeName, String>,
+    /// How often each node was asked.
+    asked: BTreeMap<NodeName, u8>,
+    pub(super) awaited: Awaited,
+}
+
+impl Asking {
+    /// Asks these nodes.
+    pub(super) fn new(nodes: impl IntoIterator<Item = NodeName>, patience: Duration) -> Self {
+        Asking {
+            inventories: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            asked: nodes.into_iter().map(|node| (node, 1)).collect(),
+            awaited: Awaited::new(patience),
+        }
+    }
+
+    /// An agent came up. True if it is to be asked.
+    pub(super) fn came_up(&mut self, node: &NodeName) -> bool {
+        self.awaited.remove(node);
+        let asked = self.asked.entry(node.clone()).or_default();
+        if *asked == 2 || self.inventories.contains_key(node) {
+            return false;
+        }
+        *asked += 1;
+        true
+    }
+
+    pub(super) fn answered(&mut self, node: NodeName, mut inventory: Inventory) {
+        self.silent.remove(&node);
+        inventory.node = Some(node.clone());
+        self.inventories.insert(node, inventory);
+    }
+
+    pub(super) fn failed(&mut self, node: NodeName, reason: String, is_down: bool) {
+        if !is_down && self.asked.get(&node) == Some(&1) {
+            self.awaited.add(node.clone());
+        }
+        self.silent.insert(node, reason);
+    }
+
+    /// The inventories by name, and why the other nodes did not answer.
+    pub(super) fn finish(self) -> (Vec<Inventory>, BTreeMap<NodeName, String>) {
+        (self.inventories.into_values().collect(), self.silent)
+    }
+}

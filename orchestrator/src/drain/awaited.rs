@@ -1,0 +1,51 @@
+//! Nodes whose agents were lost, and that may come back in time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use holdfast_model::NodeName;
+
+/// The nodes that are waited for, together, for a limited time.
+#[derive(Clone, Debug)]
+pub(super) struct Awaited {
+    nodes: BTreeSet<NodeName>,
+    patience: Duration,
+    /// Once the wait has begun.
+    until: Option<Duration>,
+    expired: bool,
+}
+
+impl Awaited {
+    pub(super) fn new(patience: Duration) -> Self {
+        Awaited { nodes: BTreeSet::new(), patience, until: None, expired: false }
+    }
+
+    pub(super) fn add(&mut self, node: NodeName) {
+        self.nodes.insert(node);
+    }
+
+    /// A node came back, or never will. False if it is none of those that were lost.
+    pub(super) fn remove(&mut self, node: &NodeName) -> bool {
+        self.nodes.remove(node)
+    }
+
+    /// Nothing else is to be done than to wait: the time runs from now on.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.until.get_or_insert(now.saturating_add(self.patience));
+        self.pass(now);
+    }
+
+    pub(super) fn pass(&mut self, now: Duration) {
+        self.expired |= self.until.is_some_and(|until| now >= until);
+    }
+
+    /// Nobody is waited for any more. A node that comes back all the same is still known to [`remove`](Self::remove).
+    pub(super) fn is_over(&self) -> bool {
+        self.expired || self.nodes.is_empty()
+    }
+
+    /// When the wait ends; `None` if nobody is waited for.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        if self.is_over() { None } else { self.until }
+    }
+}

@@ -1,0 +1,119 @@
+//! What the copies of a dataset amount to: which files are verified, what does not count, what is rebuilt, and the report.
+//!
+//! These are the pure parts between the requests; the order is that of [`DrainMachine`](super::DrainMachine).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use holdfast_core::prefix::inspect::{Inspection, SetRebuild, Verdict};
+use holdfast_core::prefix::scan::{Damage, Scan};
+use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_model::Rank;
+
+use super::agenda::Target;
+use super::report::DrainReport;
+use super::requests::Place;
+use super::rounds::Copied;
+use crate::events::DrainResult;
+
+/// Files that one request asks an agent to verify: few enough to spread well.
+const FILES_A_REQUEST: usize = 16;
+
+/// A dataset that is being drained.
+#[derive(Clone, Debug)]
+pub(super) struct Dataset {
+    pub(super) target: Target,
+    pub(super) place: Arc<Place>,
+    /// What was copied.
+    pub(super) copied: Copied,
+}
+
+/// Files that failed their checksum, by rank and name.
+pub(super) type Failures = BTreeMap<(Rank, String), (VerifyUnit, Damage)>;
+
+/// The files to verify, in requests: all but those of ranks that were just `copied` with checksums.
+pub(super) fn batches(scan: &Scan, copied: Option<&Copied>) -> Vec<Arc<[VerifyUnit]>> {
+    let mut units = scan.verify_units();
+    units.retain(|unit| copied.is_none_or(|copied| !copied.ranks.contains_key(&unit.rank)));
+    // The largest first: the last request should not be the longest.
+    units.sort_by_key(|unit| Reverse(unit.size));
+    let count = units.len().div_ceil(FILES_A_REQUEST);
+    let mut batches: Vec<Vec<VerifyUnit>> = vec![Vec::new(); count];
+    for (at, unit) in units.into_iter().enumerate() {
+        batches[at % count].push(unit);
+    }
+    batches.into_iter().map(Arc::from).collect()
+}
+
+/// Takes out what failed its checksum, except of ranks whose files were rebuilt since.
+pub(super) fn apply(scan: &mut Scan, failures: &Failures, rebuilt: &BTreeSet<Rank>) {
+    for (unit, damage) in failures.values().filter(|(unit, _)| !rebuilt.contains(&unit.rank)) {
+        scan.apply_failure(unit, damage.clone());
+    }
+}
+
+/// The rebuilds of a dataset's sets, and their ends by position.
+pub(super) type Rebuilds = BTreeMap<usize, (SetRebuild, Result<(), String>)>;
+
+/// The ranks that were rebuilt, in the order of the sets; and why others were not.
+pub(super) fn outcome(rebuilds: Rebuilds) -> (Vec<Rank>, Vec<String>) {
+    let (mut rebuilt, mut reasons) = (Vec::new(), Vec::new());
+    for (set, end) in rebuilds.into_values() {
+        match end {
+            Ok(()) => rebuilt.extend(set.ranks),
+            Err(reason) => reasons.push(format!("{set} was not rebuilt: {reason}")),
+        }
+    }
+    (rebuilt, reasons)
+}
+
+/// Why what is in the directory is not complete; empty if it is.
+pub(super) fn reasons(inspection: &Inspection) -> Vec<String> {
+    let mut reasons: Vec<String> = inspection.reasons.iter().map(ToString::to_string).collect();
+    if inspection.verdict == Verdict::NothingUsable {
+        reasons.push("no usable file could be copied".to_owned());
+    }
+    reasons
+}
+
+/// A dataset after its publication.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    pub(super) dataset: Dataset,
+    pub(super) rebuilt: BTreeSet<Rank>,
+    /// Why it is not complete.
+    pub(super) reasons: Vec<String>,
+    pub(super) complete: bool,
+}
+
+impl Published {
+    /// The report; `all_answered` says that every node reported what it holds.
+    pub(super) fn report(&self, all_answered: bool) -> DrainReport {
+        let Dataset { target: Target { candidate, .. }, place, copied } = &self.dataset;
+        let checkpoint = candidate.checkpoint;
+        let result = if self.complete {
+            DrainResult::Complete { checkpoint }
+        } else {
+            let mut reason = candidate.incomplete.clone().unwrap_or_else(|| self.reasons.join("; "));
+            if let Some((rank, why)) = copied.failed.first_key_value() {
+                reason = format!("rank {rank} was not copied: {why}; {reason}");
+            }
+            if let Some((node, why)) = copied.unreachable.first_key_value() {
+                reason = format!("{node} did not copy: {why}; {reason}");
+            }
+            DrainResult::Incomplete { checkpoint, reason }
+        };
+        // Otherwise all that the nodes hold was copied, and is not enough.
+        let more_is_held = !copied.failed.is_empty() || !copied.unreachable.is_empty() || !all_answered;
+        DrainReport {
+            result,
+            directory: Some(place.directory.to_string()),
+            bytes: copied.ranks.values().sum(),
+            copied: copied.ranks.keys().copied().collect(),
+            rebuilt: self.rebuilt.iter().copied().collect(),
+            failed_nodes: copied.unreachable.clone(),
+            retry_may_help: !self.complete && more_is_held,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The copies of one dataset: [`Rounds`], with agents that die and come back.
+//!
+//! An agent that is lost in round 1 copies once more after its restart. Round 2, in which others copy for its node,
+//! begins when no such agent is waited for. Answers are taken in and logged together: those to the first requests of a
+//! round, then those to repeated ones, each in the order of the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::time::Duration;
+
+use holdfast_model::NodeName;
+use holdfast_wire::agent::CopyReply;
+
+use super::agents::Agents;
+use super::awaited::Awaited;
+use super::plan::Candidate;
+use super::rounds::{Copied, Order, Rounds};
+use crate::events::LogEvent;
+
+type Outcome = (Order, Result<CopyReply, String>);
+
+/// The state of the copies.
+#[derive(Clone, Debug)]
+pub(super) struct Copying {
+    rounds: Rounds,
+    round: Round,
+    /// Nodes that hold files of the dataset.
+    holders: BTreeSet<NodeName>,
+    pub(super) awaited: Awaited,
+}
+
+#[derive(Clone, Debug)]
+enum Round {
+    First {
+        /// Nodes whose first answer is still to come.
+        open: BTreeSet<NodeName>,
+        first: BTreeMap<NodeName, Outcome>,
+        repeated: BTreeMap<NodeName, Outcome>,
+    },
+    Second(BTreeMap<NodeName, Outcome>),
+}
+
+/// What follows when no copy is under way.
+pub(super) enum Next {
+    /// Agents may come back.
+    Wait,
+    /// The orders of the next round.
+    Orders(Vec<Order>),
+    /// All that can be copied is copied.
+    Done,
+}
+
+impl Copying {
+    /// The copies of a dataset, and the orders of round 1.
+    pub(super) fn new(candidate: &Candidate, agents: &Agents, patience: Duration) -> (Self, Vec<Order>) {
+        let returns = |node: &NodeName| !agents.is_down(node) && candidate.holders.contains(node);
+        let (returning, down): (Vec<&NodeName>, Vec<&NodeName>) = agents.not_up().partition(|node| returns(node));
+        let healthy = agents.up().chain(returning).cloned();
+        let rounds = Rounds::new(healthy, down.into_iter().cloned(), candidate.partner_copies);
+        let orders = rounds.first();
+        let open = orders.iter().map(|order| order.node.clone()).collect();
+        let round = Round::First { open, first: BTreeMap::new(), repeated: BTreeMap::new() };
+        let holders = candidate.holders.clone();
+        (Copying { rounds, round, holders, awaited: Awaited::new(patience) }, orders)
+    }
+
+    /// An agent came up. Returns its order if it is to copy again.
+    pub(super) fn came_up(&mut self, node: &NodeName) -> Option<Order> {
+        let again = matches!(self.round, Round::First { .. }) && self.awaited.remove(node);
+        again.then(|| self.rounds.first_of(node))
+    }
+
+    /// A copy ended. Returns what is to be logged.
+    pub(super) fn ended(
+        &mut self,
+        now: Duration,
+        order: Order,
+        outcome: Result<CopyReply, String>,
+        is_down: bool,
+    ) -> Vec<LogEvent> {
+        let node = order.node.clone();
+        match &mut self.round {
+            Round::First { open, first, repeated } => {
+                if !open.remove(&node) {
+                    repeated.insert(node, (order, outcome));
+                    return Vec::new();
+                }
+                if outcome.is_err() && !is_down && self.holders.contains(&node) {
+                    self.awaited.add(node.clone());
+                }
+                first.insert(node, (order, outcome));
+                if open.is_empty() {
+                    self.awaited.begin(now);
+                    let first = mem::take(first);
+                    return self.take_in(first);
+                }
+            }
+            Round::Second(outcomes) => drop(outcomes.insert(node, (order, outcome))),
+        }
+        Vec::new()
+    }
+
+    /// No copy is under way. Returns what follows, and what is to be logged before.
+    pub(super) fn proceed(&mut self) -> (Next, Vec<LogEvent>) {
+        match &mut self.round {
+            Round::First { .. } if !self.awaited.is_over() => (Next::Wait, Vec::new()),
+            Round::First { repeated, .. } => {
+                let repeated = mem::take(repeated);
+                let events = self.take_in(repeated);
+                self.round = Round::Second(BTreeMap::new());
+                (Next::Orders(self.rounds.second()), events)
+            }
+            Round::Second(outcomes) => {
+                let outcomes = mem::take(outcomes);
+                (Next::Done, self.take_in(outcomes))
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> Copied {
+        self.rounds.finish()
+    }
+
+    fn take_in(&mut self, outcomes: BTreeMap<NodeName, Outcome>) -> Vec<LogEvent> {
+        let mut events = Vec::new();
+        for (node, (order, outcome)) in outcomes {
+            let round = order.round;
+            match outcome {
+                Ok(reply) => {
+                    if !reply.copied.is_empty() || !reply.failed.is_empty() {
+                        let ranks = reply.copied.keys().copied().collect();
+                        let (bytes, failure) = (reply.copied.values().sum(), failure_of(&reply));
+                        events.push(LogEvent::Copied { round, node, ranks, bytes, failure });
+                    }
+                    self.rounds.answered(&order, reply);
+                }
+                Err(reason) => {
+                    let failure = Some(reason.clone());
+                    events.push(LogEvent::Copied { round, node, ranks: Vec::new(), bytes: 0, failure });
+                    self.rounds.unanswered(&order, reason);
+                }
+            }
+        }
+        events
+    }
+}
+
+fn failure_of(reply: &CopyReply) -> Option<String> {
+    let (rank, reason) = reply.failed.first_key_value()?;
+    Some(match reply.failed.len() {
+        1 => format!("rank {rank}: {reason}"),
+        failed => format!("rank {rank}: {reason} (and {} more ranks)", failed - 1),
+    })
+}

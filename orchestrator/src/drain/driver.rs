@@ -1,0 +1,305 @@
+//! Drives the machine: performs its actions, and turns their ends and the changes of the roster into events.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::prefix::inspect::SetRebuild;
+use holdfast_core::prefix::scan::Damage;
+use holdfast_core::redundancy::files::SetId;
+use holdfast_model::{CheckpointId, NodeName};
+use holdfast_wire::agent::{CopyRequest, FlushedNote, RebuildRequest, VerifyRequest};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep_until};
+
+use super::action::AgentAt;
+use super::config::{COMES_BACK_WITHIN, DrainConfig};
+use super::event::{Answer, DrainEvent, RequestId};
+use super::report::{DrainEnd, DrainReport, Survey};
+use super::{DrainAction, DrainError, DrainMachine, prefix_steps};
+use crate::events::LogEvent;
+use crate::fleet::roster::RosterChange;
+use crate::fleet::{AgentClient, Roster};
+
+/// A copy may take this long; an agent that is lost is noticed long before.
+const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// So may a request to check or rebuild files.
+const LONGEST_CHECK: Duration = Duration::from_secs(24 * 3600);
+
+/// What is to be drained.
+#[derive(Clone, Debug)]
+pub struct DrainOrder {
+    /// Requests to agents.
+    pub client: AgentClient,
+    /// The agents.
+    pub roster: Roster,
+    /// Nodes without agent.
+    pub down: Vec<NodeName>,
+    /// The prefix directory.
+    pub prefix: PathBuf,
+    /// The job id, part of the checkpoint directory's name.
+    pub job_id: String,
+    /// Compute checksums while copying.
+    pub crc: bool,
+    /// Size of a copy's buffer, bytes.
+    pub buffer_bytes: usize,
+    /// This dataset instead of the newest.
+    pub wanted: Option<CheckpointId>,
+    /// Receives what happens.
+    pub events: mpsc::UnboundedSender<LogEvent>,
+}
+
+/// Drains. Dropping the future breaks the drain off; running it again goes on.
+///
+/// # Errors
+/// The drain could not be carried out; what was copied stays.
+pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
+    match Driver::new(order, COMES_BACK_WITHIN, false).run().await {
+        DrainEnd::Drained(report) => Ok(report),
+        DrainEnd::Surveyed(_) => Ok(DrainReport::nothing()),
+        DrainEnd::Failed(error) => Err(error),
+    }
+}
+
+/// Asks the agents that are up what their nodes hold, and says what would be drained. Changes nothing.
+///
+/// # Errors
+/// [`DrainError::NobodyAnswers`].
+pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
+    match Driver::new(order, Duration::ZERO, true).run().await {
+        DrainEnd::Surveyed(survey) => Ok(survey),
+        DrainEnd::Drained(_) => Ok(Survey::default()),
+        DrainEnd::Failed(error) => Err(error),
+    }
+}
+
+/// What a request came to; the reason if it failed.
+type Outcome = Result<Answer, String>;
+
+struct Driver {
+    machine: DrainMachine,
+    order: Arc<DrainOrder>,
+    changes: mpsc::UnboundedReceiver<RosterChange>,
+    /// One task a request. They are aborted when the driver is dropped.
+    tasks: JoinSet<(RequestId, Outcome)>,
+    under_way: HashMap<RequestId, AbortHandle>,
+    /// For tasks that end without saying which request they carried out.
+    requests: HashMap<Id, RequestId>,
+}
+
+impl Driver {
+    fn new(order: &DrainOrder, comes_back_within: Duration, survey_only: bool) -> Self {
+        let (agents, changes) = order.roster.follow();
+        let machine = DrainMachine::new(DrainConfig {
+            agents,
+            down: order.down.iter().cloned().collect(),
+            wanted: order.wanted,
+            crc: order.crc,
+            requests_at_once: order.client.requests_at_once(),
+            comes_back_within,
+            survey_only,
+        });
+        Driver {
+            machine,
+            order: Arc::new(order.clone()),
+            changes,
+            tasks: JoinSet::new(),
+            under_way: HashMap::new(),
+            requests: HashMap::new(),
+        }
+    }
+
+    async fn run(mut self) -> DrainEnd {
+        let begun = Instant::now();
+        let mut actions = self.machine.begin(Duration::ZERO);
+        loop {
+            for action in actions {
+                if let Some(end) = self.perform(action) {
+                    return end;
+                }
+            }
+            let event = self.next_event(begun).await;
+            actions = self.machine.handle(begun.elapsed(), event);
+        }
+    }
+
+    async fn next_event(&mut self, begun: Instant) -> DrainEvent {
+        let deadline = self.machine.deadline().map(|deadline| begun + deadline);
+        loop {
+            tokio::select! {
+                // An answer counts even if the agent was lost right after it.
+                biased;
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    if let Some(event) = self.ended(ended) {
+                        return event;
+                    }
+                }
+                Some(change) = self.changes.recv() => return event_of(change),
+                () = sleep_until(deadline.unwrap_or(begun)), if deadline.is_some() => return DrainEvent::Tick,
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(Id, (RequestId, Outcome)), JoinError>) -> Option<DrainEvent> {
+        let (id, outcome) = match ended {
+            Ok((id, (_, outcome))) => (id, outcome),
+            Err(error) => (error.id(), Err(format!("the drain broke off: {error}"))),
+        };
+        let request = self.requests.remove(&id)?;
+        // None if it was cancelled.
+        self.under_way.remove(&request)?;
+        Some(match outcome {
+            Ok(answer) => DrainEvent::Answered { request, answer },
+            Err(reason) => DrainEvent::Failed { request, reason },
+        })
+    }
+
+    fn perform(&mut self, action: DrainAction) -> Option<DrainEnd> {
+        match action {
+            // Nobody listens when the orchestrator is ending; the report says the same.
+            DrainAction::Emit(event) => drop(self.order.events.send(event)),
+            DrainAction::Finish(end) => return Some(*end),
+            DrainAction::Cancel { request } => {
+                if let Some(task) = self.under_way.remove(&request) {
+                    task.abort();
+                }
+            }
+            action => {
+                let request = action.request()?;
+                let work = carry_out(Arc::clone(&self.order), action);
+                let task = self.tasks.spawn(async move { (request, work.await) });
+                self.requests.insert(task.id(), request);
+                self.under_way.insert(request, task);
+            }
+        }
+        None
+    }
+}
+
+fn event_of(change: RosterChange) -> DrainEvent {
+    match change {
+        RosterChange::Up { node, address } => DrainEvent::AgentUp { node, address },
+        RosterChange::Lost { node } => DrainEvent::AgentLost { node },
+        RosterChange::Down { node } => DrainEvent::NodeDown { node },
+    }
+}
+
+async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> Outcome {
+    let DrainOrder { client, prefix, job_id, crc, buffer_bytes, .. } = &*order;
+    match action {
+        DrainAction::TakeInventory { agent, .. } => {
+            let inventory = client.inventory(agent.address).await.map_err(|error| error.to_string())?;
+            Ok(Answer::Inventory(Box::new(inventory)))
+        }
+        DrainAction::OpenDirectory { checkpoint, .. } => {
+            let (prefix, job_id) = (prefix.clone(), job_id.clone());
+            let (directory, resumed) = blocking(move || prefix_steps::open(prefix, &job_id, checkpoint)).await?;
+            Ok(Answer::DirectoryOpened { directory, resumed })
+        }
+        DrainAction::Copy { agent, checkpoint, directory, order, .. } => {
+            let request = CopyRequest {
+                checkpoint,
+                directory: prefix.join(directory.as_str()),
+                crc: *crc,
+                on_behalf_of: order.on_behalf_of.to_vec(),
+                partners_only: order.partners_only,
+                buffer_bytes: *buffer_bytes,
+            };
+            let copied = client.copy(agent.address, &request, LONGEST_COPY).await;
+            copied.map(Answer::Copied).map_err(|error| error.seen())
+        }
+        DrainAction::Scan { directory, .. } => {
+            let path = prefix.join(directory.as_str());
+            let scan = blocking(move || prefix_steps::read(&path)).await?;
+            Ok(Answer::Scanned(Box::new(scan)))
+        }
+        DrainAction::Verify { agent, directory, files, .. } => {
+            let path = prefix.join(directory.as_str());
+            let Some(agent) = agent else {
+                let damaged = blocking(move || Ok::<_, DrainError>(prefix_steps::verify(&path, &files))).await?;
+                return Ok(Answer::Verified { damaged });
+            };
+            let names = files.iter().map(|unit| unit.name.clone()).collect();
+            verify_at(client, &agent, VerifyRequest { directory: path, files: names }).await
+        }
+        DrainAction::Rebuild { agent, checkpoint, directory, set, .. } => {
+            let path = prefix.join(directory.as_str());
+            match agent {
+                Some(agent) => rebuild_at(client, &agent, checkpoint, path, set).await,
+                None => {
+                    blocking(move || prefix_steps::rebuild(&path, &set)).await?;
+                    Ok(Answer::Rebuilt)
+                }
+            }
+        }
+        DrainAction::Publish { findings, .. } => {
+            let prefix = prefix.clone();
+            blocking(move || prefix_steps::publish(prefix, *findings)).await?;
+            Ok(Answer::Published)
+        }
+        DrainAction::CloseDirectory { .. } => {
+            let prefix = prefix.clone();
+            blocking(move || prefix_steps::close(prefix)).await?;
+            Ok(Answer::DirectoryClosed)
+        }
+        DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint).await,
+        DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => {
+            Err("it is no request".to_owned())
+        }
+    }
+}
+
+async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest) -> Outcome {
+    match client.verify(agent.address, &request, LONGEST_CHECK).await {
+        Ok(reply) => {
+            let damaged = reply.damaged.into_iter().map(|(name, text)| (name, Damage::Unreadable(text)));
+            Ok(Answer::Verified { damaged: damaged.collect() })
+        }
+        Err(error) => {
+            tracing::info!(node = %agent.node, %error, "an agent did not verify checksums; the orchestrator does");
+            Err(error.to_string())
+        }
+    }
+}
+
+async fn rebuild_at(
+    client: &AgentClient,
+    agent: &AgentAt,
+    checkpoint: CheckpointId,
+    directory: PathBuf,
+    set: SetRebuild,
+) -> Outcome {
+    let SetRebuild { set: SetId { scheme, group_id, members }, missing, ranks } = set;
+    let request = RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks };
+    match client.rebuild(agent.address, &request, LONGEST_CHECK).await {
+        Ok(_) => Ok(Answer::Rebuilt),
+        Err(error) => {
+            tracing::info!(node = %agent.node, %error, "an agent did not rebuild a set; the orchestrator does");
+            Err(error.to_string())
+        }
+    }
+}
+
+async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: CheckpointId) -> Outcome {
+    match client.flushed(agent.address, &FlushedNote { checkpoint }).await {
+        Ok(_) => Ok(Answer::FlushNoted),
+        Err(error) => {
+            tracing::warn!(node = %agent.node, %error, "the flush file of a node does not list a drained dataset");
+            Err(error.to_string())
+        }
+    }
+}
+
+/// Carries out a step that waits for file systems.
+async fn blocking<T, E>(step: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
+where
+    T: Send + 'static,
+    E: std::fmt::Display + Send + 'static,
+{
+    match spawn_blocking(step).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(error) => Err(format!("the drain broke off: {error}")),
+    }
+}

@@ -1,0 +1,83 @@
+//! What happens to a drain.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use holdfast_core::prefix::DirectoryName;
+use holdfast_core::prefix::scan::{Damage, Scan};
+use holdfast_model::{Inventory, NodeName};
+use holdfast_wire::agent::CopyReply;
+
+/// Identifies one request of a drain; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Something that happened. The answers to requests that are over (cancelled, or answered before) are ignored, and so
+/// is everything after the end.
+#[derive(Clone, Debug)]
+pub enum DrainEvent {
+    /// An agent listens here: it was started, or restarted. If another one of the node was up, that one is lost.
+    AgentUp {
+        /// Its node.
+        node: NodeName,
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// An agent is lost, and may be restarted. Its requests are cancelled.
+    AgentLost {
+        /// Its node.
+        node: NodeName,
+    },
+    /// The agent of a node is lost for good.
+    NodeDown {
+        /// The node.
+        node: NodeName,
+    },
+    /// A request was carried out.
+    Answered {
+        /// The request.
+        request: RequestId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A request could not be carried out.
+    Failed {
+        /// The request.
+        request: RequestId,
+        /// What failed, where, and what to do about it.
+        reason: String,
+    },
+    /// The time of [`DrainMachine::deadline`](super::DrainMachine::deadline) has come.
+    Tick,
+}
+
+/// The answer to the request of the same name in [`DrainAction`](super::DrainAction).
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// What the node holds.
+    Inventory(Box<Inventory>),
+    /// The directory to copy to.
+    DirectoryOpened {
+        /// Its name below the prefix.
+        directory: DirectoryName,
+        /// It was left by an earlier drain of the same dataset.
+        resumed: bool,
+    },
+    /// Rank by rank, what was copied.
+    Copied(CopyReply),
+    /// The content of the directory.
+    Scanned(Box<Scan>),
+    /// The files that failed, by their base names.
+    Verified {
+        /// Why they failed.
+        damaged: BTreeMap<String, Damage>,
+    },
+    /// All missing members of the set were computed and written.
+    Rebuilt,
+    /// Summary, index and link are written.
+    Published,
+    /// The note about the drain under way is removed.
+    DirectoryClosed,
+    /// The node's flush file records that the dataset is on the prefix directory.
+    FlushNoted,
+}

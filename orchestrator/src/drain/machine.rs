@@ -1,0 +1,388 @@
+//! The drain as a pure state machine.
+
+mod dataset;
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::prefix::scan::Scan;
+use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_model::{NodeName, Rank};
+
+use self::dataset::copy_task;
+use super::DrainError;
+use super::action::DrainAction;
+use super::agenda::{Agenda, Target};
+use super::agents::Agents;
+use super::asking::Asking;
+use super::completion::{Dataset, Failures, Published, Rebuilds};
+use super::config::DrainConfig;
+use super::copying::{Copying, Next};
+use super::event::{Answer, DrainEvent, RequestId};
+use super::plan;
+use super::report::{DrainEnd, Survey};
+use super::requests::{FileTask, NodeTask, Place, PrefixStep, Requests, Task, Work};
+use crate::events::LogEvent;
+
+const LOST: &str = "its agent is lost";
+const LOST_DURING_COPY: &str = "its agent was lost during the copy";
+
+/// What the drain waits for. From [`Opening`](Phase::Opening) on once for every dataset that is drained.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// [`DrainMachine::begin`] was not called yet.
+    NotBegun,
+    /// The inventories.
+    Asking(Asking),
+    /// The directory of a dataset.
+    Opening(Target),
+    /// The copies.
+    Copying(Box<Copying>, Target, Arc<Place>),
+    /// The content of the directory.
+    Scanning(Dataset),
+    /// The checksums.
+    Verifying(Dataset, Box<Scan>, Failures),
+    /// The rebuilds of lost members.
+    Rebuilding(Dataset, Failures, Rebuilds),
+    /// The content of the directory once more.
+    Rescanning(Dataset, Failures, BTreeSet<Rank>, Vec<String>),
+    /// Summary, index and link.
+    Publishing(Published),
+    /// The end of the note about the drain under way.
+    Closing(Published),
+    /// The agents, which record where the dataset is.
+    Noting(Published),
+    /// Nothing.
+    Finished,
+}
+
+/// Drains what the nodes hold to the prefix directory: events in, actions out.
+///
+/// ```text
+///                          ┌───────────── the next dataset, if this one is not complete ────────────┐
+///            all answered, ▼                                                                        │
+///  Asking ───────────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
+///                                  2 rounds                     │ nothing to rebuild           │    │
+///                                                               └───▶ Publishing ◀─────────────┘    │
+///                     Finished ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
+/// ```
+#[derive(Clone, Debug)]
+pub struct DrainMachine {
+    config: DrainConfig,
+    agents: Agents,
+    requests: Requests,
+    phase: Phase,
+    agenda: Agenda,
+    /// Every node reported what it holds.
+    all_answered: bool,
+    now: Duration,
+    actions: Vec<DrainAction>,
+}
+
+impl DrainMachine {
+    /// A drain that has not begun.
+    pub fn new(mut config: DrainConfig) -> Self {
+        let agents = Agents::new(mem::take(&mut config.agents), mem::take(&mut config.down));
+        DrainMachine {
+            agents,
+            requests: Requests::new(config.requests_at_once),
+            config,
+            phase: Phase::NotBegun,
+            agenda: Agenda::default(),
+            all_answered: true,
+            now: Duration::ZERO,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Begins the drain. Times are counted from any moment, the same for all calls.
+    pub fn begin(&mut self, now: Duration) -> Vec<DrainAction> {
+        if matches!(self.phase, Phase::NotBegun) {
+            let nodes: Vec<NodeName> = self.agents.up().cloned().collect();
+            self.requests.add(nodes.iter().cloned().map(|node| Task::OfNode(node, NodeTask::Inventory)));
+            self.phase = Phase::Asking(Asking::new(nodes, self.config.comes_back_within));
+        }
+        self.proceed(now)
+    }
+
+    /// Takes in an event.
+    pub fn handle(&mut self, now: Duration, event: DrainEvent) -> Vec<DrainAction> {
+        self.now = self.now.max(now);
+        match event {
+            DrainEvent::AgentUp { node, address } => {
+                let current = self.agents.get(&node).map(|agent| agent.address);
+                if current != Some(address) {
+                    self.end_requests_at(&node);
+                    self.agents.came_up(&node, address);
+                    self.came_up(&node);
+                }
+            }
+            DrainEvent::AgentLost { node } => {
+                self.agents.went_lost(&node);
+                self.end_requests_at(&node);
+            }
+            DrainEvent::NodeDown { node } => {
+                self.agents.went_down(&node);
+                self.end_requests_at(&node);
+                match &mut self.phase {
+                    Phase::Asking(asking) => drop(asking.awaited.remove(&node)),
+                    Phase::Copying(copying, ..) => drop(copying.awaited.remove(&node)),
+                    _ => {}
+                }
+            }
+            DrainEvent::Answered { request, answer } => {
+                if let Some((work, _)) = self.requests.end(request) {
+                    self.answered(work, answer);
+                }
+            }
+            DrainEvent::Failed { request, reason } => {
+                if let Some((work, node)) = self.requests.end(request) {
+                    self.failed(work, node.is_some(), reason);
+                }
+            }
+            DrainEvent::Tick => {}
+        }
+        self.proceed(now)
+    }
+
+    /// When a [`DrainEvent::Tick`] is due.
+    pub fn deadline(&self) -> Option<Duration> {
+        match &self.phase {
+            Phase::Asking(asking) => asking.awaited.deadline(),
+            Phase::Copying(copying, ..) => copying.awaited.deadline(),
+            _ => None,
+        }
+    }
+
+    /// True after [`DrainAction::Finish`].
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished)
+    }
+
+    fn emit(&mut self, events: impl IntoIterator<Item = LogEvent>) {
+        self.actions.extend(events.into_iter().map(DrainAction::Emit));
+    }
+
+    fn came_up(&mut self, node: &NodeName) {
+        match &mut self.phase {
+            Phase::Asking(asking) => {
+                let again = asking.came_up(node).then(|| Task::OfNode(node.clone(), NodeTask::Inventory));
+                self.requests.add(again);
+            }
+            Phase::Copying(copying, _, place) => {
+                let again = copying.came_up(node);
+                self.requests.add(again.map(|order| copy_task(order, place)));
+            }
+            _ => {}
+        }
+    }
+
+    fn end_requests_at(&mut self, node: &NodeName) {
+        for request in self.requests.at(node) {
+            if let Some((work, _)) = self.requests.end(request) {
+                self.actions.push(DrainAction::Cancel { request });
+                let copies = matches!(&work, Work::Task(Task::OfNode(_, NodeTask::Copy(..))));
+                let reason = if copies { LOST_DURING_COPY } else { LOST };
+                self.failed(work, true, reason.to_owned());
+            }
+        }
+    }
+
+    /// Begins requests, and goes on to the next phase when all of one have ended.
+    fn proceed(&mut self, now: Duration) -> Vec<DrainAction> {
+        self.now = self.now.max(now);
+        match &mut self.phase {
+            Phase::Asking(asking) => asking.awaited.pass(self.now),
+            Phase::Copying(copying, ..) => copying.awaited.pass(self.now),
+            _ => {}
+        }
+        loop {
+            while let Some(task) = self.requests.next_to_begin() {
+                self.start(task);
+            }
+            if !self.requests.are_done() || !self.advance() {
+                return mem::take(&mut self.actions);
+            }
+        }
+    }
+
+    fn start(&mut self, task: Task) {
+        match task {
+            Task::OfNode(node, task) => {
+                let Some(agent) = self.agents.get(&node) else {
+                    return self.node_failed(node, task, LOST.to_owned());
+                };
+                let work = Work::Task(Task::OfNode(node, task.clone()));
+                let request = self.requests.begin(work, Some(&agent.node));
+                self.actions.push(task.action(request, agent));
+            }
+            Task::OnFiles { task, place, here } => {
+                let agent = if here { None } else { self.agents.next() };
+                let work = Work::Task(Task::OnFiles { task: task.clone(), place: Arc::clone(&place), here });
+                let request = self.requests.begin(work, agent.as_ref().map(|agent| &agent.node));
+                self.actions.push(task.action(request, agent, &place));
+            }
+        }
+    }
+
+    /// Begins a step of the orchestrator itself.
+    fn start_here(&mut self, step: PrefixStep, action: impl FnOnce(RequestId) -> DrainAction) {
+        let request = self.requests.begin(Work::Prefix(step), None);
+        self.actions.push(action(request));
+    }
+
+    fn answered(&mut self, work: Work, answer: Answer) {
+        match (work, answer) {
+            (Work::Task(Task::OfNode(node, NodeTask::Inventory)), Answer::Inventory(inventory)) => {
+                if let Phase::Asking(asking) = &mut self.phase {
+                    asking.answered(node, *inventory);
+                }
+            }
+            (Work::Task(Task::OfNode(_, NodeTask::Copy(order, _))), Answer::Copied(reply)) => {
+                self.copy_ended(order, Ok(reply));
+            }
+            (Work::Task(Task::OfNode(_, NodeTask::NoteFlushed(_))), Answer::FlushNoted) => {}
+            (Work::Task(Task::OnFiles { task: FileTask::Verify(files), .. }), Answer::Verified { damaged }) => {
+                if let Phase::Verifying(_, _, failures) = &mut self.phase {
+                    let damage = |unit: &VerifyUnit| Some((unit.clone(), damaged.get(&unit.name)?.clone()));
+                    let damaged = files.iter().filter_map(damage);
+                    failures.extend(damaged.map(|(unit, damage)| ((unit.rank, unit.name.clone()), (unit, damage))));
+                }
+            }
+            (Work::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }), Answer::Rebuilt) => {
+                self.rebuild_ended(number, set, Ok(()));
+            }
+            (Work::Prefix(PrefixStep::OpenDirectory), Answer::DirectoryOpened { directory, resumed }) => {
+                self.opened(directory, resumed);
+            }
+            (Work::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
+            (Work::Prefix(PrefixStep::Publish), Answer::Published) => self.published(),
+            (Work::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
+            (work, _) => self.failed(work, false, "the answer is to another request".to_owned()),
+        }
+    }
+
+    /// A request failed; `at_agent` if it was sent to one.
+    fn failed(&mut self, work: Work, at_agent: bool, reason: String) {
+        match work {
+            Work::Task(Task::OfNode(node, task)) => self.node_failed(node, task, reason),
+            Work::Task(Task::OnFiles { task, place, .. }) if at_agent => {
+                self.requests.add_first(Task::OnFiles { task, place, here: true });
+            }
+            Work::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
+                self.rebuild_ended(number, set, Err(reason));
+            }
+            Work::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | Work::Prefix(_) => {
+                self.finish(DrainEnd::Failed(DrainError::Prefix { reason }));
+            }
+        }
+    }
+
+    fn node_failed(&mut self, node: NodeName, task: NodeTask, reason: String) {
+        match task {
+            NodeTask::Inventory => {
+                if let Phase::Asking(asking) = &mut self.phase {
+                    let is_down = self.agents.is_down(&node);
+                    asking.failed(node, reason, is_down);
+                }
+            }
+            NodeTask::Copy(order, _) => self.copy_ended(order, Err(reason)),
+            // It copies the dataset again one day.
+            NodeTask::NoteFlushed(_) => {}
+        }
+    }
+
+    /// All requests of a phase have ended: begins the next one. False if there is only time to wait for, or nothing.
+    fn advance(&mut self) -> bool {
+        match mem::replace(&mut self.phase, Phase::Finished) {
+            phase @ Phase::NotBegun => {
+                self.phase = phase;
+                return false;
+            }
+            Phase::Finished => return false,
+            Phase::Asking(mut asking) => {
+                asking.awaited.begin(self.now);
+                if !asking.awaited.is_over() {
+                    self.phase = Phase::Asking(asking);
+                    return false;
+                }
+                self.surveyed(asking);
+            }
+            Phase::Copying(mut copying, target, place) => {
+                let (next, events) = copying.proceed();
+                self.emit(events);
+                match next {
+                    Next::Wait => {
+                        self.phase = Phase::Copying(copying, target, place);
+                        return false;
+                    }
+                    Next::Orders(orders) => {
+                        self.requests.add(orders.into_iter().map(|order| copy_task(order, &place)));
+                        self.phase = Phase::Copying(copying, target, place);
+                    }
+                    Next::Done => {
+                        let directory = place.directory.clone();
+                        self.phase = Phase::Scanning(Dataset { target, place, copied: copying.finish() });
+                        self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
+                    }
+                }
+            }
+            Phase::Verifying(dataset, scan, failures) => self.verified(dataset, *scan, failures),
+            Phase::Rebuilding(dataset, failures, rebuilds) => self.rebuilt(dataset, failures, rebuilds),
+            Phase::Publishing(published) if published.complete => {
+                self.phase = Phase::Closing(published);
+                self.start_here(PrefixStep::CloseDirectory, |request| DrainAction::CloseDirectory { request });
+            }
+            Phase::Closing(published) => {
+                let checkpoint = published.dataset.place.checkpoint;
+                let task = |node: &NodeName| Task::OfNode(node.clone(), NodeTask::NoteFlushed(checkpoint));
+                self.requests.add(self.agents.up().map(task));
+                self.phase = Phase::Noting(published);
+            }
+            Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
+            // These leave with the answer to their one request.
+            phase @ (Phase::Opening(_) | Phase::Scanning(_) | Phase::Rescanning(..)) => {
+                self.phase = phase;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Decides what is drained.
+    fn surveyed(&mut self, asking: Asking) {
+        let (inventories, silent) = asking.finish();
+        for inventory in &inventories {
+            let Some(node) = &inventory.node else { continue };
+            let fault = |fault: &String| LogEvent::InventoryFault { node: node.clone(), fault: fault.clone() };
+            self.actions.extend(inventory.faults.iter().map(fault).map(DrainAction::Emit));
+        }
+        if inventories.is_empty() {
+            let reason = silent.into_values().next().unwrap_or_else(|| "no agent is up".to_owned());
+            return self.finish(DrainEnd::Failed(DrainError::NobodyAnswers { reason }));
+        }
+        self.all_answered = silent.is_empty();
+        let plan = plan::plan(&inventories, self.config.wanted);
+        if self.config.survey_only {
+            return self.finish(DrainEnd::Surveyed(Survey { inventories, silent, plan }));
+        }
+        let skipped = plan.skipped.iter().cloned();
+        self.emit(skipped.map(|(checkpoint, reason)| LogEvent::DrainSkipped { checkpoint, reason }));
+        self.agenda = Agenda::of(plan);
+        match self.config.wanted {
+            Some(id) if self.agenda.has_no_candidate() => {
+                self.finish(DrainEnd::Failed(DrainError::NoSuchDataset { id }));
+            }
+            _ => self.next_target(),
+        }
+    }
+
+    fn finish(&mut self, end: DrainEnd) {
+        self.phase = Phase::Finished;
+        let cancelled = self.requests.clear();
+        self.actions.extend(cancelled.into_iter().map(|request| DrainAction::Cancel { request }));
+        self.actions.push(DrainAction::Finish(Box::new(end)));
+    }
+}

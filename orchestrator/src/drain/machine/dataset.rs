@@ -1,0 +1,146 @@
+//! One dataset on its way through the drain: from its directory to the report.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+
+use holdfast_core::prefix::DirectoryName;
+use holdfast_core::prefix::inspect::{Inspection, SetRebuild, Verdict, inspect};
+use holdfast_core::prefix::scan::Scan;
+use holdfast_model::Rank;
+use holdfast_wire::agent::CopyReply;
+
+use super::{DrainMachine, Phase};
+use crate::drain::action::{DrainAction, Findings};
+use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
+use crate::drain::copying::Copying;
+use crate::drain::report::DrainEnd;
+use crate::drain::requests::{FileTask, NodeTask, Place, PrefixStep, Task};
+use crate::drain::rounds::Order;
+use crate::events::LogEvent;
+
+impl DrainMachine {
+    pub(super) fn next_target(&mut self) {
+        let Some(target) = self.agenda.next() else {
+            let report = self.agenda.report();
+            return self.finish(DrainEnd::Drained(report));
+        };
+        let checkpoint = target.candidate.checkpoint;
+        self.phase = Phase::Opening(target);
+        self.start_here(PrefixStep::OpenDirectory, |request| DrainAction::OpenDirectory { request, checkpoint });
+    }
+
+    pub(super) fn copy_ended(&mut self, order: Order, outcome: Result<CopyReply, String>) {
+        if let Phase::Copying(copying, ..) = &mut self.phase {
+            let is_down = self.agents.is_down(&order.node);
+            let events = copying.ended(self.now, order, outcome, is_down);
+            self.emit(events);
+        }
+    }
+
+    pub(super) fn rebuild_ended(&mut self, number: usize, set: SetRebuild, outcome: Result<(), String>) {
+        if let Phase::Rebuilding(_, _, rebuilds) = &mut self.phase {
+            rebuilds.insert(number, (set, outcome));
+        }
+    }
+
+    pub(super) fn opened(&mut self, directory: DirectoryName, resumed: bool) {
+        let target = match mem::replace(&mut self.phase, Phase::Finished) {
+            Phase::Opening(target) => target,
+            other => {
+                self.phase = other;
+                return;
+            }
+        };
+        let checkpoint = target.candidate.checkpoint;
+        self.emit([LogEvent::DrainStarted { checkpoint, directory: directory.to_string(), resumed }]);
+        let place = Arc::new(Place { checkpoint, directory });
+        let patience = self.config.comes_back_within;
+        let (copying, orders) = Copying::new(&target.candidate, &self.agents, patience);
+        self.requests.add(orders.into_iter().map(|order| copy_task(order, &place)));
+        self.phase = Phase::Copying(Box::new(copying), target, place);
+    }
+
+    pub(super) fn scanned(&mut self, mut scan: Box<Scan>) {
+        match mem::replace(&mut self.phase, Phase::Finished) {
+            Phase::Scanning(dataset) => {
+                let batches = completion::batches(&scan, self.config.crc.then_some(&dataset.copied));
+                let task = |files| file_task(FileTask::Verify(files), &dataset.place);
+                self.requests.add(batches.into_iter().map(task));
+                self.phase = Phase::Verifying(dataset, scan, Failures::new());
+            }
+            Phase::Rescanning(dataset, failures, rebuilt, reasons) => {
+                completion::apply(&mut scan, &failures, &rebuilt);
+                let inspection = inspect(&scan);
+                self.publish(dataset, *scan, inspection, rebuilt, reasons);
+            }
+            other => self.phase = other,
+        }
+    }
+
+    /// Takes out what failed its checksum, and begins the rebuilds if something can be rebuilt.
+    pub(super) fn verified(&mut self, dataset: Dataset, mut scan: Scan, failures: Failures) {
+        completion::apply(&mut scan, &failures, &BTreeSet::new());
+        let inspection = inspect(&scan);
+        let checkpoint = dataset.place.checkpoint;
+        let damaged = inspection.damaged.iter();
+        let events = damaged.map(|file| LogEvent::DamagedInPrefix { checkpoint, file: file.to_string() });
+        self.emit(events);
+        if inspection.rebuildable.is_empty() {
+            return self.publish(dataset, scan, inspection, BTreeSet::new(), Vec::new());
+        }
+        let sets = inspection.rebuildable.into_iter().enumerate();
+        let task = |(number, set)| file_task(FileTask::Rebuild(number, set), &dataset.place);
+        self.requests.add(sets.map(task));
+        self.phase = Phase::Rebuilding(dataset, failures, Rebuilds::new());
+    }
+
+    pub(super) fn rebuilt(&mut self, dataset: Dataset, failures: Failures, rebuilds: Rebuilds) {
+        let (ranks, reasons) = completion::outcome(rebuilds);
+        let checkpoint = dataset.place.checkpoint;
+        self.emit(ranks.iter().map(|rank| LogEvent::RebuiltInPrefix { checkpoint, rank: *rank }));
+        let directory = dataset.place.directory.clone();
+        self.phase = Phase::Rescanning(dataset, failures, ranks.into_iter().collect(), reasons);
+        self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
+    }
+
+    fn publish(
+        &mut self,
+        dataset: Dataset,
+        scan: Scan,
+        inspection: Inspection,
+        rebuilt: BTreeSet<Rank>,
+        mut reasons: Vec<String>,
+    ) {
+        reasons.extend(completion::reasons(&inspection));
+        let complete = inspection.verdict == Verdict::Complete;
+        let (directory, make_current) = (dataset.place.directory.clone(), dataset.target.make_current());
+        let findings = Box::new(Findings { directory, scan, inspection, make_current });
+        self.phase = Phase::Publishing(Published { dataset, rebuilt, reasons, complete });
+        self.start_here(PrefixStep::Publish, |request| DrainAction::Publish { request, findings });
+    }
+
+    pub(super) fn published(&mut self) {
+        let Phase::Publishing(Published { dataset, complete, .. }) = &self.phase else { return };
+        let (checkpoint, directory) = (dataset.place.checkpoint, dataset.place.directory.to_string());
+        let complete = *complete;
+        self.emit([LogEvent::Indexed { checkpoint, directory, complete }]);
+    }
+
+    /// A dataset is drained as far as it can be.
+    pub(super) fn drained(&mut self, published: &Published) {
+        let report = published.report(self.all_answered);
+        match self.agenda.drained(&published.dataset.target, report) {
+            Some(report) => self.finish(DrainEnd::Drained(report)),
+            None => self.next_target(),
+        }
+    }
+}
+
+pub(super) fn copy_task(order: Order, place: &Arc<Place>) -> Task {
+    Task::OfNode(order.node.clone(), NodeTask::Copy(order, Arc::clone(place)))
+}
+
+fn file_task(task: FileTask, place: &Arc<Place>) -> Task {
+    Task::OnFiles { task, place: Arc::clone(place), here: false }
+}

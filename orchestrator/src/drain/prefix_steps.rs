@@ -1,0 +1,60 @@
+//! The steps of a drain that the orchestrator carries out itself on the prefix directory. They block.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use chrono::Local;
+use holdfast_core::prefix::inspect::SetRebuild;
+use holdfast_core::prefix::publish::Publication;
+use holdfast_core::prefix::scan::{Damage, Scan, ScanOptions, scan};
+use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
+use holdfast_core::redundancy::RedundancyError;
+use holdfast_model::CheckpointId;
+
+use super::action::Findings;
+use super::error::PrefixStepError;
+use super::resume;
+
+/// Finds or creates the directory of a dataset, and notes that it is written. True if it was found.
+pub(super) fn open(
+    prefix: PathBuf,
+    job_id: &str,
+    checkpoint: CheckpointId,
+) -> Result<(DirectoryName, bool), PrefixStepError> {
+    let prefix = Prefix::open(prefix)?;
+    let found = resume::directory_of(&prefix, job_id, checkpoint)?;
+    let resumed = found.is_some();
+    let directory = match found {
+        Some(directory) => directory,
+        None => prefix.create_checkpoint_directory(Local::now().naive_local(), job_id, checkpoint)?,
+    };
+    resume::begin(&prefix, job_id, checkpoint, &directory)?;
+    Ok((directory, resumed))
+}
+
+pub(super) fn read(directory: &Path) -> Result<Scan, PrefixStepError> {
+    Ok(scan(directory, ScanOptions::default())?)
+}
+
+pub(super) fn verify(directory: &Path, files: &[VerifyUnit]) -> BTreeMap<String, Damage> {
+    let damage = |unit: &VerifyUnit| Some((unit.name.clone(), unit.check(directory, &|_| {}).err()?));
+    files.iter().filter_map(damage).collect()
+}
+
+pub(super) fn rebuild(directory: &Path, set: &SetRebuild) -> Result<(), RedundancyError> {
+    rebuild::run(directory, set, &mut |_, _| ControlFlow::Continue(())).map(drop)
+}
+
+pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<(), PrefixStepError> {
+    let Findings { directory, scan, inspection, make_current } = findings;
+    let now = Local::now().naive_local();
+    Publication::of_scan(directory, &scan, &inspection, make_current, now).publish(&Prefix::open(prefix)?)?;
+    Ok(())
+}
+
+/// Removes the note that a directory is written.
+pub(super) fn close(prefix: PathBuf) -> Result<(), PrefixStepError> {
+    resume::end(&Prefix::open(prefix)?)
+}

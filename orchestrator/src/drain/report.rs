@@ -1,0 +1,76 @@
+//! How a drain ended.
+
+use std::collections::BTreeMap;
+
+use holdfast_model::{Inventory, NodeName, Rank};
+
+use super::DrainError;
+use super::plan::DrainPlan;
+use crate::events::DrainResult;
+
+/// The end of a drain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DrainEnd {
+    /// It was carried out.
+    Drained(DrainReport),
+    /// Only the plan was wanted.
+    Surveyed(Survey),
+    /// It could not be carried out; what was copied stays.
+    Failed(DrainError),
+}
+
+/// How a drain went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainReport {
+    /// In one word, as the relaunch loop sees it.
+    pub result: DrainResult,
+    /// The directory that was written, below the prefix.
+    pub directory: Option<String>,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Ranks whose files were copied.
+    pub copied: Vec<Rank>,
+    /// Ranks whose files were computed.
+    pub rebuilt: Vec<Rank>,
+    /// Nodes whose files could not be copied.
+    pub failed_nodes: BTreeMap<NodeName, String>,
+    /// What the nodes still hold could complete the dataset in another attempt.
+    pub retry_may_help: bool,
+}
+
+impl DrainReport {
+    fn new(result: DrainResult) -> Self {
+        DrainReport {
+            result,
+            directory: None,
+            bytes: 0,
+            copied: Vec::new(),
+            rebuilt: Vec::new(),
+            failed_nodes: BTreeMap::new(),
+            retry_may_help: false,
+        }
+    }
+
+    /// The report of a drain that found nothing to do.
+    pub(super) fn nothing() -> Self {
+        DrainReport::new(DrainResult::Nothing)
+    }
+
+    /// The report of a drain that could not be carried out.
+    pub fn failed(error: &DrainError) -> Self {
+        let mut report = DrainReport::new(DrainResult::Failed { reason: error.to_string() });
+        report.retry_may_help = true;
+        report
+    }
+}
+
+/// What the nodes hold, and what would be drained of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// Of the nodes that answered, by name.
+    pub inventories: Vec<Inventory>,
+    /// Nodes that did not answer, and why.
+    pub silent: BTreeMap<NodeName, String>,
+    /// The datasets to drain.
+    pub plan: DrainPlan,
+}

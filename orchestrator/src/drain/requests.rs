@@ -1,0 +1,175 @@
+//! The requests of a drain: those that wait, and those that are under way.
+//!
+//! Every operation is O(log N) in the number of requests under way, so that ten thousand nodes cost no more an answer
+//! than ten.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
+use std::sync::Arc;
+
+use holdfast_core::prefix::DirectoryName;
+use holdfast_core::prefix::inspect::SetRebuild;
+use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_model::{CheckpointId, NodeName};
+
+use super::action::{AgentAt, DrainAction};
+use super::event::RequestId;
+use super::rounds::Order;
+
+/// Where a dataset is drained to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) checkpoint: CheckpointId,
+    /// The directory's name below the prefix.
+    pub(super) directory: DirectoryName,
+}
+
+/// A task of which there are many in a phase.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    /// For the agent of this node and no other.
+    OfNode(NodeName, NodeTask),
+    /// On files in the prefix directory: for any agent; with `here` for the orchestrator, because an agent failed.
+    OnFiles { task: FileTask, place: Arc<Place>, here: bool },
+}
+
+/// What a node's agent is to do.
+#[derive(Clone, Debug)]
+pub(super) enum NodeTask {
+    Inventory,
+    Copy(Order, Arc<Place>),
+    NoteFlushed(CheckpointId),
+}
+
+impl NodeTask {
+    /// The request to an agent.
+    pub(super) fn action(self, request: RequestId, agent: AgentAt) -> DrainAction {
+        match self {
+            NodeTask::Inventory => DrainAction::TakeInventory { request, agent },
+            NodeTask::Copy(order, place) => {
+                let Place { checkpoint, directory } = (*place).clone();
+                DrainAction::Copy { request, agent, checkpoint, directory, order }
+            }
+            NodeTask::NoteFlushed(checkpoint) => DrainAction::NoteFlushed { request, agent, checkpoint },
+        }
+    }
+}
+
+/// What is to be done with files in the prefix directory.
+#[derive(Clone, Debug)]
+pub(super) enum FileTask {
+    Verify(Arc<[VerifyUnit]>),
+    /// The position of the set in the inspection, and the set.
+    Rebuild(usize, SetRebuild),
+}
+
+impl FileTask {
+    /// The request to an agent, or the work of the orchestrator.
+    pub(super) fn action(self, request: RequestId, agent: Option<AgentAt>, place: &Place) -> DrainAction {
+        let Place { checkpoint, directory } = place.clone();
+        match self {
+            FileTask::Verify(files) => DrainAction::Verify { request, agent, directory, files },
+            FileTask::Rebuild(_, set) => DrainAction::Rebuild { request, agent, checkpoint, directory, set },
+        }
+    }
+}
+
+/// A step of the orchestrator on the prefix directory; nothing else is under way meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PrefixStep {
+    OpenDirectory,
+    Scan,
+    Publish,
+    CloseDirectory,
+}
+
+/// What a request is for.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Task(Task),
+    Prefix(PrefixStep),
+}
+
+#[derive(Clone, Debug)]
+struct UnderWay {
+    work: Work,
+    node: Option<NodeName>,
+}
+
+/// At most `at_once` requests are under way; the other tasks wait for their turn.
+#[derive(Clone, Debug)]
+pub(super) struct Requests {
+    at_once: usize,
+    next: u64,
+    waiting: VecDeque<Task>,
+    under_way: BTreeMap<RequestId, UnderWay>,
+    of_node: BTreeMap<NodeName, BTreeSet<RequestId>>,
+}
+
+impl Requests {
+    pub(super) fn new(at_once: usize) -> Self {
+        Requests {
+            at_once: at_once.max(1),
+            next: 0,
+            waiting: VecDeque::new(),
+            under_way: BTreeMap::new(),
+            of_node: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, tasks: impl IntoIterator<Item = Task>) {
+        self.waiting.extend(tasks);
+    }
+
+    /// Adds a task that is to be done before all that wait.
+    pub(super) fn add_first(&mut self, task: Task) {
+        self.waiting.push_front(task);
+    }
+
+    /// The next task that may begin now.
+    pub(super) fn next_to_begin(&mut self) -> Option<Task> {
+        if self.under_way.len() < self.at_once { self.waiting.pop_front() } else { None }
+    }
+
+    /// No task waits and no request is under way.
+    pub(super) fn are_done(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    /// Begins a request to the agent of a node, or one that the orchestrator carries out itself.
+    pub(super) fn begin(&mut self, work: Work, node: Option<&NodeName>) -> RequestId {
+        let request = RequestId(self.next);
+        self.next += 1;
+        if let Some(node) = node {
+            self.of_node.entry(node.clone()).or_default().insert(request);
+        }
+        self.under_way.insert(request, UnderWay { work, node: node.cloned() });
+        request
+    }
+
+    /// Ends a request; `None` if it is over already. Returns the work, and the node it was sent to.
+    pub(super) fn end(&mut self, request: RequestId) -> Option<(Work, Option<NodeName>)> {
+        let UnderWay { work, node } = self.under_way.remove(&request)?;
+        if let Some(name) = &node
+            && let Some(requests) = self.of_node.get_mut(name)
+        {
+            requests.remove(&request);
+            if requests.is_empty() {
+                self.of_node.remove(name);
+            }
+        }
+        Some((work, node))
+    }
+
+    /// The requests that are under way at a node.
+    pub(super) fn at(&self, node: &NodeName) -> Vec<RequestId> {
+        self.of_node.get(node).into_iter().flatten().copied().collect()
+    }
+
+    /// Gives up all that waits. Returns the requests that are under way.
+    pub(super) fn clear(&mut self) -> Vec<RequestId> {
+        self.waiting.clear();
+        self.of_node.clear();
+        mem::take(&mut self.under_way).into_keys().collect()
+    }
+}

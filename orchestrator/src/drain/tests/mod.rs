@@ -1,0 +1,5 @@
+//! The machine against simulated agents and a simulated prefix directory: scenarios, and events in random order.
+
+mod arbitrary;
+mod scenarios;
+mod world;

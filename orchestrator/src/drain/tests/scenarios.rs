@@ -1,0 +1,400 @@
+//! One drain each, with what goes wrong in it.
+
+use holdfast_model::{CheckpointId, Rank};
+
+use super::world::*;
+use crate::drain::*;
+use crate::events::DrainResult;
+
+fn complete(id: u64) -> DrainResult {
+    DrainResult::Complete { checkpoint: CheckpointId(id) }
+}
+
+fn incomplete(world: &World) -> (u64, &str) {
+    match &world.report().result {
+        DrainResult::Incomplete { checkpoint, reason } => (checkpoint.0, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn inventory_of(node: u32) -> impl Fn(&DrainAction) -> bool {
+    move |action| matches!(action, DrainAction::TakeInventory { agent, .. } if agent.node == name(node))
+}
+
+fn copy_of(node: u32) -> impl Fn(&DrainAction) -> bool {
+    move |action| matches!(action, DrainAction::Copy { agent, .. } if agent.node == name(node))
+}
+
+fn is_verify(action: &DrainAction) -> bool {
+    matches!(action, DrainAction::Verify { .. })
+}
+
+fn is_rebuild(action: &DrainAction) -> bool {
+    matches!(action, DrainAction::Rebuild { .. })
+}
+
+/// The nodes of the verifications so far, `here` for the orchestrator.
+fn verified_at(world: &World) -> Vec<String> {
+    let node = |action: &DrainAction| match action {
+        DrainAction::Verify { agent, .. } => {
+            Some(agent.as_ref().map_or("here".to_owned(), |agent| agent.node.to_string()))
+        }
+        _ => None,
+    };
+    world.log.iter().filter_map(node).collect()
+}
+
+#[test]
+fn the_newest_dataset_is_copied_by_every_node_and_indexed() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.run(|_| false);
+    let report = world.report();
+    assert_eq!(report.result, complete(2));
+    assert_eq!((report.bytes, report.copied.len(), report.retry_may_help), (40, 4, false));
+    assert_eq!(report.directory.as_deref(), Some("directory.2"));
+    let copied = [0, 1, 2, 3].map(|node| format!("copied 1 node{node} [{node}]"));
+    let mut expected = vec!["started 2".to_owned()];
+    expected.extend(copied);
+    expected.push("indexed 2 true".to_owned());
+    assert_eq!(world.events(), expected);
+    let noted = world.log.iter().filter(|action| matches!(action, DrainAction::NoteFlushed { .. })).count();
+    assert_eq!(noted, 4);
+    assert!(verified_at(&world).is_empty(), "what was just copied with checksums is not read again");
+}
+
+#[test]
+fn a_node_that_dies_in_round_1_and_comes_back_copies_its_own_files() {
+    let mut world = World::new(4, PARTNER, &[1]);
+    world.run(copy_of(1));
+    world.lose(1);
+    assert!(world.machine.deadline().is_some());
+    world.release();
+    world.restart(1);
+    assert_eq!(world.report().result, complete(1));
+    assert!(world.copies().iter().all(|copy| copy.contains("round 1")), "{:?}", world.copies());
+    assert_eq!(world.copies().iter().filter(|copy| copy.contains("node1 ")).count(), 2);
+    // The answers to the first orders are logged before those to repeated ones.
+    let events = world.events();
+    let copied: Vec<&str> = events.iter().filter_map(|event| event.strip_prefix("copied 1 ")).collect();
+    assert_eq!(copied, ["node0 [0]", "node1 [] failure", "node2 [2]", "node3 [3]", "node1 [1]"]);
+}
+
+#[test]
+fn a_node_that_comes_back_during_round_1_copies_at_once() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.run(|action| copy_of(0)(action) || copy_of(1)(action));
+    world.lose(1);
+    world.withhold = Box::new(copy_of(0));
+    world.restart(1);
+    assert_eq!(world.open.len(), 1, "node1 has copied while node0 still copies");
+    world.release();
+    assert_eq!(world.report().copied, [0, 1, 2, 3].map(Rank));
+}
+
+#[test]
+fn the_partner_copies_in_round_2_for_a_node_that_never_comes_back() {
+    let mut world = World::new(4, PARTNER, &[1]);
+    world.run(copy_of(1));
+    world.lose(1);
+    world.release();
+    assert!(world.end.is_none(), "its agent may come back");
+    assert_eq!(world.machine.deadline(), Some(world.now + COMES_BACK_WITHIN));
+    world.wait();
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.copies().last().unwrap(), "1 round 2 node2 only for [node1]");
+    assert_eq!(world.report().failed_nodes.keys().next(), Some(&name(1)));
+}
+
+#[test]
+fn a_node_that_goes_down_is_not_waited_for() {
+    let mut world = World::new(4, PARTNER, &[1]);
+    world.run(copy_of(1));
+    world.lose(1);
+    world.bring_down(1);
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.machine.deadline(), None);
+}
+
+#[test]
+fn partners_copy_in_round_1_for_nodes_that_are_known_to_be_down() {
+    let mut world = World::new(4, PARTNER, &[1]);
+    world.without(&[1]);
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    let expected = ["node0", "node2", "node3"].map(|node| format!("1 round 1 {node} for [node1]"));
+    assert_eq!(world.copies(), expected);
+}
+
+#[test]
+fn a_node_that_goes_down_in_one_dataset_is_down_for_the_next() {
+    let mut world = World::new(4, PARTNER, &[1, 2]);
+    for rank in [2, 3] {
+        world.datasets.get_mut(&CheckpointId(2)).unwrap().unreadable.insert(Rank(rank));
+    }
+    // Of rank 2 nothing is left: its own file cannot be read, and the node with the copy goes down.
+    world.run(copy_of(3));
+    world.bring_down(3);
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+    let copies = world.copies();
+    let of_1: Vec<_> = copies.iter().filter(|copy| copy.starts_with("1 ")).collect();
+    assert_eq!(of_1, ["node0", "node1", "node2"].map(|node| format!("1 round 1 {node} for [node3]")).each_ref());
+}
+
+#[test]
+fn a_lost_rank_is_rebuilt() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.without(&[3]);
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.report().rebuilt, [Rank(3)]);
+    assert_eq!(world.events().last_chunk(), Some(&["rebuilt 3".to_owned(), "indexed 1 true".to_owned()]));
+}
+
+#[test]
+fn one_bad_file_holds_back_its_rank_only() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.datasets.get_mut(&CheckpointId(1)).unwrap().unreadable.insert(Rank(2));
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.report().copied, [0, 1, 3].map(Rank));
+    assert_eq!(world.report().rebuilt, [Rank(2)]);
+    assert!(world.events().contains(&"copied 1 node2 [] failure".to_owned()));
+}
+
+#[test]
+fn if_nobody_answers_the_drain_fails_and_may_be_repeated() {
+    let mut world = World::new(2, XOR, &[1]);
+    world.run(|action| matches!(action, DrainAction::TakeInventory { .. }));
+    world.fail(inventory_of(0));
+    world.fail(inventory_of(1));
+    world.wait();
+    let Some(DrainEnd::Failed(error)) = &world.end else { panic!("{:?}", world.end) };
+    assert_eq!(*error, DrainError::NobodyAnswers { reason: "disk error".to_owned() });
+    assert!(DrainReport::failed(error).retry_may_help);
+}
+
+#[test]
+fn without_agents_the_drain_fails_at_once() {
+    let mut world = World::new(2, XOR, &[1]);
+    world.without(&[0, 1]);
+    world.run(|_| false);
+    assert!(matches!(&world.end, Some(DrainEnd::Failed(DrainError::NobodyAnswers { .. }))));
+}
+
+#[test]
+fn an_agent_that_is_lost_before_it_answers_is_asked_again_when_it_is_back() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.run(inventory_of(3));
+    world.lose(3);
+    assert!(world.end.is_none());
+    world.restart(3);
+    world.release();
+    assert_eq!(world.report().copied, [0, 1, 2, 3].map(Rank));
+}
+
+#[test]
+fn an_older_dataset_is_drained_if_the_newest_cannot_be_completed() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.datasets.get_mut(&CheckpointId(2)).unwrap().unreadable.extend([Rank(0), Rank(1)]);
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.prefix[&CheckpointId(2)].indexed, Some(false));
+    let events = world.events();
+    let milestones: Vec<&String> = events.iter().filter(|event| !event.starts_with("copied")).collect();
+    assert_eq!(milestones, ["started 2", "indexed 2 false", "started 1", "indexed 1 true"]);
+}
+
+#[test]
+fn the_report_is_that_of_the_newest_dataset_if_none_can_be_completed() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    for cached in world.datasets.values_mut() {
+        cached.unreadable.extend([Rank(0), Rank(1)]);
+    }
+    world.run(|_| false);
+    let (id, reason) = incomplete(&world);
+    assert_eq!(id, 2);
+    assert!(reason.contains("rank 0 was not copied: rank_0.ckpt: input/output error"), "{reason}");
+    assert!(world.report().retry_may_help);
+}
+
+#[test]
+fn what_is_left_of_a_dataset_is_recorded_as_incomplete() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.without(&[2, 3]);
+    world.run(|_| false);
+    let (id, reason) = incomplete(&world);
+    assert_eq!(id, 1);
+    assert!(reason.contains("lost 2 member(s)"), "{reason}");
+    assert_eq!(world.prefix[&CheckpointId(1)].indexed, Some(false));
+    assert!(!world.report().retry_may_help, "all that is left was copied");
+}
+
+#[test]
+fn an_interrupted_directory_is_resumed() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.resumable.insert(CheckpointId(1));
+    world.run(|_| false);
+    assert_eq!(world.events()[0], "resumed 1");
+    assert_eq!(world.report().result, complete(1));
+}
+
+#[test]
+fn output_is_drained_first_and_does_not_end_the_drain() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.datasets.insert(CheckpointId(3), Cached { output: true, ..Cached::default() });
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(2));
+    let published = world.log.iter().filter_map(|action| match action {
+        DrainAction::Publish { findings, .. } => Some((findings.directory.to_string(), findings.make_current)),
+        _ => None,
+    });
+    let expected = [("directory.3".to_owned(), false), ("directory.2".to_owned(), true)];
+    assert_eq!(published.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn nothing_is_drained_if_the_newest_dataset_is_on_the_prefix_directory() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.datasets.get_mut(&CheckpointId(2)).unwrap().flushed = true;
+    world.run(|_| false);
+    assert_eq!(world.report().result, DrainResult::Nothing);
+    assert!(world.copies().is_empty());
+}
+
+#[test]
+fn the_dataset_that_was_asked_for_is_drained() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.configure(|config| config.wanted = Some(CheckpointId(1)));
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.prefix.len(), 1);
+}
+
+#[test]
+fn a_dataset_that_nobody_holds_cannot_be_asked_for() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(|config| config.wanted = Some(CheckpointId(7)));
+    world.run(|_| false);
+    assert_eq!(world.end, Some(DrainEnd::Failed(DrainError::NoSuchDataset { id: CheckpointId(7) })));
+}
+
+#[test]
+fn a_survey_changes_nothing() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.configure(|config| config.survey_only = true);
+    world.run(|_| false);
+    let Some(DrainEnd::Surveyed(survey)) = &world.end else { panic!("{:?}", world.end) };
+    assert_eq!(survey.inventories.len(), 4);
+    assert_eq!(survey.plan.candidates[0].checkpoint, CheckpointId(2));
+    assert!(world.prefix.is_empty() && world.events().is_empty());
+}
+
+#[test]
+fn a_file_that_fails_its_checksum_is_rebuilt() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(|config| config.crc = false);
+    world.corrupted.insert(Rank(2));
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.report().rebuilt, [Rank(2)]);
+    let events = world.events();
+    assert_eq!(events[events.len() - 3..], ["damaged rank_2.ckpt of rank 2", "rebuilt 2", "indexed 1 true"]);
+}
+
+#[test]
+fn a_rebuild_that_fails_at_an_agent_is_done_by_the_orchestrator() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.without(&[3]);
+    world.run(is_rebuild);
+    world.fail(|action| matches!(action, DrainAction::Rebuild { agent: Some(_), .. }));
+    assert!(world.open.values().all(|action| matches!(action, DrainAction::Rebuild { agent: None, .. })));
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+}
+
+#[test]
+fn a_rebuild_that_fails_leaves_the_dataset_incomplete() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.without(&[3]);
+    world.run(is_rebuild);
+    world.fail(is_rebuild);
+    world.fail(is_rebuild);
+    let (_, reason) = incomplete(&world);
+    assert!(reason.contains("was not rebuilt: disk error"), "{reason}");
+    assert!(world.report().rebuilt.is_empty());
+}
+
+#[test]
+fn the_drain_fails_if_it_cannot_be_published() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.run(|action| matches!(action, DrainAction::Publish { .. }));
+    world.fail(|_| true);
+    assert_eq!(world.end, Some(DrainEnd::Failed(DrainError::Prefix { reason: "disk error".to_owned() })));
+    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::CloseDirectory { .. })));
+}
+
+#[test]
+fn the_drain_fails_if_no_directory_can_be_opened() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.run(|action| matches!(action, DrainAction::OpenDirectory { .. }));
+    world.fail(|_| true);
+    assert!(matches!(&world.end, Some(DrainEnd::Failed(DrainError::Prefix { .. }))));
+}
+
+#[test]
+fn files_whose_agent_is_lost_are_verified_by_the_orchestrator() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(|config| config.crc = false);
+    world.run(is_verify);
+    assert_eq!(verified_at(&world), ["node0"]);
+    world.lose(0);
+    assert_eq!(verified_at(&world), ["node0", "here"]);
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+}
+
+#[test]
+fn without_agents_the_orchestrator_verifies() {
+    let mut world = World::new(2, XOR, &[1]);
+    world.configure(|config| config.crc = false);
+    world.run(|action| matches!(action, DrainAction::Scan { .. }));
+    world.lose(0);
+    world.lose(1);
+    world.release();
+    assert_eq!(verified_at(&world), ["here"]);
+    assert_eq!(world.report().result, complete(1));
+}
+
+#[test]
+fn verification_is_spread_over_the_agents() {
+    let mut world = World::new(40, XOR, &[1]);
+    world.configure(|config| config.crc = false);
+    world.run(|_| false);
+    assert_eq!(verified_at(&world), ["node0", "node1", "node10"], "in batches, in the order of the names");
+}
+
+#[test]
+fn a_node_that_is_lost_between_inventory_and_copy_copies_when_it_is_back() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.run(|action| matches!(action, DrainAction::OpenDirectory { .. }));
+    world.lose(2);
+    world.release();
+    assert!(world.end.is_none());
+    world.restart(2);
+    assert_eq!(world.report().copied, [0, 1, 2, 3].map(Rank));
+}
+
+#[test]
+fn an_answer_after_the_loss_of_the_agent_does_not_count() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.run(copy_of(1));
+    let request = *world.open.keys().next().unwrap();
+    let answer = world.carry_out(&world.open[&request].clone());
+    world.lose(1);
+    world.feed(DrainEvent::Answered { request, answer });
+    world.wait();
+    assert_eq!(world.report().failed_nodes.keys().collect::<Vec<_>>(), [&name(1)]);
+    assert_eq!(world.report().result, complete(1), "the files are there all the same");
+}

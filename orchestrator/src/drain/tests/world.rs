@@ -1,0 +1,454 @@
+//! Simulated nodes and a simulated prefix directory. Every node has one rank; `node0` has rank 0.
+//!
+//! The world answers what the machine asks, except for requests that a test withholds, and checks at every step what
+//! must always hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_core::control::meta::FileKind;
+use holdfast_core::prefix::DirectoryName;
+use holdfast_core::prefix::inspect::Verdict;
+use holdfast_core::prefix::scan::{Damage, Expected, Identity, PresentFile, RankScan, RedundancySet, Scan, Source};
+use holdfast_core::redundancy::files::SetId;
+use holdfast_model::{
+    CheckpointId, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations, NodeName, Rank, RankDescriptor, Scheme,
+};
+use holdfast_wire::agent::CopyReply;
+
+use crate::drain::*;
+use crate::events::{DrainResult, LogEvent};
+
+pub(super) const XOR: Scheme = Scheme::new("XOR");
+pub(super) const PARTNER: Scheme = Scheme::new("PARTNER");
+
+pub(super) fn name(node: u32) -> NodeName {
+    NodeName::new(format!("node{node}"))
+}
+
+pub(super) fn address(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+fn file(rank: Rank) -> String {
+    format!("rank_{rank}.ckpt")
+}
+
+/// A dataset in the caches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cached {
+    /// The application declared it as output.
+    pub(super) output: bool,
+    /// A run can restart from it.
+    pub(super) checkpoint: bool,
+    /// It is on the prefix directory.
+    pub(super) flushed: bool,
+    /// Ranks whose files cannot be read on the node of the rank.
+    pub(super) unreadable: BTreeSet<Rank>,
+}
+
+/// What lies in a directory below the prefix: whether each rank's file is intact.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directory {
+    pub(super) files: BTreeMap<Rank, bool>,
+    /// Whether it was indexed as complete.
+    pub(super) indexed: Option<bool>,
+}
+
+/// Whether a request is to be left open.
+type Withhold = Box<dyn Fn(&DrainAction) -> bool>;
+
+pub(super) struct World {
+    pub(super) machine: DrainMachine,
+    pub(super) nodes: u32,
+    pub(super) scheme: Scheme,
+    pub(super) datasets: BTreeMap<CheckpointId, Cached>,
+    pub(super) prefix: BTreeMap<CheckpointId, Directory>,
+    /// Directories that an earlier drain left.
+    pub(super) resumable: BTreeSet<CheckpointId>,
+    /// Ranks whose files arrive damaged in the prefix directory.
+    pub(super) corrupted: BTreeSet<Rank>,
+    /// The agents that are up, as the machine was informed.
+    pub(super) up: BTreeMap<NodeName, SocketAddr>,
+    pub(super) now: Duration,
+    pub(super) at_once: usize,
+    pub(super) withhold: Withhold,
+    /// Requests that are under way.
+    pub(super) open: BTreeMap<RequestId, DrainAction>,
+    /// All actions so far.
+    pub(super) log: Vec<DrainAction>,
+    pub(super) end: Option<DrainEnd>,
+    current: Option<CheckpointId>,
+    last_port: u16,
+}
+
+impl World {
+    /// Nodes that hold these datasets, as checkpoints, and a drain that has not begun.
+    pub(super) fn new(nodes: u32, scheme: Scheme, ids: &[u64]) -> Self {
+        let dataset = |id: &u64| (CheckpointId(*id), Cached { checkpoint: true, ..Cached::default() });
+        let up = (0..nodes).map(|node| (name(node), address(1))).collect();
+        let mut world = World {
+            machine: DrainMachine::new(World::config(&BTreeMap::new())),
+            nodes,
+            scheme,
+            datasets: ids.iter().map(dataset).collect(),
+            prefix: BTreeMap::new(),
+            resumable: BTreeSet::new(),
+            corrupted: BTreeSet::new(),
+            up,
+            now: Duration::ZERO,
+            at_once: 3,
+            withhold: Box::new(|_| false),
+            open: BTreeMap::new(),
+            log: Vec::new(),
+            end: None,
+            current: None,
+            last_port: 1,
+        };
+        world.configure(|_| {});
+        world
+    }
+
+    fn config(up: &BTreeMap<NodeName, SocketAddr>) -> DrainConfig {
+        DrainConfig {
+            agents: up.clone(),
+            down: BTreeSet::new(),
+            wanted: None,
+            crc: true,
+            requests_at_once: 3,
+            comes_back_within: COMES_BACK_WITHIN,
+            survey_only: false,
+        }
+    }
+
+    /// Another drain. Nodes without agent are down.
+    pub(super) fn configure(&mut self, change: impl FnOnce(&mut DrainConfig)) {
+        let mut config = World::config(&self.up);
+        config.down = (0..self.nodes).map(name).filter(|node| !self.up.contains_key(node)).collect();
+        change(&mut config);
+        (self.up, self.at_once) = (config.agents.clone(), config.requests_at_once);
+        self.machine = DrainMachine::new(config);
+        (self.log, self.end) = (Vec::new(), None);
+    }
+
+    /// Nodes without agent from the beginning.
+    pub(super) fn without(&mut self, nodes: &[u32]) {
+        let down: BTreeSet<NodeName> = nodes.iter().map(|node| name(*node)).collect();
+        self.up.retain(|node, _| !down.contains(node));
+        self.configure(|_| {});
+    }
+
+    /// Begins, and answers until nothing is open but what is withheld.
+    pub(super) fn run(&mut self, withhold: impl Fn(&DrainAction) -> bool + 'static) {
+        self.withhold = Box::new(withhold);
+        let actions = self.machine.begin(self.now);
+        self.take_in(actions);
+        self.answer_all();
+    }
+
+    pub(super) fn begin(&mut self) {
+        let actions = self.machine.begin(self.now);
+        self.take_in(actions);
+    }
+
+    /// Answers what was withheld, and everything after it.
+    pub(super) fn release(&mut self) {
+        self.withhold = Box::new(|_| false);
+        self.answer_all();
+    }
+
+    pub(super) fn lose(&mut self, node: u32) {
+        self.up.remove(&name(node));
+        self.feed(DrainEvent::AgentLost { node: name(node) });
+        self.answer_all();
+    }
+
+    pub(super) fn bring_down(&mut self, node: u32) {
+        self.up.remove(&name(node));
+        self.feed(DrainEvent::NodeDown { node: name(node) });
+        self.answer_all();
+    }
+
+    pub(super) fn restart(&mut self, node: u32) {
+        self.last_port += 1;
+        self.up.insert(name(node), address(self.last_port));
+        self.feed(DrainEvent::AgentUp { node: name(node), address: address(self.last_port) });
+        self.answer_all();
+    }
+
+    /// Lets the time of the deadline come.
+    pub(super) fn wait(&mut self) {
+        self.now = self.machine.deadline().unwrap();
+        self.feed(DrainEvent::Tick);
+        self.answer_all();
+    }
+
+    /// The open request that the predicate selects fails.
+    pub(super) fn fail(&mut self, select: impl Fn(&DrainAction) -> bool) {
+        let request = *self.open.iter().find(|(_, action)| select(action)).unwrap().0;
+        self.feed(DrainEvent::Failed { request, reason: "disk error".to_owned() });
+        self.answer_all();
+    }
+
+    pub(super) fn report(&self) -> &DrainReport {
+        match self.end.as_ref().unwrap() {
+            DrainEnd::Drained(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The names of the events so far, with what distinguishes them.
+    pub(super) fn events(&self) -> Vec<String> {
+        let event = |action: &DrainAction| match action {
+            DrainAction::Emit(event) => Some(text(event)),
+            _ => None,
+        };
+        self.log.iter().filter_map(event).collect()
+    }
+
+    /// Who was ordered to copy what, in this order.
+    pub(super) fn copies(&self) -> Vec<String> {
+        let copy = |action: &DrainAction| match action {
+            DrainAction::Copy { checkpoint, order, .. } => {
+                let others = order.on_behalf_of.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+                let only = if order.partners_only { " only" } else { "" };
+                Some(format!("{checkpoint} round {} {}{only} for [{others}]", order.round, order.node))
+            }
+            _ => None,
+        };
+        self.log.iter().filter_map(copy).collect()
+    }
+
+    pub(super) fn answer_all(&mut self) {
+        while let Some(request) =
+            self.open.iter().find(|(_, action)| !(self.withhold)(action)).map(|(request, _)| *request)
+        {
+            self.answer(request);
+        }
+    }
+
+    /// Carries out an open request.
+    pub(super) fn answer(&mut self, request: RequestId) {
+        let action = self.open[&request].clone();
+        let answer = self.carry_out(&action);
+        self.feed(DrainEvent::Answered { request, answer });
+    }
+
+    pub(super) fn feed(&mut self, event: DrainEvent) {
+        if let DrainEvent::Answered { request, .. } | DrainEvent::Failed { request, .. } = &event {
+            self.open.remove(request);
+        }
+        let actions = self.machine.handle(self.now, event);
+        self.take_in(actions);
+    }
+
+    /// What must hold for every action.
+    fn take_in(&mut self, actions: Vec<DrainAction>) {
+        for action in actions {
+            assert!(self.end.is_none(), "{action:?} after the end");
+            if let Some(agent) = agent_of(&action) {
+                assert_eq!(self.up.get(&agent.node), Some(&agent.address), "{action:?} to an agent that is gone");
+            }
+            match &action {
+                DrainAction::OpenDirectory { checkpoint, .. } => self.current = Some(*checkpoint),
+                DrainAction::Copy { order, .. } => {
+                    let same = |open: &DrainAction| matches!(open, DrainAction::Copy { order: other, .. } if other.node == order.node);
+                    assert!(!self.open.values().any(same), "{order:?} is under way");
+                }
+                DrainAction::Cancel { request } => assert!(self.open.remove(request).is_some()),
+                DrainAction::Finish(end) => {
+                    assert!(self.open.is_empty(), "{:?} are open at the end", self.open);
+                    self.check(end);
+                    self.end = Some((**end).clone());
+                }
+                _ => {}
+            }
+            if let Some(request) = action.request() {
+                let unknown = |known: &DrainAction| known.request() != Some(request);
+                assert!(self.log.iter().rev().take(100).all(unknown), "{request:?} twice");
+                self.open.insert(request, action.clone());
+                assert!(self.open.len() <= self.at_once, "{} requests at once", self.open.len());
+            }
+            self.log.push(action);
+        }
+    }
+
+    /// A dataset is only reported as complete if all its ranks are there and intact, and it is indexed so.
+    fn check(&self, end: &DrainEnd) {
+        if let DrainEnd::Drained(DrainReport { result: DrainResult::Complete { checkpoint }, .. }) = end {
+            let directory = &self.prefix[checkpoint];
+            assert_eq!(directory.indexed, Some(true));
+            let intact = directory.files.values().filter(|intact| **intact).count();
+            assert_eq!(intact, self.nodes as usize, "{directory:?}");
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, action: &DrainAction) -> Answer {
+        match action {
+            DrainAction::TakeInventory { agent, .. } => Answer::Inventory(Box::new(self.inventory(&agent.node))),
+            DrainAction::OpenDirectory { checkpoint, .. } => {
+                self.prefix.entry(*checkpoint).or_default();
+                let directory = DirectoryName::new(format!("directory.{checkpoint}")).unwrap();
+                Answer::DirectoryOpened { directory, resumed: self.resumable.contains(checkpoint) }
+            }
+            DrainAction::Copy { checkpoint, order, .. } => {
+                Answer::Copied(self.copy(*checkpoint, order.node.as_str(), order))
+            }
+            DrainAction::Scan { .. } => Answer::Scanned(Box::new(self.scan())),
+            DrainAction::Verify { files, .. } => {
+                let directory = &self.prefix[&self.current.unwrap()];
+                let damaged = files.iter().filter(|unit| directory.files.get(&unit.rank) == Some(&false));
+                let damage = Damage::Crc { expected: 1, found: 2 };
+                Answer::Verified { damaged: damaged.map(|unit| (unit.name.clone(), damage.clone())).collect() }
+            }
+            DrainAction::Rebuild { checkpoint, set, .. } => {
+                let directory = self.prefix.get_mut(checkpoint).unwrap();
+                directory.files.extend(set.ranks.iter().map(|rank| (*rank, true)));
+                Answer::Rebuilt
+            }
+            DrainAction::Publish { findings, .. } => {
+                let complete = findings.inspection.verdict == Verdict::Complete;
+                self.prefix.get_mut(&self.current.unwrap()).unwrap().indexed = Some(complete);
+                Answer::Published
+            }
+            DrainAction::CloseDirectory { .. } => Answer::DirectoryClosed,
+            DrainAction::NoteFlushed { .. } => Answer::FlushNoted,
+            other => panic!("{other:?} is no request"),
+        }
+    }
+
+    fn rank_of(&self, node: &str) -> Rank {
+        Rank(node.trim_start_matches("node").parse().unwrap())
+    }
+
+    /// The rank whose partner copy a node holds.
+    fn partner_of(&self, node: &str) -> Option<Rank> {
+        let rank = self.rank_of(node).0;
+        (self.scheme == PARTNER).then_some(Rank((rank + self.nodes - 1) % self.nodes))
+    }
+
+    fn copy(&mut self, checkpoint: CheckpointId, node: &str, order: &crate::drain::rounds::Order) -> CopyReply {
+        let (own, partner) = (self.rank_of(node), self.partner_of(node));
+        let mut reply = CopyReply { partners: BTreeMap::new(), copied: BTreeMap::new(), failed: BTreeMap::new() };
+        let owner = partner.map(|rank| (rank, name(rank.0)));
+        reply.partners.extend(owner.clone());
+        let on_behalf = owner.filter(|(_, owner)| order.on_behalf_of.contains(owner)).map(|(rank, _)| rank);
+        let own = (!order.partners_only).then_some(own);
+        for rank in own.into_iter().chain(on_behalf) {
+            if own == Some(rank) && self.datasets[&checkpoint].unreadable.contains(&rank) {
+                reply.failed.insert(rank, format!("{}: input/output error", file(rank)));
+            } else {
+                let intact = !self.corrupted.contains(&rank);
+                self.prefix.get_mut(&checkpoint).unwrap().files.insert(rank, intact);
+                reply.copied.insert(rank, 10);
+            }
+        }
+        reply
+    }
+
+    fn inventory(&self, node: &NodeName) -> Inventory {
+        let (own, partner) = (self.rank_of(node.as_str()), self.partner_of(node.as_str()));
+        let ids = self.datasets.keys();
+        let holdings = ids.flat_map(|id| {
+            let copy = partner.map(|rank| self.holding(*id, rank, Some(name(rank.0))));
+            [self.holding(*id, own, None)].into_iter().chain(copy)
+        });
+        let flush = self
+            .datasets
+            .iter()
+            .map(|(id, cached)| (*id, Locations { cache: true, pfs: cached.flushed, flushing: false }));
+        let dataset =
+            |cached: &Cached| Dataset { output: cached.output, checkpoint: cached.checkpoint, ..Dataset::default() };
+        Inventory {
+            node: None,
+            holdings: holdings.collect(),
+            flush: flush.collect(),
+            datasets: self.datasets.iter().map(|(id, cached)| (*id, dataset(cached))).collect(),
+            nodes: Some(self.nodes),
+            faults: Vec::new(),
+        }
+    }
+
+    fn holding(&self, checkpoint: CheckpointId, rank: Rank, partner_of: Option<NodeName>) -> Holding {
+        Holding {
+            checkpoint,
+            rank,
+            ranks: Some(self.nodes),
+            complete: true,
+            expected: Some(1),
+            fault: None,
+            partner_of,
+            descriptor: Some(RankDescriptor {
+                descriptor: Descriptor {
+                    index: 0,
+                    enabled: true,
+                    interval: 1,
+                    base: "/tmp".to_owned(),
+                    scheme: self.scheme,
+                    hop_distance: 1,
+                    set_size: self.nodes,
+                },
+                directory: "/tmp/u/scr.1/index.0".to_owned(),
+                groups: 1,
+                group_id: 0,
+                group_size: self.nodes,
+                group_rank: rank.0,
+            }),
+            files: vec![HeldFile { name: file(rank), size: 10 }],
+        }
+    }
+
+    /// The directory of the dataset that is being drained. Damage shows in checksums only.
+    fn scan(&self) -> Scan {
+        let id = self.current.unwrap();
+        let ranks: BTreeMap<Rank, RankScan> =
+            self.prefix[&id].files.keys().map(|rank| (*rank, scanned(*rank))).collect();
+        let set = RedundancySet {
+            id: SetId { scheme: XOR, group_id: 0, members: self.nodes },
+            present: ranks.keys().map(|rank| (rank.0, *rank)).collect(),
+            ranks: (0..self.nodes).map(|rank| (rank, Rank(rank))).collect(),
+            tolerance: Some(1),
+        };
+        let identity = (!ranks.is_empty()).then_some(Identity { id, ranks: self.nodes });
+        let sets = if self.scheme == XOR && !ranks.is_empty() { vec![set] } else { Vec::new() };
+        Scan { directory: PathBuf::from(format!("/pfs/directory.{id}")), identity, ranks, sets, damaged: Vec::new() }
+    }
+}
+
+fn scanned(rank: Rank) -> RankScan {
+    let present = PresentFile { kind: FileKind::Full, size: 10, crc: Some(1) };
+    RankScan {
+        expected: Some(Expected { count: 1, names: vec![file(rank)], source: Source::Filemap }),
+        present: BTreeMap::from([(file(rank), present)]),
+    }
+}
+
+pub(super) fn agent_of(action: &DrainAction) -> Option<&AgentAt> {
+    match action {
+        DrainAction::TakeInventory { agent, .. }
+        | DrainAction::Copy { agent, .. }
+        | DrainAction::NoteFlushed { agent, .. } => Some(agent),
+        DrainAction::Verify { agent, .. } | DrainAction::Rebuild { agent, .. } => agent.as_ref(),
+        _ => None,
+    }
+}
+
+fn text(event: &LogEvent) -> String {
+    match event {
+        LogEvent::DrainSkipped { checkpoint, .. } => format!("skipped {checkpoint}"),
+        LogEvent::DrainStarted { checkpoint, resumed, .. } => {
+            format!("{} {checkpoint}", if *resumed { "resumed" } else { "started" })
+        }
+        LogEvent::Copied { round, node, ranks, failure, .. } => {
+            let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            format!("copied {round} {node} [{ranks}]{}", if failure.is_some() { " failure" } else { "" })
+        }
+        LogEvent::DamagedInPrefix { file, .. } => format!("damaged {}", file.split(':').next().unwrap()),
+        LogEvent::RebuiltInPrefix { rank, .. } => format!("rebuilt {rank}"),
+        LogEvent::Indexed { checkpoint, complete, .. } => format!("indexed {checkpoint} {complete}"),
+        LogEvent::InventoryFault { node, .. } => format!("inventory fault {node}"),
+        other => panic!("{other:?} is no event of a drain"),
+    }
+}
