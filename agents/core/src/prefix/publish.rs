@@ -47,7 +47,7 @@ pub struct Publication {
     /// The directory.
     pub directory: DirectoryName,
     /// What is there. `None` if nothing of it can be used, or if the copy failed: no summary is written then, and only
-    /// an entry that exists already is marked as not complete.
+    /// an entry that exists already is marked as not complete; `scr.current` is removed if it leads there.
     pub summary: Option<Summary>,
     /// Filemaps that were lost and are known again.
     pub filemaps: Vec<RankFilemap>,
@@ -92,6 +92,10 @@ impl Publication {
         // Held to the end: of two that publish the same directory one must not complete what the other found wanting.
         let index = index::lock(prefix)?;
         let Some(summary) = &self.summary else {
+            // The link first, because a restart would follow it.
+            if prefix.current()?.as_ref() == Some(name) {
+                prefix.remove_current()?;
+            }
             index.change(|index| index.set_complete(name, false))?;
             return Ok(false);
         };

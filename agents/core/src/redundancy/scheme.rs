@@ -77,6 +77,12 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Vec::new()
     }
 
+    /// True if a member exchanges files with its neighbours only: then it needs to know no others of its group, which may
+    /// have as many members as the run has nodes.
+    fn is_between_neighbours(&self) -> bool {
+        false
+    }
+
     /// How many members of the group that a stored descriptor describes can be lost and computed again.
     fn tolerance(&self, _descriptor: &RankDescriptor) -> u32 {
         0

@@ -78,6 +78,14 @@ pub enum CallError {
         /// The name.
         name: String,
     },
+    /// A dataset that is to be flushed is not, or not any more, in cache.
+    #[error("dataset {checkpoint} is not in cache: there are no files of {}", named(ranks))]
+    NotInCache {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// The ranks that no node has.
+        ranks: Vec<Rank>,
+    },
     /// Ranks reported that they could not write.
     #[error("{} could not write their files", named(.0))]
     NotWritten(Vec<Rank>),
@@ -144,6 +152,7 @@ impl CallError {
             | CallError::File(FileError::Store(_) | FileError::Record { .. }) => FailureKind::Io,
             CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
             CallError::UnknownDataset { .. }
+            | CallError::NotInCache { .. }
             | CallError::File(FileError::Unreadable { .. })
             | CallError::NothingToRead => FailureKind::NotFound,
             CallError::Path(_)

@@ -50,6 +50,10 @@ impl RedundancyScheme for Partner {
         NeighbourCopy::of_groups(groups, sites)
     }
 
+    fn is_between_neighbours(&self) -> bool {
+        true
+    }
+
     fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<(), RedundancyError> {
         std::thread::scope(|scope| {
             let sending = task.is_wanted(task.index).then(|| scope.spawn(|| node.send_copy(task.right)));

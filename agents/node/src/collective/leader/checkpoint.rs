@@ -44,6 +44,7 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     datasets::describe(cx, checkpoint, dataset).await?;
     let orders = cx.layout().members(&protection.descriptors()).into_iter();
     let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
+    cx.memory(|memory| memory.forget(|id| delete.contains(&id)));
     cx.order(orders.collect()).await?;
     if !delete.is_empty() {
         // Spares may still hold files of it, from a run in which they were not spare.
@@ -71,8 +72,8 @@ pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, Ca
     let dataset = cx.dataset(checkpoint);
     let protected = if invalid.is_empty() {
         match &dataset.direct {
-            Some(directory) => direct::complete(cx, checkpoint, directory, dataset.checkpoint, begun).await,
-            None => seal_and_protect(cx, checkpoint, begun).await,
+            Some(directory) => direct::complete(cx, checkpoint, directory, &dataset, begun).await,
+            None => seal_and_protect(cx, checkpoint, &dataset, begun).await,
         }
     } else {
         Err(CallError::NotWritten(invalid.to_vec()))
@@ -112,18 +113,21 @@ pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, Ca
     Ok(Reply::Completed { checkpoint, kept: true, halt })
 }
 
-async fn seal_and_protect(cx: &Context, checkpoint: CheckpointId, begun: Duration) -> Result<(), CallError> {
+async fn seal_and_protect(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    dataset: &Dataset,
+    begun: Duration,
+) -> Result<(), CallError> {
     let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
     let bytes = protect(cx, checkpoint, protection).await?;
     cx.order(cx.where_ranks_are(&Order::Commit { checkpoint })).await?;
     restart::note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
-    cx.emit(AgentEvent::CheckpointComplete {
-        generation: cx.generation(),
-        checkpoint,
-        scheme: protection.scheme(),
-        bytes,
-        millis: cx.millis_since(begun),
-    });
+    // A run that writes only output makes no progress; what becomes of the output is reported by its flush.
+    if cx.policy(|policy, _| policy.is_progress(dataset)) {
+        let (generation, scheme, millis) = (cx.generation(), protection.scheme(), cx.millis_since(begun));
+        cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis });
+    }
     Ok(())
 }
 

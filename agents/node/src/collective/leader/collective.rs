@@ -105,7 +105,10 @@ pub(super) async fn spread_halt(cx: &Context, state: HaltState) -> Result<Option
 pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
     let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
     cx.order(cx.everywhere(&order)).await?;
-    cx.memory(|memory| memory.datasets.remove(&checkpoint));
+    cx.memory(|memory| {
+        memory.datasets.remove(&checkpoint);
+        memory.forget(|id| id == checkpoint);
+    });
     // The id may be given out again, and then means other files.
     cx.record_flush(checkpoint, None).await;
     Ok(())
@@ -115,5 +118,7 @@ pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(),
 pub(super) async fn clear_cache(cx: &Context, all_but: Option<CheckpointId>) -> Result<(), CallError> {
     let keep = Some(all_but.unwrap_or(CheckpointId::NONE));
     let order = Order::Delete { checkpoints: Vec::new(), all_but: keep };
-    cx.order(cx.everywhere(&order)).await.map(drop)
+    cx.order(cx.everywhere(&order)).await?;
+    cx.memory(|memory| memory.forget(|id| Some(id) != all_but));
+    Ok(())
 }

@@ -3,6 +3,8 @@
 //! What the application said of a dataset is known to the leader, to every node (spares too, so that no lost node takes
 //! it along) and, once the dataset is there, in its directory on the prefix.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
@@ -50,7 +52,7 @@ pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bo
             continue;
         }
         changed = true;
-        let flushed = note_in_cache(cx, checkpoint).await?;
+        let flushed = note_in_cache(cx, checkpoint, held).await?;
         let saved = if flushed { Ok(()) } else { rescue(cx, checkpoint, held).await };
         if let Err(reason) = saved {
             let name = dataset.name.clone().unwrap_or_else(|| default_name(checkpoint));
@@ -84,8 +86,10 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
         return Err(CallError::NotACheckpoint(directory));
     }
     files::make_current(cx, &directory).await?;
-    let here = files::datasets_here(cx, None).await?;
-    for id in here.into_iter().filter(|id| *id > checkpoint) {
+    // Those past the cache, too: the next run would take the newest of them.
+    let mut known: BTreeSet<CheckpointId> = files::datasets_here(cx, None).await?.into_iter().collect();
+    known.extend(cx.memory(|memory| memory.datasets.keys().copied().collect::<Vec<_>>()));
+    for id in known.into_iter().filter(|id| *id > checkpoint) {
         cx.flush_ended_of(id).await;
         delete(cx, id).await?;
     }
@@ -132,10 +136,6 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
     if let Some(checkpoint) = cached.or(indexed) {
         cx.flush_ended_of(checkpoint).await;
         delete(cx, checkpoint).await?;
-        cx.memory(|memory| {
-            memory.complete = memory.complete.filter(|complete| *complete != checkpoint);
-            memory.restart = memory.restart.take().filter(|restart| restart.checkpoint != checkpoint);
-        });
     }
     if let Some(directory) = directory {
         files::withdraw(cx, &directory).await?;

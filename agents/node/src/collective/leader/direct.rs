@@ -27,11 +27,14 @@ const SCHEME: Scheme = Scheme::new("PREFIX");
 
 /// Begins one: a directory, an entry in the index, and the directory is known to the ranks' agents.
 pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
+    let begun_before = cx.memory(|memory| memory.open);
     let checkpoint = next_id(cx);
     cx.policy(|policy, now| policy.checkpoint_begins(now));
-    // A leader that was restarted in the middle of this call goes on in the directory that it made.
-    let known = cx.dataset(checkpoint).direct.map(|known| DirectoryName::given(&known)).transpose()?;
-    let directory = files::make_directory(cx, checkpoint, known).await?;
+    // A start that failed goes on in the directory that it made. Without one, a record of this id is that of an older
+    // dataset, which the run did not restart from and whose files stay as they are.
+    let made = begun_before.and_then(|_| cx.dataset(checkpoint).direct);
+    let made = made.map(|made| DirectoryName::given(&made)).transpose()?;
+    let directory = files::make_directory(cx, checkpoint, made).await?;
     dataset.direct = Some(directory.to_string());
     files::enter_index(cx, checkpoint, &directory, dataset.clone()).await?;
     datasets::describe(cx, checkpoint, dataset).await?;
@@ -46,17 +49,32 @@ pub(super) async fn complete(
     cx: &Context,
     checkpoint: CheckpointId,
     directory: &str,
-    current: bool,
+    dataset: &Dataset,
     begun: Duration,
 ) -> Result<(), CallError> {
-    let sealed = cx.order(cx.where_ranks_are(&Order::SealDirect { checkpoint })).await?;
-    let summary = summary_of(cx, checkpoint, sealed.into_values());
-    let bytes = bytes_of(&summary);
-    files::publish(cx, &DirectoryName::given(directory)?, Some(summary), current).await?;
+    let directory = DirectoryName::given(directory)?;
+    let summary = if files::is_usable(cx, &directory).await? {
+        // Published by a leader that was restarted before its results were on disk: the nodes may have closed the dataset,
+        // and cannot seal it again.
+        if dataset.checkpoint {
+            files::make_current(cx, &directory).await?;
+        }
+        files::read_summary(cx, &directory).await?
+    } else {
+        let sealed = cx.order(cx.where_ranks_are(&Order::SealDirect { checkpoint })).await?;
+        let summary = summary_of(cx, checkpoint, sealed.into_values());
+        files::publish(cx, &directory, Some(summary.clone()), dataset.checkpoint).await?;
+        summary
+    };
     cx.order(cx.where_ranks_are(&Order::CloseDirect { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
     let (generation, millis) = (cx.generation(), cx.millis_since(begun));
-    cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme: SCHEME, bytes, millis });
+    cx.emit(if cx.policy(|policy, _| policy.is_progress(dataset)) {
+        let bytes = bytes_of(&summary);
+        AgentEvent::CheckpointComplete { generation, checkpoint, scheme: SCHEME, bytes, millis }
+    } else {
+        AgentEvent::Flushed { generation, checkpoint, directory: directory.to_string(), millis }
+    });
     forget_older(cx, checkpoint).await
 }
 

@@ -1,6 +1,6 @@
 //! Cache to prefix directory, by the running job: at once, or while the ranks go on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
 use holdfast_core::prefix::{DirectoryName, Summary};
@@ -94,7 +94,12 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     let path = cx.settings().prefix.join(directory.as_str());
     let order = Order::Flush { checkpoint, directory: path, bandwidth, crc: cx.settings().crc.on_flush };
     let copied = cx.order(cx.where_ranks_are(&order)).await;
-    let (summary, failure) = match copied {
+    let summary = copied.and_then(|copied| {
+        let unlisted = unlisted(cx, copied.values());
+        // A node that does not have the dataset any more must not make it look as if its ranks had written nothing.
+        if unlisted.is_empty() { Ok(copied) } else { Err(CallError::NotInCache { checkpoint, ranks: unlisted }) }
+    });
+    let (summary, failure) = match summary {
         Ok(copied) => (Some(summary_of(cx, checkpoint, copied.into_values())), None),
         Err(error) => (None, Some(error)),
     };
@@ -106,6 +111,18 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     cx.record_flush(checkpoint, None).await;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     Ok(directory)
+}
+
+/// The ranks that no node listed, be it without files.
+fn unlisted<'a>(cx: &Context, results: impl Iterator<Item = &'a OrderResult>) -> Vec<Rank> {
+    let listed: BTreeSet<Rank> = results
+        .filter_map(|result| match result {
+            OrderResult::Flushed(files) => Some(files.keys().copied()),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    cx.ranks().filter(|rank| !listed.contains(rank)).collect()
 }
 
 /// The summary of a complete dataset whose files the nodes listed.

@@ -1,10 +1,11 @@
 //! Groups and descriptors of a run, formed once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use holdfast_core::redundancy::descriptor::select;
 use holdfast_core::redundancy::groups::{Group, Groups, Rules, RulesError, Site};
-use holdfast_core::redundancy::registry::form;
+use holdfast_core::redundancy::registry::{form, get};
 use holdfast_model::{CheckpointId, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
 use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
@@ -132,25 +133,42 @@ impl Layout {
         bytes: &BTreeMap<Rank, u64>,
     ) -> BTreeMap<NodeName, Vec<GroupWork>> {
         let shared = groups.groups.iter().filter(|group| group.members.len() > 1 && wanted(group));
+        let neighbours_only = get(groups.scheme).is_some_and(|scheme| scheme.is_between_neighbours());
         self.by_node(shared.flat_map(|group| {
             let largest = group.members.iter().filter_map(|rank| bytes.get(rank)).max().copied().unwrap_or(0);
-            let members: Vec<(Rank, NodeName)> =
-                group.members.iter().filter_map(|rank| Some((*rank, self.home(*rank)?.clone()))).collect();
-            let index: BTreeMap<Rank, u32> = group.members.iter().copied().zip(0u32..).collect();
+            let everybody = if neighbours_only { None } else { Some(View::of(self, group.members.iter().copied())) };
             group.members.iter().filter_map(move |rank| {
                 let place = groups.of(*rank)?;
+                let of_neighbours = || View::of(self, BTreeSet::from([place.left, *rank, place.right]));
+                let view = everybody.clone().unwrap_or_else(of_neighbours);
                 let work = GroupWork {
                     scheme: groups.scheme,
                     group_id: group.id,
-                    members: members.clone(),
-                    member: *index.get(rank)?,
-                    left: *index.get(&place.left)?,
-                    right: *index.get(&place.right)?,
+                    member: *view.index.get(rank)?,
+                    left: *view.index.get(&place.left)?,
+                    right: *view.index.get(&place.right)?,
+                    members: view.members,
                     largest,
                 };
                 Some((*rank, work))
             })
         }))
+    }
+}
+
+/// The members of a group that one of them works with.
+#[derive(Clone)]
+struct View {
+    members: Vec<(Rank, NodeName)>,
+    index: Rc<BTreeMap<Rank, u32>>,
+}
+
+impl View {
+    fn of(layout: &Layout, ranks: impl IntoIterator<Item = Rank>) -> View {
+        let members: Vec<(Rank, NodeName)> =
+            ranks.into_iter().filter_map(|rank| Some((rank, layout.home(rank)?.clone()))).collect();
+        let index = members.iter().map(|(rank, _)| *rank).zip(0u32..).collect();
+        View { members, index: Rc::new(index) }
     }
 }
 

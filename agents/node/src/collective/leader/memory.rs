@@ -62,6 +62,14 @@ impl LeaderMemory {
     }
 }
 
+impl LeaderMemory {
+    /// Datasets that are not in cache any more: none of them is flushed at the end, or can turn out to be unreadable.
+    pub(super) fn forget(&mut self, gone: impl Fn(CheckpointId) -> bool) {
+        self.complete = self.complete.filter(|complete| !gone(*complete));
+        self.restart = self.restart.take().filter(|restart| !gone(restart.checkpoint));
+    }
+}
+
 /// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that
 /// failed, or whose leader was restarted, is resumed there; what is complete in it is not copied again. What another
 /// generation began is not resumed: under the same id it holds, perhaps, other files.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_core::redundancy::groups::Group;
 use holdfast_core::redundancy::plan::RestartPlan;
 use holdfast_model::{NodeName, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{GroupRebuild, Member, Order, Outgoing};
+use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, Outgoing};
 
 use super::context::Context;
 use super::restart::Found;
@@ -93,14 +94,18 @@ fn rebuilds(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
 fn copies(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
     let checkpoint = plan.checkpoint;
     let copied: BTreeSet<Rank> = plan.recopy.iter().map(|copy| copy.rank).collect();
-    let wanted = |rank: &Rank| copied.contains(rank);
-    let work =
-        cx.layout().work_of(&plan.groups, |group| group.members.iter().any(|rank| wanted(rank)), &BTreeMap::new());
-    let orders = work.into_iter().map(|(node, groups)| {
-        // Of each node's groups only, so that the list does not go to every node as a whole.
-        let members = groups.iter().flat_map(|group| group.members.iter().map(|(rank, _)| *rank));
-        let only: BTreeSet<Rank> = members.filter(|rank| copied.contains(rank)).collect();
-        (node, Order::Encode { checkpoint, groups, crc: false, only: Some(only.into_iter().collect()) })
+    let some = |group: &Group| group.members.iter().any(|rank| copied.contains(rank));
+    let work = cx.layout().work_of(&plan.groups, some, &BTreeMap::new());
+    let orders = work.into_iter().filter_map(|(node, mut groups)| {
+        // Only the copies of a node's own groups, and only nodes that have a part in one: a list of all copies for every
+        // node would grow with the square of the run.
+        let wanted = |group: &GroupWork| -> Vec<Rank> {
+            group.members.iter().map(|(rank, _)| *rank).filter(|rank| copied.contains(rank)).collect()
+        };
+        groups.retain(|group| !wanted(group).is_empty());
+        let only: BTreeSet<Rank> = groups.iter().flat_map(wanted).collect();
+        let only = (!only.is_empty()).then(|| only.into_iter().collect())?;
+        Some((node, Order::Encode { checkpoint, groups, crc: false, only: Some(only) }))
     });
     orders.collect()
 }

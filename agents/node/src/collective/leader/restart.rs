@@ -68,7 +68,6 @@ pub(super) async fn complete_restart(cx: &Context, invalid: &[Rank]) -> Result<R
         fetch::failed(cx, directory).await?;
     }
     delete(cx, restart.checkpoint).await?;
-    cx.memory(|memory| memory.complete = None);
     restart_below(cx, Some(restart.checkpoint), begun).await
 }
 
@@ -135,7 +134,7 @@ async fn from_cache(cx: &Context, limit: Option<CheckpointId>, held: &Inventorie
             Ok(plan) => match rebuild::carry_out(cx, plan).await {
                 Ok(found) => {
                     clear_cache(cx, Some(checkpoint)).await?;
-                    note_in_cache(cx, checkpoint).await?;
+                    note_in_cache(cx, checkpoint, held).await?;
                     return Ok(Some(found));
                 }
                 Err(error) => error.to_string(),
@@ -164,14 +163,14 @@ async fn inventories(cx: &Context) -> Result<Inventories, CallError> {
     Ok(inventories)
 }
 
-/// Notes in the flush files of all nodes that a dataset is in cache, and on the prefix directory if any node has it so;
-/// returns whether one has.
-pub(super) async fn note_in_cache(cx: &Context, checkpoint: CheckpointId) -> Result<bool, CallError> {
-    let results = cx.order(cx.everywhere(&Order::Inventory)).await?;
-    let pfs = results.values().any(|result| match result {
-        OrderResult::Inventory(held) => held.flush.get(&checkpoint).is_some_and(|at| at.pfs),
-        _ => false,
-    });
+/// Notes in the flush files that a dataset is in cache, and on the prefix directory if any node has it so; returns whether
+/// one has.
+pub(super) async fn note_in_cache(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    held: &Inventories,
+) -> Result<bool, CallError> {
+    let pfs = held.iter().any(|(_, held)| held.flush.get(&checkpoint).is_some_and(|at| at.pfs));
     note(cx, checkpoint, Locations { cache: true, pfs, flushing: false }).await?;
     Ok(pfs)
 }

@@ -1,4 +1,4 @@
-use holdfast_model::{CheckpointId, FailureKind, FlushMode, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Failure, FailureKind, FlushMode, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
@@ -42,7 +42,11 @@ fn output_is_flushed_at_once_and_leaves_the_cache() {
     assert_eq!(world.prefix.of(id.0).1.dataset.as_ref().unwrap().name.as_deref(), Some("plot"));
     assert_eq!(world.prefix.current, None, "no restart takes it");
     assert!(world.nodes.values().all(|node| node.held.is_empty() && node.datasets.is_empty()));
-    assert_eq!(world.halt.met, None, "it counts as no checkpoint");
+    assert_eq!(
+        world.reported()[1..],
+        ["checkpoint_started", "encode_started", "flushed"],
+        "it counts as no checkpoint"
+    );
 }
 
 #[test]
@@ -172,6 +176,60 @@ fn a_dataset_past_the_cache_is_in_the_index_before_it_is_written_and_complete_af
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
     assert_eq!(world.nodes[&"n2".into()].direct, Some(CheckpointId(1)));
+}
+
+#[test]
+fn output_past_the_cache_is_reported_as_output() {
+    let mut world = ready();
+    write(&mut world, start("shared", false, true, true));
+    assert_eq!(world.reported()[1..], ["checkpoint_started", "flushed"]);
+    assert_eq!(world.prefix.current, None);
+}
+
+#[test]
+fn a_dataset_past_the_cache_that_was_published_before_the_leader_died_is_kept() {
+    let mut world = ready();
+    world.call(start("shared", true, false, true)).unwrap();
+    // The results of the collective never reach the disk.
+    let before = (world.saved.clone(), world.saved_flushes.clone());
+    world.hold_orders(|_, order| matches!(order, Order::CloseDirect { .. }));
+    world.begin(Call::Complete { valid: true });
+    assert_eq!(world.prefix.complete(), [1]);
+    (world.saved, world.saved_flushes) = before;
+    world.hold_orders(|_, _| false);
+    world.fail_orders(|_, order| {
+        let not_open = || Failure::new(FailureKind::InvalidRequest, "the dataset is not open");
+        matches!(order, Order::SealDirect { .. }).then(not_open)
+    });
+    world.restart_leader(Some(Call::Complete { valid: true }));
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Completed { kept: true, .. }))));
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(1).0));
+}
+
+#[test]
+fn a_start_past_the_cache_that_failed_goes_on_in_its_directory() {
+    let mut world = ready();
+    world.fail_orders(|node, order| (node == "n1" && matches!(order, Order::OpenDirect { .. })).then(disk_full));
+    world.call(start("shared", true, false, true)).unwrap_err();
+    world.fail_orders(|_, _| None);
+    write(&mut world, start("shared", true, false, true));
+    assert_eq!(world.prefix.directories.len(), 1);
+}
+
+#[test]
+fn an_id_that_is_given_out_again_gets_a_directory_of_its_own() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    write(&mut world, start("one", true, false, false));
+    write(&mut world, start("shared", true, false, true));
+    world.call(Call::Current { name: "one".to_owned() }).unwrap();
+    assert!(
+        world.nodes.values().all(|node| !node.datasets.contains_key(&CheckpointId(2))),
+        "the next run cannot take it"
+    );
+    write(&mut world, start("again", true, false, true));
+    assert_eq!(world.prefix.complete(), [1, 2, 2], "the files of the older one are as they were");
 }
 
 #[test]

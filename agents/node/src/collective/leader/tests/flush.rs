@@ -151,3 +151,28 @@ fn a_restart_is_flushed_where_the_settings_ask_for_it() {
     world.init();
     assert_eq!(world.prefix.complete(), [1]);
 }
+
+#[test]
+fn a_checkpoint_that_was_evicted_for_one_that_failed_is_not_flushed_at_the_end() {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 10;
+        plan.settings.caches[0].keep = 1;
+    });
+    world.init();
+    world.checkpoint();
+    world.call(Call::Start).unwrap();
+    let completed = world.call(Call::Complete { valid: false });
+    assert!(matches!(completed, Ok(Reply::Completed { kept: false, .. })), "{completed:?}");
+    world.call(Call::Finalize).unwrap();
+    assert!(world.prefix.directories.is_empty(), "no empty dataset is published");
+}
+
+#[test]
+fn a_flush_of_which_a_node_lists_no_rank_is_not_published() {
+    let mut world = world(FlushMode::Sync, 1);
+    world.nodes.get_mut(&"n2".into()).unwrap().ranks.clear();
+    world.checkpoint();
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    let AgentEvent::FlushFailed { reason, .. } = world.events.last().unwrap() else { panic!() };
+    assert!(reason.contains("there are no files of rank 2"), "{reason}");
+}

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, NodeName, Rank, Scheme};
 
 use super::super::layout::{Layout, LayoutError};
 use super::world::plan;
@@ -41,6 +41,24 @@ fn each_member_of_a_group_gets_its_own_view_of_it() {
         assert_eq!((view.member, view.left, view.right, view.largest), (at, (at + 3) % 4, (at + 1) % 4, 9));
         assert_eq!(view.members[at as usize], (Rank(at), node.clone()));
     }
+}
+
+#[test]
+fn a_member_that_keeps_copies_of_its_neighbour_is_sent_its_neighbours_only() {
+    let mut plan = plan(&[&[0], &[1], &[2], &[3], &[4]]);
+    plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
+    let layout = Layout::new(&plan, vec![String::new()]).unwrap();
+    let groups = &layout.protection(CheckpointId(1)).unwrap().groups;
+    assert_eq!(groups.groups.len(), 1, "all ranks are in one ring");
+    let neighbours = |node: &str| {
+        let work = layout.work(groups, &BTreeMap::new());
+        let [view] = &work[&node.into()][..] else { panic!("{node} is in one group") };
+        let rank = |index: u32| view.members[index as usize].0.0;
+        (view.members.len(), rank(view.left), rank(view.member), rank(view.right))
+    };
+    assert_eq!(neighbours("n0"), (3, 4, 0, 1));
+    assert_eq!(neighbours("n2"), (3, 1, 2, 3));
+    assert_eq!(neighbours("n4"), (3, 3, 4, 0));
 }
 
 #[test]

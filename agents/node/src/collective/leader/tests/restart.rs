@@ -1,4 +1,4 @@
-use holdfast_model::{CheckpointId, Location, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Location, Rank, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
@@ -66,6 +66,29 @@ fn files_of_ranks_that_live_elsewhere_now_are_moved() {
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
     assert_eq!((holds(&world, "n0", 1), holds(&world, "n1", 1)), (vec![Rank(1)], vec![Rank(0)]));
     assert!(!world.orders_of("n0").contains(&"rebuild"));
+}
+
+#[test]
+fn only_the_partner_copies_that_are_missing_are_made_again_by_the_nodes_that_they_concern() {
+    let mut world = World::with(|plan| {
+        plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
+        plan.nodes = super::world::plan(&[&[0], &[1], &[2], &[3], &[4], &[5], &[]]).nodes;
+    });
+    world.init();
+    world.checkpoint();
+    world.lose("n1");
+    world.next_run(&[&[0], &[], &[2], &[3], &[4], &[5], &[1]]);
+    world.orders.clear();
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    let copies = world.orders.iter().filter_map(|(node, _, what)| match what {
+        Order::Encode { only: Some(only), groups, .. } => Some((node.as_str(), only.clone(), groups.len())),
+        _ => None,
+    });
+    // n2 keeps the copy of rank 1 from which n6 got its files; the copy of rank 0, which n1 had, is made on n6. n5 has rank
+    // 0 as its neighbour.
+    let copies: Vec<_> = copies.collect();
+    let expected = ["n0", "n5", "n6"].map(|node| (node, vec![Rank(0)], 1));
+    assert_eq!(copies, expected);
 }
 
 #[test]

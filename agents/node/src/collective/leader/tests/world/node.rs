@@ -108,15 +108,27 @@ pub(super) fn carry_out(
         Order::Transfer { checkpoint, outgoing, .. } => {
             for step in outgoing {
                 let held = nodes.get_mut(name).unwrap().held.entry(checkpoint).or_default();
-                let holding = held.remove(&step.rank).ok_or_else(|| missing(name, step.rank))?;
+                let mut holding = held.remove(&step.rank).ok_or_else(|| missing(name, step.rank))?;
+                if step.keep {
+                    held.insert(step.rank, Holding { partner_of: Some(step.to.clone()), ..holding.clone() });
+                }
+                holding.partner_of = None;
                 nodes.get_mut(&step.to).unwrap().held.entry(checkpoint).or_default().insert(step.rank, holding);
             }
         }
-        Order::Encode { checkpoint, groups, .. } => {
+        Order::Encode { checkpoint, groups, only, .. } => {
             for group in groups {
                 let (left, home) = &group.members[group.left as usize];
-                let descriptor = nodes[home].held[&checkpoint][left].descriptor.clone();
-                let stored = Holding { descriptor, ..of(checkpoint, *left) };
+                if only.as_ref().is_some_and(|only| !only.contains(left)) {
+                    continue;
+                }
+                let of_left = &nodes[home].held[&checkpoint][left];
+                // A copy of all of its files, or of its descriptor alone.
+                let stored = if group.scheme.as_str() == "PARTNER" {
+                    Holding { partner_of: Some(home.clone()), ..of_left.clone() }
+                } else {
+                    Holding { descriptor: of_left.descriptor.clone(), ..of(checkpoint, *left) }
+                };
                 nodes.get_mut(name).unwrap().held.entry(checkpoint).or_default().insert(*left, stored);
             }
         }
