@@ -92,8 +92,8 @@ impl Publication {
         // Held to the end: of two that publish the same directory one must not complete what the other found wanting.
         let index = index::lock(prefix)?;
         let Some(summary) = &self.summary else {
-            // The link first, because a restart would follow it.
-            if prefix.current()?.as_ref() == Some(name) {
+            // The link first, because a restart would follow it. A link that cannot be read leads no restart anywhere.
+            if prefix.current().is_ok_and(|current| current.as_ref() == Some(name)) {
                 prefix.remove_current()?;
             }
             index.change(|index| index.set_complete(name, false))?;
@@ -170,4 +170,30 @@ fn lists_the_same(old: &Summary, new: &Summary) -> bool {
                         && (old.crc == new.crc || new.crc.is_none())
                 })
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_used_any_more_loses_the_link_and_another_one_keeps_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(scratch.path()).unwrap();
+        let now = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
+        let name = |name: &str| DirectoryName::new(name).unwrap();
+        let publish = |directory: &str, complete: bool| {
+            let id = CheckpointId(1);
+            let summary = Summary { id, ranks: 0, complete: true, by_rank: std::collections::BTreeMap::new() };
+            Publication::of_copy(name(directory), complete.then_some(summary), true, now).publish(&prefix).unwrap()
+        };
+        for directory in ["a", "b"] {
+            std::fs::create_dir(prefix.checkpoint_path(&name(directory))).unwrap();
+            assert!(publish(directory, true));
+        }
+        assert!(!publish("a", false));
+        assert_eq!(prefix.current().unwrap(), Some(name("b")));
+        assert!(!publish("b", false));
+        assert_eq!(prefix.current().unwrap(), None);
+    }
 }
