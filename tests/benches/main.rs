@@ -14,6 +14,7 @@
 //! * [`formats`]: verification of checkpoint files, SION containers beside many files;
 //! * [`idle`]: what an agent costs that has nothing to do;
 //! * [`checkpoint`]: start and complete of many ranks on many nodes;
+//! * [`leader`]: what the decisions of the leader of 65,536 ranks cost;
 //! * [`routing`]: what a routed file costs when a rank has thousands;
 //! * `agents`, `rank`, `rank_threads`, `loopback`, `figures`: the agents and ranks of a run, the limits, medians.
 
@@ -25,6 +26,7 @@ mod figures;
 mod formats;
 mod idle;
 mod index;
+mod leader;
 mod loopback;
 mod rank;
 mod rank_threads;
@@ -50,6 +52,8 @@ struct Extent {
     ranks: u32,
     /// Ranks and nodes of the checkpoints of many ranks.
     checkpoints: &'static [(usize, usize)],
+    /// Ranks and nodes of the run whose leader decides alone.
+    led: (u32, u32),
     /// Files a rank that are routed.
     routed: &'static [usize],
     /// Seconds in which nothing happens.
@@ -61,6 +65,7 @@ const FULL: Extent = Extent {
     tries: 5,
     ranks: 10_000,
     checkpoints: &[(256, 64), (1024, 16)],
+    led: (65_536, 10_000),
     routed: &[1000, 4000],
     idle_seconds: 10,
 };
@@ -69,6 +74,7 @@ const SMOKE: Extent = Extent {
     tries: 1,
     ranks: 200,
     checkpoints: &[(16, 4), (32, 2)],
+    led: (600, 100),
     routed: &[20, 80],
     idle_seconds: 1,
 };
@@ -84,6 +90,7 @@ const BENCHES: &[Bench] = &[
     ("idle", idle::run),
     ("relaunch", relaunch::run),
     ("checkpoint", checkpoint::run),
+    ("leader", leader::run),
     ("routing", routing::run),
 ];
 
