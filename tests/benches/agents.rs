@@ -317,7 +317,12 @@ impl Cluster {
     /// Polls all agents, each again when it has answered, for so long.
     pub fn poll_all_for(&self, long: Duration, wait: Duration) -> Result<()> {
         let until = Instant::now() + long;
-        let request = PollRequest { after: u64::MAX, wait_ms: u64::try_from(wait.as_millis())?, allocation_end: None };
+        let request = PollRequest {
+            after: u64::MAX,
+            wait_ms: u64::try_from(wait.as_millis())?,
+            allocation_end: None,
+            known: None,
+        };
         self.runtime.block_on(async {
             let mut pollers = tokio::task::JoinSet::new();
             for agent in self.agents.values() {
@@ -354,22 +359,32 @@ impl Agent {
 
     /// As [`Agent::processor_seconds`], of the threads that live now only, but to the nanosecond.
     pub fn living_threads_seconds(&self) -> Result<f64> {
-        let mut nanoseconds = 0.0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
-            // A thread may end meanwhile.
-            let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-            nanoseconds += text.split_whitespace().next().unwrap_or("0").parse::<f64>()?;
-        }
-        Ok(nanoseconds / 1e9)
+        living_threads_seconds(self.process.id())
     }
 
     /// Resident memory, bytes.
     pub fn resident(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-        Ok(kilobytes << 10)
+        resident(self.process.id())
     }
+}
+
+/// Processor seconds that the threads of a process that live now have used.
+pub fn living_threads_seconds(pid: u32) -> Result<f64> {
+    let mut nanoseconds = 0.0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        nanoseconds += text.split_whitespace().next().unwrap_or("0").parse::<f64>()?;
+    }
+    Ok(nanoseconds / 1e9)
+}
+
+/// Resident memory of a process, bytes.
+pub fn resident(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kilobytes << 10)
 }
 
 /// A job's usual settings: one XOR set over all nodes, everything else as by default.

@@ -16,7 +16,9 @@
 //! * [`checkpoint`]: start and complete of many ranks on many nodes;
 //! * [`leader`]: what the decisions of the leader of 65,536 ranks cost;
 //! * [`routing`]: what a routed file costs when a rank has thousands;
-//! * `agents`, `rank`, `rank_threads`, `loopback`, `figures`: the agents and ranks of a run, the limits, medians.
+//! * [`polls`]: what polling up to 10,000 agents costs the orchestrator;
+//! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated agents,
+//!   the limits, medians.
 
 mod agents;
 mod checkpoint;
@@ -28,10 +30,13 @@ mod idle;
 mod index;
 mod leader;
 mod loopback;
+mod polls;
 mod rank;
 mod rank_threads;
 mod relaunch;
 mod routing;
+#[path = "../fleet/simulated/mod.rs"]
+mod simulated;
 
 use std::process::ExitCode;
 
@@ -88,6 +93,7 @@ const BENCHES: &[Bench] = &[
     ("index", index::run),
     ("formats", formats::run),
     ("idle", idle::run),
+    ("polls", polls::run),
     ("relaunch", relaunch::run),
     ("checkpoint", checkpoint::run),
     ("leader", leader::run),
@@ -99,6 +105,7 @@ fn main() -> ExitCode {
         Ok("rank") => rank::play(),
         Ok("threads") => rank_threads::play(),
         Ok("loopback") => loopback::play(),
+        Ok("simulated agents") => polls::play(),
         Ok("streams") => formats::play(),
         _ => measure(),
     };

@@ -24,6 +24,8 @@ pub struct EventLog {
 struct Kept {
     last: u64,
     events: VecDeque<NumberedEvent>,
+    /// How often held polls were released.
+    releases: u64,
 }
 
 impl EventLog {
@@ -49,14 +51,26 @@ impl EventLog {
         kept.events.iter().skip(start).cloned().collect()
     }
 
-    /// Returns when there is an event after `after`.
+    /// Has all polls that are held back answered now: the orchestrator asks again, and learns that this node has carried
+    /// out what it asked for.
+    pub fn release_polls(&self) {
+        self.kept.lock().releases += 1;
+        self.news.notify_waiters();
+    }
+
+    /// Returns when there is an event after `after`, or when polls are released.
     pub async fn wait_for_news(&self, after: u64) {
+        let releases = self.kept.lock().releases;
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
             // Registered before looking, so that an event in between is not missed.
             news.as_mut().enable();
-            if self.kept.lock().last > after {
+            let (last, now) = {
+                let kept = self.kept.lock();
+                (kept.last, kept.releases)
+            };
+            if last > after || now != releases {
                 return;
             }
             news.await;
@@ -161,6 +175,28 @@ mod tests {
         });
         log.add(notice("new"));
         waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn polls_that_wait_are_released_and_later_ones_wait_again() {
+        let log = EventLog::default();
+        let waiting = log.wait_for_news(0);
+        tokio::pin!(waiting);
+        assert!(futures_ready(waiting.as_mut()).await.is_none());
+        log.release_polls();
+        waiting.await;
+        let later = log.wait_for_news(0);
+        tokio::pin!(later);
+        assert!(futures_ready(later.as_mut()).await.is_none());
+    }
+
+    /// The result of a future that is ready at once.
+    async fn futures_ready<F: Future + Unpin>(future: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            result = future => Some(result),
+            () = std::future::ready(()) => None,
+        }
     }
 
     #[test]

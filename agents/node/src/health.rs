@@ -6,6 +6,10 @@
 //! Polls come several times a second, from an orchestrator that watches thousands of nodes: what they ask for is kept for a
 //! moment, and the directories are looked at every few seconds, on a thread of their own, so that a file system that
 //! hangs is reported instead of hanging the report.
+//!
+//! A report is published with a number. As long as nothing changes by more than noise, it stays the same one, and who
+//! has it need not get it again. Memory, load and free space are never still: they count when they differ by a
+//! sixteenth from what was published, so that a limit is noticed in time however small it is.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -26,6 +30,10 @@ use crate::paths::Paths;
 
 /// How long what the system says of itself is good for.
 const MACHINE_KEPT: Duration = Duration::from_secs(1);
+/// A quantity that differs from the published one by less than one part in this is the same.
+const NOISE: u64 = 16;
+/// Load averages below this are all the same: nothing runs.
+const NO_LOAD: f64 = 0.5;
 /// How long what was found about the directories is good for.
 const DIRECTORIES_KEPT: Duration = Duration::from_secs(3);
 /// A directory that has not answered after this long is at fault.
@@ -43,6 +51,16 @@ pub struct HealthMonitor {
     directories: Arc<Mutex<Directories>>,
     /// The directories have been looked at.
     looked: Arc<Notify>,
+    published: Mutex<Option<Published>>,
+}
+
+/// A report, and its number in this instance of the agent.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Counts up from 1.
+    pub version: u64,
+    /// The report.
+    pub health: Arc<Health>,
 }
 
 /// A directory and what is expected of it.
@@ -90,6 +108,7 @@ impl HealthMonitor {
             system: Mutex::default(),
             directories: Arc::default(),
             looked: Arc::default(),
+            published: Mutex::default(),
         }
     }
 
@@ -162,24 +181,61 @@ impl HealthMonitor {
 }
 
 impl HealthMonitor {
-    /// How the node is now; what is not known here comes from `known`.
-    pub async fn report(&self, known: Known) -> Health {
+    /// How the node is: the report that was published last, or a new one if that differs by more than noise. What is not
+    /// known here comes from `known`.
+    pub async fn report(&self, known: Known) -> Published {
         let machine = self.machine();
+        let directories = self.directories().await;
+        let mut published = self.published.lock();
+        if let Some(last) = published.as_ref()
+            && !known.differs(&last.health)
+            && !machine.differs(&last.health)
+            && !directories_differ(&directories, &last.health.directories)
+        {
+            return last.clone();
+        }
         let Known { node, generation, ranks, strangers, newest, quiet } = known;
-        Health {
+        let health = Health {
             node,
             generation,
             ranks,
             memory_total: machine.memory_total,
             memory_available: machine.memory_available,
             load: machine.load,
-            directories: self.directories().await,
+            directories,
             strangers,
             newest,
             agent_memory: machine.agent_memory,
             quiet,
-        }
+        };
+        let version = published.as_ref().map_or(1, |last| last.version + 1);
+        published.insert(Published { version, health: Arc::new(health) }).clone()
     }
+}
+
+/// True if the two are not the same but for noise.
+fn quantities_differ(now: u64, published: u64) -> bool {
+    now.abs_diff(published) > now.max(published) / NOISE
+}
+
+impl Machine {
+    fn differs(&self, published: &Health) -> bool {
+        let (load, before) = (self.load.max(NO_LOAD), published.load.max(NO_LOAD));
+        self.memory_total != published.memory_total
+            || quantities_differ(self.memory_available, published.memory_available)
+            || quantities_differ(self.agent_memory, published.agent_memory)
+            || (load - before).abs() > load.max(before) / NOISE as f64
+    }
+}
+
+/// A fault is new in every report: it counts until the orchestrator has acted on it.
+fn directories_differ(now: &[DirectoryHealth], published: &[DirectoryHealth]) -> bool {
+    let differ = |(now, published): (&DirectoryHealth, &DirectoryHealth)| {
+        now.fault.is_some()
+            || (&now.path, &now.fault, now.total) != (&published.path, &published.fault, published.total)
+            || quantities_differ(now.available, published.available)
+    };
+    now.len() != published.len() || now.iter().zip(published).any(differ)
 }
 
 /// The part of a health report that other modules know.
@@ -197,6 +253,17 @@ pub struct Known {
     pub newest: Option<CheckpointId>,
     /// Ranks in which nothing has moved for long.
     pub quiet: Vec<QuietRank>,
+}
+
+impl Known {
+    /// Quiet ranks are so for longer in every report.
+    fn differs(&self, published: &Health) -> bool {
+        let Known { node, generation, ranks, strangers, newest, quiet } = self;
+        !quiet.is_empty()
+            || !published.quiet.is_empty()
+            || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
+            || (strangers, newest) != (&published.strangers, &published.newest)
+    }
 }
 
 /// Looks at one directory: is it there, can a file be made and removed in it, is its file system as large as it should.
@@ -268,18 +335,90 @@ mod tests {
         assert!(resident() > 100_000);
     }
 
+    fn known() -> Known {
+        Known {
+            node: "node1".into(),
+            generation: Generation(2),
+            ranks: vec![Rank(3)],
+            strangers: 0,
+            newest: Some(CheckpointId(4)),
+            quiet: Vec::new(),
+        }
+    }
+
+    fn machine(memory_available: u64, load: f64) -> Machine {
+        Machine { memory_total: 1 << 30, memory_available, load, agent_memory: 20 << 20 }
+    }
+
+    /// Sets what the system is taken to have said just now.
+    fn set(monitor: &HealthMonitor, machine: Machine, available: u64, fault: Option<&str>) {
+        *monitor.machine.lock() = Some((Instant::now() + Duration::from_secs(600), machine));
+        let path = "/ssd/user1/scr.7".to_owned();
+        let found = vec![DirectoryHealth { path, fault: fault.map(str::to_owned), total: 1 << 40, available }];
+        let looked = Some(Instant::now() + Duration::from_secs(600));
+        *monitor.directories.lock() = Directories { found, looked, looking: None };
+    }
+
+    fn monitor(wanted: Vec<Wanted>) -> HealthMonitor {
+        HealthMonitor {
+            wanted,
+            machine: Mutex::default(),
+            system: Mutex::default(),
+            directories: Arc::default(),
+            looked: Arc::default(),
+            published: Mutex::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_report_stays_the_same_until_something_changes_by_more_than_noise() {
+        let monitor = monitor(Vec::new());
+        let version = async |known| monitor.report(known).await.version;
+        set(&monitor, machine(1000, 0.1), 10_000, None);
+        assert_eq!(version(known()).await, 1);
+        set(&monitor, machine(1050, 0.4), 9_500, None);
+        assert_eq!(version(known()).await, 1);
+        set(&monitor, machine(1100, 0.4), 9_500, None);
+        let report = monitor.report(known()).await;
+        assert_eq!((report.version, report.health.memory_available), (2, 1100));
+        set(&monitor, machine(1100, 2.0), 9_500, None);
+        assert_eq!(version(known()).await, 3);
+        set(&monitor, machine(1100, 2.0), 5_000, None);
+        assert_eq!(version(known()).await, 4);
+        assert_eq!(version(Known { newest: None, ..known() }).await, 5);
+        assert_eq!(version(Known { ranks: Vec::new(), ..known() }).await, 6);
+    }
+
+    #[tokio::test]
+    async fn a_fault_and_a_quiet_rank_are_reported_anew_each_time() {
+        let monitor = monitor(Vec::new());
+        let quiet = QuietRank {
+            rank: Rank(3),
+            waiting_in: None,
+            quiet_for: Duration::from_secs(60),
+            idle_for: Duration::from_secs(60),
+        };
+        set(&monitor, machine(1000, 0.1), 10_000, None);
+        for version in [1, 2] {
+            let known = Known { quiet: vec![quiet.clone()], ..known() };
+            assert_eq!(monitor.report(known).await.version, version);
+        }
+        assert_eq!(monitor.report(known()).await.version, 3, "it moves again");
+        set(&monitor, machine(1000, 0.1), 10_000, Some("cannot be written"));
+        for version in [4, 5] {
+            assert_eq!(monitor.report(known()).await.version, version);
+        }
+        set(&monitor, machine(1000, 0.1), 10_000, None);
+        assert_eq!(monitor.report(known()).await.version, 6);
+        assert_eq!(monitor.report(known()).await.version, 6);
+    }
+
     #[tokio::test]
     async fn what_was_found_is_kept_until_it_is_old() {
         let directory = tempfile::tempdir().unwrap();
         let gone = directory.path().join("cache");
         fs::create_dir(&gone).unwrap();
-        let monitor = HealthMonitor {
-            wanted: vec![wanted(&gone, None)],
-            machine: Mutex::default(),
-            system: Mutex::default(),
-            directories: Arc::default(),
-            looked: Arc::default(),
-        };
+        let monitor = monitor(vec![wanted(&gone, None)]);
         // Also for those who ask while the first look is under way.
         let (one, other) = tokio::join!(monitor.directories(), monitor.directories());
         assert_eq!((&one[0].fault, &other[0].fault), (&None, &None));

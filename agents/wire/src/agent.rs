@@ -3,7 +3,7 @@
 //!
 //! | request | path | body → answer |
 //! |---|---|---|
-//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`]; held back up to `wait_ms` until there is news |
+//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or no content (204) if the asker knows all of it; held back up to `wait_ms` until there is news |
 //! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
@@ -71,7 +71,7 @@ pub struct ForgetRequest {
 }
 
 /// Asks for health and news.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollRequest {
     /// The highest event number already seen, 0 at first.
     pub after: u64,
@@ -80,6 +80,23 @@ pub struct PollRequest {
     /// When the allocation ends, seconds since the epoch: it may have changed since the run began. Absent: nothing new.
     #[serde(default)]
     pub allocation_end: Option<i64>,
+    /// The health report that the asker has. With it, an agent that has nothing to add answers without content.
+    #[serde(default)]
+    pub known: Option<KnownHealth>,
+}
+
+impl PollRequest {
+    /// A question about the node's health alone, answered at once.
+    pub const HEALTH_ONLY: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None, known: None };
+}
+
+/// A health report that was sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownHealth {
+    /// [`PollReply::instance`] of the agent that sent it.
+    pub instance: u64,
+    /// [`PollReply::health_version`] of the report.
+    pub version: u64,
 }
 
 /// Health and news.
@@ -87,6 +104,10 @@ pub struct PollRequest {
 pub struct PollReply {
     /// Chosen at random when the agent starts: when it changes, events count from 1 again.
     pub instance: u64,
+    /// Counts the reports of one instance that differ by more than noise: of memory, load and free space, only changes
+    /// that matter count.
+    #[serde(default)]
+    pub health_version: u64,
     /// How the node is.
     pub health: Health,
     /// What happened since, oldest first.

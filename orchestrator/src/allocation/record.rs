@@ -24,7 +24,8 @@ pub struct AllocationRecord {
 }
 
 impl AllocationRecord {
-    pub(super) fn new(manager: &'static str, identity: &Identity, details: &impl Serialize) -> Self {
+    /// What the manager of this name has to know to find its nodes again.
+    pub fn new(manager: &'static str, identity: &Identity, details: &impl Serialize) -> Self {
         // Only a map whose keys are no texts cannot be written, and no manager has one; it would be refused when read.
         let details = serde_json::to_value(details).unwrap_or_default();
         AllocationRecord { manager: manager.to_owned(), identity: identity.clone(), details }

@@ -89,10 +89,7 @@ impl Contact {
         let answers = self.client.each(agents, move |(node, address)| {
             let client = client.clone();
             async move {
-                let reply = client
-                    .poll(address, &PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None }, WITHIN)
-                    .await
-                    .ok()?;
+                let reply = client.poll(address, &PollRequest::HEALTH_ONLY, WITHIN).await.ok()?;
                 Some((node, reply.health))
             }
         });

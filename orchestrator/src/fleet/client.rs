@@ -2,22 +2,26 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Failure, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent;
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
+use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio_rustls::TlsConnector;
 
+use super::connection::{Connector, PollConnection};
 use super::{FleetError, RequestError, fan_out};
 
 /// The largest answer that is taken in; an inventory of a thousand ranks is a few megabytes.
-const LARGEST_ANSWER: usize = 64 << 20;
+pub(super) const LARGEST_ANSWER: usize = 64 << 20;
 /// A connection that is not there by then will not come.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// A connection that is not used for so long is closed. The pool sometimes opens one more than it turns out to need, and
 /// an agent takes whoever is connected for ten seconds without having asked anything for a stranger.
 const IDLE: Duration = Duration::from_secs(4);
@@ -32,6 +36,8 @@ const MEDIUM: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct AgentClient {
     http: reqwest::Client,
+    /// For the connections that are kept for polls.
+    connector: Connector,
     at_once: u32,
 }
 
@@ -46,6 +52,7 @@ impl AgentClient {
         let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
         let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| FleetError::Token)?;
         bearer.set_sensitive(true);
+        let connector = Connector { tls: TlsConnector::from(Arc::new(tls.clone())), bearer: bearer.clone() };
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
@@ -55,7 +62,7 @@ impl AgentClient {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(AgentClient { http, at_once })
+        Ok(AgentClient { http, connector, at_once })
     }
 
     /// How many requests are sent at a time.
@@ -68,13 +75,28 @@ impl AgentClient {
     where
         F: Future<Output = R>,
     {
-        fan_out(agents, self.at_once as usize, work).await
+        fan_out(agents, self.at_once(), work).await
     }
 
-    /// News and health; the agent holds the answer back for up to the request's `wait_ms`.
+    /// Requests of one kind that are under way at a time.
+    pub(super) fn at_once(&self) -> usize {
+        self.at_once as usize
+    }
+
+    /// Opens the connection that is kept for the polls of an agent.
     ///
     /// # Errors
-    /// [`RequestError`], as for all requests.
+    /// [`RequestError`].
+    pub(super) async fn connect_for_polls(&self, address: SocketAddr) -> Result<PollConnection, RequestError> {
+        PollConnection::open(&self.connector, address).await
+    }
+
+    /// News and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent holds the
+    /// answer back for up to the request's `wait_ms`.
+    ///
+    /// # Errors
+    /// [`RequestError`], as for all requests. A request that names [known](agent::PollRequest::known) health may be
+    /// answered without content, which counts as an error here.
     pub async fn poll(
         &self,
         address: SocketAddr,
@@ -262,20 +284,33 @@ impl AgentClient {
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(failed)? {
             if body.len() + piece.len() > LARGEST_ANSWER {
-                let reason = format!("it is larger than {} MiB", LARGEST_ANSWER >> 20);
-                return Err(RequestError::Answer { address, path, reason });
+                return Err(too_large(address, path));
             }
             body.extend_from_slice(&piece);
         }
-        if !status.is_success() {
-            let message = match serde_json::from_slice::<Failure>(&body) {
-                Ok(failure) => failure.to_string(),
-                Err(_) => String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
-            };
-            return Err(RequestError::Refused { address, path, status: status.as_u16(), message });
-        }
-        serde_json::from_slice(&body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
+        read_answer(address, path, status, &body)
     }
+}
+
+pub(super) fn too_large(address: SocketAddr, path: &'static str) -> RequestError {
+    let reason = format!("it is larger than {} MiB", LARGEST_ANSWER >> 20);
+    RequestError::Answer { address, path, reason }
+}
+
+pub(super) fn read_answer<R: DeserializeOwned>(
+    address: SocketAddr,
+    path: &'static str,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<R, RequestError> {
+    if !status.is_success() {
+        let message = match serde_json::from_slice::<Failure>(body) {
+            Ok(failure) => failure.to_string(),
+            Err(_) => String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
+        };
+        return Err(RequestError::Refused { address, path, status: status.as_u16(), message });
+    }
+    serde_json::from_slice(body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
 }
 
 fn url(address: SocketAddr, path: &str) -> String {
@@ -283,7 +318,7 @@ fn url(address: SocketAddr, path: &str) -> String {
 }
 
 /// What the system said; the layers above it only say that a request failed.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

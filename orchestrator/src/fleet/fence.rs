@@ -17,9 +17,8 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(3);
 /// Tries until the ranks and the agent of the node are ended, or another node's agent has the address.
 pub(super) async fn end_what_returns(client: AgentClient, node: NodeName, address: SocketAddr) {
     let kill = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
-    let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
     loop {
-        if let Ok(reply) = client.poll(address, &question, ATTEMPT_WITHIN).await {
+        if let Ok(reply) = client.poll(address, &PollRequest::HEALTH_ONLY, ATTEMPT_WITHIN).await {
             // On a machine of virtual nodes another node's agent may have got the address.
             if reply.health.node != node {
                 return;

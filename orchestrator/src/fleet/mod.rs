@@ -3,15 +3,19 @@
 //! * [`supervisor`]: starts, adopts, polls, fences and ends agents; reports what happens as typed events;
 //! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit; requests to many
 //!   agents, a bounded number at a time;
-//! * [`poll`]: one task a node that always has a question under way, so that a broken connection is noticed at once;
+//! * [`poll`]: one task a node that always has a question under way, so that a broken connection is noticed at once; its
+//!   `connection`; the `poll_thread` of all; [`answers`], what they report;
 //! * [`roster`]: which agents are up now, for whoever works with them meanwhile;
 //! * `fence`: ends what returns on a node that was given up.
 
+pub mod answers;
 pub mod client;
 pub mod clock;
+mod connection;
 mod error;
 mod fence;
 pub mod poll;
+mod poll_thread;
 pub mod roster;
 pub mod supervisor;
 
@@ -19,6 +23,7 @@ use std::future::Future;
 
 use futures_util::stream::{self, StreamExt as _};
 
+pub use answers::{PollReports, UnchangedAnswer};
 pub use client::AgentClient;
 pub use clock::Clock;
 pub use error::{FleetError, RequestError};

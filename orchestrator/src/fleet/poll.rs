@@ -2,22 +2,32 @@
 //!
 //! The agent holds its answer back until there is news or the poll interval is over. When its process dies, the system
 //! closes the connection, and the question ends at once: the loss is noticed within a millisecond, not after an interval.
+//!
+//! Nearly all answers say that nothing changed. Of these only the time at which the question was sent matters, and they are
+//! handed over together, every few milliseconds: see [`answers`](super::answers).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::NodeName;
-use holdfast_wire::agent::{PollReply, PollRequest};
-use tokio::sync::{Notify, mpsc, watch};
+use holdfast_wire::agent::{KnownHealth, PollReply, PollRequest};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use super::answers::{PollReports, UnchangedAnswer};
+use super::connection::PollAnswer;
 use super::{AgentClient, Clock, RequestError};
+
+/// So often the whole health report is asked for although it is known: the job may not have been able to act on the last
+/// one when it came.
+const WHOLE_REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// What a poller reports.
 #[derive(Debug)]
 pub enum PollReport {
-    /// An answer, its events new.
+    /// An answer with news.
     Answered {
         /// The node.
         node: NodeName,
@@ -25,9 +35,11 @@ pub enum PollReport {
         start: u64,
         /// When the question was sent.
         sent: Duration,
-        /// The answer.
+        /// The answer; its events are new.
         reply: Box<PollReply>,
     },
+    /// Answers without news, of many agents.
+    Unchanged(Vec<UnchangedAnswer>),
     /// The agent is lost; the poller has ended.
     Lost {
         /// The node.
@@ -67,16 +79,11 @@ pub struct Poller {
 
 impl Poller {
     /// Polls until the agent is lost.
-    pub fn spawn(
-        client: AgentClient,
-        target: PollTarget,
-        clock: Clock,
-        reports: mpsc::UnboundedSender<PollReport>,
-    ) -> Self {
+    pub fn spawn(client: AgentClient, target: PollTarget, clock: Clock, reports: PollReports) -> Self {
         let now = Arc::new(Notify::new());
-        let asked = Arc::clone(&now);
-        let task = tokio::spawn(async move { poll(client, target, clock, reports, asked).await });
-        Poller { task, now }
+        let runtime = reports.runtime().clone();
+        let poll = Poll::new(client, target, clock, reports, Arc::clone(&now));
+        Poller { task: runtime.spawn(poll.run()), now }
     }
 
     /// Sends another question now, whatever is under way.
@@ -91,14 +98,21 @@ impl Drop for Poller {
     }
 }
 
-/// What was seen of an agent's events.
+/// What was seen of an agent.
 #[derive(Debug, Default)]
 struct Seen {
     instance: Option<u64>,
     number: u64,
+    /// Its last health report, and when that was asked for.
+    health: Option<(KnownHealth, Instant)>,
 }
 
 impl Seen {
+    /// The health report that need not be sent again.
+    fn known(&self, now: Instant) -> Option<KnownHealth> {
+        self.health.filter(|(_, asked)| now.duration_since(*asked) < WHOLE_REPORT_EVERY).map(|(known, _)| known)
+    }
+
     /// Takes the events out that were seen before. After a change of the instance, counting begins again: an answer
     /// that was asked for with an old number may lack events, so none of it are taken, and they are asked for anew.
     fn filter(&mut self, reply: &mut PollReply, asked_after: u64) {
@@ -114,64 +128,106 @@ impl Seen {
     }
 }
 
-async fn poll(
+/// Why a poller ends.
+enum End {
+    Lost(RequestError),
+    /// Nobody receives the reports.
+    Unwanted,
+}
+
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> Self {
+        End::Lost(error)
+    }
+}
+
+/// One agent that is being polled.
+struct Poll {
     client: AgentClient,
     target: PollTarget,
     clock: Clock,
-    reports: mpsc::UnboundedSender<PollReport>,
+    reports: PollReports,
     now: Arc<Notify>,
-) {
-    let wait_ms = u64::try_from(target.interval.as_millis()).unwrap_or(u64::MAX);
-    let mut seen = match target.seen {
-        Some((instance, number)) => Seen { instance: Some(instance), number },
-        None => Seen::default(),
-    };
-    let reason = 'lost: loop {
-        let allocation_end = *target.end.borrow();
-        let (sent, long) = (clock.now(), PollRequest { after: seen.number, wait_ms, allocation_end });
-        let question = client.poll(target.address, &long, target.patience);
-        tokio::pin!(question);
-        let answer = loop {
-            tokio::select! {
-                answer = &mut question => break answer,
-                () = now.notified() => {
+    seen: Seen,
+}
+
+impl Poll {
+    fn new(client: AgentClient, target: PollTarget, clock: Clock, reports: PollReports, now: Arc<Notify>) -> Self {
+        let seen = match target.seen {
+            Some((instance, number)) => Seen { instance: Some(instance), number, health: None },
+            None => Seen::default(),
+        };
+        Poll { client, target, clock, reports, now, seen }
+    }
+
+    async fn run(mut self) {
+        if let Err(End::Lost(error)) = self.poll().await {
+            let PollTarget { node, start, .. } = self.target;
+            // Not received any more when the orchestrator is ending.
+            let _ = self.reports.send(PollReport::Lost { node, start, reason: error.seen() });
+        }
+    }
+
+    async fn poll(&mut self) -> Result<(), End> {
+        let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
+        let mut connection = self.client.connect_for_polls(self.target.address).await?;
+        // An answer was asked for while another question was under way.
+        let mut at_once = false;
+        loop {
+            let request = self.request(if at_once { 0 } else { interval });
+            let urgent = std::mem::take(&mut at_once);
+            let (sent, asked) = (self.clock.now(), Instant::now());
+            let (now, client) = (Arc::clone(&self.now), self.client.clone());
+            let question = connection.poll(&request, self.target.patience);
+            tokio::pin!(question);
+            let answer = loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut question => break answer?,
+                    () = now.notified(), if !at_once => at_once = true,
                     // Beside the question that is under way: breaking that off would cost its connection.
-                    let (sent, short) = (clock.now(), PollRequest { after: seen.number, wait_ms: 0, allocation_end });
-                    match client.poll(target.address, &short, target.patience).await {
-                        Ok(reply) => if !answered(&target, &reports, &mut seen, short.after, sent, reply) { return },
-                        Err(error) => break 'lost error,
+                    permit = self.reports.permit_beside(), if at_once => {
+                        let beside = PollRequest { wait_ms: 0, known: None, ..request };
+                        let (sent, asked) = (self.clock.now(), Instant::now());
+                        let (client, address, patience) = (client.clone(), self.target.address, self.target.patience);
+                        let asking = async move { client.poll(address, &beside, patience).await };
+                        let reply = self.reports.request(asking).await.ok_or(End::Unwanted)??;
+                        drop(permit);
+                        at_once = false;
+                        self.answered(beside.after, sent, asked, Box::new(reply))?;
                     }
                 }
-            }
-        };
-        match answer {
-            Ok(reply) => {
-                if !answered(&target, &reports, &mut seen, long.after, sent, reply) {
-                    return;
+            };
+            match answer {
+                PollAnswer::News(reply) => self.answered(request.after, sent, asked, reply)?,
+                PollAnswer::Unchanged => {
+                    let PollTarget { node, start, .. } = &self.target;
+                    let answer = UnchangedAnswer { node: node.clone(), start: *start, sent };
+                    self.reports.unchanged(answer, urgent);
                 }
             }
-            Err(error) => break error,
         }
-    };
-    lost(&target, &reports, &reason);
-}
+    }
 
-fn answered(
-    target: &PollTarget,
-    reports: &mpsc::UnboundedSender<PollReport>,
-    seen: &mut Seen,
-    asked_after: u64,
-    sent: Duration,
-    mut reply: PollReply,
-) -> bool {
-    seen.filter(&mut reply, asked_after);
-    let (node, start, reply) = (target.node.clone(), target.start, Box::new(reply));
-    reports.send(PollReport::Answered { node, start, sent, reply }).is_ok()
-}
+    fn request(&self, wait_ms: u64) -> PollRequest {
+        let allocation_end = *self.target.end.borrow();
+        PollRequest { after: self.seen.number, wait_ms, allocation_end, known: self.seen.known(Instant::now()) }
+    }
 
-fn lost(target: &PollTarget, reports: &mpsc::UnboundedSender<PollReport>, error: &RequestError) {
-    // Not received any more when the orchestrator is ending.
-    let _ = reports.send(PollReport::Lost { node: target.node.clone(), start: target.start, reason: error.seen() });
+    fn answered(
+        &mut self,
+        asked_after: u64,
+        sent: Duration,
+        asked: Instant,
+        mut reply: Box<PollReply>,
+    ) -> Result<(), End> {
+        self.seen.filter(&mut reply, asked_after);
+        let known = KnownHealth { instance: reply.instance, version: reply.health_version };
+        // That the work under way has ended is news too, which an answer without content does not tell.
+        self.seen.health = reply.progress.is_empty().then_some((known, asked));
+        let (node, start) = (self.target.node.clone(), self.target.start);
+        self.reports.send(PollReport::Answered { node, start, sent, reply }).map_err(|_| End::Unwanted)
+    }
 }
 
 #[cfg(test)]
@@ -196,7 +252,7 @@ mod tests {
         };
         let event =
             |number: &u64| NumberedEvent { number: *number, event: AgentEvent::Notice { message: number.to_string() } };
-        PollReply { instance, health, events: numbers.iter().map(event).collect(), progress: vec![] }
+        PollReply { instance, health_version: 1, health, events: numbers.iter().map(event).collect(), progress: vec![] }
     }
 
     fn numbers(reply: &PollReply) -> Vec<u64> {
@@ -224,5 +280,15 @@ mod tests {
         let mut again = reply(8, &[1, 2, 3, 4, 5]);
         seen.filter(&mut again, 0);
         assert_eq!(numbers(&again).len(), 5);
+    }
+
+    #[test]
+    fn a_known_health_report_is_asked_for_again_after_a_while() {
+        let (mut seen, begun) = (Seen::default(), Instant::now());
+        assert_eq!(seen.known(begun), None);
+        let known = KnownHealth { instance: 7, version: 2 };
+        seen.health = Some((known, begun));
+        assert_eq!(seen.known(begun), Some(known));
+        assert_eq!(seen.known(begun + WHOLE_REPORT_EVERY), None);
     }
 }

@@ -12,20 +12,23 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{Health, PollReply, PollRequest, StopRequest};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::clock::unix_millis;
-use super::{AgentClient, Clock, PollReport, PollTarget, Poller, RequestError, Roster, fence};
+use super::poll_thread::PollThread;
+use super::{
+    AgentClient, Clock, PollReport, PollReports, PollTarget, Poller, RequestError, Roster, UnchangedAnswer, fence,
+};
 use crate::allocation::{AgentTemplate, Allocation};
+use crate::host::descriptors;
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
 /// A new agent reports its node's health within this: it looks at its directories first, which takes seconds if their
 /// file systems hang.
 const FIRST_HEALTH_WITHIN: Duration = Duration::from_secs(5);
-/// A question about the node's health; the events stay for the poller.
-const HEALTH_ONLY: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
 /// Clocks may be so far apart; an agent's first line may be that old when it comes.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 /// An agent that was asked to stop and is still there after this is killed.
@@ -83,7 +86,12 @@ pub enum FleetEvent {
         /// The node itself is lost: another attempt would not help.
         node_gone: bool,
     },
-    /// It answered a poll.
+    /// These answered polls, and nothing changed. What counts is when each poll was sent.
+    Heard {
+        /// The nodes, each with that time.
+        answers: Vec<(NodeName, Duration)>,
+    },
+    /// It answered a poll, and has news.
     Answered {
         /// Its node.
         node: NodeName,
@@ -163,15 +171,29 @@ pub struct AgentSupervisor {
     allocation_end: watch::Sender<Option<i64>>,
     reports: mpsc::UnboundedSender<Report>,
     reported: mpsc::UnboundedReceiver<Report>,
-    polls: mpsc::UnboundedSender<PollReport>,
+    polls: PollReports,
     polled: mpsc::UnboundedReceiver<PollReport>,
+    _poll_thread: Option<PollThread>,
 }
 
 impl AgentSupervisor {
-    /// No agents yet.
+    /// No agents yet. Takes part in the runtime that it is called in.
     pub fn new(allocation: Arc<dyn Allocation>, client: AgentClient, settings: FleetSettings) -> Self {
+        // One connection is kept for polls, another one carries requests.
+        if let Err(error) = descriptors::provide_for(2 * allocation.nodes().len()) {
+            tracing::warn!(%error, "not all agents may be connected at a time");
+        }
         let (reports, reported) = mpsc::unbounded_channel();
         let (polls, polled) = mpsc::unbounded_channel();
+        let poll_thread = PollThread::start();
+        let runtime = match &poll_thread {
+            Ok(thread) => thread.runtime().clone(),
+            Err(error) => {
+                tracing::warn!(%error, "the agents are polled without a thread of their own");
+                Handle::current()
+            }
+        };
+        let polls = PollReports::new(runtime, polls, settings.poll_interval, client.at_once());
         AgentSupervisor {
             start_permits: Arc::new(Semaphore::new(allocation.starts_at_once())),
             allocation_end: watch::Sender::new(settings.allocation_end),
@@ -188,6 +210,7 @@ impl AgentSupervisor {
             reported,
             polls,
             polled,
+            _poll_thread: poll_thread.ok(),
         }
     }
 
@@ -225,7 +248,7 @@ impl AgentSupervisor {
                     let ready = agent.ready;
                     let clock_skew_ms = ready.clock_ms.and_then(|theirs| clock_skew(theirs, unix_millis()));
                     // A node that fails its health test must not be given ranks first.
-                    let reply = client.poll(ready.address, &HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
+                    let reply = client.poll(ready.address, &PollRequest::HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
                     let health = reply.ok().map(|reply| Box::new(reply.health));
                     let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
                     Ok(Started { address, pid, generation, health, clock_skew_ms })
@@ -244,7 +267,7 @@ impl AgentSupervisor {
         }
         let client = &self.client;
         let answers = client.each(known.iter(), |(node, record)| async move {
-            let answer = match client.poll(record.address, &HEALTH_ONLY, ADOPT_WITHIN).await {
+            let answer = match client.poll(record.address, &PollRequest::HEALTH_ONLY, ADOPT_WITHIN).await {
                 Ok(reply) if reply.health.node == *node => Ok(Box::new(reply.health)),
                 Ok(reply) => Err(format!("{} is the agent of {} now", record.address, reply.health.node)),
                 Err(error) => Err(error.seen()),
@@ -323,6 +346,13 @@ impl AgentSupervisor {
                 let number = reply.events.iter().map(|event| event.number).max().unwrap_or(before);
                 *seen = (reply.instance, number);
                 Some(FleetEvent::Answered { node, sent, reply })
+            }
+            PollReport::Unchanged(answers) => {
+                let current = |answer: &UnchangedAnswer| {
+                    self.agents.get(&answer.node).is_some_and(|agent| agent.start == answer.start)
+                };
+                let answers = answers.into_iter().filter(current).map(|answer| (answer.node, answer.sent));
+                Some(FleetEvent::Heard { answers: answers.collect() })
             }
         }
     }

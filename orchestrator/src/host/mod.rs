@@ -2,11 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | [`descriptors`] | how many descriptors this process may have |
 //! | [`external_command`] | running a command of the system or the site with a time limit |
 //! | [`program`] | finding the program of a command |
 //! | [`process`] | looking at and ending processes, checked against reused process numbers |
 //! | [`log`] | the end of a log file, which explains a failure |
 
+pub mod descriptors;
 pub mod external_command;
 pub mod log;
 pub mod process;

@@ -58,6 +58,11 @@ impl StepDriver<'_> {
                 self.reporter.clear_progress(&node);
                 self.feed(Event::AgentLost { node, reason }).await;
             }
+            FleetEvent::Heard { answers } => {
+                for (node, sent) in answers {
+                    self.feed(Event::PollAnswered { node, sent, fault: None }).await;
+                }
+            }
             FleetEvent::Answered { node, sent, reply } => {
                 let PollReply { health, events, progress, .. } = *reply;
                 self.reporter.screen.progress(&node, &progress);

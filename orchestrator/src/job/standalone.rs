@@ -254,8 +254,7 @@ async fn survey_of_running(
     let answers = client.each(&state.running, |(node, record): (&NodeName, &AgentRecord)| {
         let client = &client;
         async move {
-            let question = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None };
-            let reply = client.poll(record.address, &question, ANSWER_WITHIN).await.ok()?;
+            let reply = client.poll(record.address, &PollRequest::HEALTH_ONLY, ANSWER_WITHIN).await.ok()?;
             (reply.health.node == *node).then_some((node, record.address))
         }
     });
@@ -352,6 +351,7 @@ impl<'a> DrainAgents<'a> {
     fn take_in(&mut self, event: FleetEvent) {
         match event {
             FleetEvent::Up { node, .. } => drop(self.starting.remove(&node)),
+            FleetEvent::Heard { .. } => {}
             FleetEvent::Answered { node, reply, .. } => self.reporter.screen.progress(&node, &reply.progress),
             FleetEvent::StartFailed { node, reason, .. } => {
                 self.starting.remove(&node);

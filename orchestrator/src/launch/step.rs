@@ -22,6 +22,7 @@ use super::children::Children;
 use super::command::descendants;
 use super::plan::{StepEvent, StepPlan};
 use super::{LaunchError, registry};
+use crate::host::descriptors;
 
 /// A step under supervision: its plan, its processes, and where its events go.
 #[derive(Debug)]
@@ -138,7 +139,7 @@ fn standard_input() -> Stdio {
 pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, LaunchError> {
     let log_path = directory.join("step.log");
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
-    Command::new(program)
+    let child = Command::new(program)
         .arg("step")
         .arg(StepPlan::path_in(directory))
         .stdin(standard_input())
@@ -146,5 +147,8 @@ pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, La
         .stderr(log.map_err(LaunchError::file("open", log_path))?)
         .process_group(0)
         .spawn()
-        .map_err(LaunchError::Supervisor)
+        .map_err(LaunchError::Supervisor)?;
+    // Ranks may use `select`.
+    descriptors::set_back(child.id());
+    Ok(child)
 }

@@ -168,6 +168,8 @@ async fn http(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, 
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
+        // Nobody reads it.
+        .auto_date_header(false)
         .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

@@ -12,10 +12,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, INVENTORY, KILL, KillReply,
-    KillRequest, LARGEST_REQUEST, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
-    VerifyRequest,
+    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, Health, INVENTORY, KILL,
+    KillReply, KillRequest, KnownHealth, LARGEST_REQUEST, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
+    RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY,
+    VerifyReply, VerifyRequest,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ use crate::collective::{self, Collectives, RunError};
 use crate::copy::{self, CopyError, on_prefix};
 use crate::forget::{self, ForgetError};
 use crate::halt::{HaltError, Moment};
-use crate::health::Known;
+use crate::health::{Known, Published};
 use crate::inventory;
 use crate::prefix;
 use crate::ranks;
@@ -178,8 +178,8 @@ fn moment(collectives: &Collectives) -> Moment {
 async fn poll(
     State(collectives): State<Arc<Collectives>>,
     Message(request): Message<PollRequest>,
-) -> Answer<PollReply> {
-    let agent = collectives.agent.clone();
+) -> Result<Response, Rejection> {
+    let agent = &collectives.agent;
     if let Some(end) = request.allocation_end {
         agent.halt.allocation_ends(end);
     }
@@ -202,9 +202,14 @@ async fn poll(
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
     };
-    let health = agent.health.report(known).await;
-    let events = agent.events.since(request.after);
-    Ok(Json(PollReply { instance: agent.instance, health, events, progress: agent.progress.snapshot() }))
+    let instance = agent.instance;
+    let Published { version, health } = agent.health.report(known).await;
+    let (events, progress) = (agent.events.since(request.after), agent.progress.snapshot());
+    if request.known == Some(KnownHealth { instance, version }) && events.is_empty() && progress.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let health = Health::clone(&health);
+    Ok(Json(PollReply { instance, health_version: version, health, events, progress }).into_response())
 }
 
 async fn run(
@@ -227,7 +232,10 @@ async fn kill(
     State(collectives): State<Arc<Collectives>>,
     Message(request): Message<KillRequest>,
 ) -> Answer<KillReply> {
-    Ok(Json(KillReply { killed: ranks::kill(&collectives.agent.ranks, request).await }))
+    let agent = &collectives.agent;
+    let killed = ranks::kill(&agent.ranks, request).await;
+    agent.events.release_polls();
+    Ok(Json(KillReply { killed }))
 }
 
 async fn stack(

@@ -3,10 +3,10 @@ use super::*;
 
 use std::sync::atomic::Ordering;
 
-use holdfast_model::{CheckpointId, Failure, HaltChange, HaltState, Inventory};
+use holdfast_model::{CheckpointId, Failure, Generation, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, POLL, PollReply,
-    PollRequest, STOP, StopRequest,
+    AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, KILL, KillReply,
+    KillRequest, KnownHealth, POLL, PollReply, PollRequest, STOP, StopRequest,
 };
 use holdfast_wire::run::TrustMaterial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,6 +14,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::daemon::set_up;
 use crate::paths::Paths;
 use crate::store::fixture_node::{fixture_start, lay_out};
+
+/// All events, answered at once.
+const AT_ONCE: PollRequest = PollRequest { after: 0, wait_ms: 0, allocation_end: None, known: None };
 
 struct Served {
     _root: tempfile::TempDir,
@@ -57,7 +60,7 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     let served = served().await;
     let inventory: Inventory = served.get(INVENTORY).await;
     assert_eq!(inventory.holdings.iter().filter(|holding| holding.complete).count(), 2);
-    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0, allocation_end: None }).await;
+    let poll: PollReply = served.post(POLL, &AT_ONCE).await;
     assert_eq!(poll.health.newest, Some(CheckpointId(3)));
     assert_eq!(poll.health.directories.len(), 1, "control and cache are one directory in the fixtures");
     assert_eq!(poll.health.directories[0].fault, None);
@@ -81,14 +84,14 @@ async fn a_poll_is_answered_while_the_control_files_wait_for_a_disk() {
     });
     has_stalled.await.unwrap();
     // The first poll has nothing kept from an earlier one.
-    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0, allocation_end: None }).await;
+    let poll: PollReply = served.post(POLL, &AT_ONCE).await;
     assert!(!disk.is_finished(), "the answer waited for the disk");
     assert_eq!(poll.health.newest, Some(CheckpointId(3)));
     drop(released.0);
     disk.join().unwrap();
     served.post::<Empty>(FLUSHED, &FlushedNote { checkpoint: CheckpointId(4) }).await;
     served.agent.store.flush.forget(CheckpointId(3)).unwrap();
-    let poll: PollReply = served.post(POLL, &PollRequest { after: 0, wait_ms: 0, allocation_end: None }).await;
+    let poll: PollReply = served.post(POLL, &AT_ONCE).await;
     assert_eq!(poll.health.newest, Some(CheckpointId(2)), "checkpoint 4 is on the prefix directory only");
 }
 
@@ -97,12 +100,37 @@ async fn a_poll_is_held_back_until_there_is_news() {
     let served = served().await;
     let (address, trust) = (served.address, served.trust.clone());
     let polling = tokio::spawn(async move {
-        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { after: 0, wait_ms: 600_000, allocation_end: None }))
-            .await
+        ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { wait_ms: 600_000, ..AT_ONCE })).await
     });
     served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
     let reply = polling.await.unwrap();
     assert_eq!((reply.instance, reply.events.len()), (served.agent.instance, 1));
+}
+
+#[tokio::test]
+async fn a_poll_is_answered_without_content_when_nothing_changed_and_once_ranks_were_killed() {
+    let served = served().await;
+    let first: PollReply = served.post(POLL, &AT_ONCE).await;
+    let known = KnownHealth { instance: first.instance, version: first.health_version };
+    let poll = |request: PollRequest| {
+        let (address, trust, token) = (served.address, served.trust.clone(), bearer(&served.trust));
+        async move {
+            let body = serde_json::to_string(&request).unwrap();
+            send(address, &trust, Some(&token), ("POST", POLL, &body)).await
+        }
+    };
+    assert_eq!(poll(PollRequest { known: Some(known), ..AT_ONCE }).await, (204, String::new()));
+    let other = KnownHealth { instance: known.instance.wrapping_add(1), ..known };
+    assert_eq!(poll(PollRequest { known: Some(other), ..AT_ONCE }).await.0, 200, "another agent's report");
+    let held = tokio::spawn(poll(PollRequest { wait_ms: 600_000, known: Some(known), ..AT_ONCE }));
+    let kill = KillRequest { generation: Generation(9), reason: "over".to_owned() };
+    // The first one may come before the poll.
+    while !held.is_finished() {
+        let _: KillReply = served.post(KILL, &kill).await;
+    }
+    assert_eq!(held.await.unwrap(), (204, String::new()));
+    served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
+    assert_eq!(poll(PollRequest { known: Some(known), ..AT_ONCE }).await.0, 200, "there is an event");
 }
 
 #[tokio::test]

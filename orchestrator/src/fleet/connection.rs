@@ -1,0 +1,152 @@
+//! The connection to an agent that is kept for its polls.
+//!
+//! Ten thousand agents are asked once a second or more often, nearly always to learn that nothing changed. A pool of
+//! connections, a request built anew and a timer made for each of these questions would cost more than the question.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_wire::agent::{POLL, PollReply, PollRequest};
+use holdfast_wire::trust;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::RequestError;
+use super::client::{CONNECT_WITHIN, LARGEST_ANSWER, innermost, read_answer, too_large};
+
+/// How an agent is connected to: the job's certificate, and the token.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) tls: TlsConnector,
+    pub(super) bearer: HeaderValue,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector(…)")
+    }
+}
+
+/// The answer to a poll.
+#[derive(Debug)]
+pub(super) enum PollAnswer {
+    /// The orchestrator has all of it.
+    Unchanged,
+    /// Something is new.
+    News(Box<PollReply>),
+}
+
+type Body = Full<Bytes>;
+
+/// A connection that carries one request at a time.
+pub(super) struct PollConnection {
+    address: SocketAddr,
+    sender: SendRequest<Body>,
+    /// Moves the bytes; ends when the connection does.
+    exchange: Connection<TokioIo<TlsStream<TcpStream>>, Body>,
+    /// The head of every request.
+    template: Request<()>,
+    /// The last request and its text: most are the same as the one before.
+    encoded: Option<(PollRequest, Bytes)>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl PollConnection {
+    /// Connects to the agent at an address.
+    ///
+    /// # Errors
+    /// [`RequestError::Silent`], [`RequestError::Broken`].
+    pub(super) async fn open(connector: &Connector, address: SocketAddr) -> Result<Self, RequestError> {
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, Self::connect(connector, address));
+        connecting.await.unwrap_or(Err(RequestError::Silent { address, path: POLL, within: CONNECT_WITHIN }))
+    }
+
+    async fn connect(connector: &Connector, address: SocketAddr) -> Result<Self, RequestError> {
+        let socket = TcpStream::connect(address).await.map_err(|error| broken(address, &error))?;
+        socket.set_nodelay(true).map_err(|error| broken(address, &error))?;
+        let stream = connector.tls.connect(trust::server_name(), socket).await;
+        let stream = stream.map_err(|error| broken(address, &error))?;
+        let (sender, exchange) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(address, &error))?;
+        let template = Self::template(connector, address);
+        let template = template.map_err(|error| broken(address, &error))?;
+        let timer = Box::pin(tokio::time::sleep(CONNECT_WITHIN));
+        Ok(PollConnection { address, sender, exchange, template, encoded: None, timer })
+    }
+
+    fn template(connector: &Connector, address: SocketAddr) -> Result<Request<()>, hyper::http::Error> {
+        Request::builder()
+            .method(Method::POST)
+            .uri(Uri::from_static(POLL))
+            .header(HOST, address.to_string())
+            .header(AUTHORIZATION, connector.bearer.clone())
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(())
+    }
+
+    /// Sends a poll; after an error the connection is of no more use. Not cancel safe.
+    ///
+    /// # Errors
+    /// [`RequestError`]. No answer within the request's own wait and `patience` is [`RequestError::Silent`].
+    pub(super) async fn poll(&mut self, request: &PollRequest, patience: Duration) -> Result<PollAnswer, RequestError> {
+        let address = self.address;
+        let within = Duration::from_millis(request.wait_ms) + patience;
+        self.timer.as_mut().reset(Instant::now() + within);
+        let message = self.template.clone().map(|()| ());
+        let message = message.map({
+            let text = self.encode(request)?;
+            |()| Full::new(text)
+        });
+        let sender = &mut self.sender;
+        let answer = async {
+            let response = sender.send_request(message).await.map_err(|error| broken(address, &error))?;
+            let status = response.status();
+            if status == StatusCode::NO_CONTENT {
+                return Ok(PollAnswer::Unchanged);
+            }
+            let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
+            let body = body.map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
+                Some(_) => too_large(address, POLL),
+                None => broken(address, &*error),
+            })?;
+            read_answer(address, POLL, status, &body.to_bytes()).map(|reply| PollAnswer::News(Box::new(reply)))
+        };
+        tokio::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            // The answer was polled first: whatever arrived before the end of the connection was taken.
+            ended = &mut self.exchange => match ended {
+                Ok(()) => answer.await,
+                Err(error) => Err(broken(address, &error)),
+            },
+            () = self.timer.as_mut() => Err(RequestError::Silent { address, path: POLL, within }),
+        }
+    }
+
+    fn encode(&mut self, request: &PollRequest) -> Result<Bytes, RequestError> {
+        if let Some((known, text)) = &self.encoded
+            && known == request
+        {
+            return Ok(text.clone());
+        }
+        let text = serde_json::to_vec(request).map_err(|error| broken(self.address, &error))?;
+        let text = Bytes::from(text);
+        self.encoded = Some((*request, text.clone()));
+        Ok(text)
+    }
+}
+
+fn broken(address: SocketAddr, error: &(dyn std::error::Error + 'static)) -> RequestError {
+    RequestError::Broken { address, path: POLL, reason: innermost(error) }
+}

@@ -1,0 +1,199 @@
+//! What polling costs the orchestrator: processor time of a poll, memory of an agent, and how late news are.
+//!
+//! The agents are simulated, in a process of their own: thousands of real ones do not fit on one machine. What is measured is
+//! this process, which polls them as `holdfast run` does ([`AgentSupervisor`]): TLS, one kept connection each.
+//!
+//!     cargo bench -p holdfast --bench speed -- polls
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use holdfast::allocation::Allocation;
+use holdfast::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetEvent, FleetSettings};
+use holdfast::host::descriptors;
+use holdfast_model::NodeName;
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::run::TrustMaterial;
+use holdfast_wire::trust;
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Samples, below, title};
+use crate::simulated::allocation::{Simulated, template};
+use crate::simulated::{Agents, address, node};
+use crate::{Extent, PART, Result};
+
+/// Agents, and how long each may hold an answer back.
+const SIZES: [(usize, Duration); 3] =
+    [(64, Duration::from_millis(250)), (1_000, Duration::from_millis(250)), (10_000, Duration::from_secs(1))];
+const SMOKE: [(usize, Duration); 1] = [(32, Duration::from_millis(50))];
+/// How much longer than the interval an answer may take: the machine runs the agents too.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Events of which the latency is measured.
+const NEWS_EVERY: Duration = Duration::from_millis(20);
+/// Of requests, in the process of the agents.
+const OTHER_CONNECTIONS: usize = 4_000;
+/// In which Linux counts memory in `/proc`.
+const KIB: f64 = 1024.0;
+
+pub fn run(extent: Extent) -> Result<()> {
+    let sizes: &[_] = if extent.tries > 1 { &SIZES } else { &SMOKE };
+    for (agents, interval) in sizes {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        title(&format!("{agents} agents polled, answers held back for {} ms", interval.as_millis()));
+        runtime.block_on(measure(*agents, *interval, Duration::from_secs(extent.idle_seconds)))?;
+    }
+    Ok(())
+}
+
+async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()> {
+    let trust = trust::generate()?;
+    let memory_before = resident()?;
+    let mut simulated = Process::start(&Task { trust: trust.clone(), agents: count })?;
+    let allocation = Simulated::new(count, simulated.port);
+    let settings = FleetSettings {
+        template: template(trust.clone()),
+        poll_interval: interval,
+        poll_patience: PATIENCE,
+        allocation_end: None,
+        clock: Clock::since(0),
+    };
+    let client = AgentClient::new(&trust, 64)?;
+    let mut fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
+    let (begun, processor) = (Instant::now(), processor_seconds()?);
+    let record = |index| AgentRecord { address: address(index, simulated.port), pid: 0, seen: (0, 0) };
+    let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
+    fleet.adopt(&known).await;
+    let mut up = 0;
+    let mut first = 0;
+    while up < count || first < count {
+        match fleet.next().await {
+            FleetEvent::Up { .. } => up += 1,
+            FleetEvent::Answered { .. } => first += 1,
+            FleetEvent::Heard { .. } => {}
+            other => return Err(format!("while the agents were connected: {other:?}").into()),
+        }
+    }
+    let connecting = (processor_seconds()? - processor) / count as f64 * 1e3;
+    println!("  {:<44} {:7.3} s", "all connected and answered", begun.elapsed().as_secs_f64());
+    println!("  {:<44} {connecting:7.3} ms   (adopted, connected, first report)", "processor an agent to connect");
+
+    let (begun, processor) = (Instant::now(), processor_seconds()?);
+    let answers = answers_within(&mut fleet, long, &mut Samples::default()).await?;
+    let (seconds, used) = (begun.elapsed().as_secs_f64(), processor_seconds()? - processor);
+    println!("  {:<44} {:7.0} a second", "polls answered", answers as f64 / seconds);
+    println!("  {:<44} {:7.2} %", "processor, of one core", used / seconds * 100.0);
+    below("processor a poll", used / answers as f64 * 1e3, 0.05, "ms");
+    println!("  {:<44} {:7.1} KiB", "memory an agent", (resident()? - memory_before) / count as f64 / KIB);
+
+    simulated.order(&format!("news {}", NEWS_EVERY.as_millis()))?;
+    let mut latency = Samples::default();
+    answers_within(&mut fleet, long / 2, &mut latency).await?;
+    latency.show("from an event to its report", "ms");
+    Ok(())
+}
+
+/// The answers that come in so long a time. Events carry the time at which they were made.
+async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &mut Samples) -> Result<u64> {
+    let until = tokio::time::Instant::now() + long;
+    let mut answers = 0;
+    while let Ok(event) = tokio::time::timeout_at(until, fleet.next()).await {
+        match event {
+            FleetEvent::Heard { answers: heard } => answers += heard.len() as u64,
+            FleetEvent::Answered { reply, .. } => {
+                answers += 1;
+                for event in &reply.events {
+                    if let AgentEvent::Notice { message } = &event.event {
+                        latency.add((unix_nanos() - message.parse::<f64>()?) / 1e6);
+                    }
+                }
+            }
+            other => return Err(format!("while polling: {other:?}").into()),
+        }
+    }
+    Ok(answers)
+}
+
+fn unix_nanos() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as f64
+}
+
+/// Processor seconds of the threads of this process that live now.
+fn processor_seconds() -> Result<f64> {
+    crate::agents::living_threads_seconds(std::process::id())
+}
+
+/// Bytes of memory of this process.
+fn resident() -> Result<f64> {
+    Ok(crate::agents::resident(std::process::id())? as f64)
+}
+
+/// What the process of the simulated agents is told.
+#[derive(Debug, Serialize, Deserialize)]
+struct Task {
+    trust: TrustMaterial,
+    agents: usize,
+}
+
+/// The process of the simulated agents.
+struct Process {
+    process: Child,
+    orders: ChildStdin,
+    _answers: BufReader<ChildStdout>,
+    port: u16,
+}
+
+impl Process {
+    fn start(task: &Task) -> Result<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .env(PART, "simulated agents")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(mut orders), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err("the process of the agents has no pipes".into());
+        };
+        writeln!(orders, "{}", serde_json::to_string(task)?)?;
+        let (mut answers, mut line) = (BufReader::new(answers), String::new());
+        answers.read_line(&mut line)?;
+        let port = line.trim().parse().map_err(|_| format!("the process of the agents said {line:?}, not its port"))?;
+        Ok(Process { process, orders, _answers: answers, port })
+    }
+
+    fn order(&mut self, text: &str) -> Result<()> {
+        Ok(writeln!(self.orders, "{text}")?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The part of the process of the simulated agents: serves until its standard input ends.
+pub fn play() -> Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let task: Task = serde_json::from_str(&lines.next().ok_or("no task")??)?;
+    // One connection each is kept; requests beside it are few at a time.
+    descriptors::provide_for(task.agents + OTHER_CONNECTIONS)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let agents = runtime.block_on(Agents::serve(task.trust, task.agents))?;
+    println!("{}", agents.port());
+    for line in lines {
+        let line = line?;
+        if let Some(pause) = line.strip_prefix("news ") {
+            let (pause, agents) = (Duration::from_millis(pause.parse()?), Arc::clone(&agents));
+            runtime.spawn(async move {
+                for index in (0..task.agents).cycle() {
+                    tokio::time::sleep(pause).await;
+                    agents.emit(index, AgentEvent::Notice { message: unix_nanos().to_string() });
+                }
+            });
+        }
+    }
+    Ok(())
+}

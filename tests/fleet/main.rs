@@ -1,0 +1,4 @@
+//! The orchestrator and thousands of agents: the real fleet code, and simulated agents behind real connections.
+
+mod polls;
+mod simulated;

@@ -1,0 +1,139 @@
+//! Polls: what is reported, when, and how often.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast::allocation::Allocation;
+use holdfast::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetEvent, FleetSettings};
+use holdfast_model::{Generation, NodeName};
+use holdfast_wire::agent::{AgentEvent, KillRequest, PollReply};
+use holdfast_wire::trust;
+
+use crate::simulated::allocation::{Simulated, template};
+use crate::simulated::{Agents, address, node};
+
+/// No test lasts as long: what is reported was not waited for.
+const HOURS: Duration = Duration::from_secs(3600);
+
+struct World {
+    agents: Arc<Agents>,
+    fleet: AgentSupervisor,
+    clock: Clock,
+}
+
+impl World {
+    /// Agents that are polled; their first reports have come, unless they hold them back for hours.
+    async fn of(count: usize, interval: Duration) -> World {
+        let trust = trust::generate().unwrap();
+        let agents = Agents::serve(trust.clone(), count).await.unwrap();
+        let clock = Clock::since(0);
+        let settings = FleetSettings {
+            template: template(trust.clone()),
+            poll_interval: interval,
+            poll_patience: HOURS,
+            allocation_end: None,
+            clock,
+        };
+        let allocation = Simulated::new(count, agents.port());
+        let client = AgentClient::new(&trust, 2).unwrap();
+        let fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
+        let mut world = World { agents, fleet, clock };
+        let record = |index| AgentRecord { address: address(index, world.agents.port()), pid: 0, seen: (0, 0) };
+        let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
+        world.fleet.adopt(&known).await;
+        // The first answer is held back like any other.
+        let first_reports = if interval < HOURS { count } else { 0 };
+        let (mut up, mut reported) = (0, 0);
+        while up < count || reported < first_reports {
+            match world.fleet.next().await {
+                FleetEvent::Up { .. } => up += 1,
+                FleetEvent::Answered { .. } => reported += 1,
+                FleetEvent::Heard { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        world
+    }
+
+    /// The next answer with news.
+    async fn news(&mut self) -> (NodeName, PollReply) {
+        loop {
+            match self.fleet.next().await {
+                FleetEvent::Answered { node, reply, .. } => return (node, *reply),
+                FleetEvent::Heard { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn notice(text: &str) -> AgentEvent {
+    AgentEvent::Notice { message: text.to_owned() }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_lost_is_reported_at_once_however_long_it_may_hold_its_answer_back() {
+    let mut world = World::of(3, HOURS).await;
+    world.agents.lose(1);
+    assert!(matches!(world.fleet.next().await, FleetEvent::Lost { node: lost, .. } if lost == node(1)));
+}
+
+#[tokio::test]
+async fn an_event_is_reported_at_once_and_once() {
+    let mut world = World::of(2, HOURS).await;
+    for text in ["a", "b"] {
+        world.agents.emit(1, notice(text));
+        let (from, reply) = world.news().await;
+        let events: Vec<_> = reply.events.into_iter().map(|event| event.event).collect();
+        assert_eq!((from, events), (node(1), vec![notice(text)]));
+    }
+}
+
+#[tokio::test]
+async fn agents_without_news_are_heard_of_and_send_no_report() {
+    let mut world = World::of(20, Duration::from_millis(10)).await;
+    let (mut heard, mut answers) = (BTreeSet::new(), 0);
+    while heard.len() < 20 || answers < 200 {
+        match world.fleet.next().await {
+            FleetEvent::Heard { answers: unchanged } => {
+                answers += unchanged.len();
+                heard.extend(unchanged.into_iter().map(|(node, _)| node));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
+    let mut world = World::of(10, HOURS).await;
+    let since = world.clock.now();
+    let nodes: Vec<NodeName> = (0..10).map(node).collect();
+    world.fleet.poll_now(&nodes);
+    let mut heard = BTreeSet::new();
+    while heard.len() < 10 {
+        match world.fleet.next().await {
+            FleetEvent::Answered { node, sent, .. } => {
+                assert!(sent >= since);
+                heard.insert(node);
+            }
+            FleetEvent::Heard { answers } => {
+                assert!(answers.iter().all(|(_, sent)| *sent >= since));
+                heard.extend(answers.into_iter().map(|(node, _)| node));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_health_is_reported() {
+    let mut world = World::of(2, Duration::from_millis(10)).await;
+    world.agents.serve_run(1, Generation(3), &[7]);
+    let (from, reply) = world.news().await;
+    assert_eq!((from, reply.health.generation, reply.health.ranks.len()), (node(1), Generation(3), 1));
+    let kill = KillRequest { generation: Generation(3), reason: "over".to_owned() };
+    world.fleet.client().kill(address(1, world.agents.port()), &kill).await.unwrap();
+    assert_eq!(world.news().await.1.health.ranks.len(), 0);
+}
