@@ -37,6 +37,7 @@ mod relaunch;
 mod routing;
 #[path = "../fleet/simulated/mod.rs"]
 mod simulated;
+mod simulated_agents;
 
 use std::process::ExitCode;
 
@@ -105,7 +106,7 @@ fn main() -> ExitCode {
         Ok("rank") => rank::play(),
         Ok("threads") => rank_threads::play(),
         Ok("loopback") => loopback::play(),
-        Ok("simulated agents") => polls::play(),
+        Ok("simulated agents") => simulated_agents::play(),
         Ok("streams") => formats::play(),
         _ => measure(),
     };

@@ -6,24 +6,20 @@
 //!     cargo bench -p holdfast --bench speed -- polls
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use holdfast::allocation::Allocation;
 use holdfast::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetEvent, FleetSettings};
-use holdfast::host::descriptors;
 use holdfast_model::NodeName;
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust;
-use serde::{Deserialize, Serialize};
 
 use crate::figures::{Samples, below, title};
-use crate::simulated::allocation::{Simulated, template};
-use crate::simulated::{Agents, address, node};
-use crate::{Extent, PART, Result};
+use crate::simulated::allocation::{Agency as _, Simulated, template};
+use crate::simulated::{address, node};
+use crate::simulated_agents::{Order, SimulatedAgents, unix_nanos};
+use crate::{Extent, Result};
 
 /// Agents, and how long each may hold an answer back.
 const SIZES: [(usize, Duration); 3] =
@@ -33,8 +29,6 @@ const SMOKE: [(usize, Duration); 1] = [(32, Duration::from_millis(50))];
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Events of which the latency is measured.
 const NEWS_EVERY: Duration = Duration::from_millis(20);
-/// Of requests, in the process of the agents.
-const OTHER_CONNECTIONS: usize = 4_000;
 /// In which Linux counts memory in `/proc`.
 const KIB: f64 = 1024.0;
 
@@ -51,8 +45,9 @@ pub fn run(extent: Extent) -> Result<()> {
 async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()> {
     let trust = trust::generate()?;
     let memory_before = resident()?;
-    let mut simulated = Process::start(&Task { trust: trust.clone(), agents: count })?;
-    let allocation = Simulated::new(count, simulated.port);
+    let simulated = SimulatedAgents::new(count);
+    let port = simulated.serve(&trust).map_err(|error| error.to_string())?;
+    let allocation = Simulated::new(count, Box::new(simulated.clone()));
     let settings = FleetSettings {
         template: template(trust.clone()),
         poll_interval: interval,
@@ -63,7 +58,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
     let client = AgentClient::new(&trust, 64)?;
     let mut fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
     let (begun, processor) = (Instant::now(), processor_seconds()?);
-    let record = |index| AgentRecord { address: address(index, simulated.port), pid: 0, seen: (0, 0) };
+    let record = |index| AgentRecord { address: address(index, port), pid: 0, seen: (0, 0) };
     let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
     fleet.adopt(&known).await;
     let mut up = 0;
@@ -88,7 +83,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
     below("processor a poll", used / answers as f64 * 1e3, 0.05, "ms");
     println!("  {:<44} {:7.1} KiB", "memory an agent", (resident()? - memory_before) / count as f64 / KIB);
 
-    simulated.order(&format!("news {}", NEWS_EVERY.as_millis()))?;
+    simulated.order(&Order::News { every: NEWS_EVERY })?;
     let mut latency = Samples::default();
     answers_within(&mut fleet, long / 2, &mut latency).await?;
     latency.show("from an event to its report", "ms");
@@ -116,84 +111,12 @@ async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &m
     Ok(answers)
 }
 
-fn unix_nanos() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as f64
-}
-
 /// Processor seconds of the threads of this process that live now.
-fn processor_seconds() -> Result<f64> {
+pub fn processor_seconds() -> Result<f64> {
     crate::agents::living_threads_seconds(std::process::id())
 }
 
 /// Bytes of memory of this process.
 fn resident() -> Result<f64> {
     Ok(crate::agents::resident(std::process::id())? as f64)
-}
-
-/// What the process of the simulated agents is told.
-#[derive(Debug, Serialize, Deserialize)]
-struct Task {
-    trust: TrustMaterial,
-    agents: usize,
-}
-
-/// The process of the simulated agents.
-struct Process {
-    process: Child,
-    orders: ChildStdin,
-    _answers: BufReader<ChildStdout>,
-    port: u16,
-}
-
-impl Process {
-    fn start(task: &Task) -> Result<Self> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .env(PART, "simulated agents")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (Some(mut orders), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err("the process of the agents has no pipes".into());
-        };
-        writeln!(orders, "{}", serde_json::to_string(task)?)?;
-        let (mut answers, mut line) = (BufReader::new(answers), String::new());
-        answers.read_line(&mut line)?;
-        let port = line.trim().parse().map_err(|_| format!("the process of the agents said {line:?}, not its port"))?;
-        Ok(Process { process, orders, _answers: answers, port })
-    }
-
-    fn order(&mut self, text: &str) -> Result<()> {
-        Ok(writeln!(self.orders, "{text}")?)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The part of the process of the simulated agents: serves until its standard input ends.
-pub fn play() -> Result<()> {
-    let mut lines = std::io::stdin().lock().lines();
-    let task: Task = serde_json::from_str(&lines.next().ok_or("no task")??)?;
-    // One connection each is kept; requests beside it are few at a time.
-    descriptors::provide_for(task.agents + OTHER_CONNECTIONS)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let agents = runtime.block_on(Agents::serve(task.trust, task.agents))?;
-    println!("{}", agents.port());
-    for line in lines {
-        let line = line?;
-        if let Some(pause) = line.strip_prefix("news ") {
-            let (pause, agents) = (Duration::from_millis(pause.parse()?), Arc::clone(&agents));
-            runtime.spawn(async move {
-                for index in (0..task.agents).cycle() {
-                    tokio::time::sleep(pause).await;
-                    agents.emit(index, AgentEvent::Notice { message: unix_nanos().to_string() });
-                }
-            });
-        }
-    }
-    Ok(())
 }

@@ -1,4 +1,5 @@
 //! The orchestrator and thousands of agents: the real fleet code, and simulated agents behind real connections.
 
+mod here;
 mod polls;
 mod simulated;

@@ -10,6 +10,7 @@ use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, KillRequest, PollReply};
 use holdfast_wire::trust;
 
+use crate::here::Here;
 use crate::simulated::allocation::{Simulated, template};
 use crate::simulated::{Agents, address, node};
 
@@ -26,7 +27,7 @@ impl World {
     /// Agents that are polled; their first reports have come, unless they hold them back for hours.
     async fn of(count: usize, interval: Duration) -> World {
         let trust = trust::generate().unwrap();
-        let agents = Agents::serve(trust.clone(), count).await.unwrap();
+        let agents = Agents::serve(trust.clone(), count).unwrap();
         let clock = Clock::since(0);
         let settings = FleetSettings {
             template: template(trust.clone()),
@@ -35,7 +36,7 @@ impl World {
             allocation_end: None,
             clock,
         };
-        let allocation = Simulated::new(count, agents.port());
+        let allocation = Simulated::new(count, Box::new(Here::new(count)));
         let client = AgentClient::new(&trust, 2).unwrap();
         let fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
         let mut world = World { agents, fleet, clock };

@@ -38,6 +38,15 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let spec = &options.spec;
     // All steps are looked at before the first is begun.
     let prepared = spec.steps.iter().map(|step| preflight(spec, step)).collect::<Result<Vec<_>, _>>()?;
+    run_on(options, prepared).await
+}
+
+/// As [`run`], but each step runs on what is given for it: also on a manager and a launcher that no registry has.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<RunReport, RunError> {
+    let spec = &options.spec;
     let mut job = JobDriver {
         spec,
         screen: Screen::new(options.style),
@@ -160,6 +169,7 @@ impl<'job> JobDriver<'job> {
             launcher: prepared.launcher,
             run: step.run.clone(),
             program: prepared.program,
+            supervisor: prepared.supervisor,
             working_directory: prepared.working_directory.clone(),
             prefix: prefix.clone(),
         };

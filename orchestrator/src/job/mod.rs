@@ -47,6 +47,7 @@ pub mod start;
 pub mod state;
 mod step;
 
-pub use driver::run;
+pub use driver::{run, run_on};
 pub use error::{PreflightError, RunError};
+pub use preflight::Prepared;
 pub use start::{RunOptions, plan_text};

@@ -18,12 +18,18 @@ use crate::spec::{JobSpec, Step};
 /// Commands of the system and the site answer within this, or hang.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// What preflight found.
-pub(super) struct Prepared {
-    pub(super) manager: &'static ManagerEntry,
-    pub(super) launcher: Box<dyn Launcher>,
-    pub(super) program: PathBuf,
-    pub(super) working_directory: PathBuf,
+/// What a step runs on.
+pub struct Prepared {
+    /// Lends the nodes.
+    pub manager: &'static ManagerEntry,
+    /// Plans the generations.
+    pub launcher: Box<dyn Launcher>,
+    /// The application, found.
+    pub program: PathBuf,
+    /// The working directory of every rank, absolute.
+    pub working_directory: PathBuf,
+    /// The program that supervises the ranks of a generation: `holdfast` itself.
+    pub supervisor: PathBuf,
 }
 
 /// Looks at one step of a job.
@@ -56,7 +62,8 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if have < needed {
         return Err(RunError::TooFewNodes { have: have as usize, needed });
     }
-    Ok(Prepared { manager, launcher, program, working_directory })
+    let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
+    Ok(Prepared { manager, launcher, program, working_directory, supervisor })
 }
 
 /// The shared libraries that the loader does not find for a program. Nothing for scripts, for static programs, and where

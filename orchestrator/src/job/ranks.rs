@@ -32,6 +32,7 @@ pub(super) struct LaunchSettings {
     pub(super) launcher: Box<dyn Launcher>,
     pub(super) run: Run,
     pub(super) program: PathBuf,
+    pub(super) supervisor: PathBuf,
     pub(super) working_directory: PathBuf,
     pub(super) prefix: PathBuf,
 }
@@ -75,7 +76,7 @@ impl Ranks {
         placement: &Placement,
         sockets: &BTreeMap<NodeName, PathBuf>,
     ) -> Result<(), LaunchError> {
-        let LaunchSettings { launcher, run, program, working_directory, .. } = &self.settings;
+        let LaunchSettings { launcher, run, program, supervisor, working_directory, .. } = &self.settings;
         let directory = self.directory(generation);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
@@ -93,8 +94,7 @@ impl Ranks {
             directory: &directory,
         })?;
         plan.write(&directory)?;
-        let supervisor = std::env::current_exe().map_err(LaunchError::Supervisor)?;
-        let child = step::spawn(&supervisor, &directory)?;
+        let child = step::spawn(supervisor, &directory)?;
         self.follow_from(generation, placement, &directory, Some(child))
     }
 

@@ -198,6 +198,11 @@ fn watch(
         looks = looks.wrapping_add(1);
         match follower.look() {
             Ok(Look::Events(events)) => {
+                for event in &events {
+                    if let StepEvent::Started { rank, .. } = event {
+                        tail.started(*rank);
+                    }
+                }
                 // What a rank printed is shown before its end.
                 if !events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT) {
                     pass_on(&mut tail, &send, false);

@@ -1,5 +1,6 @@
 //! What the ranks print, passed on line by line while they run.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -26,8 +27,11 @@ pub enum Stream {
 /// The output files of a generation.
 #[derive(Debug)]
 pub struct OutputTail {
+    directory: PathBuf,
     files: Vec<Tailed>,
     labels: Option<&'static LineLabels>,
+    /// Ranks that are to have files of their own and were not started yet.
+    expected: BTreeSet<Rank>,
 }
 
 #[derive(Debug)]
@@ -50,24 +54,34 @@ impl OutputTail {
         labels: Option<&'static LineLabels>,
         from_end: bool,
     ) -> Self {
-        let tail = |rank, stream, path: PathBuf| {
-            let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
-            Tailed { rank, stream, path, file: None, offset, partial: Vec::new() }
-        };
-        let of_rank = |rank| {
-            [
-                tail(Some(rank), Stream::Output, StepPlan::output_in(directory, rank)),
-                tail(Some(rank), Stream::Errors, StepPlan::errors_in(directory, rank)),
-            ]
-        };
-        let of_all = || {
-            [
-                tail(None, Stream::Output, StepPlan::all_output_in(directory)),
-                tail(None, Stream::Errors, StepPlan::all_errors_in(directory)),
-            ]
-        };
-        let files = if labels.is_some() { of_all().into() } else { ranks.flat_map(of_rank).collect() };
-        OutputTail { files, labels }
+        let mut tail =
+            OutputTail { directory: directory.to_owned(), files: Vec::new(), labels, expected: BTreeSet::new() };
+        if labels.is_some() {
+            tail.add(None, Stream::Output, StepPlan::all_output_in(directory), from_end);
+            tail.add(None, Stream::Errors, StepPlan::all_errors_in(directory), from_end);
+        } else if from_end {
+            ranks.for_each(|rank| tail.add_rank(rank, true));
+        } else {
+            tail.expected = ranks.collect();
+        }
+        tail
+    }
+
+    fn add(&mut self, rank: Option<Rank>, stream: Stream, path: PathBuf, from_end: bool) {
+        let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
+        self.files.push(Tailed { rank, stream, path, file: None, offset, partial: Vec::new() });
+    }
+
+    fn add_rank(&mut self, rank: Rank, from_end: bool) {
+        self.add(Some(rank), Stream::Output, StepPlan::output_in(&self.directory, rank), from_end);
+        self.add(Some(rank), Stream::Errors, StepPlan::errors_in(&self.directory, rank), from_end);
+    }
+
+    /// A rank was started: its files are there. Those of other ranks are looked for at the end only.
+    pub fn started(&mut self, rank: Rank) {
+        if self.expected.remove(&rank) {
+            self.add_rank(rank, false);
+        }
     }
 
     /// Passes on the lines that are new, without their ends. Says whether there may be more at once.
@@ -85,6 +99,9 @@ impl OutputTail {
 
     /// Passes on what is left, also lines that have no end.
     pub fn finish(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) {
+        for rank in std::mem::take(&mut self.expected) {
+            self.add_rank(rank, false);
+        }
         while self.pass_on(&mut sink) {}
         for tailed in &mut self.files {
             if !tailed.partial.is_empty() {
@@ -163,6 +180,8 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let mut tail = OutputTail::new(base.path(), [Rank(0), Rank(1)].into_iter(), None, false);
         assert!(lines(&mut tail).is_empty());
+        tail.started(Rank(0));
+        tail.started(Rank(1));
         add(&StepPlan::output_in(base.path(), Rank(0)), "one\ntw");
         add(&StepPlan::errors_in(base.path(), Rank(1)), "oops\n");
         assert_eq!(lines(&mut tail), ["0: one", "1!: oops"]);
@@ -171,6 +190,17 @@ mod tests {
         let mut rest = Vec::new();
         tail.finish(|_, _, line| rest.extend_from_slice(line));
         assert_eq!(rest, b"three");
+    }
+
+    #[test]
+    fn the_output_of_a_rank_whose_start_was_not_reported_is_passed_on_at_the_end() {
+        let base = tempfile::tempdir().unwrap();
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), None, false);
+        add(&StepPlan::errors_in(base.path(), Rank(0)), "no such program\n");
+        assert!(lines(&mut tail).is_empty());
+        let mut rest = Vec::new();
+        tail.finish(|_, _, line| rest.extend_from_slice(line));
+        assert_eq!(rest, b"no such program");
     }
 
     #[test]

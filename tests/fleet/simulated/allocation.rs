@@ -1,6 +1,7 @@
 //! A resource manager for simulated agents: they are up from the beginning, and a lost one is gone with its node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,24 +14,66 @@ use holdfast_wire::VERSION;
 use holdfast_wire::run::{AgentReady, TrustMaterial};
 use parking_lot::Mutex;
 
-use super::{address, node};
+use super::{Failure, address, node};
 
 const JOB: &str = "4711";
 const USER: &str = "user1";
 
-/// The nodes of the simulated agents behind one port.
+/// The process of the simulated agents, which may be this one.
+pub trait Agency: Send + Sync {
+    /// Serves the agents with a job's certificate; the port of all.
+    fn serve(&self, trust: &TrustMaterial) -> Result<u16, Failure>;
+
+    /// The ranks of a generation run.
+    fn ranks_started(&self, generation: u64) -> Result<(), Failure>;
+
+    /// The application has called finalize.
+    fn finalize(&self) -> Result<(), Failure>;
+
+    /// A node is gone with its agent.
+    fn lose(&self, index: usize) -> Result<(), Failure>;
+}
+
+/// The nodes of the simulated agents.
 pub struct Simulated {
     identity: Identity,
-    port: u16,
+    indices: HashMap<NodeName, usize>,
+    agency: Box<dyn Agency>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of all agents, once the first was started.
+    port: Option<u16>,
     /// Nodes that had their agent: none is started twice.
-    started: Mutex<BTreeSet<NodeName>>,
+    started: HashSet<usize>,
 }
 
 impl Simulated {
-    pub fn new(count: usize, port: u16) -> Arc<Self> {
-        let nodes = (0..count).map(node).collect();
+    pub fn new(count: usize, agency: Box<dyn Agency>) -> Arc<Self> {
+        let nodes: Vec<NodeName> = (0..count).map(node).collect();
+        let indices = nodes.iter().cloned().zip(0..).collect();
         let identity = Identity { job_id: JOB.to_owned(), user: USER.to_owned(), nodes };
-        Arc::new(Simulated { identity, port, started: Mutex::default() })
+        Arc::new(Simulated { identity, indices, agency, state: Mutex::default() })
+    }
+
+    /// The process of the agents.
+    pub fn agency(&self) -> &dyn Agency {
+        &*self.agency
+    }
+
+    fn start(&self, name: &NodeName, trust: &TrustMaterial) -> Result<SocketAddr, String> {
+        let index = *self.indices.get(name).ok_or("there is no such node")?;
+        let mut state = self.state.lock();
+        if !state.started.insert(index) {
+            return Err("it was lost".to_owned());
+        }
+        let port = match state.port {
+            Some(port) => port,
+            None => *state.port.insert(self.agency.serve(trust).map_err(|error| error.to_string())?),
+        };
+        Ok(address(index, port))
     }
 }
 
@@ -70,21 +113,13 @@ impl AgentControl for Simulated {
     fn start_agent<'a>(
         &'a self,
         name: &'a NodeName,
-        _template: &'a AgentTemplate,
+        template: &'a AgentTemplate,
     ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
         Box::pin(async move {
-            let known = (0..self.identity.nodes.len()).find(|index| self.identity.nodes[*index] == *name);
-            let Some(index) = known.filter(|_| self.started.lock().insert(name.clone())) else {
-                return Err(AgentStartError::NodeGone { node: name.clone(), reason: "it was lost".to_owned() });
-            };
-            let ready = AgentReady {
-                version: VERSION,
-                node: name.clone(),
-                address: address(index, self.port),
-                pid: 0,
-                adopted: None,
-                clock_ms: None,
-            };
+            let gone = |reason| AgentStartError::NodeGone { node: name.clone(), reason };
+            let address = self.start(name, &template.trust).map_err(gone)?;
+            let (node, version) = (name.clone(), VERSION);
+            let ready = AgentReady { version, node, address, pid: 0, adopted: None, clock_ms: None };
             Ok(RunningAgent { ready, log: "/dev/null".into() })
         })
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_model::{Generation, HaltState, Inventory, NodeName, Rank};
+use holdfast_model::{Generation, HaltState, Inventory, NodeName, Rank, RestartSource};
 use holdfast_wire::agent::{self, AgentEvent, DirectoryHealth, Health, KnownHealth, NumberedEvent, PollReply};
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::plan::RunRequest;
@@ -35,7 +35,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Addresses in one `127.x.0.0/16` that are used: none ends in 0 or 255.
 const ADDRESSES_A_BYTE: usize = 250;
@@ -101,10 +101,12 @@ impl State {
 
 impl Agents {
     /// Serves `count` agents in the runtime that it is called in.
-    pub async fn serve(trust: TrustMaterial, count: usize) -> Result<Arc<Self>, Failure> {
+    pub fn serve(trust: TrustMaterial, count: usize) -> Result<Arc<Self>, Failure> {
         let config = trust::server_config(&trust, &[ALPN_HTTP])?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let port = listener.local_addr()?.port();
         let agent = |_| Agent {
             state: Mutex::new(State::new()),
@@ -150,6 +152,42 @@ impl Agents {
     /// The agent serves a run, with these ranks; its next report says so.
     pub fn serve_run(&self, index: usize, generation: Generation, ranks: &[u32]) {
         self.agents[index].serve_run(generation, ranks.iter().copied().map(Rank).collect());
+    }
+
+    /// The ranks of a generation say hello to their agents, and are restarted.
+    pub fn start_ranks(&self, generation: Generation) {
+        for index in 0..self.agents.len() {
+            let ranks = self.agents[index].ranks_of(generation);
+            for rank in ranks {
+                self.emit(index, AgentEvent::RankConnected { generation, rank, pid: rank.0 + 1 });
+            }
+        }
+        if let Some(leader) = self.leader() {
+            let (checkpoint, source) = (None, RestartSource::Fresh);
+            let restarted = AgentEvent::Restarted {
+                generation,
+                checkpoint,
+                source,
+                rebuilt: Vec::new(),
+                moved: Vec::new(),
+                millis: 0,
+            };
+            self.emit(leader, restarted);
+        }
+    }
+
+    /// The application has called finalize.
+    pub fn finalize(&self) {
+        if let Some(leader) = self.leader() {
+            let generation = self.agents[leader].state.lock().generation;
+            self.emit(leader, AgentEvent::Finalized { generation });
+        }
+    }
+
+    /// The agent of the first node with ranks that is there.
+    fn leader(&self) -> Option<usize> {
+        let leads = |agent: &Agent| !*agent.lost.borrow() && !agent.state.lock().ranks.is_empty();
+        self.agents.iter().position(leads)
     }
 
     /// The agent is gone with its node: its connections break, and there are no new ones.
@@ -240,6 +278,11 @@ impl Agents {
 }
 
 impl Agent {
+    fn ranks_of(&self, generation: Generation) -> Vec<Rank> {
+        let state = self.state.lock();
+        if state.generation == generation { state.ranks.clone() } else { Vec::new() }
+    }
+
     async fn poll(&self, index: usize, request: agent::PollRequest) -> Response<Full<Bytes>> {
         let releases = self.releases.load(Ordering::Relaxed);
         let news = async {
