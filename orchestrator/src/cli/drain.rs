@@ -34,7 +34,7 @@ Examples:
 
 JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes}
 
-Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 nobody could be reached")]
+Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached")]
 pub struct DrainArgs {
     /// The job
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub struct DrainArgs {
     /// Save this checkpoint instead of the newest that can be completed
     #[arg(long, value_name = "ID")]
     pub checkpoint: Option<CheckpointId>,
-    /// Only say what would be done
+    /// Show what would be drained, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Directories of nodes
@@ -50,11 +50,11 @@ pub struct DrainArgs {
     pub roots: RootArgs,
 }
 
-/// Node directories that the user has, instead of those of a job of ours.
+/// Node directories that the user has, instead of those of a job.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RootArgs {
-    /// Drain directories that SCR's library, or anybody, left: DIR/<node> stands in front of the paths of each node, and
-    /// is never deleted. A node without directory is gone
+    /// Drain directories that SCR's library or another program left: DIR/<node> is put in front of the paths of each
+    /// node, and is never deleted. A node without directory is down
     #[arg(long, value_name = "DIR", requires = "job_id", help_heading = "Directories of nodes")]
     pub root: Option<PathBuf>,
     /// The job id in the names of the control and cache directories (`scr.<id>`)

@@ -107,7 +107,8 @@ pub enum DrainAction {
         request: RequestId,
     },
     /// Have an agent record in its flush file that the dataset is on the prefix directory. Ends as
-    /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, the node copies again one day.
+    /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, a later drain may copy the
+    /// dataset again.
     NoteFlushed {
         /// The request.
         request: RequestId,

@@ -22,7 +22,7 @@ enum Purpose {
 }
 
 impl Target {
-    /// Restarts are to take it.
+    /// Restarts are to take the dataset.
     pub(super) fn make_current(&self) -> bool {
         self.purpose == Purpose::Newest && self.candidate.checkpoint_data
     }

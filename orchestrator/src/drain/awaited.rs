@@ -24,27 +24,28 @@ impl Awaited {
         self.nodes.insert(node);
     }
 
-    /// A node came back, or never will. False if it is none of those that were lost.
+    /// A node came back, or never will. False if it was not waited for.
     pub(super) fn remove(&mut self, node: &NodeName) -> bool {
         self.nodes.remove(node)
     }
 
-    /// Nothing else is to be done than to wait: the time runs from now on.
+    /// The time runs from now on, if it does not yet.
     pub(super) fn begin(&mut self, now: Duration) {
         self.until.get_or_insert(now.saturating_add(self.patience));
         self.pass(now);
     }
 
+    /// Time passes.
     pub(super) fn pass(&mut self, now: Duration) {
         self.expired |= self.until.is_some_and(|until| now >= until);
     }
 
-    /// Nobody is waited for any more. A node that comes back all the same is still known to [`remove`](Self::remove).
+    /// No node is waited for any more. One that comes back all the same can still be [removed](Self::remove).
     pub(super) fn is_over(&self) -> bool {
         self.expired || self.nodes.is_empty()
     }
 
-    /// When the wait ends; `None` if nobody is waited for.
+    /// When the wait ends; `None` if no node is waited for.
     pub(super) fn deadline(&self) -> Option<Duration> {
         if self.is_over() { None } else { self.until }
     }

@@ -1,6 +1,6 @@
-//! What the copies of a dataset amount to: which files are verified, what does not count, what is rebuilt, and the report.
+//! From the copies of a dataset to its report: the files to verify, the damage, the rebuilds, the reasons.
 //!
-//! These are the pure parts between the requests; the order is that of [`DrainMachine`](super::DrainMachine).
+//! These are the calculations between the requests; [`DrainMachine`](super::DrainMachine) makes the requests.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,7 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// The report; `all_answered` says that every node reported what it holds.
+    /// The report. `all_answered`: every node reported what it holds.
     pub(super) fn report(&self, all_answered: bool) -> DrainReport {
         let Dataset { target: Target { candidate, .. }, place, copied } = &self.dataset;
         let checkpoint = candidate.checkpoint;

@@ -9,12 +9,12 @@ use holdfast_model::{CheckpointId, NodeName};
 /// An agent that dies during a drain gets so long to be restarted before its node is given up.
 pub const COMES_BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// The order and the surroundings of one drain.
+/// What is to be drained, and from which nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainConfig {
     /// The agents that are up, and where they listen.
     pub agents: BTreeMap<NodeName, SocketAddr>,
-    /// Nodes without agent that nobody waits for: partners copy on their behalf in round 1.
+    /// Nodes without agent that are not waited for: partners copy on their behalf in round 1.
     pub down: BTreeSet<NodeName>,
     /// This dataset instead of the newest that can be completed.
     pub wanted: Option<CheckpointId>,

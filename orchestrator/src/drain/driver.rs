@@ -63,10 +63,10 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     }
 }
 
-/// Asks the agents that are up what their nodes hold, and says what would be drained. Changes nothing.
+/// Asks the agents that are up what their nodes hold, and plans the drain. Changes nothing.
 ///
 /// # Errors
-/// [`DrainError::NobodyAnswers`].
+/// [`DrainError::NoInventory`].
 pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
     match Driver::new(order, Duration::ZERO, true).run().await {
         DrainEnd::Surveyed(survey) => Ok(survey),
@@ -85,7 +85,7 @@ struct Driver {
     /// One task a request. They are aborted when the driver is dropped.
     tasks: JoinSet<(RequestId, Outcome)>,
     under_way: HashMap<RequestId, AbortHandle>,
-    /// For tasks that end without saying which request they carried out.
+    /// The requests by task: a task that panics does not return its request.
     requests: HashMap<Id, RequestId>,
 }
 
@@ -158,7 +158,7 @@ impl Driver {
 
     fn perform(&mut self, action: DrainAction) -> Option<DrainEnd> {
         match action {
-            // Nobody listens when the orchestrator is ending; the report says the same.
+            // The receiver is gone when the orchestrator is ending; the report has the result.
             DrainAction::Emit(event) => drop(self.order.events.send(event)),
             DrainAction::Finish(end) => return Some(*end),
             DrainAction::Cancel { request } => {

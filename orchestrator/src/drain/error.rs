@@ -7,10 +7,10 @@ use holdfast_model::CheckpointId;
 /// The drain failed; what was copied stays, and running it again goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrainError {
-    /// No agent answered.
+    /// No agent reported what its node holds.
     #[error("no agent reported what its node holds: {reason}")]
-    NobodyAnswers {
-        /// Of the first one.
+    NoInventory {
+        /// Why the first one did not.
         reason: String,
     },
     /// A step on the prefix directory failed.

@@ -289,7 +289,7 @@ impl DrainMachine {
                 }
             }
             NodeTask::Copy(order, _) => self.copy_ended(order, Err(reason)),
-            // It copies the dataset again one day.
+            // The flush file of the node is behind: a later drain may copy the dataset again.
             NodeTask::NoteFlushed(_) => {}
         }
     }
@@ -361,7 +361,7 @@ impl DrainMachine {
         }
         if inventories.is_empty() {
             let reason = silent.into_values().next().unwrap_or_else(|| "no agent is up".to_owned());
-            return self.finish(DrainEnd::Failed(DrainError::NobodyAnswers { reason }));
+            return self.finish(DrainEnd::Failed(DrainError::NoInventory { reason }));
         }
         self.all_answered = silent.is_empty();
         let plan = plan::plan(&inventories, self.config.wanted);

@@ -11,11 +11,11 @@ use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName};
 pub struct Candidate {
     /// The dataset.
     pub checkpoint: CheckpointId,
-    /// What it cannot be completed for: it is copied all the same, so that nothing that is left is thrown away.
+    /// Why it cannot be completed. It is copied all the same, so that nothing that is left is lost.
     pub incomplete: Option<String>,
     /// Whether other nodes hold copies of a node's files.
     pub partner_copies: bool,
-    /// Nodes that hold files of it.
+    /// Nodes that hold files of the dataset.
     pub holders: BTreeSet<NodeName>,
     /// A run can restart from it: the current link may lead there.
     pub checkpoint_data: bool,
@@ -38,7 +38,7 @@ pub struct DrainPlan {
     pub flushed: Option<CheckpointId>,
 }
 
-/// Judges what the nodes hold. With `wanted`, only that dataset is looked at, also if it is on the prefix already.
+/// Decides from what the nodes hold. With `wanted`, only that dataset counts, even if it is on the prefix directory.
 pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPlan {
     let mut ids: BTreeSet<CheckpointId> = inventory::candidates(inventories).into_iter().collect();
     ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
@@ -63,7 +63,7 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
         match drainable(id, inventories, flush) {
             Drainability::Drainable { .. } => plan.candidates.push(candidate(id, inventories, None)),
             Drainability::AlreadyFlushed => {
-                // Everything older is of no use to anybody.
+                // No restart takes anything older.
                 plan.flushed = Some(id);
                 break;
             }
@@ -95,14 +95,14 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect(), checkpoint_data }
 }
 
-/// Where a dataset is by the nodes' flush files. Every node is told the same; one that was away when a flush ended may
-/// not know it.
+/// Where a dataset is by the nodes' flush files. All of them list the same, except those of nodes that were down when a
+/// flush ended.
 fn locations(id: CheckpointId, inventories: &[Inventory]) -> Option<Locations> {
     let known = inventories.iter().filter_map(|inventory| inventory.flush.get(&id).copied());
     known.reduce(|all, one| if one.pfs { one } else { all })
 }
 
-/// What is lost of a dataset, node by node, for a dry run.
+/// The ranks whose files each node holds completely, for a dry run.
 pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<holdfast_model::Rank>> {
     let mut held = BTreeMap::new();
     for inventory in inventories {

@@ -22,7 +22,7 @@ pub enum DrainEnd {
 /// How a drain went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainReport {
-    /// In one word, as the relaunch loop sees it.
+    /// In short, for the relaunch loop.
     pub result: DrainResult,
     /// The directory that was written, below the prefix.
     pub directory: Option<String>,
@@ -64,10 +64,10 @@ impl DrainReport {
     }
 }
 
-/// What the nodes hold, and what would be drained of it.
+/// What the nodes hold, and what of it would be drained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// Of the nodes that answered, by name.
+    /// What the nodes that answered hold, in the order of their names.
     pub inventories: Vec<Inventory>,
     /// Nodes that did not answer, and why.
     pub silent: BTreeMap<NodeName, String>,

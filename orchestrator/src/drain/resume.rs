@@ -53,8 +53,8 @@ pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
     Ok(())
 }
 
-/// The directory to go on with: of a drain that was killed, or of one that is indexed as incomplete. What a killed
-/// *flush* left (indexed without any word on completeness) is not touched, as in SCR.
+/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. What a killed *flush*
+/// left (indexed without COMPLETE) is not touched, as in SCR.
 ///
 /// # Errors
 /// The index cannot be read.
@@ -81,7 +81,7 @@ pub fn directory_of(
     Ok(ours.map(|entry| entry.directory))
 }
 
-/// A note that cannot be read is none: the drain begins in a new directory then.
+/// A note that cannot be read does not count: the drain begins in a new directory then.
 fn read_note(path: &Path) -> Option<Note> {
     let mut text = String::new();
     File::open(path).ok()?.take(LARGEST_NOTE).read_to_string(&mut text).ok()?;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_that_was_killed_is_gone_on_with_in_its_directory() {
+    fn a_drain_that_was_killed_is_continued_in_its_directory() {
         let base = tempfile::tempdir().unwrap();
         let prefix = Prefix::open(base.path()).unwrap();
         let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();

@@ -1,8 +1,8 @@
 //! The two rounds of copies as a pure state machine.
 //!
 //! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be down.
-//! Round 2: for nodes whose copies failed, the nodes that are known to hold copies of their files; if nobody is known,
-//! all that are left. Every answer says rank by rank what was copied, so that one bad file holds back nobody else.
+//! Round 2: for nodes whose copies failed, the nodes that are known to hold copies of their files; if none is known, all
+//! that are left. An answer lists rank by rank what was copied, so that one bad file holds back its rank only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use holdfast_wire::agent::CopyReply;
 /// What a node is to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Who copies.
+    /// The node that copies.
     pub node: NodeName,
     /// The round.
     pub round: u8,
-    /// For whom else; all orders of a round share it.
+    /// Nodes whose files it copies too, as far as it holds copies of them; all orders of a round share the list.
     pub on_behalf_of: Arc<[NodeName]>,
-    /// Nothing but that.
+    /// Not its own files.
     pub partners_only: bool,
 }
 
@@ -42,10 +42,10 @@ pub struct Rounds {
     /// Nodes for which partners copy in round 1.
     on_behalf_of: Arc<[NodeName]>,
     partner_copies: bool,
-    /// Owners' nodes, and who holds copies of their files.
+    /// The nodes that hold copies of the files of a node, by that node.
     holders: BTreeMap<NodeName, BTreeSet<NodeName>>,
-    /// Nodes with ranks that were not copied in round 1.
-    troubled: BTreeSet<NodeName>,
+    /// Nodes with ranks whose files were not copied in round 1.
+    not_copied: BTreeSet<NodeName>,
     copied: Copied,
 }
 
@@ -64,7 +64,7 @@ impl Rounds {
             down,
             partner_copies,
             holders: BTreeMap::new(),
-            troubled: BTreeSet::new(),
+            not_copied: BTreeSet::new(),
             copied: Copied::default(),
         }
     }
@@ -86,9 +86,9 @@ impl Rounds {
         }
         if order.round == 1 {
             self.copied.unreachable.remove(&order.node);
-            self.troubled.remove(&order.node);
+            self.not_copied.remove(&order.node);
             if !reply.failed.is_empty() {
-                self.troubled.insert(order.node.clone());
+                self.not_copied.insert(order.node.clone());
             }
         }
         for (rank, bytes) in reply.copied {
@@ -96,7 +96,7 @@ impl Rounds {
             self.copied.ranks.insert(rank, bytes);
         }
         for (rank, reason) in reply.failed {
-            // Somebody else may have had a whole copy.
+            // Another node may have had an intact copy.
             if !self.copied.ranks.contains_key(&rank) {
                 self.copied.failed.insert(rank, reason);
             }
@@ -107,16 +107,16 @@ impl Rounds {
     pub fn unanswered(&mut self, order: &Order, reason: String) {
         self.copied.unreachable.insert(order.node.clone(), reason);
         if order.round == 1 {
-            self.troubled.insert(order.node.clone());
+            self.not_copied.insert(order.node.clone());
         }
     }
 
-    /// The orders of round 2; none if all is well, or nobody could help.
+    /// The orders of round 2; none if nothing failed, or no other node can hold copies.
     pub fn second(&self) -> Vec<Order> {
         if !self.partner_copies {
             return Vec::new();
         }
-        let failed: BTreeSet<&NodeName> = self.troubled.iter().chain(&self.down).collect();
+        let failed: BTreeSet<&NodeName> = self.not_copied.iter().chain(&self.down).collect();
         // What partners copied for nodes that are down in round 1 need not be asked for again.
         let open = failed.iter().any(|node| !self.down.contains(*node)) || !self.copied.failed.is_empty();
         if !open {
@@ -138,7 +138,7 @@ impl Rounds {
             .collect()
     }
 
-    /// What came of it.
+    /// Ends the rounds.
     pub fn finish(self) -> Copied {
         self.copied
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_partner_of_a_node_that_failed_copies_for_it_and_nobody_else_is_asked() {
+    fn only_the_partner_of_a_node_that_failed_copies_for_it() {
         let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
         let orders = rounds.first();
         rounds.unanswered(&orders[0], "connection reset".to_owned());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn if_nobody_is_known_to_hold_copies_everybody_who_can_be_reached_is_asked() {
+    fn if_no_holder_of_copies_is_known_every_node_that_can_be_reached_is_asked() {
         let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
         let orders = rounds.first();
         rounds.unanswered(&orders[0], "silent".to_owned());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_holds_back_its_rank_only_and_the_partner_s_copy_makes_it_good() {
+    fn a_bad_file_holds_back_its_rank_only_and_is_copied_from_the_partner() {
         let mut rounds = Rounds::new(names(&["a", "b"]), names(&[]), true);
         let orders = rounds.first();
         rounds.answered(&orders[0], reply(&[0], &[1], &[]));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn without_partner_copies_nobody_can_copy_for_another() {
+    fn without_partner_copies_no_node_copies_for_another() {
         let mut rounds = Rounds::new(names(&["a", "b"]), names(&["c"]), false);
         let orders = rounds.first();
         assert!(orders[0].on_behalf_of.is_empty());

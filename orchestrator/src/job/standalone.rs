@@ -29,11 +29,11 @@ use crate::spec::Checkpoint;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Between two questions to an agent.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// An agent that is silent for so long during a copy is lost: it is busy, so more than a running job would grant it.
+/// An agent that is silent for so long during a copy is lost. It is busy: a running job waits less.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a node's agent is started again before its node is given up.
 const RESTARTS: u32 = 3;
-/// The job's name where the directories are of no job of ours.
+/// The job's name where the directories belong to no job.
 const OF_ROOTS: &str = "drain";
 
 /// Directories that the user has: one root a node.
@@ -207,7 +207,8 @@ pub struct Preview {
     pub silent: Vec<NodeName>,
 }
 
-/// Looks without changing anything: asks the agents that are there, or starts agents and ends them again.
+/// What a drain would find and do, without changing anything: asks the agents that are up, or starts agents and ends
+/// them again.
 ///
 /// # Errors
 /// [`StandaloneError`].

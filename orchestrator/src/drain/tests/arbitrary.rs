@@ -54,7 +54,7 @@ fn step(world: &mut World, dice: &mut Dice, trouble: u64) {
     }
     let open: Vec<RequestId> = world.open.keys().copied().collect();
     let Some(request) = open.get(dice.below(open.len())) else {
-        assert!(world.machine.deadline().is_some(), "nothing is open, and nobody is waited for");
+        assert!(world.machine.deadline().is_some(), "no request is open, and no node is waited for");
         return world.wait();
     };
     if dice.percent(trouble / 2) {

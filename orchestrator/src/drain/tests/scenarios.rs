@@ -164,14 +164,14 @@ fn one_bad_file_holds_back_its_rank_only() {
 }
 
 #[test]
-fn if_nobody_answers_the_drain_fails_and_may_be_repeated() {
+fn if_no_agent_answers_the_drain_fails_and_may_be_repeated() {
     let mut world = World::new(2, XOR, &[1]);
     world.run(|action| matches!(action, DrainAction::TakeInventory { .. }));
     world.fail(inventory_of(0));
     world.fail(inventory_of(1));
     world.wait();
     let Some(DrainEnd::Failed(error)) = &world.end else { panic!("{:?}", world.end) };
-    assert_eq!(*error, DrainError::NobodyAnswers { reason: "disk error".to_owned() });
+    assert_eq!(*error, DrainError::NoInventory { reason: "disk error".to_owned() });
     assert!(DrainReport::failed(error).retry_may_help);
 }
 
@@ -180,7 +180,7 @@ fn without_agents_the_drain_fails_at_once() {
     let mut world = World::new(2, XOR, &[1]);
     world.without(&[0, 1]);
     world.run(|_| false);
-    assert!(matches!(&world.end, Some(DrainEnd::Failed(DrainError::NobodyAnswers { .. }))));
+    assert!(matches!(&world.end, Some(DrainEnd::Failed(DrainError::NoInventory { .. }))));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn nothing_is_drained_if_the_newest_dataset_is_on_the_prefix_directory() {
 }
 
 #[test]
-fn the_dataset_that_was_asked_for_is_drained() {
+fn the_wanted_dataset_is_drained() {
     let mut world = World::new(4, XOR, &[1, 2]);
     world.configure(|config| config.wanted = Some(CheckpointId(1)));
     world.run(|_| false);
@@ -273,7 +273,7 @@ fn the_dataset_that_was_asked_for_is_drained() {
 }
 
 #[test]
-fn a_dataset_that_nobody_holds_cannot_be_asked_for() {
+fn a_wanted_dataset_that_no_node_holds_is_an_error() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(|config| config.wanted = Some(CheckpointId(7)));
     world.run(|_| false);
