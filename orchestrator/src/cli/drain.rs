@@ -19,9 +19,9 @@ use crate::spec::{JobSpec, Surroundings};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory
 ///
-/// Works in any allocation, with agents that live, are dead, or never were: they are started afresh. Copies in two rounds, the
-/// second on behalf of nodes that failed; rebuilds what is missing; updates the index. Running it again finishes what was
-/// interrupted.
+/// Works in any allocation, with agents that live, are dead, or never were: they are started afresh. Copies in two
+/// rounds, the second on behalf of nodes that failed; rebuilds what is missing; updates the index. Running it again
+/// finishes what was interrupted.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -37,8 +37,8 @@ pub enum DrainAction {
         /// The agent.
         agent: AgentAt,
     },
-    /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and note durably that this
-    /// drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does the
+    /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and note durably that
+    /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does the
     /// drain.
     OpenDirectory {
         /// The request.
@@ -59,15 +59,16 @@ pub enum DrainAction {
         /// Which files.
         order: Order,
     },
-    /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the drain.
+    /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the
+    /// drain.
     Scan {
         /// The request.
         request: RequestId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
     },
-    /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). What fails at an agent
-    /// is done by the orchestrator; if that fails, so does the drain.
+    /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). What fails at an
+    /// agent is done by the orchestrator; if that fails, so does the drain.
     Verify {
         /// The request.
         request: RequestId,

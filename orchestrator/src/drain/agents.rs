@@ -21,9 +21,15 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    pub(super) fn new(up: BTreeMap<NodeName, SocketAddr>, mut down: BTreeSet<NodeName>) -> Self {
-        down.retain(|node| !up.contains_key(node));
-        Agents { up, lost: BTreeSet::new(), down, last: None }
+    /// A node that is in several of them counts for the first.
+    pub(super) fn new(
+        up: BTreeMap<NodeName, SocketAddr>,
+        mut lost: BTreeSet<NodeName>,
+        mut down: BTreeSet<NodeName>,
+    ) -> Self {
+        lost.retain(|node| !up.contains_key(node));
+        down.retain(|node| !up.contains_key(node) && !lost.contains(node));
+        Agents { up, lost, down, last: None }
     }
 
     /// The agent of a node, if it is up.
@@ -38,6 +44,11 @@ impl Agents {
     /// The nodes whose agents are up.
     pub(super) fn up(&self) -> impl Iterator<Item = &NodeName> {
         self.up.keys()
+    }
+
+    /// The nodes whose agents may come back.
+    pub(super) fn lost(&self) -> impl Iterator<Item = &NodeName> {
+        self.lost.iter()
     }
 
     /// The nodes whose agents are lost, for a while or for good.
@@ -83,7 +94,7 @@ mod tests {
     fn work_goes_to_the_agents_in_turn_and_to_none_that_is_lost() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let up = ["a", "b", "c"].map(|name| (NodeName::from(name), address));
-        let mut agents = Agents::new(up.into(), BTreeSet::new());
+        let mut agents = Agents::new(up.into(), BTreeSet::new(), BTreeSet::new());
         let next = |agents: &mut Agents| agents.next().map(|agent| agent.node.to_string());
         assert_eq!(next(&mut agents).as_deref(), Some("a"));
         assert_eq!(next(&mut agents).as_deref(), Some("b"));

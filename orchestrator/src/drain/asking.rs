@@ -7,6 +7,9 @@ use holdfast_model::{Inventory, NodeName};
 
 use super::awaited::Awaited;
 
+/// How often a node is asked at most.
+const MOST_TIMES: u8 = 2;
+
 /// The answers so far.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
@@ -32,7 +35,7 @@ impl Asking {
     pub(super) fn came_up(&mut self, node: &NodeName) -> bool {
         self.awaited.remove(node);
         let asked = self.asked.entry(node.clone()).or_default();
-        if *asked == 2 || self.inventories.contains_key(node) {
+        if *asked >= MOST_TIMES || self.inventories.contains_key(node) {
             return false;
         }
         *asked += 1;
@@ -45,8 +48,9 @@ impl Asking {
         self.inventories.insert(node, inventory);
     }
 
+    /// A node did not answer, or its agent is lost.
     pub(super) fn failed(&mut self, node: NodeName, reason: String, is_down: bool) {
-        if !is_down && self.asked.get(&node) == Some(&1) {
+        if !is_down && self.asked.get(&node).is_none_or(|asked| *asked < MOST_TIMES) {
             self.awaited.add(node.clone());
         }
         self.silent.insert(node, reason);

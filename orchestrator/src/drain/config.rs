@@ -14,6 +14,8 @@ pub const COMES_BACK_WITHIN: Duration = Duration::from_secs(5);
 pub struct DrainConfig {
     /// The agents that are up, and where they listen.
     pub agents: BTreeMap<NodeName, SocketAddr>,
+    /// Nodes whose agents are lost and may come back in time.
+    pub lost: BTreeSet<NodeName>,
     /// Nodes without agent that are not waited for: partners copy on their behalf in round 1.
     pub down: BTreeSet<NodeName>,
     /// This dataset instead of the newest that can be completed.

@@ -20,7 +20,7 @@ use super::event::{Answer, DrainEvent, RequestId};
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::{DrainAction, DrainError, DrainMachine, prefix_steps};
 use crate::events::LogEvent;
-use crate::fleet::roster::RosterChange;
+use crate::fleet::roster::{FollowedRoster, RosterChange};
 use crate::fleet::{AgentClient, Roster};
 
 /// A copy may take this long; an agent that is lost is noticed long before.
@@ -35,7 +35,7 @@ pub struct DrainOrder {
     pub client: AgentClient,
     /// The agents.
     pub roster: Roster,
-    /// Nodes without agent.
+    /// Nodes without agent, as far as the roster does not list them.
     pub down: Vec<NodeName>,
     /// The prefix directory.
     pub prefix: PathBuf,
@@ -91,10 +91,12 @@ struct Driver {
 
 impl Driver {
     fn new(order: &DrainOrder, comes_back_within: Duration, survey_only: bool) -> Self {
-        let (agents, changes) = order.roster.follow();
+        let FollowedRoster { agents, lost, mut down, changes } = order.roster.follow();
+        down.extend(order.down.iter().cloned());
         let machine = DrainMachine::new(DrainConfig {
             agents,
-            down: order.down.iter().cloned().collect(),
+            lost,
+            down,
             wanted: order.wanted,
             crc: order.crc,
             requests_at_once: order.client.requests_at_once(),

@@ -84,9 +84,9 @@ pub struct DrainMachine {
 impl DrainMachine {
     /// A drain that has not begun.
     pub fn new(mut config: DrainConfig) -> Self {
-        let agents = Agents::new(mem::take(&mut config.agents), mem::take(&mut config.down));
+        let [lost, down] = [&mut config.lost, &mut config.down].map(mem::take);
         DrainMachine {
-            agents,
+            agents: Agents::new(mem::take(&mut config.agents), lost, down),
             requests: Requests::new(config.requests_at_once),
             config,
             phase: Phase::NotBegun,
@@ -102,7 +102,11 @@ impl DrainMachine {
         if matches!(self.phase, Phase::NotBegun) {
             let nodes: Vec<NodeName> = self.agents.up().cloned().collect();
             self.requests.add(nodes.iter().cloned().map(|node| Task::OfNode(node, NodeTask::Inventory)));
-            self.phase = Phase::Asking(Asking::new(nodes, self.config.comes_back_within));
+            let mut asking = Asking::new(nodes, self.config.comes_back_within);
+            for node in self.agents.lost() {
+                asking.failed(node.clone(), LOST.to_owned(), false);
+            }
+            self.phase = Phase::Asking(asking);
         }
         self.proceed(now)
     }

@@ -29,8 +29,8 @@ pub struct DrainPlan {
     /// Datasets that the application wants on the prefix directory as its output, oldest first; the first candidate is
     /// not among them.
     pub output: Vec<Candidate>,
-    /// The newest dataset that was complete once and cannot be completed any more: recorded as incomplete if none of the
-    /// candidates can be drained.
+    /// The newest dataset that was complete once and cannot be completed any more: recorded as incomplete if there is no
+    /// candidate.
     pub remnant: Option<Candidate>,
     /// Datasets that were passed over, and why.
     pub skipped: Vec<(CheckpointId, String)>,

@@ -1,4 +1,5 @@
-//! Which directory an interrupted or incomplete drain of the same dataset left, so that running it again finishes the work.
+//! Which directory an interrupted or incomplete drain of the same dataset left, so that running it again finishes
+//! the work.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -53,8 +54,8 @@ pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
     Ok(())
 }
 
-/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. What a killed *flush*
-/// left (indexed without COMPLETE) is not touched, as in SCR.
+/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. What a killed
+/// *flush* left (indexed without COMPLETE) is not touched, as in SCR.
 ///
 /// # Errors
 /// The index cannot be read.

@@ -1,8 +1,9 @@
 //! The two rounds of copies as a pure state machine.
 //!
-//! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be down.
-//! Round 2: for nodes whose copies failed, the nodes that are known to hold copies of their files; if none is known, all
-//! that are left. An answer lists rank by rank what was copied, so that one bad file holds back its rank only.
+//! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be
+//! down.
+//! Round 2: for nodes whose copies failed, the nodes that are known to hold copies of their files; if none is known,
+//! all that are left. An answer lists rank by rank what was copied, so that one bad file holds back its rank only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

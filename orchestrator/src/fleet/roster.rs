@@ -1,6 +1,6 @@
 //! Which agents are up now: kept by whoever starts and polls them, followed by whoever works with them (the drain).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -30,9 +30,24 @@ pub enum RosterChange {
     },
 }
 
+/// A roster from one moment on.
+#[derive(Debug)]
+pub struct FollowedRoster {
+    /// The agents that are up.
+    pub agents: BTreeMap<NodeName, SocketAddr>,
+    /// Nodes whose agents are lost; maybe they come back.
+    pub lost: BTreeSet<NodeName>,
+    /// Nodes whose agents are lost for good.
+    pub down: BTreeSet<NodeName>,
+    /// Every change since.
+    pub changes: mpsc::UnboundedReceiver<RosterChange>,
+}
+
 #[derive(Debug, Default)]
 struct Present {
     agents: BTreeMap<NodeName, SocketAddr>,
+    lost: BTreeSet<NodeName>,
+    down: BTreeSet<NodeName>,
     followers: Vec<mpsc::UnboundedSender<RosterChange>>,
 }
 
@@ -52,6 +67,8 @@ impl Roster {
     /// An agent is up.
     pub fn arrived(&self, node: &NodeName, address: SocketAddr) {
         let mut present = self.present.lock();
+        present.lost.remove(node);
+        present.down.remove(node);
         present.agents.insert(node.clone(), address);
         present.announce(&RosterChange::Up { node: node.clone(), address });
     }
@@ -60,6 +77,7 @@ impl Roster {
     pub fn lost(&self, node: &NodeName) {
         let mut present = self.present.lock();
         if present.agents.remove(node).is_some() {
+            present.lost.insert(node.clone());
             present.announce(&RosterChange::Lost { node: node.clone() });
         }
     }
@@ -68,6 +86,8 @@ impl Roster {
     pub fn down(&self, node: &NodeName) {
         let mut present = self.present.lock();
         present.agents.remove(node);
+        present.lost.remove(node);
+        present.down.insert(node.clone());
         present.announce(&RosterChange::Down { node: node.clone() });
     }
 
@@ -81,12 +101,13 @@ impl Roster {
         self.present.lock().agents.get(node).copied()
     }
 
-    /// The agents that are up, and every change from now on.
-    pub fn follow(&self) -> (BTreeMap<NodeName, SocketAddr>, mpsc::UnboundedReceiver<RosterChange>) {
+    /// The roster as it is, and every change from now on.
+    pub fn follow(&self) -> FollowedRoster {
         let (follower, changes) = mpsc::unbounded_channel();
         let mut present = self.present.lock();
         present.followers.push(follower);
-        (present.agents.clone(), changes)
+        let Present { agents, lost, down, .. } = &*present;
+        FollowedRoster { agents: agents.clone(), lost: lost.clone(), down: down.clone(), changes }
     }
 }
 
@@ -99,16 +120,20 @@ mod tests {
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let (roster, node) = (Roster::default(), NodeName::from("node0"));
         roster.arrived(&node, address(1));
-        let (agents, mut changes) = roster.follow();
-        assert_eq!(agents, BTreeMap::from([(node.clone(), address(1))]));
+        let mut followed = roster.follow();
+        assert_eq!(followed.agents, BTreeMap::from([(node.clone(), address(1))]));
         roster.lost(&node);
+        assert_eq!(roster.follow().lost, BTreeSet::from([node.clone()]));
         roster.lost(&node);
         roster.arrived(&node, address(2));
         assert_eq!(roster.address(&node), Some(address(2)));
         roster.down(&node);
-        let received: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
+        let received: Vec<_> = std::iter::from_fn(|| followed.changes.try_recv().ok()).collect();
         let up = RosterChange::Up { node: node.clone(), address: address(2) };
-        assert_eq!(received, [RosterChange::Lost { node: node.clone() }, up, RosterChange::Down { node }]);
-        assert!(roster.agents().is_empty());
+        let [lost, down] = [RosterChange::Lost { node: node.clone() }, RosterChange::Down { node: node.clone() }];
+        assert_eq!(received, [lost, up, down]);
+        let FollowedRoster { agents, lost, down, .. } = roster.follow();
+        assert!(agents.is_empty() && lost.is_empty());
+        assert_eq!(down, BTreeSet::from([node]));
     }
 }

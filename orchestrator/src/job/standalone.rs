@@ -295,7 +295,8 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let _ = ended.await;
 }
 
-/// The agents that a drain works with: started where they are missing, and started again a few times when they are lost.
+/// The agents that a drain works with: started where they are missing, and started again a few times when they are
+/// lost.
 struct DrainAgents<'a> {
     allocation: Arc<dyn Allocation>,
     agents: AgentSupervisor,

@@ -195,6 +195,19 @@ fn an_agent_that_is_lost_before_it_answers_is_asked_again_when_it_is_back() {
 }
 
 #[test]
+fn an_agent_that_is_being_restarted_when_the_drain_begins_is_waited_for() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.without(&[2, 3]);
+    world.configure(|config| config.lost = std::mem::take(&mut config.down));
+    world.run(|_| false);
+    assert_eq!(world.machine.deadline(), Some(COMES_BACK_WITHIN));
+    world.restart(2);
+    world.wait();
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!((&*world.report().copied, &*world.report().rebuilt), (&[0, 1, 2].map(Rank)[..], &[Rank(3)][..]));
+}
+
+#[test]
 fn an_older_dataset_is_drained_if_the_newest_cannot_be_completed() {
     let mut world = World::new(4, XOR, &[1, 2]);
     world.datasets.get_mut(&CheckpointId(2)).unwrap().unreadable.extend([Rank(0), Rank(1)]);

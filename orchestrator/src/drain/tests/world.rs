@@ -114,6 +114,7 @@ impl World {
     fn config(up: &BTreeMap<NodeName, SocketAddr>) -> DrainConfig {
         DrainConfig {
             agents: up.clone(),
+            lost: BTreeSet::new(),
             down: BTreeSet::new(),
             wanted: None,
             crc: true,

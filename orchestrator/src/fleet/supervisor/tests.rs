@@ -157,7 +157,7 @@ async fn a_fenced_node_is_killed_forgotten_and_never_awaited() {
     let (allocation, mut agents) = supervisor();
     let record = dead_agent();
     agents.adopt(&BTreeMap::from([("n1".into(), record)])).await;
-    let (_, mut changes) = agents.roster().follow();
+    let mut changes = agents.roster().follow().changes;
     agents.fence(&"n1".into(), Some(record.address));
     assert!(agents.records().is_empty());
     assert_eq!(changes.try_recv(), Ok(RosterChange::Down { node: "n1".into() }), "nobody waits for it");
