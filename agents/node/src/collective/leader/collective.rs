@@ -29,6 +29,9 @@ pub(super) async fn carry_out(cx: Context, seq: u64, calls: BTreeMap<Rank, Call>
         memory.seq = seq;
         memory.outcome = outcome.clone();
     });
+    for checkpoint in cx.take_deletions() {
+        flush::discard_output(&cx, checkpoint).await;
+    }
     outcome
 }
 

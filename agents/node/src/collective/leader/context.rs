@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) flushing: Option<CheckpointId>,
     /// Its procedure is to be started.
     pub(super) flush_requested: bool,
+    /// Datasets to delete once the results of the collective that is under way are on disk.
+    deletions: Vec<CheckpointId>,
     flushes: UnfinishedFlushes,
     policy: Box<dyn SourcePolicy>,
 }
@@ -104,6 +106,7 @@ impl Context {
             actions: Vec::new(),
             flushing: None,
             flush_requested: false,
+            deletions: Vec::new(),
             flushes,
             policy,
         };
@@ -215,6 +218,22 @@ impl Context {
     /// The flush that was asked for, once.
     pub(super) fn take_flush_request(&self) -> Option<CheckpointId> {
         self.with(|state| std::mem::take(&mut state.flush_requested).then_some(state.flushing).flatten())
+    }
+
+    /// Has a dataset deleted when the results of the collective that is under way are on disk. Before that, a leader that
+    /// is restarted carries the collective out again, and has to find the dataset as it was.
+    pub(super) fn delete_after_results(&self, checkpoint: CheckpointId) {
+        self.with(|state| state.deletions.push(checkpoint));
+    }
+
+    /// What is to be deleted now, once.
+    pub(super) fn take_deletions(&self) -> Vec<CheckpointId> {
+        self.with(|state| std::mem::take(&mut state.deletions))
+    }
+
+    /// Waits until the results of this collective are on disk.
+    pub(super) async fn results_saved(&self, seq: u64) {
+        self.wait_until(|state| (state.memory.seq >= seq).then_some(())).await;
     }
 
     /// Where the flush of a dataset was interrupted.

@@ -43,7 +43,9 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
         return in_background(cx, checkpoint).await;
     }
     cx.flush_ended().await;
-    flush(cx, checkpoint, 0).await;
+    if flush(cx, checkpoint, 0).await && !cx.dataset(checkpoint).checkpoint {
+        cx.delete_after_results(checkpoint);
+    }
     Ok(())
 }
 
@@ -55,29 +57,42 @@ pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Res
     Ok(())
 }
 
-/// Flushes a dataset, and reports how that went; `bandwidth` is the most that each node may use.
-pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) {
+/// The flush beside the ranks, begun by collective `seq`.
+pub(super) async fn beside(cx: Context, checkpoint: CheckpointId, seq: u64) {
+    let flushed = flush(&cx, checkpoint, cx.settings().flush.bandwidth).await;
+    if flushed && !cx.dataset(checkpoint).checkpoint {
+        cx.results_saved(seq).await;
+        discard_output(&cx, checkpoint).await;
+    }
+}
+
+/// Deletes output that is on the prefix directory from the caches: it is wanted there only.
+pub(super) async fn discard_output(cx: &Context, checkpoint: CheckpointId) {
+    if let Err(error) = delete(cx, checkpoint).await {
+        let reason = Failure::from(error);
+        cx.emit(AgentEvent::Notice {
+            message: format!("dataset {checkpoint} stays in cache after its flush: {reason}"),
+        });
+    }
+}
+
+/// Flushes a dataset, and reports how that went; `bandwidth` is the most that each node may use. Returns whether it is on
+/// the prefix directory.
+pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> bool {
     let begun = cx.now();
     let generation = cx.generation();
     match try_flush(cx, checkpoint, bandwidth).await {
         Ok(directory) => {
             let (directory, millis) = (directory.to_string(), cx.millis_since(begun));
             cx.emit(AgentEvent::Flushed { generation, checkpoint, directory, millis });
+            true
         }
         Err(error) => {
             // The flush file is only a hint to the drain, which looks into the cache and the index itself.
             let _ = note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await;
             let reason = Failure::from(error).to_string();
             cx.emit(AgentEvent::FlushFailed { generation, checkpoint, reason });
-            return;
-        }
-    }
-    if !cx.dataset(checkpoint).checkpoint {
-        // Output is wanted on the prefix directory only.
-        if let Err(error) = delete(cx, checkpoint).await {
-            let reason = Failure::from(error);
-            let message = format!("dataset {checkpoint} stays in cache after its flush: {reason}");
-            cx.emit(AgentEvent::Notice { message });
+            false
         }
     }
 }

@@ -51,6 +51,11 @@ impl Gather {
         self.calls.remove(&seq).map(|calls| (seq, calls))
     }
 
+    /// The collective that is under way, or else the last one that ended.
+    pub(super) fn current(&self) -> u64 {
+        self.ended + u64::from(self.under_way)
+    }
+
     /// The collective that is under way has ended.
     pub(super) fn end(&mut self) {
         self.ended += 1;

@@ -147,11 +147,9 @@ impl LeaderMachine {
 
     fn advance_flush(&mut self) -> bool {
         if let Some(checkpoint) = self.context.take_flush_request() {
-            let context = self.context.clone();
-            self.flush = Some(Box::pin(async move {
-                let bandwidth = context.settings().flush.bandwidth;
-                flush::flush(&context, checkpoint, bandwidth).await;
-            }));
+            // Only a collective asks for a flush, and it is the one that is under way, or ended just now.
+            let seq = self.gather.current();
+            self.flush = Some(Box::pin(flush::beside(self.context.clone(), checkpoint, seq)));
         }
         let ended = self.flush.as_mut().is_some_and(|procedure| poll(procedure).is_ready());
         if ended {

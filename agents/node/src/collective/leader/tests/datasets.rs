@@ -50,6 +50,25 @@ fn output_is_flushed_at_once_and_leaves_the_cache() {
 }
 
 #[test]
+fn output_stays_in_cache_until_the_results_of_its_collective_are_on_disk() {
+    for mode in [FlushMode::Sync, FlushMode::Async] {
+        let mut world = World::with(|plan| plan.settings.flush.mode = mode);
+        world.init();
+        let id = CheckpointId(1);
+        world.call(start("plot", false, true, false)).unwrap();
+        // Killed before the results are on disk, and after the dataset is on the prefix directory.
+        world.hold_work(|work| matches!(work, LeaderWork::SaveMemory(_)));
+        world.begin(Call::Complete { valid: true });
+        assert_eq!((world.outcome(), world.prefix.complete()), (None, vec![1]));
+        assert!(world.nodes[&"n1".into()].held.contains_key(&id), "a leader after this one finds it as it was");
+        world.hold_work(|_| false);
+        world.restart_leader(Some(Call::Complete { valid: true }));
+        assert!(matches!(world.outcome(), Some(Ok(Reply::Completed { kept: true, .. }))));
+        assert!(world.nodes.values().all(|node| node.held.is_empty()));
+    }
+}
+
+#[test]
 fn output_does_not_evict_checkpoints() {
     let mut world = World::with(|plan| plan.settings.flush.mode = FlushMode::Async);
     world.init();

@@ -30,6 +30,7 @@ const XOR: Scheme = Scheme::new("XOR");
 
 type OrderFault = Box<dyn FnMut(&str, &Order) -> Option<Failure>>;
 type WorkFault = Box<dyn FnMut(&LeaderWork) -> Option<Failure>>;
+type WorkFilter = Box<dyn Fn(&LeaderWork) -> bool>;
 type OrderFilter = Box<dyn Fn(&str, &Order) -> bool>;
 
 /// The cluster around one leader.
@@ -65,6 +66,7 @@ pub(super) struct World {
     order_fault: OrderFault,
     work_fault: WorkFault,
     hold: OrderFilter,
+    hold_work: WorkFilter,
 }
 
 impl World {
@@ -101,6 +103,7 @@ impl World {
             order_fault: Box::new(|_, _| None),
             work_fault: Box::new(|_| None),
             hold: Box::new(|_, _| false),
+            hold_work: Box::new(|_| false),
         };
         world.link_all();
         world
@@ -171,6 +174,11 @@ impl World {
     /// Orders like this are received and not answered.
     pub(super) fn hold_orders(&mut self, hold: impl Fn(&str, &Order) -> bool + 'static) {
         self.hold = Box::new(hold);
+    }
+
+    /// File work like this is never done.
+    pub(super) fn hold_work(&mut self, hold: impl Fn(&LeaderWork) -> bool + 'static) {
+        self.hold_work = Box::new(hold);
     }
 
     /// Carries out what was held back, and from now on everything.
@@ -279,6 +287,7 @@ impl World {
                     self.answers.extend(nodes.into_iter().map(|node| (node, seq, outcome.clone())));
                 }
                 LeaderAction::Emit(event) => self.events.push(event),
+                LeaderAction::Perform { work, .. } if (self.hold_work)(&work) => {}
                 LeaderAction::Perform { id, work } => {
                     self.works.push(work.name());
                     let result = match (self.work_fault)(&work) {
