@@ -199,3 +199,61 @@ async fn finish(
     // After the end of the run nobody takes it.
     let _ = results.send(Input::Event(LeaderEvent::WorkFinished { id, result }));
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::{CheckpointId, Descriptor, Generation, Rank, RunNode, Scheme};
+    use holdfast_wire::plan::RunRequest;
+    use holdfast_wire::rank::{Call, Reply};
+
+    use crate::collective::{Collectives, adopt, begin_run};
+    use crate::store::fixture_node::{base, fixture_agent, fixture_request};
+
+    /// A run of one rank on one node, which leads it.
+    fn alone() -> RunRequest {
+        let mut request = fixture_request(Generation(2), "node1", &[0]);
+        request.shared.leader = "node1".into();
+        request.shared.settings.descriptors = vec![Descriptor {
+            enabled: true,
+            index: 0,
+            interval: 1,
+            base: base("node1"),
+            scheme: Scheme::new("LOCAL"),
+            hop_distance: 1,
+            set_size: 8,
+        }];
+        request.nodes = Some(vec![RunNode {
+            name: "node1".into(),
+            address: request.shared.leader_address,
+            failure_domain: "node1".to_owned(),
+            ranks: vec![Rank(0)],
+        }]);
+        request
+    }
+
+    async fn call(collectives: &Collectives, seq: u64, call: Call) -> Reply {
+        collectives.participation().unwrap().call(Rank(0), seq, call).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_agent_leads_its_run_and_the_next_one_on_its_node_answers_what_was_answered() {
+        let (_root, agent) = fixture_agent("node1", "1145655");
+        let collectives = Collectives::new(agent.clone());
+        begin_run(&collectives, alone()).await.unwrap();
+        // What the library left there is of a run of four ranks.
+        let Reply::Restart(restart) = call(&collectives, 1, Call::Init).await else { panic!("not a restart") };
+        assert_eq!(restart.checkpoint, None);
+        let Reply::Started { checkpoint, .. } = call(&collectives, 2, Call::Start).await else { panic!("not started") };
+        assert_eq!(checkpoint, CheckpointId(1));
+        let completed = Reply::Completed { checkpoint, kept: true, halt: None };
+        assert_eq!(call(&collectives, 3, Call::Complete { valid: true }).await, completed);
+        collectives.participation().unwrap().end();
+        let events = agent.events.since(0).len();
+
+        let next = Collectives::new(agent.clone());
+        assert_eq!(adopt(&next).await, Some(Generation(2)));
+        assert_eq!(call(&next, 3, Call::Complete { valid: true }).await, completed);
+        assert_eq!(agent.events.since(0).len(), events, "nothing is carried out again");
+        assert_eq!(call(&next, 4, Call::ShouldExit).await, Reply::Flag(false));
+    }
+}
