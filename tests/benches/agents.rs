@@ -278,7 +278,12 @@ impl Cluster {
         // As an orchestrator does: the agents look for it.
         std::fs::create_dir_all(self.directory.path().join("prefix/.holdfast"))?;
         let placement = Placement { nodes: nodes.collect(), leader: self.places[0].clone() };
-        let plan = PlanParts::new(generation, Arc::new(placement), &settings(self.directory.path().join("prefix")))?;
+        let plan = PlanParts::new(
+            generation,
+            generation.0,
+            Arc::new(placement),
+            &settings(self.directory.path().join("prefix")),
+        )?;
         let mut sockets = BTreeMap::new();
         for (name, agent) in &self.agents {
             let accepted = self.runtime.block_on(self.client.run(agent.address, plan.request_to(name)?))?;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
-use holdfast_wire::bytes::Base64;
 use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, Reply, Restart};
 
 pub use self::datasets::DatasetOptions;
@@ -254,17 +253,18 @@ impl Client {
         self.flag(Call::ShouldExit)
     }
 
-    /// Every rank gets what every rank gave, by rank. For addresses and sums: [`LARGEST_CONTRIBUTION`] bytes a rank.
+    /// Every rank gets what every rank gave, by rank. For addresses and sums: [`LARGEST_CONTRIBUTION`] bytes a rank, and
+    /// [`LARGEST_GATHERED`](crate::LARGEST_GATHERED) of all ranks together.
     pub fn allgather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, ClientError> {
         if data.len() > LARGEST_CONTRIBUTION {
             return Err(ClientError::TooLarge { size: data.len() });
         }
-        let call = Call::Allgather { data: Base64(data.to_vec()) };
+        let call = Call::Allgather { data: data.into() };
         match self.call(call.clone())? {
             None if self.ranks() == 1 => Ok(vec![data.to_vec()]),
             None => Err(ClientError::Disabled { call: call.name() }),
             Some(Reply::Gathered(parts)) if parts.len() == self.ranks() as usize => {
-                Ok(parts.into_iter().map(|part| part.0).collect())
+                Ok(parts.iter().map(|part| part.as_slice().to_vec()).collect())
             }
             Some(Reply::Gathered(parts)) => {
                 let answer = format!("with {} parts for {} ranks", parts.len(), self.ranks());

@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use holdfast_model::{Failure, NodeName};
-use holdfast_wire::frame::{self, FrameError};
-use holdfast_wire::rank::{Call, Hello, Reply, ToAgent, ToRank};
+use holdfast_wire::frame::{self, FrameError, Frames, HELLO};
+use holdfast_wire::rank::{Call, Hello, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{VERSION, socket};
 
 use crate::error::ClientError;
@@ -49,7 +49,8 @@ impl Connection {
     pub(crate) fn call(&mut self, seq: u64, call: &Call) -> Result<Result<Reply, Failure>, ClientError> {
         let name = call.name();
         let message = ToAgent::Call { seq, call: call.clone() };
-        let request = frame::encode(&message).map_err(|source| self.garbled(name, source))?;
+        let request =
+            frame::encode(&message, TO_AGENT).map_err(|source| ClientError::Unsendable { call: name, source })?;
         let mut patience = Patience::new(self.patience);
         loop {
             let mut stream = match self.stream.take() {
@@ -99,8 +100,8 @@ impl Connection {
         let mut stream = socket::connect(&self.agent.socket)?;
         // Here nobody waits for other ranks: an agent that does not answer is stuck.
         stream.set_read_timeout(Some(limit))?;
-        frame::send(&mut stream, &ToAgent::Hello(self.hello.clone()))?;
-        let answer = frame::receive(&mut stream)?;
+        frame::send(&mut stream, &ToAgent::Hello(self.hello.clone()), HELLO)?;
+        let answer = frame::receive(&mut stream, HELLO)?;
         stream.set_read_timeout(None)?;
         Ok((stream, answer))
     }
@@ -114,10 +115,9 @@ impl Connection {
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &[u8]) -> Result<ToRank, FrameError> {
-    use io::Write as _;
-    stream.write_all(request)?;
-    frame::receive(stream)
+fn exchange(stream: &mut UnixStream, request: &Frames) -> Result<ToRank, FrameError> {
+    frame::write(stream, request)?;
+    frame::receive(stream, TO_RANK)
 }
 
 /// How long we still try. Only waiting counts, so that a long collective between two failures costs nothing.

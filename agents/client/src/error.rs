@@ -51,6 +51,14 @@ pub enum ClientError {
         /// What is wrong with it.
         source: FrameError,
     },
+    /// The call is larger than an agent accepts; it was not made.
+    #[error("{call}: {source}; use shorter names")]
+    Unsendable {
+        /// The call.
+        call: &'static str,
+        /// Its size and the limit.
+        source: FrameError,
+    },
     /// The agent answered something else than was asked.
     #[error("{call}: the agent answered {answer}; are program and agent of one Holdfast version?")]
     Unexpected {

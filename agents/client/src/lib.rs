@@ -87,5 +87,5 @@ pub mod surroundings;
 pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
 pub use error::ClientError;
 pub use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Subject};
-pub use holdfast_wire::rank::{LARGEST_CONTRIBUTION, Restart};
+pub use holdfast_wire::rank::{LARGEST_CONTRIBUTION, LARGEST_GATHERED, Restart};
 pub use surroundings::{AgentAddress, Surroundings, SurroundingsError};

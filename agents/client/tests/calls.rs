@@ -13,7 +13,7 @@ use holdfast_client::{
     CheckpointId, Client, ClientError, DatasetOptions, LARGEST_CONTRIBUTION, Rank, RestartOutcome, RestartSource,
 };
 use holdfast_model::{FailureKind, NodeName};
-use holdfast_wire::bytes::Base64;
+use holdfast_wire::payload::Payload;
 use holdfast_wire::rank::{Call, Reply, ToRank};
 use scripted_agent::{Act, ScriptedAgent, fresh, loaded};
 
@@ -25,7 +25,7 @@ fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
 #[test]
 fn a_program_from_init_to_finalize_says_what_the_manual_says_with_collectives_numbered() {
     let started = Reply::Started { checkpoint: CheckpointId(5), directory: PathBuf::from("/cache/checkpoint.5") };
-    let gathered = Reply::Gathered(vec![Base64(b"a".to_vec()), Base64(Vec::new()), Base64(vec![0, 255])]);
+    let gathered = Reply::Gathered(vec![Payload::from(b"a".to_vec()), Payload::default(), Payload::from(vec![0, 255])]);
     let completed = Reply::Completed { checkpoint: CheckpointId(5), kept: true, halt: None };
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
@@ -34,7 +34,7 @@ fn a_program_from_init_to_finalize_says_what_the_manual_says_with_collectives_nu
         Act::Answer(3, Call::Route { name: "out/a.ckpt".into() }, Reply::Path("/cache/checkpoint.5/a.ckpt".into())),
         Act::Answer(4, Call::Complete { valid: true }, completed),
         Act::Answer(5, Call::ShouldExit, Reply::Flag(false)),
-        Act::Answer(6, Call::Allgather { data: Base64(b"x".to_vec()) }, gathered),
+        Act::Answer(6, Call::Allgather { data: Payload::from(b"x".to_vec()) }, gathered),
         Act::Answer(7, Call::Finalize, Reply::Done),
     ]);
     let mut client = client(&agent).unwrap();
@@ -191,7 +191,7 @@ fn answers_that_do_not_fit_are_errors() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
         Act::Answer(2, Call::Need, Reply::Done),
-        Act::Answer(3, Call::Allgather { data: Base64(Vec::new()) }, Reply::Gathered(vec![Base64(Vec::new())])),
+        Act::Answer(3, Call::Allgather { data: Payload::default() }, Reply::Gathered(vec![Payload::default()])),
         Act::Say(4, Call::Need, ToRank::Reply { seq: 3, result: Ok(Reply::Flag(true)) }),
     ]);
     let mut client = client(&agent).unwrap();
@@ -208,10 +208,11 @@ fn answers_that_do_not_fit_are_errors() {
 #[test]
 fn a_contribution_over_the_limit_never_leaves_the_process() {
     let most = vec![7; LARGEST_CONTRIBUTION];
-    let answer = Reply::Gathered(vec![Base64(most.clone()), Base64(most.clone()), Base64(most.clone())]);
+    let answer =
+        Reply::Gathered(vec![Payload::from(most.clone()), Payload::from(most.clone()), Payload::from(most.clone())]);
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
-        Act::Answer(2, Call::Allgather { data: Base64(most.clone()) }, answer),
+        Act::Answer(2, Call::Allgather { data: Payload::from(most.clone()) }, answer),
     ]);
     let mut client = client(&agent).unwrap();
     let error = client.allgather(&vec![7; LARGEST_CONTRIBUTION + 1]).unwrap_err();

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use holdfast_model::{Failure, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::frame::{FrameError, receive_async, send_async};
+use holdfast_wire::frame::{self, FrameError, HELLO, receive_async, send_async};
 use holdfast_wire::plan::MemberPlan;
-use holdfast_wire::rank::{Call, Hello, Reply, ToAgent, ToRank};
+use holdfast_wire::rank::{Call, Hello, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{VERSION, socket};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -51,7 +51,7 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
 /// Serves one connection until it ends.
 async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream, pid: u32, connection: u64) {
     let agent = collectives.agent.clone();
-    let hello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream)).await {
+    let hello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream, HELLO)).await {
         Ok(Ok(ToAgent::Hello(hello))) => hello,
         Ok(Ok(ToAgent::Call { .. })) => return refuse(&mut stream, Refusal::NoHello).await,
         Ok(Err(error)) => return refuse(&mut stream, error.into()).await,
@@ -62,7 +62,7 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
         Err(refusal) => return refuse(&mut stream, refusal).await,
     };
     let welcome = ToRank::Welcome { node: agent.start.node.clone() };
-    if send_async(&mut stream, &welcome).await.is_err() {
+    if send_async(&mut stream, &welcome, HELLO).await.is_err() {
         return;
     }
     let rank = hello.rank;
@@ -97,7 +97,7 @@ fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) ->
 
 async fn refuse(stream: &mut UnixStream, refusal: Refusal) {
     tracing::warn!(%refusal, "a process on the ranks' socket was refused");
-    let _ = send_async(stream, &ToRank::Refused { failure: refusal.into() }).await;
+    let _ = send_async(stream, &ToRank::Refused { failure: refusal.into() }, HELLO).await;
 }
 
 async fn calls(
@@ -109,7 +109,7 @@ async fn calls(
 ) -> Result<(), FrameError> {
     let agent = &collectives.agent;
     loop {
-        let (seq, call) = match receive_async(stream).await? {
+        let (seq, call) = match receive_async(stream, TO_AGENT).await? {
             ToAgent::Call { seq, call } => (seq, call),
             ToAgent::Hello(_) => continue,
         };
@@ -119,7 +119,15 @@ async fn calls(
         let waiting = agent.watchdog.call(plan.generation, rank, call.name());
         let result = answer(collectives, plan, rank, seq, call).await;
         drop(waiting);
-        send_async(stream, &ToRank::Reply { seq, result }).await?;
+        let frames = match frame::encode(&ToRank::Reply { seq, result }, TO_RANK) {
+            Ok(frames) => frames,
+            // The call fails, and the connection goes on.
+            Err(error) => {
+                let failure = CallError::Unsendable(error).into();
+                frame::encode(&ToRank::Reply { seq, result: Err(failure) }, TO_RANK)?
+            }
+        };
+        frame::write_async(stream, &frames).await?;
     }
 }
 

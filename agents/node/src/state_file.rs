@@ -8,11 +8,13 @@ use std::io;
 use std::path::Path;
 
 use holdfast_core::durable::{self, DurableError};
+use holdfast_wire::payload;
+use holdfast_wire::peer::LINK;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// No state file is ever this large: a larger one is not ours.
-const LARGEST: u64 = 256 << 20;
+/// No state file is larger: the largest has the result of a gathering, or the plan of a run.
+const LARGEST: u64 = LINK.bytes as u64;
 
 /// Reads a state file; one that is missing, foreign or damaged counts as absent.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
@@ -21,7 +23,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
         tracing::warn!(path = %path.display(), "this is not a state file of ours; it is ignored");
         return None;
     }
-    let parsed = fs::read(path).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
+    let parsed = fs::read(path).and_then(|bytes| payload::from_file(bytes).map_err(io::Error::from));
     parsed
         .inspect_err(|error| {
             tracing::warn!(path = %path.display(), %error, "the state file cannot be read; it is ignored");
@@ -32,7 +34,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
 /// Replaces a state file.
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     // Several are written at a time: each through a temporary file of its own.
-    let bytes = serde_json::to_vec(value).map_err(io::Error::other)?;
+    let bytes = payload::to_file(value).map_err(io::Error::other)?;
     durable::replace_unsynced(path, &bytes).map_err(|error| match error {
         DurableError::Io { source, .. } => source,
         other => io::Error::other(other),

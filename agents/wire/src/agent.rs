@@ -366,6 +366,8 @@ pub struct StackReply {
 pub struct PeersUpdate {
     /// The run.
     pub generation: Generation,
+    /// Larger than in updates and plans that were sent before: requests may overtake each other.
+    pub issued: u64,
     /// New addresses by node.
     pub addresses: BTreeMap<NodeName, SocketAddr>,
     /// Nodes without ranks that are down: nobody is to wait for them.

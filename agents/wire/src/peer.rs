@@ -15,7 +15,16 @@ use holdfast_model::{
 };
 
 use crate::bytes::Base64;
-use crate::rank::{Call, Reply};
+use crate::frame::Limit;
+use crate::rank::{Call, LARGEST_GATHERED, Reply};
+
+/// What travels on a link, each way: a gathered result, or the inventory, the files or the orders of one node.
+pub const LINK: Limit =
+    Limit { what: "a message between a member and its leader", bytes: LARGEST_GATHERED + (64 << 20) };
+/// The names and meta data of one rank's files, before the files themselves.
+pub const FILES: Limit = Limit { what: "the list of a rank's files", bytes: 64 << 20 };
+/// The payloads of the calls that a member sends in one message: those of more ranks are sent in several.
+pub const CALLS_BYTES: usize = 4 << 20;
 
 /// First frame of a connection between agents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -126,12 +135,21 @@ pub enum ToMember {
     },
 }
 
+/// Where an agent listens, and how new that is: of two, the one with the larger number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// As in the [`PeersUpdate`](crate::agent::PeersUpdate), or the plan, that it is from.
+    pub issued: u64,
+}
+
 /// A message to a member as it travels on a link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Delivery {
     /// Where the peers listen that the message concerns, as far as that was not sent on this link before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<(NodeName, SocketAddr)>,
+    pub addresses: Vec<(NodeName, Endpoint)>,
     /// The message.
     pub message: ToMember,
 }

@@ -44,6 +44,8 @@ pub struct OwnPlan {
 /// Makes a run known to an agent; also what the agent keeps on disk of it. `S` is [`SharedPlan`], or its encoded form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest<S = SharedPlan> {
+    /// Larger than in plans and updates of addresses that were sent before.
+    pub issued: u64,
     /// The part of all nodes.
     pub shared: S,
     /// The part of this node.
@@ -73,8 +75,10 @@ pub struct MemberPlan {
 }
 
 /// A plan that was accepted on a node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct AcceptedPlan {
+    /// How new its addresses are.
+    pub issued: u64,
     /// What every agent has.
     pub member: Arc<MemberPlan>,
     /// The whole run; only on the node that leads it.
@@ -139,7 +143,7 @@ impl RunRequest {
     /// # Errors
     /// When it is for another node, or this node is to lead without the table of nodes.
     pub fn accept(self, here: &NodeName) -> Result<AcceptedPlan, PlanError> {
-        let RunRequest { shared, own, nodes } = self;
+        let RunRequest { issued, shared, own, nodes } = self;
         let SharedPlan { generation, ranks, used_nodes, leader, leader_address, settings } = shared;
         if own.node != *here {
             return Err(PlanError::OtherNode { generation, meant: own.node, here: here.clone() });
@@ -156,7 +160,14 @@ impl RunRequest {
             None
         };
         let member = MemberPlan { generation, ranks, used_nodes, leader, leader_address, local: own.ranks, settings };
-        Ok(AcceptedPlan { member: Arc::new(member), leader: whole })
+        Ok(AcceptedPlan { issued, member: Arc::new(member), leader: whole })
+    }
+}
+
+impl AcceptedPlan {
+    /// True if both are the same run with the same nodes at the same addresses, whenever they were sent.
+    pub fn is_same_run(&self, other: &AcceptedPlan) -> bool {
+        self.member == other.member && self.leader == other.leader
     }
 }
 
@@ -164,17 +175,23 @@ impl RunRequest {
 #[derive(Debug)]
 pub struct PlanParts {
     generation: Generation,
+    issued: u64,
     shared: Box<RawValue>,
     placement: Arc<Placement>,
     positions: HashMap<NodeName, usize>,
 }
 
 impl PlanParts {
-    /// Encodes the shared part.
+    /// Encodes the shared part. `issued` is larger than for anything that was sent to these agents before.
     ///
     /// # Errors
     /// When the leader is not among the nodes.
-    pub fn new(generation: Generation, placement: Arc<Placement>, settings: &Settings) -> Result<Self, PlanError> {
+    pub fn new(
+        generation: Generation,
+        issued: u64,
+        placement: Arc<Placement>,
+        settings: &Settings,
+    ) -> Result<Self, PlanError> {
         let positions: HashMap<NodeName, usize> =
             placement.nodes.iter().enumerate().map(|(position, node)| (node.name.clone(), position)).collect();
         let unknown = || PlanError::UnknownNode { generation, node: placement.leader.clone() };
@@ -189,7 +206,7 @@ impl PlanParts {
         };
         let shared = serde_json::value::to_raw_value(&shared);
         let shared = shared.map_err(|source| PlanError::Encode { generation, source })?;
-        Ok(PlanParts { generation, shared, placement, positions })
+        Ok(PlanParts { generation, issued, shared, placement, positions })
     }
 
     /// The body of the request to the agent of this node.
@@ -201,6 +218,7 @@ impl PlanParts {
         let at = self.positions.get(node).and_then(|position| self.placement.nodes.get(*position));
         let at = at.ok_or_else(|| PlanError::UnknownNode { generation, node: node.clone() })?;
         let request = RunRequest {
+            issued: self.issued,
             shared: &*self.shared,
             own: OwnPlan { node: node.clone(), ranks: at.ranks.clone() },
             nodes: (*node == self.placement.leader).then(|| self.placement.nodes.clone()),
@@ -260,7 +278,7 @@ mod tests {
     #[test]
     fn the_leader_gets_the_whole_run_and_a_member_its_own_part() {
         let placement = placement(3, 2);
-        let parts = PlanParts::new(Generation(4), placement.clone(), &settings()).unwrap();
+        let parts = PlanParts::new(Generation(4), 7, placement.clone(), &settings()).unwrap();
         let accepted = request(&parts, "node00000").accept(&"node00000".into()).unwrap();
         let whole = accepted.leader.unwrap();
         assert_eq!((&whole.nodes, whole.generation), (&placement.nodes, Generation(4)));
@@ -279,8 +297,21 @@ mod tests {
     }
 
     #[test]
+    fn the_same_plan_sent_later_is_the_same_run_and_one_with_another_address_is_not() {
+        let accepted = |issued, placement| {
+            let parts = PlanParts::new(Generation(4), issued, placement, &settings()).unwrap();
+            request(&parts, "node00000").accept(&"node00000".into()).unwrap()
+        };
+        let first = accepted(7, placement(3, 2));
+        assert!(first.is_same_run(&accepted(8, placement(3, 2))));
+        let mut moved = (*placement(3, 2)).clone();
+        moved.nodes[1].address.set_port(1);
+        assert!(!first.is_same_run(&accepted(8, Arc::new(moved))));
+    }
+
+    #[test]
     fn what_is_kept_on_disk_is_the_same_plan() {
-        let parts = PlanParts::new(Generation(4), placement(3, 2), &settings()).unwrap();
+        let parts = PlanParts::new(Generation(4), 7, placement(3, 2), &settings()).unwrap();
         let request = request(&parts, "node00000");
         let kept: RunRequest = serde_json::from_slice(&serde_json::to_vec(&request).unwrap()).unwrap();
         assert_eq!(kept, request);
@@ -288,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_plan_for_another_node_without_its_table_or_with_another_number_of_ranks_is_refused() {
-        let parts = PlanParts::new(Generation(4), placement(3, 2), &settings()).unwrap();
+        let parts = PlanParts::new(Generation(4), 7, placement(3, 2), &settings()).unwrap();
         let refused = request(&parts, "node00001").accept(&"node00002".into()).unwrap_err();
         assert!(matches!(refused, PlanError::OtherNode { .. }), "{refused}");
 
@@ -303,7 +334,7 @@ mod tests {
 
         assert!(matches!(parts.request_to(&"elsewhere".into()), Err(PlanError::UnknownNode { .. })));
         let without_leader = Placement { leader: "elsewhere".into(), ..(*placement(3, 2)).clone() };
-        let refused = PlanParts::new(Generation(4), Arc::new(without_leader), &settings());
+        let refused = PlanParts::new(Generation(4), 7, Arc::new(without_leader), &settings());
         assert!(matches!(refused, Err(PlanError::UnknownNode { .. })));
     }
 
@@ -311,17 +342,17 @@ mod tests {
     fn the_bytes_of_a_relaunch_grow_linearly_with_nodes_and_ranks() {
         let bytes = |nodes: u32, each: u32| -> usize {
             let placement = placement(nodes, each);
-            let parts = PlanParts::new(Generation(2), placement.clone(), &settings()).unwrap();
+            let parts = PlanParts::new(Generation(2), 7, placement.clone(), &settings()).unwrap();
             placement.nodes.iter().map(|node| parts.request_to(&node.name).unwrap().len()).sum()
         };
         let ratio = |larger: usize, smaller: usize| larger as f64 / smaller as f64;
         assert!(ratio(bytes(2_000, 8), bytes(1_000, 8)) < 2.2, "twice the nodes and ranks");
         assert!(ratio(bytes(1_000, 16), bytes(1_000, 8)) < 2.0, "twice the ranks");
         let largest_member = {
-            let parts = PlanParts::new(Generation(2), placement(4_000, 8), &settings()).unwrap();
+            let parts = PlanParts::new(Generation(2), 7, placement(4_000, 8), &settings()).unwrap();
             parts.request_to(&"node03999".into()).unwrap().len()
         };
-        let parts = PlanParts::new(Generation(2), placement(40, 8), &settings()).unwrap();
+        let parts = PlanParts::new(Generation(2), 7, placement(40, 8), &settings()).unwrap();
         let of_small_run = parts.request_to(&"node00039".into()).unwrap().len();
         assert!(largest_member < of_small_run + 64, "a member's part does not grow with the run");
     }

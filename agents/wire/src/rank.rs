@@ -8,11 +8,19 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::Base64;
+use crate::frame::Limit;
+use crate::payload::Payload;
 use holdfast_model::{CheckpointId, Failure, Generation, NodeName, Rank, RestartSource};
 
 /// The most bytes that one rank may hand to [`Call::Allgather`].
 pub const LARGEST_CONTRIBUTION: usize = 64 << 10;
+/// The most bytes that all ranks together may: as many are sent to every rank.
+pub const LARGEST_GATHERED: usize = 256 << 20;
+
+/// What an agent accepts from a rank that it serves.
+pub const TO_AGENT: Limit = Limit { what: "the call of a rank", bytes: LARGEST_CONTRIBUTION + (64 << 10) };
+/// What a rank accepts from its agent: a gathered result, or the names of the rank's files.
+pub const TO_RANK: Limit = Limit { what: "the reply to a rank", bytes: LARGEST_GATHERED + (64 << 20) };
 
 /// A rank introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +114,7 @@ pub enum Call {
     /// Every rank gets what every rank gave.
     Allgather {
         /// This rank's part, [`LARGEST_CONTRIBUTION`] bytes at most.
-        data: Base64,
+        data: Payload,
     },
     /// The application is done: the job is finished.
     Finalize,
@@ -116,6 +124,21 @@ impl Call {
     /// True for calls that all ranks make together.
     pub fn is_collective(&self) -> bool {
         !matches!(self, Call::Route { .. })
+    }
+
+    /// The bytes of its payload.
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            Call::Allgather { data } => data.len(),
+            _ => 0,
+        }
+    }
+
+    /// Makes it empty.
+    pub fn drop_payload(&mut self) {
+        if let Call::Allgather { data } = self {
+            *data = Payload::default();
+        }
     }
 
     /// The call's name, for messages.
@@ -192,7 +215,7 @@ pub enum Reply {
         halt: Option<String>,
     },
     /// To [`Call::Allgather`]: one entry a rank.
-    Gathered(Vec<Base64>),
+    Gathered(Vec<Payload>),
     /// To [`Call::Finalize`], [`Call::Current`], [`Call::Drop`], [`Call::Delete`] and to a good [`Call::CompleteRestart`].
     Done,
 }

@@ -1,5 +1,6 @@
 //! The time of the relaunch loop: how long ago the job's first orchestrator began.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Counts from the job's beginning. The wall clock is read once: a correction of it does not make nodes silent.
@@ -28,6 +29,17 @@ impl Clock {
     }
 }
 
+/// A number for something that replaces what agents were sent before: larger than all earlier ones of this process, and, as
+/// far as the clocks of their machines agree, of orchestrators before it.
+pub fn issue_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    let next = |last: u64| now.max(last + 1);
+    let before = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    before.map_or(now, next)
+}
+
 /// Seconds since the epoch.
 pub fn unix_now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -38,4 +50,15 @@ pub fn unix_now() -> i64 {
 pub fn unix_millis() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_issued_later_has_a_larger_number() {
+        let numbers: Vec<u64> = (0..1000).map(|_| issue_number()).collect();
+        assert!(numbers.is_sorted_by(|before, after| before < after));
+    }
 }

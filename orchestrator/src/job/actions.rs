@@ -14,6 +14,7 @@ use super::{settings, site, stacks};
 use crate::drain::DrainOrder;
 use crate::events::StopReason;
 use crate::fleet::RequestError;
+use crate::fleet::clock::issue_number;
 use crate::relaunch::{Action, Event};
 
 /// The halt conditions of a node that does not report them within this are left out; a launch should not wait for it.
@@ -43,7 +44,7 @@ impl StepDriver<'_> {
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.ranks.cancel(generation),
             Action::UpdatePeers { generation, addresses, down, to } => {
-                self.update_peers(PeersUpdate { generation, addresses, down }, &to);
+                self.update_peers(PeersUpdate { generation, issued: issue_number(), addresses, down }, &to);
             }
             Action::FenceNode { node, address } => {
                 self.reporter.clear_progress(&node);
@@ -102,7 +103,7 @@ impl StepDriver<'_> {
             state.sockets.clear();
         }
         let background = self.background.clone();
-        let plan = match PlanParts::new(generation, Arc::clone(placement), &self.settings) {
+        let plan = match PlanParts::new(generation, issue_number(), Arc::clone(placement), &self.settings) {
             Ok(plan) => plan,
             Err(error) => {
                 let refused =

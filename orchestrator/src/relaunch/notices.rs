@@ -60,6 +60,9 @@ impl Machine {
         } else {
             adopted.into_iter().filter(is_other).collect()
         };
-        update(address(leader).into_iter().collect(), Vec::new(), to, out);
+        // A leader that is not up is on its way to another address, which all get when it is.
+        if leader_is_up {
+            update(address(leader).into_iter().collect(), Vec::new(), to, out);
+        }
     }
 }

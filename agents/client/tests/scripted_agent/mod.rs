@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use holdfast_client::{AgentAddress, Rank, RestartSource, Surroundings};
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName};
-use holdfast_wire::rank::{Call, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::frame::HELLO;
+use holdfast_wire::rank::{Call, Reply, Restart, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{VERSION, environment, frame, socket};
 use tempfile::TempDir;
 
@@ -113,31 +114,32 @@ impl ScriptedAgent {
 }
 
 fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<Item = Act>>) {
-    let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream) else { panic!("the first message is hello") };
+    let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream, HELLO) else { panic!("the first message is hello") };
     assert_eq!((hello.version, hello.job.as_str(), hello.generation), (VERSION, "heat.1", Generation(4)));
     if let Some(Act::Refuse(reason)) = script.next_if(|act| matches!(act, Act::Refuse(_))) {
-        frame::send(&mut stream, &ToRank::Refused { failure: Failure::new(FailureKind::Superseded, reason) }).unwrap();
+        frame::send(&mut stream, &ToRank::Refused { failure: Failure::new(FailureKind::Superseded, reason) }, HELLO)
+            .unwrap();
         return;
     }
-    frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }).unwrap();
-    while let Ok(message) = frame::receive::<ToAgent>(&mut stream) {
+    frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }, HELLO).unwrap();
+    while let Ok(message) = frame::receive::<ToAgent>(&mut stream, TO_AGENT) {
         let ToAgent::Call { seq, call } = message else { panic!("hello comes once") };
         let expect = |number, expected| assert_eq!((seq, &call), (number, &expected));
         match script.next().expect("no call is expected any more") {
             Act::Answer(number, expected, reply) => {
                 expect(number, expected);
-                frame::send(&mut stream, &ToRank::Reply { seq, result: Ok(reply) }).unwrap();
+                frame::send(&mut stream, &ToRank::Reply { seq, result: Ok(reply) }, TO_RANK).unwrap();
             }
             Act::Fail(number, expected, message) => {
                 expect(number, expected);
                 let result = Err(Failure::new(FailureKind::Io, message)
                     .on_node(&NodeName::new("node7"))
                     .remedy("free some space"));
-                frame::send(&mut stream, &ToRank::Reply { seq, result }).unwrap();
+                frame::send(&mut stream, &ToRank::Reply { seq, result }, TO_RANK).unwrap();
             }
             Act::Say(number, expected, message) => {
                 expect(number, expected);
-                frame::send(&mut stream, &message).unwrap();
+                frame::send(&mut stream, &message, TO_RANK).unwrap();
             }
             Act::Die(number, expected) => return expect(number, expected),
             Act::DieInFrame(number, expected) => {

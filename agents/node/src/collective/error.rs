@@ -7,6 +7,7 @@ use holdfast_core::prefix::summary::FetchRefusal;
 use holdfast_core::prefix::{DirectoryName, PrefixError};
 use holdfast_model::dataset::DatasetNameProblem;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
+use holdfast_wire::frame::FrameError;
 use tokio::task::JoinError;
 
 use crate::halt::HaltError;
@@ -113,6 +114,15 @@ pub enum CallError {
     /// The run that made the call is over.
     #[error("generation {0} is over")]
     GenerationOver(Generation),
+    /// All ranks together gave more than can be sent to each of them.
+    #[error("allgather: the ranks gave more than {limit} bytes together")]
+    GatheredTooLarge {
+        /// The most that they may give.
+        limit: usize,
+    },
+    /// A message that cannot be sent.
+    #[error(transparent)]
+    Unsendable(#[from] FrameError),
     /// No run was prepared on this agent.
     #[error("no run was prepared")]
     NoRun,
@@ -167,9 +177,11 @@ impl CallError {
             | CallError::DifferentCalls { .. }
             | CallError::DifferentDatasets(_)
             | CallError::NotCollective(_)
+            | CallError::GatheredTooLarge { .. }
+            | CallError::Unsendable(FrameError::TooLarge { .. })
             | CallError::NoRun => FailureKind::InvalidRequest,
             CallError::GenerationOver(_) => FailureKind::Superseded,
-            CallError::Crashed(_) | CallError::WrongOutput { .. } => FailureKind::Internal,
+            CallError::Unsendable(_) | CallError::Crashed(_) | CallError::WrongOutput { .. } => FailureKind::Internal,
         }
     }
 
@@ -186,6 +198,10 @@ impl CallError {
             CallError::DifferentCalls { .. } | CallError::DifferentDatasets(_) => {
                 "all ranks must make the same calls in the same order"
             }
+            CallError::GatheredTooLarge { .. } => {
+                "allgather is meant for addresses and sums: give less a rank, or move bulk data between the ranks yourself"
+            }
+            CallError::Unsendable(FrameError::TooLarge { .. }) => "use fewer files a rank, or fewer ranks a node",
             CallError::NoRun => "start the program with `holdfast run`",
             CallError::NothingToRead => "route files after start_checkpoint",
             CallError::NotSaved { .. } | CallError::File(FileError::Record { .. }) => {

@@ -1,91 +1,194 @@
 //! A connection between a member and the leader as a pair of channels.
+//!
+//! The channels are not bounded, because what waits in them is bounded by the protocol: a member has at most one part of
+//! each order that is under way and, since it takes part in every collective, the results of one. Large results are shared
+//! by all links, not copied. A member that does not read for [`STALLED`] is cut off: it connects again when it can, and
+//! is sent what it has missed.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use holdfast_model::NodeName;
-use holdfast_wire::frame::{receive_async, send_async};
-use holdfast_wire::peer::{Delivery, ToLeader, ToMember};
-use tokio::io::{AsyncRead, AsyncWrite};
+use holdfast_model::{Failure, NodeName};
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::frame::{self, FrameError, Frames, receive_async};
+use holdfast_wire::peer::{Delivery, Endpoint, LINK, ToLeader, ToMember};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
+use super::CallError;
 use crate::agent::Agent;
 
+/// How long the other end may take nothing in.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// Both ends of a link, as channels.
+pub(super) type Channels<Out, In> = (mpsc::UnboundedSender<Out>, mpsc::UnboundedReceiver<In>);
+
 /// The leader's end of a link. Orders go with the addresses of the peers that they concern: a member has no others.
-pub(super) fn to_member<S>(
-    agent: Arc<Agent>,
-    node: &NodeName,
-    stream: S,
-) -> (mpsc::UnboundedSender<ToMember>, mpsc::UnboundedReceiver<ToLeader>)
+pub(super) fn to_member<S>(agent: Arc<Agent>, node: &NodeName, stream: S) -> Channels<ToMember, ToLeader>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let node = node.clone();
     let mut sent = HashMap::new();
-    let address = move |message: ToMember| {
-        let addresses = match &message {
-            ToMember::Order { what, .. } => {
-                let peers = what.peers().into_iter().filter(|peer| **peer != node);
-                let known = peers.filter_map(|peer| Some((peer.clone(), agent.streams.address(peer)?)));
-                new_addresses(&mut sent, known)
-            }
-            ToMember::Cancel { .. } | ToMember::Results { .. } => Vec::new(),
-        };
-        Delivery { addresses, message }
+    let address = {
+        let (agent, node) = (agent.clone(), node.clone());
+        move |message: ToMember| {
+            let addresses = match &message {
+                ToMember::Order { what, .. } => {
+                    let peers = what.peers().into_iter().filter(|peer| **peer != node);
+                    let known = peers.filter_map(|peer| Some((peer.clone(), agent.streams.endpoint(peer)?)));
+                    new_addresses(&mut sent, known)
+                }
+                ToMember::Cancel { .. } | ToMember::Results { .. } => Vec::new(),
+            };
+            Delivery { addresses, message }
+        }
     };
-    carry(stream, address, |message| message)
+    carry(agent, node, stream, address, |message| message)
 }
 
 /// The member's end of a link.
-pub(super) fn to_leader<S>(
-    agent: Arc<Agent>,
-    stream: S,
-) -> (mpsc::UnboundedSender<ToLeader>, mpsc::UnboundedReceiver<ToMember>)
+pub(super) fn to_leader<S>(agent: Arc<Agent>, leader: &NodeName, stream: S) -> Channels<ToLeader, ToMember>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let receive = move |delivery: Delivery| {
-        agent.streams.learn(delivery.addresses);
-        delivery.message
+    let receive = {
+        let agent = agent.clone();
+        move |delivery: Delivery| {
+            agent.streams.learn(delivery.addresses);
+            delivery.message
+        }
     };
-    carry(stream, |message| message, receive)
+    carry(agent, leader, stream, |message| message, receive)
 }
 
 /// Those that are not `sent` yet, or have changed; they count as sent from now on.
 fn new_addresses(
-    sent: &mut HashMap<NodeName, SocketAddr>,
-    known: impl Iterator<Item = (NodeName, SocketAddr)>,
-) -> Vec<(NodeName, SocketAddr)> {
-    known.filter(|(node, address)| sent.insert(node.clone(), *address) != Some(*address)).collect()
+    sent: &mut HashMap<NodeName, Endpoint>,
+    known: impl Iterator<Item = (NodeName, Endpoint)>,
+) -> Vec<(NodeName, Endpoint)> {
+    known.filter(|(node, endpoint)| sent.insert(node.clone(), *endpoint) != Some(*endpoint)).collect()
+}
+
+/// A message on a link, and what takes its place if it is too large to be sent: it is never left out silently, because then
+/// the other end would wait for it for ever.
+trait OnLink: Serialize + Sized {
+    /// What comes back on the link.
+    type Back;
+
+    /// What the failure to send it means.
+    fn unsendable(&self, failure: Failure) -> Instead<Self, Self::Back>;
+}
+
+/// In place of a message that cannot be sent.
+#[derive(Debug)]
+enum Instead<Out, In> {
+    /// Send this.
+    Send(Out),
+    /// Act as if the other end had answered so.
+    Receive(In),
+    /// It carries nothing that could be too large.
+    Nothing,
+}
+
+impl OnLink for Delivery {
+    type Back = ToLeader;
+
+    fn unsendable(&self, failure: Failure) -> Instead<Delivery, ToLeader> {
+        match self.message {
+            ToMember::Order { order, .. } => Instead::Receive(ToLeader::Done { order, result: Err(failure) }),
+            ToMember::Results { seq, .. } => {
+                let message = ToMember::Results { seq, outcome: Err(failure) };
+                Instead::Send(Delivery { addresses: Vec::new(), message })
+            }
+            ToMember::Cancel { .. } => Instead::Nothing,
+        }
+    }
+}
+
+impl OnLink for ToLeader {
+    type Back = ToMember;
+
+    fn unsendable(&self, failure: Failure) -> Instead<ToLeader, ToMember> {
+        match self {
+            ToLeader::Done { order, .. } => Instead::Send(ToLeader::Done { order: *order, result: Err(failure) }),
+            ToLeader::Calls { seq, .. } => Instead::Receive(ToMember::Results { seq: *seq, outcome: Err(failure) }),
+        }
+    }
+}
+
+/// Frames of a message, or of what takes its place; `None` if nothing is to be sent.
+fn frames<Out: OnLink>(message: &Out, back: impl FnOnce(Out::Back)) -> Result<Option<Frames>, FrameError> {
+    let error = match frame::encode(message, LINK) {
+        Ok(frames) => return Ok(Some(frames)),
+        Err(error) => error,
+    };
+    tracing::error!(%error, "message_not_sent");
+    match message.unsendable(CallError::from(error).into()) {
+        Instead::Send(instead) => frame::encode(&instead, LINK).map(Some),
+        Instead::Receive(answer) => {
+            back(answer);
+            Ok(None)
+        }
+        Instead::Nothing => Ok(None),
+    }
 }
 
 /// Makes a pair of channels of a connection; both end with it.
 fn carry<S, Out, Sent, Received, In>(
+    agent: Arc<Agent>,
+    other: &NodeName,
     stream: S,
     mut outgoing: impl FnMut(Out) -> Sent + Send + 'static,
     mut incoming: impl FnMut(Received) -> In + Send + 'static,
-) -> (mpsc::UnboundedSender<Out>, mpsc::UnboundedReceiver<In>)
+) -> Channels<Out, In>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     Out: Send + 'static,
-    Sent: serde::Serialize + Send + Sync + 'static,
-    Received: serde::de::DeserializeOwned + Send + 'static,
+    Sent: OnLink<Back = In> + Send + Sync + 'static,
+    Received: DeserializeOwned + Send + 'static,
     In: Send + 'static,
 {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let (out_sender, mut out_receiver) = mpsc::unbounded_channel::<Out>();
     let (in_sender, in_receiver) = mpsc::unbounded_channel();
+    // The channel ends with the reading task.
+    let back = in_sender.downgrade();
+    let other = other.clone();
     let reading = tokio::spawn(async move {
-        while let Ok(message) = receive_async(&mut reader).await {
-            if in_sender.send(incoming(message)).is_err() {
-                return;
+        loop {
+            match receive_async(&mut reader, LINK).await {
+                Ok(message) => {
+                    if in_sender.send(incoming(message)).is_err() {
+                        return;
+                    }
+                }
+                Err(FrameError::Io(_)) => return,
+                Err(error) => {
+                    // It would be the same with the next connection: a person has to know.
+                    let message = format!("the link to node {other} carried something unreadable: {error}");
+                    return agent.events.add(AgentEvent::Notice { message });
+                }
             }
         }
     });
     tokio::spawn(async move {
         while let Some(message) = out_receiver.recv().await {
-            if send_async(&mut writer, &outgoing(message)).await.is_err() {
+            let receive = |answer| {
+                // If the connection has ended, so has what the answer is for.
+                let _ = back.upgrade().map(|sender| sender.send(answer));
+            };
+            let sent = match frames(&outgoing(message), receive) {
+                Ok(Some(frames)) => write(&mut writer, &frames).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(io::Error::other(error)),
+            };
+            if let Err(error) = sent {
+                tracing::info!(%error, "link_lost");
                 break;
             }
         }
@@ -95,18 +198,67 @@ where
     (out_sender, in_receiver)
 }
 
+/// Sends frames, as long as the other end takes them in.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), frames: &Frames) -> io::Result<()> {
+    for piece in frames.pieces() {
+        tokio::time::timeout(STALLED, writer.write_all(piece)).await??;
+    }
+    tokio::time::timeout(STALLED, writer.flush()).await?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use holdfast_wire::payload::Payload;
+    use holdfast_wire::peer::{Order, OrderResult};
+    use holdfast_wire::rank::{LARGEST_GATHERED, Reply};
+
     #[test]
     fn an_address_is_sent_once_and_again_when_it_has_changed() {
         let mut sent = HashMap::new();
-        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let at = |port| Endpoint { address: std::net::SocketAddr::from(([127, 0, 0, 1], port)), issued: 1 };
         let two = [("a".into(), at(1)), ("b".into(), at(2))];
         assert_eq!(new_addresses(&mut sent, two.clone().into_iter()), two);
         assert_eq!(new_addresses(&mut sent, two.into_iter()), []);
         let changed = [("a".into(), at(1)), ("b".into(), at(3))];
         assert_eq!(new_addresses(&mut sent, changed.into_iter()), [("b".into(), at(3))]);
+    }
+
+    fn decoded<T: DeserializeOwned>(frames: &Frames) -> T {
+        let bytes: Vec<u8> = frames.pieces().flat_map(|piece| piece.to_vec()).collect();
+        frame::receive(&mut bytes.as_slice(), LINK).unwrap()
+    }
+
+    #[test]
+    fn results_over_the_limit_reach_the_member_as_a_failure_that_names_the_size() {
+        // The same megabytes again and again: shared, so that the test does not need them in memory.
+        let part = Payload::from(vec![7; 1 << 20]);
+        let gathered = vec![part; (LARGEST_GATHERED >> 20) + 65];
+        let message = ToMember::Results { seq: 3, outcome: Ok(Reply::Gathered(gathered)) };
+        let sent = frames(&Delivery { addresses: Vec::new(), message }, |_| panic!("no answer to oneself"));
+        let Delivery { message: ToMember::Results { seq: 3, outcome: Err(failure) }, .. } =
+            decoded(&sent.unwrap().unwrap())
+        else {
+            panic!("the results are replaced")
+        };
+        assert!(failure.to_string().contains("the limit is 335544320"), "{failure}");
+        assert!(!failure.retryable && failure.remedy.is_some());
+    }
+
+    #[test]
+    fn an_order_over_the_limit_fails_at_the_leader_and_a_result_over_it_fails_the_order() {
+        let huge = "x".repeat(LINK.bytes);
+        let directory = std::path::PathBuf::from(&huge);
+        let what = Order::OpenDirect { checkpoint: holdfast_model::CheckpointId(1), directory };
+        let order = Delivery { addresses: Vec::new(), message: ToMember::Order { order: 9, what } };
+        let mut answer = None;
+        assert!(frames(&order, |instead| answer = Some(instead)).unwrap().is_none());
+        assert!(matches!(answer, Some(ToLeader::Done { order: 9, result: Err(failure) }) if !failure.retryable));
+
+        let files = std::collections::BTreeMap::from([(holdfast_model::Rank(0), vec![huge])]);
+        let done = ToLeader::Done { order: 9, result: Ok(OrderResult::Files(files)) };
+        let sent = frames(&done, |_| panic!("no answer to oneself")).unwrap().unwrap();
+        assert!(matches!(decoded(&sent), ToLeader::Done { order: 9, result: Err(_) }));
     }
 }

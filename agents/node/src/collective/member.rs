@@ -37,35 +37,46 @@ pub async fn keep_link(agent: Arc<Agent>, part: Arc<Participation>, mut from_ran
                 continue;
             }
         };
-        pause = PAUSE.0;
-        follow(&agent, &part, to_leader, from_leader, &mut from_ranks).await;
+        let received = follow(&agent, &part, to_leader, from_leader, &mut from_ranks).await;
         tracing::info!(leader = %part.run.plan.leader, "the link to the leader broke");
+        if received {
+            pause = PAUSE.0;
+        } else {
+            // Of no use: the next may not be either.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
     }
 }
 
+/// Serves a link until it breaks. True if anything was received on it.
 async fn follow(
     agent: &Arc<Agent>,
     part: &Arc<Participation>,
     to_leader: mpsc::UnboundedSender<ToLeader>,
     mut from_leader: mpsc::UnboundedReceiver<ToMember>,
     from_ranks: &mut mpsc::UnboundedReceiver<ToLeader>,
-) {
+) -> bool {
     for message in part.calls.repeat() {
         if to_leader.send(message).is_err() {
-            return;
+            return false;
         }
     }
     // Dropped when the link breaks: the leader, or the one that takes its place, gives its orders anew.
     let mut orders = BTreeMap::new();
+    let mut received = false;
     loop {
         tokio::select! {
             message = from_leader.recv() => match message {
-                Some(message) => attend(agent, part, &to_leader, &mut orders, message),
-                None => return,
+                Some(message) => {
+                    received = true;
+                    attend(agent, part, &to_leader, &mut orders, message);
+                }
+                None => return received,
             },
             message = from_ranks.recv() => match message {
-                Some(message) => if to_leader.send(message).is_err() { return },
-                None => return,
+                Some(message) => if to_leader.send(message).is_err() { return received },
+                None => return received,
             },
         }
     }
@@ -155,7 +166,7 @@ async fn connect(agent: &Arc<Agent>, part: &Arc<Participation>) -> Result<Link, 
         return Ok((to_leader, from_leader));
     }
     let stream = agent.streams.connect_link(part.run.plan.generation, &part.run.plan.leader).await?;
-    Ok(link::to_leader(agent.clone(), stream))
+    Ok(link::to_leader(agent.clone(), &part.run.plan.leader, stream))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_model::Rank;
-use holdfast_wire::peer::{Outcome, ToLeader};
+use holdfast_wire::peer::{CALLS_BYTES, Outcome, ToLeader};
 use holdfast_wire::plan::AcceptedPlan;
 use holdfast_wire::rank::Call;
 use parking_lot::Mutex;
@@ -62,8 +62,8 @@ impl Participation {
     pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Outcome> {
         let local = self.run.plan.local.len();
         // In an adopted run the others may have had their answer from the agent before: each call is passed on as it comes.
-        let (receiver, message) = self.calls.note(rank, seq, call, local, self.adopted);
-        if let Some(message) = message {
+        let (receiver, messages) = self.calls.note(rank, seq, call, local, self.adopted);
+        for message in messages {
             // The receiver lives as long as the run; after that no answer is waited for either.
             let _ = self.to_leader.send(message);
         }
@@ -84,7 +84,7 @@ struct Waiting {
 }
 
 impl Calls {
-    /// Notes a rank's call. Returns where its answer comes, and the message to the leader: one for all ranks of this node
+    /// Notes a rank's call. Returns where its answer comes, and the messages to the leader: those for all ranks of this node
     /// when the last of `expected` has called, or, `alone`, one for this rank.
     fn note(
         &self,
@@ -93,22 +93,24 @@ impl Calls {
         call: Call,
         expected: usize,
         alone: bool,
-    ) -> (oneshot::Receiver<Outcome>, Option<ToLeader>) {
+    ) -> (oneshot::Receiver<Outcome>, Vec<ToLeader>) {
         let (answer, receiver) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         let of_seq = waiting.entry(seq).or_default();
         of_seq.insert(rank, Waiting { call: call.clone(), answer });
-        let message = if alone {
-            Some(ToLeader::Calls { seq, calls: vec![(rank, call)] })
+        let messages = if alone {
+            vec![ToLeader::Calls { seq, calls: vec![(rank, call)] }]
+        } else if of_seq.len() == expected {
+            all(seq, of_seq)
         } else {
-            (of_seq.len() == expected).then(|| all(seq, of_seq))
+            Vec::new()
         };
-        (receiver, message)
+        (receiver, messages)
     }
 
     /// All calls that the leader may not have heard of, after a new link to it.
     pub(super) fn repeat(&self) -> Vec<ToLeader> {
-        self.waiting.lock().iter().map(|(seq, calls)| all(*seq, calls)).collect()
+        self.waiting.lock().iter().flat_map(|(seq, calls)| all(*seq, calls)).collect()
     }
 
     /// The collective of this number ended: the ranks of this node that wait for its result.
@@ -123,6 +125,62 @@ impl Calls {
     }
 }
 
-fn all(seq: u64, calls: &BTreeMap<Rank, Waiting>) -> ToLeader {
-    ToLeader::Calls { seq, calls: calls.iter().map(|(rank, waiting)| (*rank, waiting.call.clone())).collect() }
+/// One message for all of them; more if their payloads are large.
+fn all(seq: u64, calls: &BTreeMap<Rank, Waiting>) -> Vec<ToLeader> {
+    let mut messages = Vec::new();
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for (rank, waiting) in calls {
+        let payload = waiting.call.payload_bytes();
+        if bytes + payload > CALLS_BYTES && !part.is_empty() {
+            messages.push(ToLeader::Calls { seq, calls: std::mem::take(&mut part) });
+            bytes = 0;
+        }
+        bytes += payload;
+        part.push((*rank, waiting.call.clone()));
+    }
+    if !part.is_empty() {
+        messages.push(ToLeader::Calls { seq, calls: part });
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use holdfast_wire::payload::Payload;
+    use holdfast_wire::rank::LARGEST_CONTRIBUTION;
+
+    fn ranks(messages: &[ToLeader]) -> Vec<Vec<u32>> {
+        let calls = messages.iter().map(|message| match message {
+            ToLeader::Calls { seq: 1, calls } => calls.iter().map(|(rank, _)| rank.0).collect(),
+            other => panic!("calls were expected, not {other:?}"),
+        });
+        calls.collect()
+    }
+
+    #[test]
+    fn the_calls_of_a_node_go_to_the_leader_together_when_the_last_rank_has_called() {
+        let calls = Calls::default();
+        assert!(calls.note(Rank(4), 1, Call::Need, 2, false).1.is_empty());
+        let (_, messages) = calls.note(Rank(5), 1, Call::Need, 2, false);
+        assert_eq!(ranks(&messages), [[4, 5]]);
+        assert_eq!(ranks(&calls.repeat()), [[4, 5]]);
+        let waiting: Vec<Rank> = calls.take(1).into_iter().map(|(rank, _)| rank).collect();
+        assert_eq!(waiting, [Rank(4), Rank(5)]);
+        assert!(calls.repeat().is_empty());
+    }
+
+    #[test]
+    fn payloads_of_many_ranks_go_in_several_messages() {
+        let calls = Calls::default();
+        let in_one = CALLS_BYTES / LARGEST_CONTRIBUTION;
+        let count = in_one + 3;
+        let data = Payload::from(vec![0; LARGEST_CONTRIBUTION]);
+        let mut sent = Vec::new();
+        for rank in (0u32..).map(Rank).take(count) {
+            sent = calls.note(rank, 1, Call::Allgather { data: data.clone() }, count, false).1;
+        }
+        assert_eq!(ranks(&sent).iter().map(Vec::len).collect::<Vec<_>>(), [in_one, 3]);
+    }
 }

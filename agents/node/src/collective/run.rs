@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
+use holdfast_wire::peer::Endpoint;
 use holdfast_wire::plan::{AcceptedPlan, MemberPlan, PlanError, RunRequest};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -63,7 +64,9 @@ impl Collectives {
 
     /// Takes over new addresses of the run's agents, and which of them will not come back (of use to the leader only).
     pub fn update_addresses(&self, update: PeersUpdate) {
-        self.agent.streams.learn(update.addresses);
+        let issued = update.issued;
+        let endpoint = |(node, address)| (node, Endpoint { address, issued });
+        self.agent.streams.learn(update.addresses.into_iter().map(endpoint));
         if let Some(leader) = self.leader(update.generation) {
             update.down.iter().for_each(|node| leader.node_down(node));
         }
@@ -157,7 +160,7 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
         if in_force > generation {
             return Err(RunError::Old { asked: generation, serving: in_force });
         }
-        if serving.plan == plan {
+        if serving.plan.is_same_run(&plan) {
             return Ok(accepted);
         }
     }
@@ -237,9 +240,10 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
 fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
     let agent = &collectives.agent;
     let Prepared { plan, run, leader } = prepared;
-    agent.streams.learn([(run.plan.leader.clone(), run.plan.leader_address)]);
+    let endpoint = |node: &NodeName, address| (node.clone(), Endpoint { address, issued: plan.issued });
+    agent.streams.learn([endpoint(&run.plan.leader, run.plan.leader_address)]);
     if let Some(whole) = &plan.leader {
-        agent.streams.learn(whole.nodes.iter().map(|node| (node.name.clone(), node.address)));
+        agent.streams.learn(whole.nodes.iter().map(|node| endpoint(&node.name, node.address)));
     }
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
     let (leader, driver) = leader.map(|(leader, driver)| (Arc::new(leader), driver)).unzip();

@@ -28,7 +28,10 @@ pub(crate) enum OrderError {
     Stream(#[from] StreamError),
     /// A connection to a peer broke in the middle of the work, or carried something else than expected.
     #[error("a peer was lost: {0}")]
-    Frame(#[from] FrameError),
+    Frame(FrameError),
+    /// A message to a peer, or to the leader, that cannot be sent.
+    #[error(transparent)]
+    Unsendable(FrameError),
     /// The redundancy itself.
     #[error(transparent)]
     Redundancy(#[from] RedundancyError),
@@ -130,6 +133,15 @@ pub(crate) enum OrderError {
     Crashed,
 }
 
+impl From<FrameError> for OrderError {
+    fn from(error: FrameError) -> OrderError {
+        match error {
+            FrameError::TooLarge { .. } => OrderError::Unsendable(error),
+            error => OrderError::Frame(error),
+        }
+    }
+}
+
 impl OrderError {
     /// An error of the file system with what was being done and to which file.
     pub(super) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> OrderError {
@@ -165,7 +177,8 @@ impl OrderError {
             | OrderError::File { .. }
             | OrderError::NotReceived(_) => FailureKind::Io,
             OrderError::NotWritten { .. } | OrderError::NotOpen(_) => FailureKind::NotFound,
-            OrderError::Path(_)
+            OrderError::Unsendable(_)
+            | OrderError::Path(_)
             | OrderError::NotRegular(_)
             | OrderError::NoSuchMember { .. }
             | OrderError::UnknownScheme(_) => FailureKind::InvalidRequest,

@@ -10,7 +10,7 @@ use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::frame;
-use holdfast_wire::peer::Member;
+use holdfast_wire::peer::{FILES, Member};
 use serde::{Deserialize, Serialize};
 
 use super::{OrderError, Result, Work, rank_directory};
@@ -59,7 +59,7 @@ impl Work<'_> {
             metas.push(Meta::read(&directory.join(&name))?);
         }
         let files = metas.iter().map(|meta| Base64(hash_file::encode(&meta.to_tree()))).collect();
-        frame::send(stream, &Greeting { owner: owner.clone(), files })?;
+        frame::send(stream, &Greeting { owner: owner.clone(), files }, FILES)?;
         let pipeline = self.pipeline();
         let mut lane = pipeline.lane();
         for meta in &metas {
@@ -79,7 +79,7 @@ impl Work<'_> {
         rank: Rank,
         keep: &Keep<'_>,
     ) -> Result<()> {
-        let greeting: Greeting = frame::receive(stream)?;
+        let greeting: Greeting = frame::receive(stream, FILES)?;
         if greeting.owner.rank != rank {
             return Err(OrderError::OtherRank { expected: rank, found: greeting.owner.rank });
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_wire::frame::{FrameError, receive_async, send_async};
+use holdfast_wire::frame::{FrameError, HELLO, receive_async, send_async};
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
 use holdfast_wire::{VERSION, trust};
 use tokio::net::TcpStream;
@@ -41,7 +41,7 @@ pub(super) async fn accept(
     mut stream: TlsStream<TcpStream>,
     peer: SocketAddr,
 ) -> Result<(), Unauthenticated> {
-    let hello: PeerHello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream)).await {
+    let hello: PeerHello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream, HELLO)).await {
         Err(_) => return Err(Unauthenticated::Silent),
         Ok(Err(error)) => return Err(Unauthenticated::NoHello(error)),
         Ok(Ok(hello)) => hello,
@@ -59,7 +59,7 @@ pub(super) async fn accept(
         }
     };
     let welcome = matches!(answer, PeerWelcome::Welcome);
-    if send_async(&mut stream, &answer).await.is_err() || !welcome {
+    if send_async(&mut stream, &answer, HELLO).await.is_err() || !welcome {
         return Ok(());
     }
     match hello.purpose {

@@ -162,6 +162,30 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
     assert!(served.agent.stop.borrow().is_none());
 }
 
+#[tokio::test]
+async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_frame_or_in_many() {
+    let served = served().await;
+    let mut one = connect(served.address, &served.trust, ALPN_PEER).await;
+    // Announced, and never sent: the connection is cut all the same.
+    one.write_all(&(1u32 << 20).to_be_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = one.read_to_end(&mut answer).await;
+    let mut many = connect(served.address, &served.trust, ALPN_PEER).await;
+    let frame = [&(1024u32 | 1 << 31).to_be_bytes()[..], &[b' '; 1024]].concat();
+    for _ in 0..16 {
+        if many.write_all(&frame).await.is_err() {
+            break;
+        }
+    }
+    let _ = many.read_to_end(&mut answer).await;
+    assert!(answer.is_empty(), "nothing is answered");
+    assert_eq!(served.strangers(), 2);
+    for event in served.agent.events.since(0) {
+        let AgentEvent::Stranger { reason, .. } = event.event else { panic!("{event:?}") };
+        assert!(reason.contains("more than 8192 bytes"), "{reason}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_stays_silent_is_cut() {
     let served = served().await;

@@ -88,5 +88,5 @@ pub(crate) fn fixture_request(generation: Generation, node: &str, ranks: &[u32])
         settings,
     };
     let own = OwnPlan { node: node.into(), ranks: ranks.iter().copied().map(Rank).collect() };
-    RunRequest { shared, own, nodes: None }
+    RunRequest { issued: 1, shared, own, nodes: None }
 }

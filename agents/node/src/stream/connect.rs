@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
+use holdfast_wire::frame::HELLO;
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
 use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
 use rustls::ClientConnection;
@@ -32,8 +33,8 @@ impl Streams {
         let connection = ClientConnection::new(Arc::new(config), trust::server_name())
             .map_err(|error| StreamError::Trust(error.into()))?;
         let mut stream = Outgoing::new(connection, socket, node.clone());
-        frame::send(&mut stream, &self.hello(generation, purpose)).map_err(protocol)?;
-        welcomed(node, frame::receive(&mut stream).map_err(protocol)?)?;
+        frame::send(&mut stream, &self.hello(generation, purpose), HELLO).map_err(protocol)?;
+        welcomed(node, frame::receive(&mut stream, HELLO).map_err(protocol)?)?;
         Ok(stream)
     }
 
@@ -56,8 +57,8 @@ impl Streams {
         let config = trust::client_config(&self.own.trust, &[ALPN_PEER])?;
         let connector = TlsConnector::from(Arc::new(config));
         let mut stream = connector.connect(trust::server_name(), socket).await.map_err(broken)?;
-        frame::send_async(&mut stream, &self.hello(generation, Purpose::Link)).await.map_err(protocol)?;
-        welcomed(leader, frame::receive_async(&mut stream).await.map_err(protocol)?)?;
+        frame::send_async(&mut stream, &self.hello(generation, Purpose::Link), HELLO).await.map_err(protocol)?;
+        welcomed(leader, frame::receive_async(&mut stream, HELLO).await.map_err(protocol)?)?;
         Ok(stream)
     }
 

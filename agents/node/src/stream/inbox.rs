@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use holdfast_model::{Generation, NodeName};
-use holdfast_wire::peer::Purpose;
+use holdfast_wire::peer::{Endpoint, Purpose};
 use holdfast_wire::run::AgentStart;
 use parking_lot::{Condvar, Mutex};
 
@@ -17,7 +17,7 @@ use super::error::StreamError;
 pub struct Streams {
     pub(super) own: AgentStart,
     /// Where the agents of the run listen.
-    addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    addresses: Mutex<BTreeMap<NodeName, Endpoint>>,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -49,14 +49,25 @@ impl Streams {
         Streams { own, addresses: Mutex::default(), state: Mutex::default(), arrived: Condvar::new() }
     }
 
-    /// Takes over where agents of the run listen.
-    pub fn learn(&self, addresses: impl IntoIterator<Item = (NodeName, SocketAddr)>) {
-        self.addresses.lock().extend(addresses);
+    /// Takes over where agents of the run listen, unless something newer is known.
+    pub fn learn(&self, endpoints: impl IntoIterator<Item = (NodeName, Endpoint)>) {
+        let mut known = self.addresses.lock();
+        for (node, endpoint) in endpoints {
+            let newest = known.entry(node).or_insert(endpoint);
+            if endpoint.issued >= newest.issued {
+                *newest = endpoint;
+            }
+        }
     }
 
     /// Where the agent of this node listens.
-    pub(crate) fn address(&self, node: &NodeName) -> Option<SocketAddr> {
+    pub(crate) fn endpoint(&self, node: &NodeName) -> Option<Endpoint> {
         self.addresses.lock().get(node).copied()
+    }
+
+    /// Its address.
+    pub(super) fn address(&self, node: &NodeName) -> Option<SocketAddr> {
+        self.endpoint(node).map(|endpoint| endpoint.address)
     }
 
     /// Takes in a stream from a peer.
@@ -165,5 +176,22 @@ fn order_of(purpose: &Purpose) -> Option<u64> {
         Purpose::Link => None,
         Purpose::Group(group) => Some(group.order),
         Purpose::Files(files) => Some(files.order),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fixture_node::fixture_start;
+
+    #[test]
+    fn an_address_that_was_issued_earlier_does_not_replace_a_newer_one_whichever_arrives_first() {
+        let streams = Streams::new(fixture_start(std::path::Path::new("/"), "node1"));
+        let at = |port, issued| Endpoint { address: SocketAddr::from(([127, 0, 0, 1], port)), issued };
+        let leader = NodeName::new("node0");
+        for (endpoint, port) in [(at(1, 5), 1), (at(2, 9), 2), (at(1, 5), 2), (at(3, 9), 3)] {
+            streams.learn([(leader.clone(), endpoint)]);
+            assert_eq!(streams.address(&leader).unwrap().port(), port, "{endpoint:?}");
+        }
     }
 }

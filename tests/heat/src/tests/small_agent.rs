@@ -12,7 +12,8 @@ use std::time::Duration;
 use holdfast_client::{
     AgentAddress, CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Surroundings,
 };
-use holdfast_wire::rank::{Call, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::frame::HELLO;
+use holdfast_wire::rank::{Call, Reply, Restart, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{frame, socket};
 use tempfile::TempDir;
 
@@ -164,21 +165,22 @@ impl Shared {
     }
 
     fn serve(&self, mut stream: UnixStream) {
-        let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream) else { return };
+        let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream, HELLO) else { return };
         let mut state = self.state();
         if state.over || hello.generation.0 != state.generation {
             drop(state);
             let _ = frame::send(
                 &mut stream,
                 &ToRank::Refused { failure: Failure::new(FailureKind::Superseded, "this run is over") },
+                HELLO,
             );
             return;
         }
         state.streams.push(stream.try_clone().unwrap());
         drop(state);
-        let _ = frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("small") });
+        let _ = frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("small") }, HELLO);
         let mut done = false;
-        while let Ok(ToAgent::Call { seq, call }) = frame::receive(&mut stream) {
+        while let Ok(ToAgent::Call { seq, call }) = frame::receive(&mut stream, TO_AGENT) {
             done = call == Call::Finalize;
             let result = match call {
                 Call::Route { name } => self.route(hello.rank, name),
@@ -187,7 +189,7 @@ impl Shared {
                     None => break,
                 },
             };
-            if frame::send(&mut stream, &ToRank::Reply { seq, result }).is_err() {
+            if frame::send(&mut stream, &ToRank::Reply { seq, result }, TO_RANK).is_err() {
                 break;
             }
         }

@@ -1,22 +1,21 @@
 //! One collective from its calls to its results.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::control::halt::reason;
-use holdfast_model::{CheckpointId, Dataset, Failure, HaltState, Rank};
+use holdfast_model::{CheckpointId, Dataset, Failure, HaltState};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, Outcome};
 use holdfast_wire::rank::{Call, Reply};
 
 use super::action::HaltWork;
 use super::context::Context;
-use super::gather::{agree, ranks_where};
+use super::gather::{Calls, agree, ranks_where};
 use super::{checkpoint, datasets, files, flush, restart};
 use crate::collective::CallError;
 
 /// Carries a collective out. Its results are on disk when this returns, so that they can be sent.
-pub(super) async fn carry_out(cx: Context, seq: u64, calls: BTreeMap<Rank, Call>) -> Arc<Outcome> {
+pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcome> {
     let outcome = Arc::new(dispatch(&cx, calls).await.map_err(Failure::from));
     let mut memory = cx.memory(|memory| memory.clone());
     memory.seq = seq;
@@ -35,18 +34,18 @@ pub(super) async fn carry_out(cx: Context, seq: u64, calls: BTreeMap<Rank, Call>
     outcome
 }
 
-async fn dispatch(cx: &Context, calls: BTreeMap<Rank, Call>) -> Outcome {
+async fn dispatch(cx: &Context, calls: Calls) -> Outcome {
     Ok(call(cx, calls).await?)
 }
 
-async fn call(cx: &Context, calls: BTreeMap<Rank, Call>) -> Result<Reply, CallError> {
-    let first = agree(&calls)?.clone();
+async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
+    let first = agree(&calls.by_rank)?.clone();
     match first {
         Call::Init => restart::init(cx).await,
         Call::Need => checkpoint::need(cx).await,
         Call::Start => checkpoint::start(cx, Dataset::default()).await,
         Call::StartOutput { .. } => {
-            if let Some((rank, _)) = calls.iter().find(|(_, other)| **other != first) {
+            if let Some((rank, _)) = calls.by_rank.iter().find(|(_, other)| **other != first) {
                 return Err(CallError::DifferentDatasets(*rank));
             }
             let Call::StartOutput { name, checkpoint, output, bypass } = first else { return Err(CallError::NoRun) };
@@ -58,21 +57,15 @@ async fn call(cx: &Context, calls: BTreeMap<Rank, Call>) -> Result<Reply, CallEr
         Call::Drop { name } => datasets::drop_from_index(cx, name).await,
         Call::Delete { name } => datasets::delete_named(cx, name).await,
         Call::Complete { .. } => {
-            let invalid = ranks_where(&calls, |call| matches!(call, Call::Complete { valid: false }));
+            let invalid = ranks_where(&calls.by_rank, |call| matches!(call, Call::Complete { valid: false }));
             checkpoint::complete(cx, &invalid).await
         }
         Call::CompleteRestart { .. } => {
-            let invalid = ranks_where(&calls, |call| matches!(call, Call::CompleteRestart { valid: false }));
+            let invalid = ranks_where(&calls.by_rank, |call| matches!(call, Call::CompleteRestart { valid: false }));
             restart::complete_restart(cx, &invalid).await
         }
         Call::ShouldExit => Ok(Reply::Flag(halt_condition(cx).await?.is_some())),
-        Call::Allgather { .. } => {
-            let data = calls.into_values().filter_map(|call| match call {
-                Call::Allgather { data } => Some(data),
-                _ => None,
-            });
-            Ok(Reply::Gathered(data.collect()))
-        }
+        Call::Allgather { .. } => calls.into_gathered(),
         Call::Finalize => finalize(cx).await,
         Call::Route { .. } => Err(CallError::NotCollective(first.name())),
     }

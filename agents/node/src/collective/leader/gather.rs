@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_model::Rank;
-use holdfast_wire::rank::Call;
+use holdfast_wire::rank::{Call, LARGEST_GATHERED, Reply};
 
 use crate::collective::CallError;
 
@@ -15,7 +15,50 @@ pub(super) struct Gather {
     ended: u64,
     /// The next one is being carried out: all its calls are known.
     under_way: bool,
-    calls: BTreeMap<u64, BTreeMap<Rank, Call>>,
+    calls: BTreeMap<u64, Calls>,
+}
+
+/// The calls of one collective, by rank.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) by_rank: BTreeMap<Rank, Call>,
+    /// Bytes of their payloads.
+    payload: usize,
+    /// They were more than can be sent to every rank, and are not kept.
+    too_large: bool,
+}
+
+impl Calls {
+    fn add(&mut self, rank: Rank, mut call: Call) {
+        if self.too_large {
+            call.drop_payload();
+        }
+        self.payload += call.payload_bytes();
+        if let Some(repeated) = self.by_rank.insert(rank, call) {
+            self.payload -= repeated.payload_bytes();
+        }
+        if self.payload > LARGEST_GATHERED {
+            // The collective is still gathered, for all ranks to get the error; memory is not to grow with it.
+            self.too_large = true;
+            self.by_rank.values_mut().for_each(Call::drop_payload);
+            self.payload = 0;
+        }
+    }
+
+    /// The results, by rank, of calls that give bytes to every rank.
+    ///
+    /// # Errors
+    /// When they are more than can be sent to every rank.
+    pub(super) fn into_gathered(self) -> Result<Reply, CallError> {
+        if self.too_large {
+            return Err(CallError::GatheredTooLarge { limit: LARGEST_GATHERED });
+        }
+        let data = self.by_rank.into_values().filter_map(|call| match call {
+            Call::Allgather { data } => Some(data),
+            _ => None,
+        });
+        Ok(Reply::Gathered(data.collect()))
+    }
 }
 
 impl Gather {
@@ -35,15 +78,16 @@ impl Gather {
         let first = self.ended + 1 + u64::from(self.under_way);
         if (first..=self.ended + 2).contains(&seq) {
             let ranks = self.ranks;
-            self.calls.entry(seq).or_default().extend(calls.into_iter().filter(|(rank, _)| rank.0 < ranks));
+            let known = self.calls.entry(seq).or_default();
+            calls.into_iter().filter(|(rank, _)| rank.0 < ranks).for_each(|(rank, call)| known.add(rank, call));
         }
         false
     }
 
     /// Hands over the calls of the next collective, if all ranks have made it and none is under way.
-    pub(super) fn begin(&mut self) -> Option<(u64, BTreeMap<Rank, Call>)> {
+    pub(super) fn begin(&mut self) -> Option<(u64, Calls)> {
         let seq = self.ended + 1;
-        let complete = self.calls.get(&seq).is_some_and(|calls| calls.len() == self.ranks as usize);
+        let complete = self.calls.get(&seq).is_some_and(|calls| calls.by_rank.len() == self.ranks as usize);
         if self.under_way || !complete {
             return None;
         }

@@ -102,7 +102,7 @@ fn ranks_that_make_different_calls_all_learn_which() {
 #[test]
 fn every_rank_gets_what_every_rank_gave() {
     let mut world = World::new();
-    let data = |rank: Rank| holdfast_wire::bytes::Base64(vec![rank.0 as u8]);
+    let data = |rank: Rank| holdfast_wire::payload::Payload::from(vec![rank.0 as u8]);
     world.begin_each(|rank| Call::Allgather { data: data(rank) });
     let gathered = Reply::Gathered((0..4).map(|rank| data(Rank(rank))).collect());
     assert_eq!(world.outcome().unwrap(), Ok(gathered));

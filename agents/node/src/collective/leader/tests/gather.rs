@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_model::Rank;
-use holdfast_wire::rank::Call;
+use holdfast_wire::payload::Payload;
+use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, LARGEST_GATHERED, Reply};
 
 use super::super::gather::{Gather, agree};
 
@@ -17,7 +18,7 @@ fn a_collective_begins_when_the_last_rank_has_called() {
     assert!(gather.begin().is_none());
     gather.receive(1, one(1, Call::Init));
     let (seq, calls) = gather.begin().unwrap();
-    assert_eq!((seq, calls.len()), (1, 3));
+    assert_eq!((seq, calls.by_rank.len()), (1, 3));
     assert!(gather.begin().is_none(), "it is under way");
 }
 
@@ -67,4 +68,28 @@ fn impossible_numbers_and_ranks_begin_nothing() {
     gather.receive(1_000_000, one(0, Call::Init));
     gather.receive(1, one(7, Call::Init));
     assert!(gather.begin().is_none());
+}
+
+#[test]
+fn more_than_can_be_sent_to_every_rank_is_an_error_for_all_and_is_not_kept() {
+    let ranks = u32::try_from(LARGEST_GATHERED / LARGEST_CONTRIBUTION).unwrap() + 1;
+    // All share the same bytes: the test has them once.
+    let data = Payload::from(vec![7; LARGEST_CONTRIBUTION]);
+    let given = |ranks| (0..ranks).map(|rank| (Rank(rank), Call::Allgather { data: data.clone() })).collect();
+
+    let mut gather = Gather::new(ranks - 1, 0);
+    gather.receive(1, given(ranks - 1));
+    gather.receive(1, given(1));
+    let (_, just_enough) = gather.begin().unwrap();
+    let Ok(Reply::Gathered(parts)) = just_enough.into_gathered() else { panic!("the limit itself is allowed") };
+    assert_eq!(parts.len(), ranks as usize - 1);
+
+    let mut gather = Gather::new(ranks + 1, 0);
+    gather.receive(1, given(ranks));
+    assert!(gather.begin().is_none(), "the others are still waited for");
+    gather.receive(1, vec![(Rank(ranks), Call::Allgather { data })]);
+    let (_, calls) = gather.begin().unwrap();
+    assert!(calls.by_rank.values().all(|call| call.payload_bytes() == 0));
+    let error = calls.into_gathered().unwrap_err().to_string();
+    assert!(error.contains("more than 268435456 bytes together"), "{error}");
 }

@@ -1,0 +1,125 @@
+//! An allgather of as much as a rank may give: what goes up is small, what comes down is the whole, once a node over the
+//! network and then to each of its ranks.
+//!
+//! The ranks are threads of this process that read their result as it comes and keep nothing of it: with 64 GiB for 1,024
+//! ranks, what is measured is how Holdfast moves it, beside how fast this machine copies the same bytes in memory.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_wire::frame::{self, HELLO};
+use holdfast_wire::rank::{Call, Hello, LARGEST_CONTRIBUTION, TO_AGENT, ToAgent, ToRank};
+use holdfast_wire::{VERSION, socket};
+
+use crate::agents::{Cluster, JOB, Medium};
+use crate::figures::{Samples, title};
+use crate::{Extent, Failure, Result, loopback};
+
+/// A rank needs little.
+const STACK: usize = 256 << 10;
+/// Read at once.
+const BUFFER: usize = 128 << 10;
+/// Of a frame's prefix: the message goes on; payload; the length.
+const MORE: u32 = 1 << 31;
+const RAW: u32 = 1 << 30;
+
+pub fn run(extent: Extent) -> Result<()> {
+    let (ranks, nodes) = extent.allgather;
+    title(&format!("Allgather of {} KiB each from {ranks} ranks on {nodes} nodes", LARGEST_CONTRIBUTION >> 10));
+    let mut cluster = Cluster::start_on(Medium::Memory, nodes, ranks)?;
+    let (generation, sockets) = cluster.prepare_generation()?;
+    let places: Vec<(NodeName, PathBuf)> =
+        cluster.places.iter().map(|node| (node.clone(), sockets[node].clone())).collect();
+    let result = (ranks * LARGEST_CONTRIBUTION) as u64;
+    let moved = result * ranks as u64;
+    let (mut seconds, mut processor, mut memory) = (Samples::default(), Samples::default(), Samples::default());
+    let tries = extent.tries.min(3) as u64;
+    let barrier = Barrier::new(ranks + 1);
+    std::thread::scope(|scope| {
+        let threads = (0u32..).zip(&places).map(|(rank, (_, socket))| {
+            let barrier = &barrier;
+            std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || {
+                let connected = connect(socket, generation, Rank(rank), ranks);
+                (1..=tries).try_fold(connected, |stream, seq| {
+                    barrier.wait();
+                    let gathered = stream.and_then(|mut stream| gather(&mut stream, seq, result).map(|()| stream));
+                    barrier.wait();
+                    Ok::<_, Failure>(gathered)
+                })?
+            })
+        });
+        let threads = threads.collect::<std::io::Result<Vec<_>>>()?;
+        for _ in 0..tries {
+            let before = cluster.processor_seconds()?;
+            barrier.wait();
+            let begun = Instant::now();
+            barrier.wait();
+            seconds.add(begun.elapsed().as_secs_f64());
+            processor.add(cluster.processor_seconds()? - before);
+            memory.add(loopback::memory(2, moved.min(8 << 30))? * (moved as f64 / moved.min(8 << 30) as f64));
+        }
+        for thread in threads {
+            thread.join().map_err(|_| "a rank failed")??;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let (mut leader, mut member) = (Samples::default(), Samples::default());
+    for (node, agent) in cluster.agents_by_node() {
+        let peak = mebibytes(agent.peak_resident()?);
+        if *node == cluster.places[0] { leader.add(peak) } else { member.add(peak) }
+    }
+    seconds.show_seconds("until the last rank has its result", Some(moved));
+    processor.show_seconds("  processor time of the agents", None);
+    memory.show_seconds("the same bytes copied in memory, 2 threads", Some(moved));
+    println!("  {:<44} {:7.1} MiB", "the result", mebibytes(result));
+    leader.show("peak memory of the leader", "MiB");
+    member.show("peak memory of the other agents", "MiB");
+    Ok(())
+}
+
+fn connect(path: &std::path::Path, generation: Generation, rank: Rank, ranks: usize) -> Result<UnixStream> {
+    let mut stream = socket::connect(path)?;
+    let ranks = u32::try_from(ranks)?;
+    let hello = Hello { version: VERSION, job: JOB.to_owned(), generation, rank, ranks };
+    frame::send(&mut stream, &ToAgent::Hello(hello), HELLO)?;
+    match frame::receive(&mut stream, HELLO)? {
+        ToRank::Welcome { .. } => Ok(stream),
+        other => Err(format!("rank {rank} is not welcome: {other:?}").into()),
+    }
+}
+
+/// Makes the call, and reads the result without keeping it.
+fn gather(stream: &mut UnixStream, seq: u64, expected: u64) -> Result<()> {
+    let data = vec![seq as u8; LARGEST_CONTRIBUTION].into();
+    let call = frame::encode(&ToAgent::Call { seq, call: Call::Allgather { data } }, TO_AGENT)?;
+    call.pieces().try_for_each(|piece| stream.write_all(piece))?;
+    let mut buffer = vec![0; BUFFER];
+    let mut payload = 0;
+    loop {
+        let mut prefix = [0; 4];
+        stream.read_exact(&mut prefix)?;
+        let prefix = u32::from_be_bytes(prefix);
+        let mut left = (prefix & (RAW - 1)) as usize;
+        if prefix & RAW != 0 {
+            payload += left as u64;
+        }
+        while left > 0 {
+            let length = left.min(BUFFER);
+            stream.read_exact(&mut buffer[..length])?;
+            left -= length;
+        }
+        if prefix & MORE == 0 {
+            break;
+        }
+    }
+    // Of the last piece: what was given in this round.
+    if payload != expected || buffer[0] != seq as u8 {
+        return Err(format!("{payload} bytes were gathered, {expected} were given").into());
+    }
+    Ok(())
+}
