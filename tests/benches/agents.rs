@@ -27,7 +27,7 @@ use crate::{Extent, PART, Result};
 
 /// Where cache is memory.
 const MEMORY: &str = "/dev/shm";
-const JOB: &str = "77";
+pub const JOB: &str = "77";
 const USER: &str = "bench";
 /// In which Linux counts processor time for `/proc`, whatever its own timer does.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -207,6 +207,10 @@ impl Cluster {
         self.root(node).join(format!("tmp/{USER}/scr.{JOB}/index.0/checkpoint.{checkpoint}"))
     }
 
+    pub fn agents_by_node(&self) -> impl Iterator<Item = (&NodeName, &Agent)> {
+        self.agents.iter()
+    }
+
     pub fn agents(&self) -> impl Iterator<Item = &Agent> {
         self.agents.values()
     }
@@ -262,7 +266,7 @@ impl Cluster {
     }
 
     /// The agents get the plan of the next generation; returns the sockets of their ranks.
-    fn prepare_generation(&mut self) -> Result<(Generation, BTreeMap<NodeName, PathBuf>)> {
+    pub fn prepare_generation(&mut self) -> Result<(Generation, BTreeMap<NodeName, PathBuf>)> {
         self.generation += 1;
         let generation = Generation(self.generation);
         let nodes = self.agents.iter().map(|(name, agent)| RunNode {
@@ -371,6 +375,11 @@ impl Agent {
     pub fn resident(&self) -> Result<u64> {
         resident(self.process.id())
     }
+
+    /// The most resident memory that it ever had, bytes.
+    pub fn peak_resident(&self) -> Result<u64> {
+        memory(self.process.id(), "VmHWM:")
+    }
 }
 
 /// Processor seconds that the threads of a process that live now have used.
@@ -386,8 +395,12 @@ pub fn living_threads_seconds(pid: u32) -> Result<f64> {
 
 /// Resident memory of a process, bytes.
 pub fn resident(pid: u32) -> Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+fn memory(pid: u32, figure: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(figure)).ok_or("no such figure of memory")?;
     let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes << 10)
 }

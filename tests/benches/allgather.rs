@@ -17,10 +17,12 @@ use holdfast_wire::{VERSION, socket};
 
 use crate::agents::{Cluster, JOB, Medium};
 use crate::figures::{Samples, title};
-use crate::{Extent, Failure, Result, loopback};
+use crate::{Extent, Result, loopback};
 
 /// A rank needs little.
 const STACK: usize = 256 << 10;
+/// The most bytes that are copied in memory for comparison: more take longer in proportion.
+const COPIED: u64 = 4 << 30;
 /// Read at once.
 const BUFFER: usize = 128 << 10;
 /// Of a frame's prefix: the message goes on; payload; the length.
@@ -40,19 +42,21 @@ pub fn run(extent: Extent) -> Result<()> {
     let tries = extent.tries.min(3) as u64;
     let barrier = Barrier::new(ranks + 1);
     std::thread::scope(|scope| {
-        let threads = (0u32..).zip(&places).map(|(rank, (_, socket))| {
+        let mut threads = Vec::new();
+        for (rank, (_, socket)) in (0u32..).zip(&places) {
             let barrier = &barrier;
-            std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || {
-                let connected = connect(socket, generation, Rank(rank), ranks);
-                (1..=tries).try_fold(connected, |stream, seq| {
+            let play = move || {
+                let mut connected = connect(socket, generation, Rank(rank), ranks);
+                for seq in 1..=tries {
                     barrier.wait();
-                    let gathered = stream.and_then(|mut stream| gather(&mut stream, seq, result).map(|()| stream));
+                    connected = connected.and_then(|mut stream| gather(&mut stream, seq, result).map(|()| stream));
+                    // All wait for all, also for those that failed.
                     barrier.wait();
-                    Ok::<_, Failure>(gathered)
-                })?
-            })
-        });
-        let threads = threads.collect::<std::io::Result<Vec<_>>>()?;
+                }
+                connected.map(drop)
+            };
+            threads.push(std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, play)?);
+        }
         for _ in 0..tries {
             let before = cluster.processor_seconds()?;
             barrier.wait();
@@ -60,12 +64,10 @@ pub fn run(extent: Extent) -> Result<()> {
             barrier.wait();
             seconds.add(begun.elapsed().as_secs_f64());
             processor.add(cluster.processor_seconds()? - before);
-            memory.add(loopback::memory(2, moved.min(8 << 30))? * (moved as f64 / moved.min(8 << 30) as f64));
+            let copied = moved.min(COPIED);
+            memory.add(loopback::memory(2, copied)? * (moved as f64 / copied as f64));
         }
-        for thread in threads {
-            thread.join().map_err(|_| "a rank failed")??;
-        }
-        Ok::<_, Failure>(())
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a rank failed")?)
     })?;
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let (mut leader, mut member) = (Samples::default(), Samples::default());

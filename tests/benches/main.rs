@@ -15,12 +15,14 @@
 //! * [`idle`]: what an agent costs that has nothing to do;
 //! * [`checkpoint`]: start and complete of many ranks on many nodes;
 //! * [`leader`]: what the decisions of the leader of 65,536 ranks cost;
+//! * [`allgather`]: as much as a rank may give, from a thousand ranks to each of them;
 //! * [`routing`]: what a routed file costs when a rank has thousands;
 //! * [`polls`]: what polling up to 10,000 agents costs the orchestrator;
 //! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated agents,
 //!   the limits, medians.
 
 mod agents;
+mod allgather;
 mod checkpoint;
 mod drain;
 mod encode;
@@ -60,6 +62,8 @@ struct Extent {
     checkpoints: &'static [(usize, usize)],
     /// Ranks and nodes of the run whose leader decides alone.
     led: (u32, u32),
+    /// Ranks and nodes of the allgather.
+    allgather: (usize, usize),
     /// Files a rank that are routed.
     routed: &'static [usize],
     /// Seconds in which nothing happens.
@@ -72,6 +76,7 @@ const FULL: Extent = Extent {
     ranks: 10_000,
     checkpoints: &[(256, 64), (1024, 16)],
     led: (65_536, 10_000),
+    allgather: (1024, 16),
     routed: &[1000, 4000],
     idle_seconds: 10,
 };
@@ -81,6 +86,7 @@ const SMOKE: Extent = Extent {
     ranks: 200,
     checkpoints: &[(16, 4), (32, 2)],
     led: (600, 100),
+    allgather: (64, 4),
     routed: &[20, 80],
     idle_seconds: 1,
 };
@@ -99,6 +105,7 @@ const BENCHES: &[Bench] = &[
     ("checkpoint", checkpoint::run),
     ("leader", leader::run),
     ("routing", routing::run),
+    ("allgather", allgather::run),
 ];
 
 fn main() -> ExitCode {
