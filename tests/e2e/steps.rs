@@ -76,7 +76,7 @@ impl<'a> TwoSteps<'a> {
     }
 
     fn state(&self, step: &str) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.prefix(step).join(".holdfast/job.json")).unwrap()).unwrap()
+        crate::world::state_of(&self.prefix(step))
     }
 
     /// The processes of the step's agents, by node.

@@ -191,9 +191,9 @@ impl World {
         chosen.len()
     }
 
-    /// What `.holdfast/job.json` says.
+    /// What `.holdfast/job.json` and the journal beside it say.
     pub fn state(&self) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.prefix().join(".holdfast/job.json")).unwrap()).unwrap()
+        state_of(&self.prefix())
     }
 
     /// The process of a node's agent.
@@ -336,4 +336,12 @@ pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
+}
+
+/// The state of the job of a prefix directory, with what follows from it.
+pub fn state_of(prefix: &Path) -> Value {
+    let state = holdfast::job::state::JobState::read(prefix).unwrap().unwrap();
+    let mut value = serde_json::to_value(&state).unwrap();
+    value["explanation"] = serde_json::to_value(state.explain()).unwrap();
+    value
 }

@@ -96,6 +96,7 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 /// # Errors
 /// When any step fails; the old file is then untouched and the temporary one removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+    crate::io_count::written(bytes.len());
     replace_as(Durability::Machine, path, |out| out.write_all(bytes))
 }
 
@@ -322,6 +323,7 @@ pub fn is_temporary(name: &str) -> bool {
 /// When the directory cannot be opened or synchronised.
 pub fn sync_directory(directory: &Path) -> Result<(), DurableError> {
     let handle = File::open(directory).map_err(failed("open the directory", directory))?;
+    crate::io_count::synced();
     match rustix::fs::fsync(&handle) {
         // Some network file systems know no fsync of directories; there the rename is as durable as it gets.
         Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => Ok(()),
@@ -383,6 +385,7 @@ fn write_temporary<R>(
     let file = out.into_inner().map_err(|error| failed("write", path)(error.into_error()))?;
     kill_point::reach();
     if durability == Durability::Machine {
+        crate::io_count::synced();
         file.sync_all().map_err(failed("synchronise", path))?;
     }
     Ok((temporary, result))

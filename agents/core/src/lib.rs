@@ -17,6 +17,7 @@
 pub mod control;
 pub mod durable;
 pub mod hostlist;
+pub mod io_count;
 #[cfg(any(test, feature = "kill-points"))]
 pub mod kill_point;
 #[cfg(not(any(test, feature = "kill-points")))]

@@ -14,6 +14,7 @@ use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use crate::events::{History, reader::Reader};
 use crate::exit;
+use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, Condition, NodeExplanation};
 
 /// Show what a running job is doing: nodes, generation, newest checkpoint and whether it is protected
@@ -45,12 +46,14 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
         style.warn(&error.to_string());
         None
     });
-    style.result(&Status { contact, health, halt, history: history.unwrap_or_default() })?;
+    let explanation = contact.state.explain();
+    style.result(&Status { contact, explanation, health, halt, history: history.unwrap_or_default() })?;
     Ok(exit::FINISHED)
 }
 
 struct Status {
     contact: Contact,
+    explanation: Option<Explanation>,
     health: BTreeMap<NodeName, Health>,
     halt: Option<HaltState>,
     history: History,
@@ -67,7 +70,7 @@ struct NodeLine {
 impl Status {
     /// What the orchestrator decided, with what the agents say now.
     fn nodes(&self) -> Vec<NodeLine> {
-        let explained = self.contact.state.explanation.iter().flat_map(|explanation| &explanation.nodes);
+        let explained = self.explanation.iter().flat_map(|explanation| &explanation.nodes);
         let line = |node: &NodeExplanation| {
             let health = self.health.get(&node.node);
             let (state, reason) = match (&node.condition, health) {
@@ -83,16 +86,16 @@ impl Status {
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {
-        let decided = self.contact.state.explanation.as_ref().and_then(|explanation| explanation.newest);
+        let decided = self.explanation.as_ref().and_then(|explanation| explanation.newest);
         self.health.values().filter_map(|health| health.newest).max().max(decided)
     }
 
     fn protected(&self) -> bool {
-        self.contact.state.explanation.as_ref().is_some_and(|explanation| explanation.protected)
+        self.explanation.as_ref().is_some_and(|explanation| explanation.protected)
     }
 
     fn phase(&self) -> Option<Activity> {
-        self.contact.state.explanation.as_ref().map(|explanation| explanation.phase)
+        self.explanation.as_ref().map(|explanation| explanation.phase)
     }
 }
 
@@ -106,7 +109,7 @@ impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let state = &self.contact.state;
         let phase = self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string());
-        writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation)?;
+        writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation())?;
         if !self.contact.driven {
             writeln!(to, "its orchestrator (process {}) is gone; `holdfast run` takes it over", state.orchestrator)?;
         }
@@ -146,7 +149,7 @@ impl Report for Status {
             "job": state.job,
             "job_id": state.agents.job_id,
             "orchestrator": self.contact.driven.then_some(state.orchestrator),
-            "generation": state.generation,
+            "generation": state.generation(),
             "phase": self.phase(),
             "checkpoint": self.checkpoint(),
             "protected": self.protected(),

@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, SystemTime};
 
 use holdfast_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,11 +19,29 @@ pub const FILE: &str = "events.jsonl";
 /// version may change everything but this field's own name, `v`.
 pub const SCHEMA: &str = "1.0";
 
-/// The open event log.
+/// Lines that wait to be written, at most: as many as a relaunch of thousands of nodes makes, a few times.
+const WAITING_LINES: usize = 1 << 17;
+/// So much is written at a time.
+const WRITTEN_AT_ONCE: usize = 1 << 20;
+/// Lines that are left at the end are waited for as long as this.
+const CLOSED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The open event log. Lines are written by a thread of its own, in their order, so that whoever logs never waits for a
+/// file system. Lines that it cannot take because too many wait are lost, and counted. Dropped, it waits for what is left,
+/// not for long.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     job: String,
+    lines: Option<SyncSender<Vec<u8>>>,
+    closed: Receiver<()>,
+    /// Lines that could not be taken since the last one that could.
+    lost: u64,
+}
+
+/// The thread's side.
+struct Lines {
+    path: PathBuf,
     file: File,
     failed: bool,
 }
@@ -67,7 +86,22 @@ impl Journal {
                 file.write_all(b"\n")?;
             }
         }
-        Ok(Journal { path, job: job.to_owned(), file, failed: false })
+        let (lines, received) = mpsc::sync_channel::<Vec<u8>>(WAITING_LINES);
+        let (close, closed) = mpsc::channel();
+        let mut writer = Lines { path: path.clone(), file, failed: false };
+        std::thread::Builder::new().name("event-log".to_owned()).spawn(move || {
+            while let Ok(mut text) = received.recv() {
+                while text.len() < WRITTEN_AT_ONCE
+                    && let Ok(line) = received.try_recv()
+                {
+                    text.extend(line);
+                }
+                writer.write(&text);
+            }
+            // Whoever waits for it may have given up.
+            let _ = close.send(());
+        })?;
+        Ok(Journal { path, job: job.to_owned(), lines: Some(lines), closed, lost: 0 })
     }
 
     /// Where it is.
@@ -75,15 +109,44 @@ impl Journal {
         &self.path
     }
 
-    /// Writes one event, in one write. A log that cannot be written to (disk full) must not stop the job: it is
-    /// reported once.
+    /// Has one event written.
     pub fn write(&mut self, event: &LogEvent) {
         let line = Line { v: SCHEMA, time: SystemTime::now().into(), job: &self.job, event };
-        let written = serde_json::to_vec(&line).map_err(io::Error::from).and_then(|mut line| {
+        let line = serde_json::to_vec(&line).map(|mut line| {
             line.push(b'\n');
-            self.file.write_all(&line)
+            line
         });
-        match written {
+        match (line, &self.lines) {
+            (Ok(line), Some(lines)) => match lines.try_send(line) {
+                Ok(()) if self.lost > 0 => {
+                    tracing::warn!(path = %self.path.display(), lost = self.lost, "events were not logged");
+                    self.lost = 0;
+                }
+                Ok(()) => {}
+                Err(_) => self.lost += 1,
+            },
+            (Ok(_), None) => {}
+            (Err(error), _) => tracing::warn!(%error, "an event cannot be logged"),
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.lines = None;
+        if let Err(RecvTimeoutError::Timeout) = self.closed.recv_timeout(CLOSED_WITHIN) {
+            tracing::warn!(path = %self.path.display(), "the event log cannot be written to; its last lines are lost");
+        }
+        if self.lost > 0 {
+            tracing::warn!(path = %self.path.display(), lost = self.lost, "events were not logged");
+        }
+    }
+}
+
+impl Lines {
+    /// Writes lines, in one write. A log that cannot be written to (disk full) must not stop the job: it is reported once.
+    fn write(&mut self, text: &[u8]) {
+        match self.file.write_all(text) {
             Ok(()) => self.failed = false,
             Err(error) if !self.failed => {
                 self.failed = true;
@@ -123,7 +186,9 @@ mod tests {
         std::fs::write(base.path().join(FILE), "{\"time\":\"cut o").unwrap();
         let mut journal = Journal::open(base.path(), "heat").unwrap();
         journal.write(&LogEvent::HaltSet { reason: "a\nb".to_owned() });
-        let text = std::fs::read_to_string(journal.path()).unwrap();
+        let path = journal.path().to_owned();
+        drop(journal);
+        let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         let event: serde_json::Value = serde_json::from_str(lines[1]).unwrap();

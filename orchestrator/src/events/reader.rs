@@ -168,6 +168,7 @@ mod tests {
             LogEvent::AllocationEndChanged { end: None },
         ];
         events.iter().for_each(|event| journal.write(event));
+        drop(journal);
         let records: Vec<Record> = Reader::open(base.path()).unwrap().unwrap().map(Result::unwrap).collect();
         assert!(records.iter().all(|record| record.job == "heat"));
         assert_eq!(records.into_iter().map(|record| record.event).collect::<Vec<_>>(), events);

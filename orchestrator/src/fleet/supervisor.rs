@@ -482,6 +482,11 @@ impl AgentSupervisor {
         &self.client
     }
 
+    /// The agent of a node that may live, for a successor.
+    pub fn record(&self, node: &NodeName) -> Option<AgentRecord> {
+        self.agents.get(node).map(|agent| agent.record)
+    }
+
     /// The agents that may live, for a successor.
     pub fn records(&self) -> BTreeMap<NodeName, AgentRecord> {
         self.agents.iter().map(|(node, agent)| (node.clone(), agent.record)).collect()

@@ -1,5 +1,6 @@
 //! Performs the actions of the relaunch machine.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use holdfast_wire::agent::{ForgetRequest, KillRequest, PeersUpdate};
 use holdfast_wire::plan::PlanParts;
 
 use super::background::TaskResult;
+use super::running_step::RunningStep;
 use super::step::StepDriver;
 use super::{settings, site, stacks};
 use crate::drain::DrainOrder;
@@ -22,7 +24,8 @@ const HALT_WITHIN: Duration = Duration::from_secs(2);
 
 impl StepDriver<'_> {
     /// Does one thing, or begins it.
-    pub(super) async fn perform(&mut self, action: Action) {
+    pub(super) fn perform(&mut self, action: Action) {
+        tracing::debug!(?action, "action");
         match action {
             Action::StartAgent { node } => {
                 self.reporter.clear_progress(&node);
@@ -32,9 +35,7 @@ impl StepDriver<'_> {
             Action::Prepare { generation, placement, to } => self.prepare(generation, &placement, &to),
             Action::Launch { generation, placement } => self.launch(generation, &placement),
             Action::FollowStep { generation, placement } => {
-                if let Err(error) = self.ranks.follow(generation, &placement) {
-                    self.background.event(Event::StepLost { generation, reason: error.to_string() });
-                }
+                self.ranks.follow(generation, &placement, self.background.clone());
             }
             Action::PollNow { to } => self.agents.poll_now(&to),
             Action::SaveStacks { generation, ranks } => {
@@ -49,6 +50,7 @@ impl StepDriver<'_> {
             Action::FenceNode { node, address } => {
                 self.reporter.clear_progress(&node);
                 self.agents.fence(&node, address);
+                self.record.agent_changed(&node);
             }
             Action::Record(event) => self.reporter.emit(event),
             Action::Drain { stop, down, .. } => self.start_drain(&stop, down),
@@ -97,10 +99,8 @@ impl StepDriver<'_> {
     }
 
     fn prepare(&mut self, generation: Generation, placement: &Arc<Placement>, to: &[NodeName]) {
-        let state = &mut self.record.state;
-        if state.generation != generation {
-            state.generation = generation;
-            state.sockets.clear();
+        if self.sockets.0 != generation {
+            self.sockets = (generation, BTreeMap::new());
         }
         let background = self.background.clone();
         let plan = match PlanParts::new(generation, issue_number(), Arc::clone(placement), &self.settings) {
@@ -124,15 +124,17 @@ impl StepDriver<'_> {
         );
     }
 
-    fn launch(&mut self, generation: Generation, placement: &Placement) {
-        let (ranks, state) = (&mut self.ranks, &mut self.record.state);
-        match tokio::task::block_in_place(|| ranks.launch(generation, placement, &state.sockets)) {
-            Ok(()) => {
-                let now = u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX);
-                state.first_launch_ms.get_or_insert(now);
-            }
-            Err(error) => self.background.event(Event::LaunchFailed { generation, reason: error.to_string() }),
-        }
+    fn launch(&mut self, generation: Generation, placement: &Arc<Placement>) {
+        // An agent that is started again gets ranks only with the next generation.
+        let sockets = std::mem::take(&mut self.sockets.1);
+        self.ranks.launch(generation, placement, sockets, self.background.clone());
+    }
+
+    /// The ranks were launched, or are followed.
+    pub(super) fn launched(&mut self, running: RunningStep) {
+        let now = u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX);
+        self.record.state.first_launch_ms.get_or_insert(now);
+        self.ranks.launched(running);
     }
 
     /// Has an agent that is up forget the finished steps of the job before anything is asked of it; then `ready` follows.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use holdfast_model::{Generation, NodeName};
 use tokio::sync::mpsc;
 
+use super::running_step::RunningStep;
 use crate::drain::DrainReport;
 use crate::events::LogEvent;
 use crate::relaunch::Event;
@@ -18,6 +19,10 @@ pub(super) enum TaskResult {
     Prepared { node: NodeName, generation: Generation, socket: PathBuf },
     /// The spec's halt conditions are in the halt files.
     HaltSet,
+    /// When the allocation ends, as the resource manager says now; seconds since the epoch.
+    AllocationEnd(Option<i64>),
+    /// The ranks of a generation were launched, or are followed.
+    Launched(Box<RunningStep>),
     /// The drain ended.
     Drained(Box<DrainReport>),
 }

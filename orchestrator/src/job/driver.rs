@@ -1,16 +1,20 @@
 //! The driver of a whole job: its lock, its screen and its signals, its nodes and their agents; in it the steps, one after
 //! the other.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_model::Generation;
+
 use super::background::Background;
 use super::drain_task::DrainTask;
 use super::error::RunError;
 use super::hand_over::{OpenedStep, hand_over};
+use super::inbox::Batch;
+use super::prefix_wait::PrefixWait;
 use super::preflight::{Prepared, preflight};
 use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
@@ -174,6 +178,8 @@ impl<'job> JobDriver<'job> {
             prefix: prefix.clone(),
         };
         let (background, inbox) = Background::channel();
+        let record =
+            JobRecord::new(state, prefix.clone(), &machine).map_err(RunError::io("start the thread of the journal"))?;
         let mut driver = StepDriver {
             spec,
             step,
@@ -189,13 +195,15 @@ impl<'job> JobDriver<'job> {
                 directory: prepared.working_directory,
                 allocation: Arc::clone(allocation),
             },
-            record: JobRecord::new(state, prefix),
+            record,
             reporter: Reporter { journal, screen: &mut self.screen },
             signals: &mut self.signals,
             allocation: Arc::clone(allocation),
             drain: DrainTask::default(),
             outcome: None,
-            reported_down: BTreeSet::new(),
+            sockets: (Generation::NONE, BTreeMap::new()),
+            batch: Batch::default(),
+            prefix_wait: PrefixWait::default(),
             background,
             inbox,
         };
@@ -205,10 +213,10 @@ impl<'job> JobDriver<'job> {
             None => Ok(None),
         };
         match &next {
-            Ok(Some(_)) => driver.leave_agents(),
+            Ok(Some(_)) => driver.leave_agents().await,
             Ok(None) | Err(_) => driver.end_job().await,
         }
-        Ok((report::of_step(&driver, began), next?))
+        Ok((report::of_step(&driver, began).await, next?))
     }
 }
 

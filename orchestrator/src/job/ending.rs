@@ -1,11 +1,11 @@
 //! The end of a step: no rank is left running. The agents serve the next step of the job, or are ended too; and, unless
 //! they hold the only copy of something, the nodes' directories are removed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::prefix_wait::Patience;
 use super::state::Stage;
-use super::step::StepDriver;
+use super::step::{LOOK_EVERY, StepDriver};
 use crate::events::LogEvent;
 use crate::exit;
 
@@ -18,7 +18,7 @@ impl StepDriver<'_> {
     /// Ends the drain and the ranks; whatever does not end by itself is killed. After the loop, however it ended.
     pub(super) async fn end_ranks(&mut self) {
         self.drain.abort();
-        self.ranks.end(self.record.state.generation).await;
+        self.ranks.end(self.machine.generation()).await;
     }
 
     /// True if the next step of the job may begin.
@@ -27,9 +27,10 @@ impl StepDriver<'_> {
     }
 
     /// The agents are the next step's, whose state is on disk: this step is only noted as finished.
-    pub(super) fn leave_agents(&mut self) {
+    pub(super) async fn leave_agents(&mut self) {
         self.record.state.stage = self.last_stage();
-        self.record.write(&self.machine, BTreeMap::new());
+        self.record.finish(&mut self.machine, self.allocation.nodes(), |_| None);
+        self.write_last_state().await;
     }
 
     /// The last step that runs: ends the agents, and gives the nodes back.
@@ -49,7 +50,28 @@ impl StepDriver<'_> {
                 self.reporter.emit(LogEvent::ReleaseFailed { reason });
             }
         }
-        self.record.write(&self.machine, self.agents.records());
+        let records = self.agents.records();
+        self.record.finish(&mut self.machine, self.allocation.nodes(), |node| records.get(node).copied());
+        self.write_last_state().await;
+    }
+
+    /// Waits until the last state is on disk; not forever, visibly, and not after another signal.
+    async fn write_last_state(&mut self) {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        while !self.record.is_complete() {
+            tokio::select! {
+                _ = self.record.released(&self.machine) => {}
+                _ = self.signals.next() => break,
+                _ = look.tick() => match self.prefix_wait.look() {
+                    Patience::Wait => {}
+                    Patience::Show => self.show_prefix_wait(),
+                    Patience::GiveUp => break,
+                },
+            }
+        }
+        if !self.record.is_complete() {
+            tracing::warn!("the prefix directory does not answer; the end of the job is not written down there");
+        }
     }
 
     fn last_stage(&self) -> Stage {

@@ -1,6 +1,6 @@
 //! From one step of a job to the next: the same nodes and agents, another prefix directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::driver::NextStep;
 use super::error::RunError;
@@ -30,14 +30,11 @@ pub(super) async fn hand_over<'job>(
     next: NextStep<'job>,
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { step, prepared } = next;
-    let prefix = start::make_prefix(&step.prefix)?;
-    let lock = Some(JobLock::take(&prefix)?);
-    let journal = Journal::open(&state::directory(&prefix), &driver.spec.job);
-    let journal = Some(journal.map_err(RunError::io("open the event log"))?);
-    let mut reporter = Reporter { journal, screen: &mut *driver.reporter.screen };
+    let (wanted, job) = (step.prefix.clone(), driver.spec.job.clone());
+    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&wanted, &job)));
+    let OpenedPrefix { prefix, lock, journal, left } = opened.await?;
+    let mut reporter = Reporter { journal: Some(journal), screen: &mut *driver.reporter.screen };
     let former = &driver.record.state;
-    let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
-    let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));
     let state = match left {
         // The orchestrator that began it died before it could note the end of the former step.
         Some(state) if state.stage == Stage::Running && state.agents.is_same_job(&former.agents) => state,
@@ -45,17 +42,49 @@ pub(super) async fn hand_over<'job>(
             if let Some(left) = left {
                 driver.signals.or(start::finish_earlier(&prefix, left, reporter.screen)).await?;
             }
-            start::set_old_generations_aside(&prefix);
             let (allocation, template) = (former.allocation.clone(), former.agents.clone());
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
             state.running = driver.agents.hand_over().await;
             state.snapshot = Some(driver.machine.snapshot().next_step());
             // Fault injections count from the first launch of the job.
             state.first_launch_ms = former.first_launch_ms;
-            state.write(&prefix)?;
+            let (written, to) = (state.clone(), prefix.clone());
+            let begin = on_thread(move || {
+                start::set_old_generations_aside(&to);
+                Ok(written.write(&to)?)
+            });
+            driver.signals.or(begin).await?;
             start::announce(&state, &prefix, &mut reporter);
             state
         }
     };
-    Ok(OpenedStep { step, prepared, prefix, lock, journal: reporter.journal, state })
+    Ok(OpenedStep { step, prepared, prefix, lock: Some(lock), journal: reporter.journal, state })
+}
+
+/// The prefix directory of a step that is about to begin.
+struct OpenedPrefix {
+    prefix: PathBuf,
+    lock: JobLock,
+    journal: Journal,
+    /// What an earlier run left there to be gone on with or to be drained.
+    left: Option<JobState>,
+}
+
+impl OpenedPrefix {
+    fn open(prefix: &Path, job: &str) -> Result<Self, RunError> {
+        let prefix = start::make_prefix(prefix)?;
+        let lock = JobLock::take(&prefix)?;
+        let journal = Journal::open(&state::directory(&prefix), job).map_err(RunError::io("open the event log"))?;
+        let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
+        let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));
+        Ok(OpenedPrefix { prefix, lock, journal, left })
+    }
+}
+
+/// Work on a file system, which may take its time: signals are heeded meanwhile.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RunError> + Send + 'static,
+) -> Result<T, RunError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(RunError::io("open the prefix directory of the next step")(error.into())))
 }

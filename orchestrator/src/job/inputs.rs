@@ -1,6 +1,7 @@
 //! Turns what agents, ranks and the drain report into events of the machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_core::redundancy::registry::is_unprotected;
 use holdfast_model::{Generation, NodeName};
@@ -17,64 +18,79 @@ use crate::relaunch::Event;
 use holdfast_model::RankEnd;
 
 impl StepDriver<'_> {
-    pub(super) async fn task_result(&mut self, result: TaskResult) {
+    pub(super) fn task_result(&mut self, result: TaskResult) {
         match result {
-            TaskResult::Event(event) => self.feed(event).await,
+            TaskResult::Event(event) => self.feed(event),
             TaskResult::Prepared { node, generation, socket } => {
-                self.record.state.sockets.insert(node.clone(), socket);
-                self.feed(Event::RunPrepared { node, generation }).await;
+                if self.sockets.0 == generation {
+                    self.sockets.1.insert(node.clone(), socket);
+                }
+                self.feed(Event::RunPrepared { node, generation });
             }
             TaskResult::HaltSet => self.record.state.halt_set = true,
+            TaskResult::AllocationEnd(end) => {
+                if self.agents.allocation_ends(end) {
+                    self.settings.allocation_end = end;
+                    self.reporter.emit(LogEvent::AllocationEndChanged { end });
+                    self.feed(Event::AllocationEnd { end });
+                }
+            }
+            TaskResult::Launched(running) => self.launched(*running),
             TaskResult::Drained(report) => {
                 let result = report.result.clone();
                 // On disk with the machine's state, before the agents remove anything.
                 self.record.state.keeps_data = report.retry_may_help;
                 self.drain.finish(*report);
-                self.feed(Event::Drained { result }).await;
+                self.feed(Event::Drained { result });
             }
         }
     }
 
-    pub(super) async fn fleet_event(&mut self, event: FleetEvent) {
+    pub(super) fn fleet_event(&mut self, event: FleetEvent) {
         match event {
             FleetEvent::Up { node, address, generation: adopted, health, clock_skew_ms } => {
+                self.record.agent_changed(&node);
                 if let Some(ahead_ms) = clock_skew_ms {
                     self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
                 let finished = self.machine.finished_steps();
                 match health.and_then(|health| self.fault_of(&health)) {
-                    Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }).await,
+                    Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }),
                     None if finished > Generation::NONE => {
                         let ready = Event::AgentReady { node: node.clone(), address, adopted };
                         self.forget_finished_steps(finished, node, address, ready);
                     }
-                    None => self.feed(Event::AgentReady { node, address, adopted }).await,
+                    None => self.feed(Event::AgentReady { node, address, adopted }),
                 }
             }
             FleetEvent::StartFailed { node, reason, node_gone } => {
-                self.feed(Event::AgentStartFailed { node, reason, node_gone }).await;
+                self.feed(Event::AgentStartFailed { node, reason, node_gone });
             }
             FleetEvent::Lost { node, reason } => {
                 self.reporter.clear_progress(&node);
-                self.feed(Event::AgentLost { node, reason }).await;
+                self.feed(Event::AgentLost { node, reason });
             }
             FleetEvent::Heard { answers } => {
                 for (node, sent) in answers {
-                    self.feed(Event::PollAnswered { node, sent, fault: None }).await;
+                    self.feed(Event::PollAnswered { node, sent, fault: None });
                 }
             }
             FleetEvent::Answered { node, sent, reply } => {
                 let PollReply { health, events, progress, .. } = *reply;
                 self.reporter.screen.progress(&node, &progress);
+                if !events.is_empty() {
+                    // Events that were seen and not written down are asked for again by a successor.
+                    self.record.agent_changed(&node);
+                }
                 for event in events {
-                    self.agent_event(&node, event.event).await;
+                    self.agent_event(&node, event.event);
                 }
                 if self.spec.health.hang_after.is_some() {
                     let (node, generation, ranks) = (node.clone(), health.generation, health.quiet.clone());
-                    self.feed(Event::RanksQuiet { node, generation, ranks }).await;
+                    self.feed(Event::RanksQuiet { node, generation, ranks });
                 }
                 let fault = self.fault_of(&health);
-                self.feed(Event::PollAnswered { node, sent, fault }).await;
+                self.feed(Event::PollAnswered { node, sent, fault });
             }
         }
     }
@@ -94,87 +110,106 @@ impl StepDriver<'_> {
         directory.or_else(memory)
     }
 
-    async fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
+    fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
         self.reporter.emit(LogEvent::of_agent(node, event.clone()));
         match event {
             AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.feed(Event::Restarted { generation, from: checkpoint }).await;
+                self.feed(Event::Restarted { generation, from: checkpoint });
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
                 let protected = !is_unprotected(scheme);
-                self.feed(Event::CheckpointComplete { generation, checkpoint, protected }).await;
+                self.feed(Event::CheckpointComplete { generation, checkpoint, protected });
                 self.inject_faults(Observation::Protected(checkpoint));
             }
-            AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }).await,
-            AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }).await,
+            AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }),
+            AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }),
             _ => {}
         }
     }
 
-    /// Injects the ordered failures that are due.
-    pub(super) fn inject_faults(&mut self, observation: Observation) {
+    /// Injects the ordered failures that are due since the launch.
+    pub(super) fn inject_faults_that_time_makes_due(&mut self) {
+        if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
+            let since = self.clock.now().saturating_sub(first);
+            self.inject_faults(Observation::SinceLaunch(since));
+        }
+    }
+
+    /// Injects the ordered failures that are due, in the background.
+    fn inject_faults(&mut self, observation: Observation) {
         let allocation = Arc::clone(&self.allocation);
         let Some(injection) = allocation.fault_injection() else { return };
         for fault in injection.due_faults(observation) {
             self.reporter.emit(LogEvent::FaultInjected { node: fault.node.clone(), agent_only: fault.agent_only });
-            tokio::task::block_in_place(|| {
+            let ranks = (!fault.agent_only).then(|| self.ranks.on(&fault.node));
+            let allocation = Arc::clone(&self.allocation);
+            tokio::task::spawn_blocking(move || {
                 // The agent first: a node that dies reports nothing.
                 allocation.kill_agent(&fault.node);
-                if !fault.agent_only {
-                    self.ranks.kill_on(&fault.node);
+                if let Some(ranks) = ranks {
+                    ranks.kill();
                 }
-                injection.inject_fault(&fault);
+                if let Some(injection) = allocation.fault_injection() {
+                    injection.inject_fault(&fault);
+                }
             });
         }
     }
 
-    pub(super) async fn step_update(&mut self, update: StepUpdate) {
+    pub(super) fn step_update(&mut self, update: StepUpdate) {
         let StepUpdate { generation, news } = update;
         match news {
             StepNews::Output(lines) => {
                 if self.spec.health.hang_after.is_some() {
-                    self.feed(Event::Printed { generation }).await;
+                    self.feed(Event::Printed { generation });
                 }
                 for (rank, stream, line) in lines {
                     self.reporter.screen.rank_line(rank, stream, &line);
                 }
             }
-            StepNews::Event(event) => self.step_event(generation, event).await,
-            StepNews::Orphaned => self.step_lost(generation, "its supervisor is gone").await,
+            StepNews::Event(event) => self.step_event(generation, event),
+            StepNews::Orphaned => self.step_lost(generation, "its supervisor is gone"),
             StepNews::Unreadable(reason) => {
-                self.step_lost(generation, &format!("what it does cannot be read: {reason}")).await;
+                self.step_lost(generation, &format!("what it does cannot be read: {reason}"));
             }
         }
     }
 
-    async fn step_event(&mut self, generation: Generation, event: StepEvent) {
+    fn step_event(&mut self, generation: Generation, event: StepEvent) {
         match event {
-            StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }).await,
+            StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }),
             StepEvent::Started { .. } => {}
             StepEvent::Waiting { reason } => self.reporter.emit(LogEvent::LaunchDelayed { generation, reason }),
-            StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }).await,
+            StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }),
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let failed = LogEvent::RankFailed { generation, rank, end };
-                    // That ranks die of being killed is only for the log.
-                    if self.machine.is_running(generation) {
+                    // That ranks die of being killed, or of another's death, is only for the log.
+                    if self.machine.is_running(generation) && !self.batch.ends_run {
                         self.reporter.emit(failed);
                     } else {
                         self.reporter.log(&failed);
                     }
+                    self.batch.ends_run |= end != RankEnd::Unknown;
                 }
-                self.feed(Event::RankExited { generation, rank, end }).await;
+                self.feed(Event::RankExited { generation, rank, end });
             }
-            StepEvent::Failed { end } => self.feed(Event::StepEnded { generation, end }).await,
+            StepEvent::Failed { end } => self.feed(Event::StepEnded { generation, end }),
             // The end of every rank was reported before.
-            StepEvent::Done => self.feed(Event::StepEnded { generation, end: RankEnd::SUCCESS }).await,
+            StepEvent::Done => self.feed(Event::StepEnded { generation, end: RankEnd::SUCCESS }),
         }
     }
 
     /// Nobody can say any more how the ranks end: they are killed, and the generation with them.
-    async fn step_lost(&mut self, generation: Generation, reason: &str) {
-        tokio::task::block_in_place(|| self.ranks.cancel_now());
-        self.feed(Event::StepLost { generation, reason: reason.to_owned() }).await;
-        self.feed(Event::StepEnded { generation, end: RankEnd::Unknown }).await;
+    fn step_lost(&mut self, generation: Generation, reason: &str) {
+        let (background, reason) = (self.background.clone(), reason.to_owned());
+        let cancel = self.ranks.canceller(generation);
+        tokio::task::spawn_blocking(move || {
+            if let Some(cancel) = cancel {
+                cancel();
+            }
+            background.event(Event::StepLost { generation, reason });
+            background.event(Event::StepEnded { generation, end: RankEnd::Unknown });
+        });
     }
 }

@@ -8,6 +8,7 @@
 //! | `error` | why a job cannot begin |
 //! | `preflight` | what can be known to be wrong before anything is started |
 //! | `step` | the loop of one step, and what it is made of |
+//! | `inbox` | what reaches the loop: whatever is ready is taken together |
 //! | `background` | the channel from work in the background to the loop |
 //! | `actions` | performs the actions of the machine |
 //! | `inputs` | turns what agents, ranks and the drain report into events of the machine |
@@ -16,13 +17,17 @@
 //! | `drain_task` | the drain at the end of a step |
 //! | `stacks` | where ranks that hang are in their code |
 //! | `reporter`, `report` | event log and screen; the report at the end |
-//! | `record`, [`state`] | `job.json` and the lock |
+//! | [`state`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
+//! | `record` | what of the state is handed to that thread when, and the actions that wait for it |
+//! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
+//! | `manager_poll` | down nodes and the end of the allocation, as the resource manager reports them |
 //! | [`settings`] | the spec in the terms of the loop and the agents |
 //! | [`site`] | commands of the user and the site |
 //! | `signals` | the signals that end a job |
 //! | [`standalone`] | `holdfast drain` |
 //!
-//! Nothing here blocks the loop: requests are tasks with time limits whose ends come back through a channel.
+//! Nothing here blocks the loop: requests are tasks with time limits whose ends come back through a channel, and whatever
+//! touches a file system or waits for another command has a thread of its own.
 
 mod actions;
 mod background;
@@ -31,7 +36,11 @@ pub mod driver;
 mod ending;
 mod error;
 mod hand_over;
+mod inbox;
 mod inputs;
+pub mod journal;
+mod manager_poll;
+mod prefix_wait;
 mod preflight;
 mod ranks;
 mod record;

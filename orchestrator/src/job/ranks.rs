@@ -1,22 +1,29 @@
 //! The ranks of a step: launched, followed, cancelled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName, Placement, Rank};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
-use super::running_step::{RunningStep, StepNews, StepUpdate};
+use super::background::{Background, TaskResult};
+use super::running_step::{self, RanksOfNode, RunningStep, StepNews, StepUpdate};
 use super::state;
 use crate::allocation::Allocation;
 use crate::launch::{LaunchError, LaunchRequest, Launcher, StepPlan, step};
+use crate::relaunch::Event;
 use crate::spec::Run;
 
 /// Batches of lines that wait to be shown; an application that prints faster waits in its files.
 const WAITING_OUTPUT: usize = 64;
+/// At the end of a step, a launch that was given up is waited for as long as this.
+const BEGUN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The ranks of an earlier orchestrator cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -39,24 +46,53 @@ pub(super) struct LaunchSettings {
 
 /// The ranks of the step's present generation.
 pub(super) struct Ranks {
-    settings: LaunchSettings,
+    settings: Arc<LaunchSettings>,
     allocation: Arc<dyn Allocation>,
+    beginning: Option<Beginning>,
     running: Option<RunningStep>,
     updates: mpsc::Sender<StepUpdate>,
     updated: mpsc::Receiver<StepUpdate>,
+    /// Of the generation that is beginning.
+    early: VecDeque<StepUpdate>,
+}
+
+/// Ranks that a thread is launching, or beginning to follow: their file system may take its time.
+struct Beginning {
+    generation: Generation,
+    /// Set when they are not wanted any more: nothing is started then.
+    cancelled: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 impl Ranks {
     pub(super) fn new(settings: LaunchSettings, allocation: Arc<dyn Allocation>) -> Self {
         let (updates, updated) = mpsc::channel(WAITING_OUTPUT);
-        Ranks { settings, allocation, running: None, updates, updated }
+        Ranks {
+            settings: Arc::new(settings),
+            allocation,
+            beginning: None,
+            running: None,
+            updates,
+            updated,
+            early: VecDeque::new(),
+        }
     }
 
     /// The next update of the generation that is followed. Cancel safe.
     pub(super) async fn next(&mut self) -> StepUpdate {
         loop {
-            // A sender is held here, so the channel does not end.
-            let Some(update) = self.updated.recv().await else { return std::future::pending().await };
+            let update = match self.early.pop_front_if(|update| !Self::is_beginning(&self.beginning, update)) {
+                Some(update) => update,
+                // A sender is held here, so the channel does not end.
+                None => match self.updated.recv().await {
+                    Some(update) => update,
+                    None => return std::future::pending().await,
+                },
+            };
+            if Self::is_beginning(&self.beginning, &update) {
+                self.early.push_back(update);
+                continue;
+            }
             let StepUpdate { generation, news } = &update;
             let followed = self.running.as_mut().filter(|running| running.generation == *generation);
             match (followed, news) {
@@ -69,94 +105,187 @@ impl Ranks {
         }
     }
 
-    /// Starts the supervisor of a generation's ranks.
+    fn is_beginning(beginning: &Option<Beginning>, update: &StepUpdate) -> bool {
+        beginning.as_ref().is_some_and(|beginning| beginning.generation == update.generation)
+    }
+
+    /// Starts the supervisor of a generation's ranks, in the background: ends as [`TaskResult::Launched`] or
+    /// [`Event::LaunchFailed`].
     pub(super) fn launch(
         &mut self,
         generation: Generation,
+        placement: &Arc<Placement>,
+        sockets: BTreeMap<NodeName, PathBuf>,
+        background: Background,
+    ) {
+        let (launch, placement) = (self.opening(generation), Arc::clone(placement));
+        self.begin(generation, background, move |cancelled| match launch.start(&placement, &sockets, cancelled) {
+            Ok(running) => Ok(running),
+            Err(error) => Err(Event::LaunchFailed { generation, reason: error.to_string() }),
+        });
+    }
+
+    /// Follows the ranks that an earlier orchestrator launched, in the background: ends as [`TaskResult::Launched`] or
+    /// [`Event::StepLost`].
+    pub(super) fn follow(&mut self, generation: Generation, placement: &Arc<Placement>, background: Background) {
+        let (launch, placement) = (self.opening(generation), Arc::clone(placement));
+        self.begin(generation, background, move |_| match launch.follow(&placement) {
+            Ok(running) => Ok(Some(running)),
+            Err(error) => Err(Event::StepLost { generation, reason: error.to_string() }),
+        });
+    }
+
+    fn opening(&self, generation: Generation) -> Opening {
+        Opening {
+            generation,
+            settings: Arc::clone(&self.settings),
+            allocation: Arc::clone(&self.allocation),
+            updates: self.updates.clone(),
+            directory: self.directory(generation),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        generation: Generation,
+        background: Background,
+        open: impl FnOnce(&CancellationToken) -> Result<Option<RunningStep>, Event> + Send + 'static,
+    ) {
+        let cancelled = CancellationToken::new();
+        let token = cancelled.clone();
+        let task = tokio::task::spawn_blocking(move || match open(&token) {
+            // Not wanted any more, and nobody else would end it.
+            Ok(Some(running)) if token.is_cancelled() => running.cancel(),
+            Ok(Some(running)) => background.send(TaskResult::Launched(Box::new(running))),
+            Ok(None) => {}
+            Err(event) => background.event(event),
+        });
+        self.beginning = Some(Beginning { generation, cancelled, task });
+    }
+
+    /// The ranks of a generation began, or are followed from now on. Ended at once if they are not wanted any more.
+    pub(super) fn launched(&mut self, running: RunningStep) {
+        let begun = self.beginning.take_if(|beginning| beginning.generation == running.generation);
+        if begun.is_some_and(|beginning| !beginning.cancelled.is_cancelled()) {
+            self.running = Some(running);
+        } else {
+            tokio::task::spawn_blocking(running.canceller());
+        }
+    }
+
+    /// Ends the ranks of a generation in the background.
+    pub(super) fn cancel(&self, generation: Generation) {
+        if let Some(beginning) = self.beginning.as_ref().filter(|beginning| beginning.generation == generation) {
+            beginning.cancelled.cancel();
+        }
+        if let Some(cancel) = self.canceller(generation) {
+            tokio::task::spawn_blocking(cancel);
+        }
+    }
+
+    /// What ends the ranks of a generation, for a thread of its own: it blocks for two seconds at most, or as long as the
+    /// file system does. None if they have ended, or are only beginning.
+    pub(super) fn canceller(&self, generation: Generation) -> Option<Box<dyn FnOnce() + Send>> {
+        if self.beginning.as_ref().is_some_and(|beginning| beginning.generation == generation) {
+            return None;
+        }
+        match self.running.as_ref().filter(|running| running.generation == generation) {
+            Some(running) if running.has_ended() => None,
+            Some(running) => Some(Box::new(running.canceller())),
+            // What an earlier orchestrator launched and nobody followed: as far as its supervisor wrote it down.
+            None => {
+                let (directory, job_id) = (self.directory(generation), self.allocation.job_id().to_owned());
+                Some(Box::new(move || running_step::cancel(&directory, None, Vec::new(), &job_id)))
+            }
+        }
+    }
+
+    /// The processes on a node, as far as they are known.
+    pub(super) fn on(&self, node: &NodeName) -> RanksOfNode {
+        self.running.as_ref().map(|running| running.ranks_of(node)).unwrap_or_default()
+    }
+
+    /// Ends whatever still runs of the generation.
+    pub(super) async fn end(&mut self, generation: Generation) {
+        if let Some(Beginning { cancelled, task, .. }) = self.beginning.take() {
+            cancelled.cancel();
+            if tokio::time::timeout(BEGUN_WITHIN, task).await.is_err() {
+                tracing::warn!("a launch that was given up waits for its file system");
+            }
+        }
+        let cancel: Option<Box<dyn FnOnce() + Send>> = match self.running.take() {
+            Some(running) if running.has_ended() => None,
+            Some(running) => Some(Box::new(running.canceller())),
+            None => self.canceller(generation),
+        };
+        if let Some(cancel) = cancel {
+            let _ = tokio::task::spawn_blocking(cancel).await;
+        }
+        let directory = self.directory(generation);
+        let supervised = tokio::task::spawn_blocking(move || step::is_supervised(&directory));
+        if matches!(supervised.await, Ok(true)) {
+            tracing::warn!(%generation, "a step does not end although it was cancelled");
+        }
+    }
+
+    fn directory(&self, generation: Generation) -> PathBuf {
+        state::generation_directory(&self.settings.prefix, generation)
+    }
+}
+
+/// What a thread needs to launch or follow a generation.
+struct Opening {
+    generation: Generation,
+    settings: Arc<LaunchSettings>,
+    allocation: Arc<dyn Allocation>,
+    updates: mpsc::Sender<StepUpdate>,
+    directory: PathBuf,
+}
+
+impl Opening {
+    /// Starts the supervisor; `None` if that was cancelled before.
+    fn start(
+        &self,
         placement: &Placement,
         sockets: &BTreeMap<NodeName, PathBuf>,
-    ) -> Result<(), LaunchError> {
-        let LaunchSettings { launcher, run, program, supervisor, working_directory, .. } = &self.settings;
-        let directory = self.directory(generation);
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        cancelled: &CancellationToken,
+    ) -> Result<Option<RunningStep>, LaunchError> {
+        let LaunchSettings { launcher, run, program, supervisor, working_directory, .. } = &*self.settings;
+        let directory = &self.directory;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
         let way = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
         let reach = placement.used().filter_map(|node| way(&node.name)).collect();
         let plan = launcher.plan(LaunchRequest {
             job_id: self.allocation.job_id(),
-            generation,
+            generation: self.generation,
             placement,
             sockets,
             reach: &reach,
             run,
             program,
             working_directory,
-            directory: &directory,
+            directory,
         })?;
-        plan.write(&directory)?;
-        let child = step::spawn(supervisor, &directory)?;
-        self.follow_from(generation, placement, &directory, Some(child))
+        plan.write(directory)?;
+        if cancelled.is_cancelled() {
+            return Ok(None);
+        }
+        let child = step::spawn(supervisor, directory)?;
+        self.follow_from(placement, Some(child)).map(Some)
     }
 
-    /// Follows the ranks that an earlier orchestrator launched.
-    pub(super) fn follow(&mut self, generation: Generation, placement: &Placement) -> Result<(), FollowError> {
-        let directory = self.directory(generation);
-        if !StepPlan::events_in(&directory).is_file() {
+    fn follow(&self, placement: &Placement) -> Result<RunningStep, FollowError> {
+        if !StepPlan::events_in(&self.directory).is_file() {
             return Err(FollowError::NeverStarted);
         }
-        Ok(self.follow_from(generation, placement, &directory, None)?)
+        Ok(self.follow_from(placement, None)?)
     }
 
-    fn follow_from(
-        &mut self,
-        generation: Generation,
-        placement: &Placement,
-        directory: &Path,
-        child: Option<Child>,
-    ) -> Result<(), LaunchError> {
+    fn follow_from(&self, placement: &Placement, child: Option<Child>) -> Result<RunningStep, LaunchError> {
         let ranks: Vec<Rank> = placement.used().flat_map(|node| node.ranks.iter().copied()).collect();
-        let job_id = self.allocation.job_id();
-        let running = RunningStep::follow(generation, job_id, directory, ranks, child, self.updates.clone());
-        self.running = Some(running.map_err(LaunchError::Supervisor)?);
-        Ok(())
-    }
-
-    /// Ends the ranks of a generation in the background.
-    pub(super) fn cancel(&self, generation: Generation) {
-        if let Some(running) = self.running.as_ref().filter(|step| step.generation == generation && !step.has_ended()) {
-            tokio::task::spawn_blocking(running.canceller());
-        }
-    }
-
-    /// Ends the ranks that are followed; blocks for two seconds at most.
-    pub(super) fn cancel_now(&self) {
-        if let Some(running) = &self.running {
-            running.cancel();
-        }
-    }
-
-    /// Kills the processes on a node, as far as they are known.
-    pub(super) fn kill_on(&self, node: &NodeName) {
-        if let Some(running) = &self.running {
-            running.kill_on(node);
-        }
-    }
-
-    /// Ends whatever still runs of the generation.
-    pub(super) async fn end(&mut self, generation: Generation) {
-        if let Some(running) = self.running.take()
-            && !running.has_ended()
-        {
-            let _ = tokio::task::spawn_blocking(running.canceller()).await;
-        }
-        // Also one whose end was not followed.
-        let directory = self.directory(generation);
-        if step::is_supervised(&directory) {
-            tracing::warn!(directory = %directory.display(), "a step does not end although it was cancelled");
-        }
-    }
-
-    fn directory(&self, generation: Generation) -> PathBuf {
-        state::generation_directory(&self.settings.prefix, generation)
+        let (job_id, updates) = (self.allocation.job_id(), self.updates.clone());
+        let running = RunningStep::follow(self.generation, job_id, &self.directory, ranks, child, updates);
+        running.map_err(LaunchError::Supervisor)
     }
 }

@@ -1,44 +1,143 @@
-//! The job's state as it is written for a successor.
+//! The job's state as it is written for a successor, and the actions that wait until it is.
+//!
+//! Every batch of events ends with [`JobRecord::commit`]. If an action waits, what changed is handed to the journal's own
+//! thread to be synchronised; otherwise it is handed over to be written without a sync, at most every [`WRITTEN_EVERY`].
+//! While the thread writes, nothing more is handed over: what changes meanwhile is one entry. So a relaunch costs as many
+//! syncs as it has decisions that a successor must know of, whatever the number of nodes and ranks.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use holdfast_model::NodeName;
 
-use super::state::JobState;
+use super::journal::JournalWriter;
+use super::state::{JobState, Progress, StateChanges};
 use crate::fleet::{AgentRecord, AgentSupervisor};
-use crate::relaunch::Machine;
+use crate::relaunch::{Action, HeldActions, Machine};
 
-/// The state of the job, and whether it is on disk.
+/// Changes that nothing waits for are written no more often than this.
+const WRITTEN_EVERY: Duration = Duration::from_millis(100);
+
+/// The state of the job: what the loop knows of it, and how much of that is on disk.
 pub(super) struct JobRecord {
+    /// But for `running` and `snapshot`, which the agents' supervisor and the machine have.
     pub(super) state: JobState,
-    prefix: PathBuf,
-    is_written: bool,
+    /// Its progress as it was handed over last.
+    handed_over: Progress,
+    /// Agents whose records changed since.
+    agents: BTreeSet<NodeName>,
+    held: HeldActions,
+    writer: JournalWriter,
+    /// What was handed over last, counted.
+    commit: u64,
+    /// It was not reported yet.
+    under_way: bool,
+    handed_over_at: Instant,
+    /// All of the state is known to be on disk, as far as it can be written.
+    complete: bool,
 }
 
 impl JobRecord {
-    pub(super) fn new(state: JobState, prefix: PathBuf) -> Self {
-        JobRecord { state, prefix, is_written: false }
+    /// The record of a step that begins, or is taken over; the thread writes the whole of it.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub(super) fn new(mut state: JobState, prefix: PathBuf, machine: &Machine) -> std::io::Result<Self> {
+        state.orchestrator = std::process::id();
+        state.snapshot = Some(machine.snapshot());
+        let handed_over = state.progress();
+        let writer = JournalWriter::start(prefix, state.clone())?;
+        Ok(JobRecord {
+            held: HeldActions::new(machine.generation()),
+            state,
+            handed_over,
+            agents: BTreeSet::new(),
+            writer,
+            commit: 0,
+            under_way: false,
+            handed_over_at: Instant::now(),
+            complete: false,
+        })
     }
 
-    /// Writes the state if the machine's decisions changed since it was written last.
-    pub(super) fn write_if_changed(&mut self, machine: &mut Machine, agents: &AgentSupervisor) {
-        let changed = !machine.take_changes().is_empty();
-        if changed || !self.is_written {
-            self.write(machine, agents.records());
+    /// The record of an agent changed.
+    pub(super) fn agent_changed(&mut self, node: &NodeName) {
+        if !self.agents.contains(node) {
+            self.agents.insert(node.clone());
         }
     }
 
-    /// Writes the state, with the agents that are this step's. One that cannot be written (prefix full) must not stop the job: only a take-over would miss it.
-    pub(super) fn write(&mut self, machine: &Machine, agents: BTreeMap<NodeName, AgentRecord>) {
-        self.is_written = true;
-        self.state.running = agents;
-        self.state.snapshot = Some(machine.snapshot());
-        self.state.explanation = Some(machine.explain());
-        self.state.orchestrator = std::process::id();
-        let written = tokio::task::block_in_place(|| self.state.write(&self.prefix));
-        if let Err(error) = written {
-            tracing::warn!(%error, "the job's state could not be written; it could not be taken over now");
+    /// Takes in what a batch of events brought about. Returns the actions that wait for nothing; the others wait for the next
+    /// [`commit`](Self::commit).
+    pub(super) fn admit(&mut self, actions: Vec<Action>) -> Vec<Action> {
+        self.held.admit(self.commit + 1, actions)
+    }
+
+    /// Hands over what changed, if an action waits for it or the last time is long enough ago.
+    pub(super) fn commit(&mut self, machine: &mut Machine, agents: &AgentSupervisor) {
+        let is_time = self.handed_over_at.elapsed() >= WRITTEN_EVERY;
+        if self.under_way || !(self.held.waits() || is_time) {
+            return;
         }
+        let changes = self.take_changes(machine, agents);
+        let sync = self.held.waits();
+        if sync || !changes.is_empty() {
+            (self.commit, self.under_way, self.handed_over_at) = (self.commit + 1, true, Instant::now());
+            self.writer.write(self.commit, changes, sync);
+        }
+    }
+
+    fn take_changes(&mut self, machine: &mut Machine, agents: &AgentSupervisor) -> StateChanges {
+        let progress = self.state.progress();
+        let progress = (progress != self.handed_over).then(|| {
+            self.handed_over = progress.clone();
+            progress
+        });
+        let changed = std::mem::take(&mut self.agents);
+        let agents = changed.into_iter().map(|node| {
+            let record = agents.record(&node);
+            (node, record)
+        });
+        StateChanges { progress, agents: agents.collect(), memory: machine.take_changes() }
+    }
+
+    /// Waits for the journal's thread; returns the actions that may be performed now. Cancel safe.
+    pub(super) async fn released(&mut self, machine: &Machine) -> Vec<Action> {
+        let written = self.writer.next().await;
+        self.under_way = self.under_way && written.commit != self.commit;
+        self.complete = self.complete || written.commit == LAST;
+        self.held.release(written.commit, machine)
+    }
+
+    /// Gives up waiting for the journal: returns what waited for it.
+    pub(super) fn release_all(&mut self, machine: &Machine) -> Vec<Action> {
+        self.held.release(u64::MAX, machine)
+    }
+
+    /// True if an action waits for the journal.
+    pub(super) fn waits(&self) -> bool {
+        self.held.waits()
+    }
+
+    /// Hands over the last state of the step. [`is_complete`](Self::is_complete) when it is on disk.
+    pub(super) fn finish(
+        &mut self,
+        machine: &mut Machine,
+        nodes: &[NodeName],
+        agent: impl Fn(&NodeName) -> Option<AgentRecord>,
+    ) {
+        let progress = Some(self.state.progress());
+        let agents = nodes.iter().map(|node| (node.clone(), agent(node))).collect();
+        self.complete = false;
+        self.writer.write_last(LAST, StateChanges { progress, agents, memory: machine.take_changes() });
+    }
+
+    /// The last state is on disk, or cannot be written.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
     }
 }
+
+/// The number of the last order, which no other has.
+const LAST: u64 = u64::MAX;

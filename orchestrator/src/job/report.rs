@@ -15,8 +15,11 @@ use crate::relaunch::Outcome;
 use crate::relaunch::explain::Condition;
 use crate::spec::JobSpec;
 
+/// A prefix directory that does not answer within this is not shown in a report.
+const FOUND_WITHIN: Duration = Duration::from_secs(10);
+
 /// The report of a step whose loop is over.
-pub(super) fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunReport {
+pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunReport {
     let (outcome, prefix) = (driver.outcome.as_ref(), &driver.settings.prefix);
     let explanation = driver.machine.explain();
     let generations = explanation.generations.iter().map(|past| GenerationReport {
@@ -35,10 +38,13 @@ pub(super) fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunReport {
         Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),
         Some(DrainResult::Nothing) | None => (None, None),
     };
-    let current = Prefix::open(prefix).ok().and_then(|prefix| {
+    let looked_in = prefix.clone();
+    let look = tokio::task::spawn_blocking(move || {
+        let prefix = Prefix::open(&looked_in).ok()?;
         let directory = prefix.current().ok().flatten()?;
         Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
     });
+    let current = tokio::time::timeout(FOUND_WITHIN, look).await.ok().and_then(Result::ok).flatten();
     let last = explanation.generations.last().map(|past| state::generation_directory(prefix, past.generation));
     RunReport {
         job: driver.spec.job.clone(),

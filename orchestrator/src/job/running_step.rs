@@ -108,10 +108,9 @@ impl RunningStep {
     }
 
     /// The processes on a node that have not ended, as far as it is known.
-    pub fn kill_on(&self, node: &NodeName) {
-        for (_, pid) in self.ranks.values().filter(|(home, _)| home == node) {
-            process::kill_rank(*pid, environment::JOB, &self.job_id);
-        }
+    pub fn ranks_of(&self, node: &NodeName) -> RanksOfNode {
+        let on_node = self.ranks.values().filter(|(home, _)| home == node);
+        RanksOfNode { job_id: self.job_id.clone(), pids: on_node.map(|(_, pid)| *pid).collect() }
     }
 
     /// Ends the step: the supervisor is asked to kill its ranks; if there is none any more, they are killed from here.
@@ -125,6 +124,22 @@ impl RunningStep {
         let (directory, supervisor, job_id) = (self.directory.clone(), self.supervisor, self.job_id.clone());
         let pids = self.ranks.values().map(|(_, pid)| *pid).collect();
         move || cancel(&directory, supervisor, pids, &job_id)
+    }
+}
+
+/// Processes of one node, to be killed by a thread that may block.
+#[derive(Debug, Default)]
+pub struct RanksOfNode {
+    job_id: String,
+    pids: Vec<u32>,
+}
+
+impl RanksOfNode {
+    /// Kills them.
+    pub fn kill(&self) {
+        for pid in &self.pids {
+            process::kill_rank(*pid, environment::JOB, &self.job_id);
+        }
     }
 }
 

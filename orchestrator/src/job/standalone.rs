@@ -150,7 +150,7 @@ pub async fn of_state(
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
     agents
-        .kill_ranks(KillRequest { generation: state.generation, reason: "the job is being drained".to_owned() })
+        .kill_ranks(KillRequest { generation: state.generation(), reason: "the job is being drained".to_owned() })
         .await;
     // A step that never began would drain what the one before left.
     if let Some(finished) = state.finished_steps() {
@@ -224,7 +224,7 @@ pub async fn preview(
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             // No run of this step was prepared: what the nodes hold, if anything, is of a finished one.
-            if state.finished_steps().is_some() && state.generation == Generation::NONE {
+            if state.finished_steps().is_some() && state.generation() == Generation::NONE {
                 return Ok(None);
             }
             if JobLock::is_held(prefix) {
@@ -287,7 +287,7 @@ fn journal(prefix: &Path, job: &str) -> Result<Journal, StandaloneError> {
 
 /// Ranks that still run are ended: their files would change under the copy.
 async fn end_step(prefix: &Path, state: &JobState) {
-    let directory = state::generation_directory(prefix, state.generation);
+    let directory = state::generation_directory(prefix, state.generation());
     let job_id = state.agents.job_id.clone();
     let ended = tokio::task::spawn_blocking(move || {
         running_step::cancel(&directory, None, Vec::new(), &job_id);

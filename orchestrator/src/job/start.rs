@@ -69,7 +69,8 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
                 let _ = writeln!(text, "  refused: process {} runs a job there", old.orchestrator);
             }
             Some(old) if old.stage == Stage::Running && old.has_nodes() => {
-                let _ = writeln!(text, "  would take over job {} in generation {}", old.agents.job_id, old.generation);
+                let _ =
+                    writeln!(text, "  would take over job {} in generation {}", old.agents.job_id, old.generation());
             }
             _ => {}
         }

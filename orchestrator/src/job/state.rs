@@ -1,6 +1,9 @@
 //! `<prefix>/.holdfast/job.json`: what a second orchestrator, or `status`, `halt` and `drain`, have to know of a job; and
 //! the lock that one orchestrator at a time holds.
 //!
+//! While a job runs, what changes is in the [`journal`] beside the file, and reading the state reads both. What can be
+//! derived (the explanation that `status` shows) is not stored.
+//!
 //! The file holds the job's key and token: mode 0600, in a directory of mode 0700.
 
 use std::collections::BTreeMap;
@@ -15,12 +18,16 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::journal::{self, file::Replayed};
 use crate::allocation::{AgentTemplate, AllocationRecord};
 use crate::fleet::AgentRecord;
-use crate::relaunch::{Explanation, Snapshot};
+use crate::relaunch::changes::Unfit;
+use crate::relaunch::{Changes, Explanation, Snapshot};
 
 /// The version of the file.
 const VERSION: u32 = 4;
+/// How often the two files are read until they fit.
+const READS: u32 = 20;
 /// A state of ten thousand nodes stays below this.
 const LARGEST: u64 = 256 << 20;
 
@@ -41,10 +48,6 @@ pub struct JobState {
     pub agents: AgentTemplate,
     /// The agents that were there last.
     pub running: BTreeMap<NodeName, AgentRecord>,
-    /// The sockets that the ranks of the generation were given.
-    pub sockets: BTreeMap<NodeName, PathBuf>,
-    /// The generation.
-    pub generation: Generation,
     /// What the spec's own halt conditions were: set in the halt files once.
     pub halt_set: bool,
     /// Compute checksums while draining.
@@ -55,12 +58,47 @@ pub struct JobState {
     pub requests_at_once: u32,
     /// The relaunch loop's memory.
     pub snapshot: Option<Snapshot>,
-    /// What the loop decided so far, and why, for whoever looks from outside.
-    pub explanation: Option<Explanation>,
     /// The drain ended, and the nodes hold what another one could save.
     pub keeps_data: bool,
     /// When the application was launched first, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
+    /// Entries of the journal that are in it.
+    #[serde(default)]
+    pub entries: u64,
+}
+
+/// What changes of a state while the job runs, but for agents and the loop's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// See [`JobState::stage`].
+    pub stage: Stage,
+    /// See [`JobState::halt_set`].
+    pub halt_set: bool,
+    /// See [`JobState::keeps_data`].
+    pub keeps_data: bool,
+    /// See [`JobState::first_launch_ms`].
+    pub first_launch_ms: Option<u64>,
+}
+
+/// Changes of a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateChanges {
+    /// All of it, if something of it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Agents that are there now, or not any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<(NodeName, Option<AgentRecord>)>,
+    /// Of the loop's memory.
+    #[serde(default, skip_serializing_if = "Changes::is_empty")]
+    pub memory: Changes,
+}
+
+impl StateChanges {
+    /// True if nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.progress.is_none() && self.agents.is_empty() && self.memory.is_empty()
+    }
 }
 
 /// How far a job is.
@@ -136,7 +174,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| StateError::File { action, path, source }
     }
@@ -168,24 +206,35 @@ impl JobState {
             allocation,
             agents,
             running: BTreeMap::new(),
-            sockets: BTreeMap::new(),
-            generation: Generation::NONE,
             halt_set: false,
             crc: true,
             copy_bytes: 1 << 20,
             requests_at_once: 64,
             snapshot: None,
-            explanation: None,
             keeps_data: false,
             first_launch_ms: None,
+            entries: 0,
         }
     }
 
-    /// Reads the state of a prefix directory; `None` if no job was ever run there.
+    /// Reads the state of a prefix directory, up to date with its journal; `None` if no job was ever run there.
     ///
     /// # Errors
     /// [`StateError::File`], [`StateError::Content`].
     pub fn read(prefix: &Path) -> Result<Option<Self>, StateError> {
+        // The orchestrator may replace both files between our looking at the one and the other.
+        for _ in 0..READS {
+            let Some(mut state) = JobState::read_file(prefix)? else { return Ok(None) };
+            if journal::replay(prefix, &mut state)? == Replayed::UpToDate {
+                return Ok(Some(state));
+            }
+        }
+        let problem = "it is older than the journal beside it".to_owned();
+        Err(StateError::Content { path: path(prefix), problem })
+    }
+
+    /// Reads `job.json` alone.
+    fn read_file(prefix: &Path) -> Result<Option<Self>, StateError> {
         let path = path(prefix);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -206,14 +255,67 @@ impl JobState {
         serde_json::from_slice(&text).map(Some).map_err(|error| bad(error.to_string()))
     }
 
-    /// Replaces the state.
+    /// Replaces the state, and whatever the journal had.
     ///
     /// # Errors
     /// [`StateError::Durable`]; the old one is then still there.
     pub fn write(&self, prefix: &Path) -> Result<(), StateError> {
+        self.replace(prefix)?;
+        // Its entries are in the state, or of another job.
+        durable::remove(&journal::file::path(prefix))?;
+        Ok(())
+    }
+
+    /// Replaces `job.json` and leaves the journal; returns the size.
+    pub(super) fn replace(&self, prefix: &Path) -> Result<u64, StateError> {
         let path = path(prefix);
         let text = serde_json::to_vec(self).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        Ok(durable::replace(&path, &text)?)
+        durable::replace(&path, &text)?;
+        Ok(text.len() as u64)
+    }
+
+    /// Brings the state up to date.
+    ///
+    /// # Errors
+    /// The changes are of another state.
+    pub fn apply(&mut self, changes: StateChanges) -> Result<(), Unfit> {
+        let StateChanges { progress, agents, memory } = changes;
+        if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms }) = progress {
+            (self.stage, self.halt_set) = (stage, halt_set);
+            (self.keeps_data, self.first_launch_ms) = (keeps_data, first_launch_ms);
+        }
+        for (node, record) in agents {
+            match record {
+                Some(record) => drop(self.running.insert(node, record)),
+                None => drop(self.running.remove(&node)),
+            }
+        }
+        match &mut self.snapshot {
+            _ if memory.is_empty() => Ok(()),
+            Some(snapshot) => snapshot.apply(&memory),
+            None => Err(Unfit),
+        }
+    }
+
+    /// What of it changes while the job runs.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            stage: self.stage.clone(),
+            halt_set: self.halt_set,
+            keeps_data: self.keeps_data,
+            first_launch_ms: self.first_launch_ms,
+        }
+    }
+
+    /// The generation that is prepared, under way, or was last in this step.
+    pub fn generation(&self) -> Generation {
+        let generation = self.snapshot.as_ref().map_or(Generation::NONE, Snapshot::generation);
+        if self.finished_steps() == Some(generation) { Generation::NONE } else { generation }
+    }
+
+    /// What the loop decided so far, and why; `None` before it began.
+    pub fn explain(&self) -> Option<Explanation> {
+        self.snapshot.as_ref().map(Snapshot::explain)
     }
 
     /// The last generation of the job's steps before this one; `None` in the first.

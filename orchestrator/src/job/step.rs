@@ -4,30 +4,32 @@
 //! ([`DrainTask`]), what is written for a successor ([`JobRecord`]), what is shown and logged ([`Reporter`]). The driver
 //! connects them; nothing that it does follows from anything but an action of the machine.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::NodeName;
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::time::MissedTickBehavior;
 
 use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
+use super::inbox::Batch;
+use super::prefix_wait::{Patience, PrefixWait};
 use super::ranks::Ranks;
 use super::record::JobRecord;
 use super::reporter::Reporter;
 use super::signals::Signals;
 use super::site::CommandContext;
-use super::{settings, site};
-use crate::allocation::{Allocation, Observation};
-use crate::events::{DownReason, LogEvent};
+use super::{manager_poll, site};
+use crate::allocation::Allocation;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{Action, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 
-/// How often the resource manager is asked for down nodes, and due fault injections are looked for.
-const RESOURCE_MANAGER_POLL: Duration = Duration::from_millis(100);
+/// How often the loop looks whether time alone brings something about: fault injections, changes to be written.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The driver of one step of a job.
 pub(super) struct StepDriver<'job> {
@@ -47,35 +49,45 @@ pub(super) struct StepDriver<'job> {
     pub(super) commands: CommandContext,
     pub(super) outcome: Option<Outcome>,
     pub(super) signals: &'job mut Signals,
-    /// Nodes that the resource manager reported as down.
-    pub(super) reported_down: BTreeSet<NodeName>,
+    /// The sockets that the ranks of the generation are given.
+    pub(super) sockets: (Generation, BTreeMap<NodeName, PathBuf>),
+    pub(super) batch: Batch,
+    pub(super) prefix_wait: PrefixWait,
     pub(super) background: Background,
     pub(super) inbox: Inbox,
 }
 
 impl StepDriver<'_> {
-    /// The loop, to its end.
+    /// The loop, to its end. Nothing in it waits for a file system or another command: what does has a thread or a task of
+    /// its own, and reports to the loop.
     pub(super) async fn run(&mut self) {
-        let mut manager_poll = tokio::time::interval(RESOURCE_MANAGER_POLL);
-        manager_poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let _manager_poll = manager_poll::start(Arc::clone(&self.allocation), self.background.clone());
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Before the machine wants anything of them: what is asked of an agent that is not known would be lost.
         self.agents.adopt(&self.record.state.running).await;
         let actions = self.machine.begin(self.clock.now());
-        self.perform_all(actions).await;
+        self.carry_out(actions);
         while self.outcome.is_none() {
             self.reporter.refresh(&self.machine);
             let deadline = self.machine.deadline().map(|at| self.clock.until(at));
-            tokio::select! {
-                // Signals before anything else; what is known before what follows from time alone.
+            let first = tokio::select! {
+                // What is known before what follows from time alone.
                 biased;
-                name = self.signals.next() => self.feed(Event::Signal { name: name.to_owned() }).await,
-                Some(result) = self.inbox.results.recv() => self.task_result(result).await,
-                event = self.agents.next() => self.fleet_event(event).await,
-                update = self.ranks.next() => self.step_update(update).await,
-                Some(event) = self.inbox.events.recv() => self.reporter.emit(event),
-                () = sleep(deadline) => self.feed(Event::Tick).await,
-                _ = manager_poll.tick() => self.poll_resource_manager().await,
+                input = self.next_input() => Some(input),
+                () = sleep(deadline) => None,
+                _ = look.tick() => None,
+            };
+            // At least one event, or the time, and all others that are ready: one decision, one entry of the journal.
+            if let Some(first) = first {
+                self.take_in_with_all_ready(first);
             }
+            self.inject_faults_that_time_makes_due();
+            let Batch { events, .. } = std::mem::take(&mut self.batch);
+            tracing::debug!(?events, "events");
+            let actions = self.machine.handle_all(self.clock.now(), events);
+            self.carry_out(actions);
+            self.wait_for_prefix();
         }
         while let Ok(event) = self.inbox.events.try_recv() {
             self.reporter.emit(event);
@@ -83,38 +95,50 @@ impl StepDriver<'_> {
         self.end_ranks().await;
     }
 
-    /// Gives the machine an event, and performs what it asks for.
-    pub(super) async fn feed(&mut self, event: Event) {
-        tracing::debug!(?event, "event");
-        let actions = self.machine.handle(self.clock.now(), event);
-        self.perform_all(actions).await;
+    /// Gives the machine an event, with the others of the batch.
+    pub(super) fn feed(&mut self, event: Event) {
+        self.batch.events.push(event);
     }
 
-    async fn perform_all(&mut self, actions: Vec<Action>) {
-        // What is going to be done is on disk before it is done: whoever takes over asks for it again.
-        self.record.write_if_changed(&mut self.machine, self.agents);
-        for action in actions {
-            tracing::debug!(?action, "action");
-            self.perform(action).await;
+    /// Performs the actions that wait for nothing. The others follow when the journal has what they follow from: whoever
+    /// takes over asks for them again. Its own thread writes, and is never awaited here: a file system that hangs must not
+    /// look like silent agents.
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in self.record.admit(actions) {
+            self.perform(action);
+        }
+        self.record.commit(&mut self.machine, self.agents);
+    }
+
+    pub(super) fn signal(&mut self, name: &'static str) {
+        if self.machine.is_finished() {
+            // Only the journal is waited for.
+            return self.give_up_prefix();
+        }
+        self.feed(Event::Signal { name: name.to_owned() });
+    }
+
+    /// At the end, when nothing is left but what waits for the journal.
+    fn wait_for_prefix(&mut self) {
+        if !self.machine.is_finished() || !self.record.waits() {
+            return;
+        }
+        match self.prefix_wait.look() {
+            Patience::Wait => {}
+            Patience::Show => self.show_prefix_wait(),
+            Patience::GiveUp => self.give_up_prefix(),
         }
     }
 
-    /// Polls the resource manager and injects due faults.
-    async fn poll_resource_manager(&mut self) {
-        for (node, state) in self.allocation.down_nodes() {
-            if self.reported_down.insert(node.clone()) {
-                self.feed(Event::NodeDown { node, reason: DownReason::ResourceManager { state } }).await;
-            }
-        }
-        let end = self.allocation.end().map(settings::epoch);
-        if self.agents.allocation_ends(end) {
-            self.settings.allocation_end = end;
-            self.reporter.emit(LogEvent::AllocationEndChanged { end });
-            self.feed(Event::AllocationEnd { end }).await;
-        }
-        if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
-            let since = self.clock.now().saturating_sub(first);
-            self.inject_faults(Observation::SinceLaunch(since));
+    pub(super) fn show_prefix_wait(&self) {
+        let prefix = self.settings.prefix.display();
+        self.reporter.screen.line(&format!("waiting for the prefix directory {prefix}; Ctrl-C gives it up"));
+    }
+
+    fn give_up_prefix(&mut self) {
+        tracing::warn!("the prefix directory does not answer; the end of the job is not written down there yet");
+        for action in self.record.release_all(&self.machine) {
+            self.perform(action);
         }
     }
 

@@ -1,0 +1,90 @@
+//! What reaches the loop of a step: whatever is ready at the same time is taken together.
+
+use futures_util::FutureExt as _;
+
+use super::background::TaskResult;
+use super::running_step::StepUpdate;
+use super::step::StepDriver;
+use crate::events::LogEvent;
+use crate::fleet::FleetEvent;
+use crate::relaunch::{Action, Event};
+
+/// So much is taken from one source before the others have their turn.
+const TAKEN_AT_ONCE: usize = 256;
+
+/// One thing that reached the loop.
+pub(super) enum Input {
+    /// A signal to this process.
+    Signal(&'static str),
+    /// Actions that waited for the journal, and may be performed now.
+    Released(Vec<Action>),
+    /// Something to be logged and shown.
+    Log(LogEvent),
+    /// The end of something that was done in the background.
+    Task(TaskResult),
+    /// Something happened to an agent.
+    Fleet(FleetEvent),
+    /// Something happened to a rank.
+    Step(StepUpdate),
+}
+
+/// The events that follow from what is ready now.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) events: Vec<Event>,
+    /// One of them ends the generation, as far as can be said before the machine has seen it.
+    pub(super) ends_run: bool,
+}
+
+impl StepDriver<'_> {
+    /// The next input. Cancel safe.
+    pub(super) async fn next_input(&mut self) -> Input {
+        tokio::select! {
+            // Signals before anything else.
+            biased;
+            name = self.signals.next() => Input::Signal(name),
+            actions = self.record.released(&self.machine) => Input::Released(actions),
+            Some(event) = self.inbox.events.recv() => Input::Log(event),
+            Some(result) = self.inbox.results.recv() => Input::Task(result),
+            event = self.agents.next() => Input::Fleet(event),
+            update = self.ranks.next() => Input::Step(update),
+        }
+    }
+
+    /// Takes in one input and everything else that is ready: what was said before comes before what follows from it.
+    pub(super) fn take_in_with_all_ready(&mut self, first: Input) {
+        self.take_in(first);
+        while let Some(name) = self.signals.next().now_or_never() {
+            self.take_in(Input::Signal(name));
+        }
+        while let Some(actions) = self.record.released(&self.machine).now_or_never() {
+            self.take_in(Input::Released(actions));
+        }
+        while let Ok(event) = self.inbox.events.try_recv() {
+            self.take_in(Input::Log(event));
+        }
+        for _ in 0..TAKEN_AT_ONCE {
+            let Ok(result) = self.inbox.results.try_recv() else { break };
+            self.take_in(Input::Task(result));
+        }
+        for _ in 0..TAKEN_AT_ONCE {
+            let Some(event) = self.agents.next().now_or_never() else { break };
+            self.take_in(Input::Fleet(event));
+        }
+        for _ in 0..TAKEN_AT_ONCE {
+            let Some(update) = self.ranks.next().now_or_never() else { break };
+            self.take_in(Input::Step(update));
+        }
+    }
+
+    fn take_in(&mut self, input: Input) {
+        match input {
+            Input::Signal(name) => self.signal(name),
+            Input::Released(actions) => actions.into_iter().for_each(|action| self.perform(action)),
+            Input::Log(event) => self.reporter.emit(event),
+            Input::Task(result) => self.task_result(result),
+            Input::Fleet(event) => self.fleet_event(event),
+            Input::Step(update) => self.step_update(update),
+        }
+    }
+}

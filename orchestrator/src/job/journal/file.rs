@@ -1,0 +1,138 @@
+//! The journal as a file: begun anew beside a state, appended to, read back.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::{durable, io_count};
+use serde::{Deserialize, Serialize};
+
+use super::frame;
+use crate::job::state::{JobState, StateChanges, StateError, directory};
+
+/// No journal is larger: it is begun anew before.
+const LARGEST: u64 = 1 << 30;
+
+/// The first line: which state the entries belong to.
+#[derive(Debug, Serialize, Deserialize)]
+struct Heading {
+    /// Of `job.json`: see [`JobState::version`].
+    version: u32,
+    job_id: String,
+    /// Entries that the state beside it had taken in when the journal was begun.
+    after: u64,
+}
+
+/// One batch of the loop's decisions.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    /// Counts the entries of a job.
+    number: u64,
+    changes: StateChanges,
+}
+
+/// Where the journal of a prefix directory stands.
+pub fn path(prefix: &Path) -> PathBuf {
+    directory(prefix).join("job.journal")
+}
+
+/// A journal that is open to be appended to.
+#[derive(Debug)]
+pub struct JournalFile {
+    path: PathBuf,
+    file: File,
+    /// Its size.
+    bytes: u64,
+}
+
+impl JournalFile {
+    /// Begins the journal of a state that was just written.
+    ///
+    /// # Errors
+    /// [`StateError::Durable`], [`StateError::File`].
+    pub fn begin(prefix: &Path, state: &JobState) -> Result<Self, StateError> {
+        let path = path(prefix);
+        let heading = Heading { version: state.version, job_id: state.agents.job_id.clone(), after: state.entries };
+        let line = frame::encode(&heading).map_err(|error| StateError::file("write", &path)(error.into()))?;
+        durable::replace(&path, &line)?;
+        let file = OpenOptions::new().append(true).mode(0o600).open(&path);
+        let file = file.map_err(StateError::file("open", &path))?;
+        Ok(JournalFile { path, file, bytes: line.len() as u64 })
+    }
+
+    /// Adds an entry; it survives this process, and with [`sync`](Self::sync) the machine. After an error the journal must be
+    /// begun anew: a part of the entry may be in it.
+    ///
+    /// # Errors
+    /// [`StateError::File`].
+    pub fn append(&mut self, number: u64, changes: StateChanges) -> Result<(), StateError> {
+        let failed = StateError::file("write", &self.path);
+        let written = frame::encode(&Entry { number, changes }).map_err(io::Error::from).and_then(|line| {
+            self.file.write_all(&line)?;
+            self.bytes += line.len() as u64;
+            io_count::written(line.len());
+            Ok(())
+        });
+        written.map_err(failed)
+    }
+
+    /// All entries survive the machine from here on.
+    ///
+    /// # Errors
+    /// [`StateError::File`].
+    pub fn sync(&mut self) -> Result<(), StateError> {
+        io_count::synced();
+        self.file.sync_data().map_err(StateError::file("synchronise", &self.path))
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What reading a journal came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    /// The state is up to date.
+    UpToDate,
+    /// The journal belongs to a newer state than this one: it was replaced meanwhile.
+    StateIsOlder,
+}
+
+/// Brings a state up to date with the journal beside it. A journal of another job, and what a crash left of the last entry,
+/// count as not there.
+///
+/// # Errors
+/// [`StateError::File`], [`StateError::Content`].
+pub fn replay(prefix: &Path, state: &mut JobState) -> Result<Replayed, StateError> {
+    let path = path(prefix);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replayed::UpToDate),
+        Err(error) => return Err(StateError::file("open", &path)(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).map_err(StateError::file("read", &path))?;
+    let mut rest = bytes.as_slice();
+    let Some(heading) = frame::decode::<Heading>(&mut rest) else { return Ok(Replayed::UpToDate) };
+    if (heading.version, &heading.job_id) != (state.version, &state.agents.job_id) {
+        return Ok(Replayed::UpToDate);
+    }
+    if heading.after > state.entries {
+        return Ok(Replayed::StateIsOlder);
+    }
+    while let Some(Entry { number, changes }) = frame::decode(&mut rest) {
+        if number <= state.entries {
+            continue;
+        }
+        let applied = number == state.entries + 1 && state.apply(changes).is_ok();
+        if !applied {
+            let problem = format!("entry {number} does not follow the state");
+            return Err(StateError::Content { path, problem });
+        }
+        state.entries = number;
+    }
+    Ok(Replayed::UpToDate)
+}

@@ -1,0 +1,231 @@
+//! What a reader finds after the writer was killed at any instant, and what writing costs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast_core::{durable, io_count};
+use holdfast_model::{CheckpointId, NodeName};
+
+use super::file::{JournalFile, path};
+use super::writer::{JournalWriter, Written};
+use crate::allocation::local::Local;
+use crate::allocation::{AgentTemplate, AllocatedNodes as _};
+use crate::fleet::AgentRecord;
+use crate::job::state::{self, JobState, Stage, StateChanges};
+use crate::relaunch::{AllocatedNode, Config, Event, Machine};
+
+const NODES: u16 = 40;
+
+fn name(node: u16) -> NodeName {
+    NodeName::new(format!("node{node}"))
+}
+
+fn machine() -> Machine {
+    let node = |node| AllocatedNode { name: name(node), failure_domain: format!("{node}") };
+    Machine::new(Config::new((0..NODES).map(node).collect(), u32::from(NODES), 2))
+}
+
+/// The state of a job that begins in a prefix directory, written.
+fn begun(prefix: &Path, machine: &Machine) -> JobState {
+    durable::create_directory(&state::directory(prefix), 0o700).unwrap();
+    let roots = prefix.to_owned();
+    let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.clone(), roots).unwrap();
+    let agents = AgentTemplate {
+        job: "heat".to_owned(),
+        job_id: "17".to_owned(),
+        user: "user1".to_owned(),
+        control_base: "/tmp".to_owned(),
+        control_bytes: None,
+        cache_bases: BTreeMap::new(),
+        trust: holdfast_wire::trust::generate().unwrap(),
+    };
+    let mut state = JobState::new("heat".to_owned(), local.record(), agents);
+    state.snapshot = Some(machine.snapshot());
+    state.write(prefix).unwrap();
+    state
+}
+
+/// What one batch of events brings about, and the machine after it.
+fn step(machine: &mut Machine, number: u16) -> StateChanges {
+    let now = Duration::from_millis(u64::from(number));
+    if number == 0 {
+        machine.begin(now);
+    } else {
+        let node = name(number - 1);
+        let address = ([10, 0, 0, 1], 1000 + number).into();
+        machine.handle(now, Event::AgentReady { node, address, adopted: None });
+    }
+    let record = AgentRecord { address: ([10, 0, 0, 1], 1000 + number).into(), pid: u32::from(number), seen: (1, 2) };
+    StateChanges {
+        agents: vec![(name(number), Some(record))],
+        memory: machine.take_changes(),
+        ..StateChanges::default()
+    }
+}
+
+/// As much of a state as the tests compare.
+fn content(state: &JobState) -> (u64, Option<crate::relaunch::Snapshot>, Vec<u32>) {
+    (state.entries, state.snapshot.clone(), state.running.values().map(|record| record.pid).collect())
+}
+
+#[test]
+fn a_journal_cut_off_at_any_byte_is_read_to_its_last_whole_entry() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let mut state = begun(base.path(), &machine);
+    let mut journal = JournalFile::begin(base.path(), &state).unwrap();
+    let mut known = vec![(journal.bytes(), content(&state))];
+    for number in 0..5 {
+        let changes = step(&mut machine, number);
+        state.apply(changes.clone()).unwrap();
+        state.entries += 1;
+        journal.append(state.entries, changes).unwrap();
+        known.push((journal.bytes(), content(&state)));
+    }
+    journal.sync().unwrap();
+    let journal = path(base.path());
+    assert_eq!(fs::metadata(&journal).unwrap().permissions().mode() & 0o777, 0o600);
+    let whole = fs::read(&journal).unwrap();
+    for cut in 0..=whole.len() {
+        fs::write(&journal, &whole[..cut]).unwrap();
+        let expected = known.iter().rev().find(|(end, _)| *end <= cut as u64).unwrap_or(&known[0]);
+        assert_eq!(content(&JobState::read(base.path()).unwrap().unwrap()), expected.1, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_state_that_was_replaced_before_its_journal_is_read_once() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let mut state = begun(base.path(), &machine);
+    let mut journal = JournalFile::begin(base.path(), &state).unwrap();
+    for number in 0..3 {
+        let changes = step(&mut machine, number);
+        state.apply(changes.clone()).unwrap();
+        state.entries += 1;
+        journal.append(state.entries, changes).unwrap();
+    }
+    // Killed between the two: the journal's entries are in the state.
+    state.replace(base.path()).unwrap();
+    assert_eq!(content(&JobState::read(base.path()).unwrap().unwrap()), content(&state));
+    let mut journal = JournalFile::begin(base.path(), &state).unwrap();
+    let changes = step(&mut machine, 3);
+    state.apply(changes.clone()).unwrap();
+    state.entries += 1;
+    journal.append(state.entries, changes).unwrap();
+    assert_eq!(content(&JobState::read(base.path()).unwrap().unwrap()), content(&state));
+}
+
+#[test]
+fn the_journal_of_another_job_is_left_alone() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let mut former = begun(base.path(), &machine);
+    former.agents.job_id = "16".to_owned();
+    let mut journal = JournalFile::begin(base.path(), &former).unwrap();
+    journal.append(1, step(&mut machine, 0)).unwrap();
+    assert_eq!(JobState::read(base.path()).unwrap().unwrap().entries, 0);
+}
+
+#[test]
+fn an_entry_that_does_not_follow_the_state_is_an_error_that_names_the_journal() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let state = begun(base.path(), &machine);
+    let mut journal = JournalFile::begin(base.path(), &state).unwrap();
+    journal.append(2, step(&mut machine, 0)).unwrap();
+    let error = JobState::read(base.path()).unwrap_err().to_string();
+    assert!(error.contains("job.journal") && error.contains("entry 2"), "{error}");
+}
+
+fn running(prefix: &Path, machine: &Machine) -> JournalWriter {
+    JournalWriter::start(prefix.to_owned(), begun(prefix, machine)).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_reported_as_written_can_be_read() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let mut writer = running(base.path(), &machine);
+    for number in 0..20 {
+        let commit = u64::from(number) + 1;
+        writer.write(commit, step(&mut machine, number), number % 3 == 0);
+        assert_eq!(writer.next().await, Written { commit });
+        let state = JobState::read(base.path()).unwrap().unwrap();
+        assert_eq!((state.entries, state.snapshot), (commit, Some(machine.snapshot())));
+    }
+    writer.write_last(99, StateChanges::default());
+    assert_eq!(writer.next().await, Written { commit: 99 });
+    fs::remove_file(path(base.path())).unwrap();
+    let state = JobState::read(base.path()).unwrap().unwrap();
+    assert_eq!((state.snapshot, state.stage), (Some(machine.snapshot()), Stage::Running), "all of it is in one file");
+}
+
+#[tokio::test]
+async fn an_error_counts_as_written_and_the_next_changes_bring_the_whole_state() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let mut writer = running(base.path(), &machine);
+    writer.write(1, step(&mut machine, 0), true);
+    assert_eq!(writer.next().await, Written { commit: 1 });
+    let (own, aside) = (state::directory(base.path()), base.path().join("aside"));
+    fs::rename(&own, &aside).unwrap();
+    // The open journal can be written to; the first state that is replaced cannot.
+    writer.write_last(2, step(&mut machine, 1));
+    assert_eq!(writer.next().await, Written { commit: 2 });
+    assert!(JobState::read(base.path()).unwrap().is_none());
+    writer.write(3, step(&mut machine, 2), true);
+    assert_eq!(writer.next().await, Written { commit: 3 });
+    fs::rename(&aside, &own).unwrap();
+    writer.write(4, step(&mut machine, 3), true);
+    assert_eq!(writer.next().await, Written { commit: 4 });
+    let state = JobState::read(base.path()).unwrap().unwrap();
+    assert_eq!((state.entries, state.snapshot), (4, Some(machine.snapshot())));
+}
+
+#[tokio::test]
+async fn the_journal_is_begun_anew_when_it_is_large_and_reading_finds_the_same() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let mut writer = running(base.path(), &machine);
+    writer.write(1, step(&mut machine, 0), false);
+    writer.next().await;
+    let large = "x".repeat(300_000);
+    for commit in 2..12 {
+        let node = name(u16::try_from(commit).unwrap());
+        machine.handle(Duration::from_millis(commit), Event::HealthFault { node, fault: large.clone() });
+        writer.write(commit, StateChanges { memory: machine.take_changes(), ..StateChanges::default() }, false);
+        writer.next().await;
+        let state = JobState::read(base.path()).unwrap().unwrap();
+        assert_eq!((state.entries, state.snapshot), (commit, Some(machine.snapshot())));
+    }
+    writer.write_last(12, StateChanges::default());
+    writer.next().await;
+    assert!(fs::metadata(path(base.path())).unwrap().len() < 1000);
+}
+
+#[test]
+fn a_batch_costs_one_sync_however_much_it_changed() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let state = begun(base.path(), &machine);
+    let mut journal = JournalFile::begin(base.path(), &state).unwrap();
+    machine.begin(Duration::ZERO);
+    for number in 0..NODES {
+        let address = ([10, 0, 0, 1], 1000 + number).into();
+        machine.handle(Duration::ZERO, Event::AgentReady { node: name(number), address, adopted: None });
+    }
+    machine.handle(
+        Duration::ZERO,
+        Event::CheckpointComplete { generation: machine.generation(), checkpoint: CheckpointId(1), protected: true },
+    );
+    let before = io_count::now();
+    journal.append(1, StateChanges { memory: machine.take_changes(), ..StateChanges::default() }).unwrap();
+    journal.sync().unwrap();
+    // Other tests of this process count too: at least these.
+    let after = io_count::now();
+    assert!(after.syncs > before.syncs && after.bytes > before.bytes);
+}
