@@ -1,8 +1,9 @@
-//! An allgather of as much as a rank may give: what goes up is small, what comes down is the whole, once a node over the
-//! network and then to each of its ranks.
+//! An allgather of as much as a rank may give: what goes up is small, what comes down is the whole, once a node over
+//! the network and then to each of its ranks.
 //!
-//! The ranks are threads of this process that read their result as it comes and keep nothing of it: with 64 GiB for 1,024
-//! ranks, what is measured is how Holdfast moves it, beside how fast this machine copies the same bytes in memory.
+//! The ranks are threads of this process that read their result as it comes and keep nothing of it: with 64 GiB for
+//! 1,024 ranks, what is measured is how Holdfast moves it, beside how fast this machine copies the same bytes in
+//! memory.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

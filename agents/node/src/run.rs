@@ -1,4 +1,5 @@
-//! The run in force, as every step of it needs it: this node's part of the plan, and what this node knows of its checkpoints.
+//! The run in force, as every step of it needs it: this node's part of the plan, and what this node knows of its
+//! checkpoints.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! An allgather that is larger than a frame, and one that is larger than what may be gathered, through real agents, links
-//! and sockets. Each agent runs on threads of this process; most ranks are bare connections, because their number matters
-//! here and not what they do with the result.
+//! An allgather that is larger than a frame, and one that is larger than what may be gathered, through real agents,
+//! links and sockets. Each agent runs on threads of this process; most ranks are bare connections, because their number
+//! matters here and not what they do with the result.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::{CheckpointId, Generation, Location, NodeName, Progress, Rank, RestartSource, Scheme};
 
-/// The largest body of a request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks, which
-/// the leader's agent gets, is about a third of it.
+/// The largest body of a request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks,
+/// which the leader's agent gets, is about a third of it.
 pub const LARGEST_REQUEST: usize = 64 << 20;
 
 /// News and health.

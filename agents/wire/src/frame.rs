@@ -3,12 +3,13 @@
 //! The two upper bits of the `u32` are flags, the others the length, at most [`FRAME_BYTES`]:
 //!
 //! * `MORE`: the message goes on in the next frame;
-//! * `RAW`: not JSON, but the payloads that belong beside it ([`Payload`](crate::payload::Payload)), one after the other.
+//! * `RAW`: not JSON, but the payloads that belong beside it ([`Payload`](crate::payload::Payload)), one after the
+//!   other.
 //!
-//! A message is its JSON, in one frame or several, then its payloads, if it has any. How large it may be as a whole depends
-//! on what it is ([`Limit`]), and both sides know: a message over its limit is an error at the sender, before anything is
-//! sent, so that the connection stays usable and the caller gets the error. A receiver allocates for what has arrived, never
-//! for what is announced.
+//! A message is its JSON, in one frame or several, then its payloads, if it has any. How large it may be as a whole
+//! depends on what it is ([`Limit`]), the same on both sides: a message over its limit is an error at the sender,
+//! before anything is sent, so that the connection stays usable and the caller gets the error. A receiver allocates for
+//! what has arrived, never for what is announced.
 
 use std::io::{self, Read, Write};
 
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::payload;
 
-/// The most bytes of one frame: of a large message, so many are sent before others may use the connection's buffers.
+/// The most bytes of one frame.
 pub const FRAME_BYTES: usize = 1 << 20;
 
 const MORE: u32 = 1 << 31;

@@ -126,7 +126,8 @@ pub enum ToMember {
         /// Its number.
         order: u64,
     },
-    /// A collective ended. Sent once a node: all ranks get the same, and their agent adds what is local (paths, file names).
+    /// A collective ended. Sent once a node: all ranks get the same, and their agent adds what is local (paths, file
+    /// names).
     Results {
         /// Its number.
         seq: u64,

@@ -1,5 +1,5 @@
-//! The plan of a run as it is sent: a part that all nodes share, each node's own part, and, to the agent that leads only,
-//! the table of all nodes. The requests of a relaunch with N nodes and R ranks have O(N + R) bytes together.
+//! The plan of a run as it is sent: a part that all nodes share, each node's own part, and, to the agent that leads
+//! only, the table of all nodes. The requests of a relaunch with N nodes and R ranks have O(N + R) bytes together.
 //!
 //! A member does not have the addresses of its peers: the leader sends them with the orders that need them
 //! ([`Delivery`](crate::peer::Delivery)).

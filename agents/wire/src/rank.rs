@@ -216,7 +216,8 @@ pub enum Reply {
     },
     /// To [`Call::Allgather`]: one entry a rank.
     Gathered(Vec<Payload>),
-    /// To [`Call::Finalize`], [`Call::Current`], [`Call::Drop`], [`Call::Delete`] and to a good [`Call::CompleteRestart`].
+    /// To [`Call::Finalize`], [`Call::Current`], [`Call::Drop`], [`Call::Delete`] and to a good
+    /// [`Call::CompleteRestart`].
     Done,
 }
 

@@ -174,7 +174,7 @@ impl StepDriver<'_> {
         );
     }
 
-    /// An agent that does not learn it finds out by itself: its connection is refused, and it is sent again.
+    /// An agent that does not answer is lost: it gets the addresses of that time when it is back.
     fn update_peers(&mut self, update: PeersUpdate, to: &[NodeName]) {
         let update = Arc::new(update);
         self.agents.request(

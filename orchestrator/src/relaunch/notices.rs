@@ -1,4 +1,4 @@
-//! What agents are to be told of each other: the leader, where all others listen (it passes that on with its orders); the
+//! What agents need of each other: the leader, where all others listen (it passes that on with its orders); the
 //! others, where the leader listens. Everything that one batch of events brings about goes into one action:
 //! nodes that return by the hundred cost one message an agent, not one for each of them.
 

@@ -269,6 +269,12 @@ impl Machine {
             }
             Phase::Running if self.state.run.as_ref().is_some_and(|run| run.facts.started) => {
                 out.push(Action::FollowStep { generation, placement: self.placed() });
+                // The orchestrator before may have died with a new address of an agent on its way to the others.
+                self.notices.adopted.extend(
+                    (0u32..)
+                        .zip(&self.state.nodes)
+                        .filter_map(|(position, node)| node.is_healthy().then_some(position)),
+                );
             }
             Phase::Running => {
                 let reason = "it is not known whether it was launched".to_owned();

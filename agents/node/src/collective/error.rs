@@ -199,7 +199,7 @@ impl CallError {
                 "all ranks must make the same calls in the same order"
             }
             CallError::GatheredTooLarge { .. } => {
-                "allgather is meant for addresses and sums: give less a rank, or move bulk data between the ranks yourself"
+                "allgather is for addresses and sums: give less a rank, or move bulk data between the ranks yourself"
             }
             CallError::Unsendable(FrameError::TooLarge { .. }) => "use fewer files a rank, or fewer ranks a node",
             CallError::NoRun => "start the program with `holdfast run`",

@@ -1,9 +1,9 @@
 //! A connection between a member and the leader as a pair of channels.
 //!
-//! The channels are not bounded, because what waits in them is bounded by the protocol: a member has at most one part of
-//! each order that is under way and, since it takes part in every collective, the results of one. Large results are shared
-//! by all links, not copied. A member that does not read for [`STALLED`] is cut off: it connects again when it can, and
-//! is sent what it has missed.
+//! The channels are not bounded, because what waits in them is bounded by the protocol: a member has at most one part
+//! of each order that is under way and, since it takes part in every collective, the results of one. Large results are
+//! shared by all links, not copied. A member that does not read for [`STALLED`] is cut off: it connects again when it
+//! can, and is sent what it has missed.
 
 use std::collections::HashMap;
 use std::io;
@@ -74,8 +74,8 @@ fn new_addresses(
     known.filter(|(node, endpoint)| sent.insert(node.clone(), *endpoint) != Some(*endpoint)).collect()
 }
 
-/// A message on a link, and what takes its place if it is too large to be sent: it is never left out silently, because then
-/// the other end would wait for it for ever.
+/// A message on a link, and what takes its place if it is too large to be sent: it is never left out silently, because
+/// then the other end would wait for it for ever.
 trait OnLink: Serialize + Sized {
     /// What comes back on the link.
     type Back;

@@ -61,7 +61,8 @@ impl Participation {
     /// Notes a rank's call, and passes it to the leader when all ranks of this node have made it.
     pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Outcome> {
         let local = self.run.plan.local.len();
-        // In an adopted run the others may have had their answer from the agent before: each call is passed on as it comes.
+        // In an adopted run the others may have had their answer from the agent before: each call is passed on as it
+        // comes.
         let (receiver, messages) = self.calls.note(rank, seq, call, local, self.adopted);
         for message in messages {
             // The receiver lives as long as the run; after that no answer is waited for either.
@@ -84,8 +85,8 @@ struct Waiting {
 }
 
 impl Calls {
-    /// Notes a rank's call. Returns where its answer comes, and the messages to the leader: those for all ranks of this node
-    /// when the last of `expected` has called, or, `alone`, one for this rank.
+    /// Notes a rank's call. Returns where its answer comes, and the messages to the leader: those for all ranks of this
+    /// node when the last of `expected` has called, or, `alone`, one for this rank.
     fn note(
         &self,
         rank: Rank,

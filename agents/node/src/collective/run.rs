@@ -99,8 +99,8 @@ pub async fn serve_link(
                 Some(message) => leader.receive(&node, message),
                 None => break,
             },
-            // The same generation may be prepared anew with other nodes, unnoticed by a member whose own part is the same: it
-            // has to find its way to the new leader.
+            // The same generation may be prepared anew with other nodes, unnoticed by a member whose own part is the
+            // same: it has to find its way to the new leader.
             () = part.run.cancelled.cancelled() => break,
         }
     }
@@ -148,8 +148,8 @@ pub enum RunError {
     Store(#[from] StoreError),
 }
 
-/// Takes on a generation: kills older ranks, cuts older streams, records the plan, sets up the filemaps, connects to the
-/// leader. The same plan again changes nothing.
+/// Takes on a generation: kills older ranks, cuts older streams, records the plan, sets up the filemaps, connects to
+/// the leader. The same plan again changes nothing.
 pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result<RunAccepted, RunError> {
     let agent = &collectives.agent;
     let accepted = RunAccepted { socket: agent.paths.socket() };

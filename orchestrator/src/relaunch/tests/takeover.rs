@@ -3,7 +3,7 @@
 use crate::events::{DownReason, EndCause, StopReason};
 use holdfast_model::{Generation, Rank, RankEnd};
 
-use super::world::{World, config, ms, name};
+use super::world::{World, address, config, ms, name};
 use crate::relaunch::explain::{Activity, Condition};
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::*;
@@ -27,6 +27,27 @@ fn a_run_that_is_under_way_is_followed_to_its_end() {
     world.happens(Event::Finalized { generation: Generation(1) });
     (0..4).for_each(|rank| world.rank_ends(rank, RankEnd::Unknown));
     assert_eq!(*world.stop(), StopReason::Finished);
+}
+
+#[test]
+fn the_agents_of_a_run_under_way_get_the_addresses_again_that_may_have_been_lost_with_the_orchestrator() {
+    let mut world = World::running();
+    world.only(Event::AgentLost { node: name(0), reason: "killed".into() });
+    // Its new address is journalled, and the messages to the others are lost.
+    world.only(Event::AgentReady { node: name(0), address: address(&name(0), 2), adopted: Some(Generation(1)) });
+    let actions = taken_over(&mut world);
+    let updates = actions.iter().filter_map(|action| match action {
+        Action::UpdatePeers { addresses, to, .. } => Some((addresses, to.clone())),
+        _ => None,
+    });
+    let updates: Vec<_> = updates.collect();
+    assert!(updates.iter().all(|(addresses, _)| addresses[&name(0)] == address(&name(0), 2)));
+    assert_eq!(updates.iter().map(|(addresses, _)| addresses.len()).collect::<Vec<_>>(), [6, 1]);
+    assert_eq!(
+        (updates[0].1.as_slice(), updates[1].1.len()),
+        (&[name(0)][..], 5),
+        "all to the leader, its own to the others"
+    );
 }
 
 #[test]
