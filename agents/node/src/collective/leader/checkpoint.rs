@@ -31,11 +31,12 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     let keep = cx.settings().caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
     // As the leader's own node has them: all nodes hold the same ids.
     let in_base = files::datasets_here(cx, Some(base)).await?;
+    let half_evicted = half_evicted(cx, checkpoint).await?;
     // Output passes through the cache: it neither evicts a checkpoint nor counts as one.
     let kept: Vec<CheckpointId> =
         in_base.into_iter().filter(|id| *id != checkpoint && cx.dataset(*id).checkpoint).collect();
     let surplus = if dataset.checkpoint { (kept.len() + 1).saturating_sub(keep as usize) } else { 0 };
-    let delete: Vec<CheckpointId> = kept.into_iter().take(surplus).collect();
+    let delete: Vec<CheckpointId> = half_evicted.into_iter().chain(kept.into_iter().take(surplus)).collect();
     for id in &delete {
         // What is being flushed must not be deleted meanwhile.
         cx.flush_ended_of(*id).await;
@@ -44,14 +45,21 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     datasets::describe(cx, checkpoint, dataset).await?;
     let orders = cx.layout().members(&protection.descriptors()).into_iter();
     let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
-    cx.memory(|memory| memory.forget(|id| delete.contains(&id)));
     cx.order(orders.collect()).await?;
     if !delete.is_empty() {
         // Spares may still hold files of it, from a run in which they were not spare.
-        cx.order(cx.everywhere(&Order::Delete { checkpoints: delete, all_but: None })).await?;
+        cx.order(cx.everywhere(&Order::Delete { checkpoints: delete.clone(), all_but: None })).await?;
+        cx.memory(|memory| memory.forget(|id| delete.contains(&id)));
     }
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
     Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
+}
+
+/// Datasets that the leader's own node has deleted already, and perhaps not all others.
+async fn half_evicted(cx: &Context, begun: CheckpointId) -> Result<Vec<CheckpointId>, CallError> {
+    let here = files::datasets_here(cx, None).await?;
+    let cached = cx.memory(|memory| memory.cached.clone());
+    Ok(cached.into_iter().filter(|id| *id != begun && !here.contains(id)).collect())
 }
 
 /// The id of the dataset that begins now.
@@ -90,6 +98,9 @@ pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, Ca
         }
         delete(cx, checkpoint).await?;
         return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
+    }
+    if dataset.direct.is_none() {
+        cx.memory(|memory| memory.cached.insert(checkpoint));
     }
     if !cx.policy(|policy, _| policy.is_progress(&dataset)) {
         flush::output(cx, checkpoint).await?;

@@ -76,7 +76,7 @@ impl PendingWork {
         self.next
     }
 
-    /// Notes a result; that of work which nobody asked for is ignored.
+    /// Notes a result; that of work which was not asked for is ignored.
     pub(super) fn finish(&mut self, id: u64, result: WorkResult) {
         if let Some(pending) = self.results.get_mut(&id) {
             *pending = Some(result);
@@ -122,7 +122,7 @@ impl Context {
         self.with(|state| change(&mut state.memory))
     }
 
-    /// Asks the checkpoint source, or tells it that its time runs.
+    /// Asks the policy of the checkpoint source, or reports to it, with the time.
     pub(super) fn policy<R>(&self, ask: impl FnOnce(&mut dyn SourcePolicy, Duration) -> R) -> R {
         self.with(|state| ask(&mut *state.policy, state.now))
     }
@@ -157,7 +157,7 @@ impl Context {
         (0..self.shared.layout.ranks()).map(Rank)
     }
 
-    /// What the application said of a dataset.
+    /// What the application declared of a dataset.
     pub(super) fn dataset(&self, checkpoint: CheckpointId) -> Dataset {
         self.memory(|memory| memory.dataset(checkpoint))
     }
@@ -220,8 +220,8 @@ impl Context {
         self.with(|state| std::mem::take(&mut state.flush_requested).then_some(state.flushing).flatten())
     }
 
-    /// Has a dataset deleted when the results of the collective that is under way are on disk. Before that, a leader that
-    /// is restarted carries the collective out again, and has to find the dataset as it was.
+    /// Has a dataset deleted when the results of the collective that is under way are on disk. Before that, a leader
+    /// that is restarted carries the collective out again, and has to find the dataset as it was.
     pub(super) fn delete_after_results(&self, checkpoint: CheckpointId) {
         self.with(|state| state.deletions.push(checkpoint));
     }

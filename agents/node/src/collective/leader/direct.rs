@@ -1,6 +1,6 @@
 //! Datasets past the cache: files that several ranks share, written and read in the prefix directory itself
 //! (`SCR_CACHE_BYPASS` of SCR 3). What is left to do is the order of things in the index, so that a run that dies while
-//! they are written leaves an entry that says so.
+//! they are written leaves an entry without COMPLETE.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ pub(super) async fn complete(
 ) -> Result<(), CallError> {
     let directory = DirectoryName::given(directory)?;
     let summary = if files::is_usable(cx, &directory).await? {
-        // Published by a leader that was restarted before its results were on disk: the nodes may have closed the dataset,
-        // and cannot seal it again.
+        // Published by a leader that was restarted before its results were on disk: the nodes may have closed the
+        // dataset, and cannot seal it again.
         if dataset.checkpoint {
             files::make_current(cx, &directory).await?;
         }

@@ -242,7 +242,7 @@ impl Attempt {
             for (other, _) in self.open.iter().filter(|(other, sent)| **sent && links.contains_key(*other)) {
                 out.push(send(other, ToMember::Cancel { order: self.order }));
             }
-            // Nobody is left to do this with for nodes that did not get the order.
+            // Nodes that did not get the order would be alone with it.
             let unreached = self.open.extract_if(.., |_, sent| !*sent);
             self.failures.extend(unreached.map(|(other, _)| (other, lost("it could not be reached"))));
         }

@@ -51,7 +51,7 @@ pub type WorkResult = Result<WorkOutput, Failure>;
 /// What file work that succeeded returned; [`LeaderWork`](super::LeaderWork) has which belongs to which.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkOutput {
-    /// Nothing more to say.
+    /// No more than that.
     Done,
     /// The halt file's content, and the condition that holds.
     Halt(HaltState),

@@ -27,13 +27,14 @@ pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
         return;
     }
     cx.flush_ended().await;
-    // What the flush file cannot say is flushed again.
+    // If the flush file cannot be read, the dataset is flushed again.
     if !files::locations_here(cx, checkpoint).await.is_ok_and(|locations| locations.pfs) {
         flush(cx, checkpoint, 0).await;
     }
 }
 
-/// Brings a dataset to the prefix directory because the application wants it there, whatever the settings say.
+/// Brings a dataset to the prefix directory because the application declared it as output, whatever the flush
+/// settings are.
 pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
     if cx.dataset(checkpoint).direct.is_some() {
         // It was written there.
@@ -76,8 +77,8 @@ pub(super) async fn discard_output(cx: &Context, checkpoint: CheckpointId) {
     }
 }
 
-/// Flushes a dataset, and reports how that went; `bandwidth` is the most that each node may use. Returns whether it is on
-/// the prefix directory.
+/// Flushes a dataset, and reports how that went; `bandwidth` is the most that each node may use. Returns whether it is
+/// on the prefix directory.
 pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> bool {
     let begun = cx.now();
     let generation = cx.generation();

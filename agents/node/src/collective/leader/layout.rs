@@ -120,7 +120,7 @@ impl Layout {
     }
 
     /// Each node's part in the work of these groups, for ranks that have `bytes` bytes of files. Ranks without a group
-    /// are left out: they protect nobody.
+    /// are left out: they have no redundancy.
     pub(super) fn work(&self, groups: &Groups, bytes: &BTreeMap<Rank, u64>) -> BTreeMap<NodeName, Vec<GroupWork>> {
         self.work_of(groups, |_| true, bytes)
     }

@@ -2,7 +2,7 @@
 //!
 //! The types are the files' content in the control directory; the driver reads and writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_model::{CheckpointId, Dataset, Generation};
@@ -27,7 +27,11 @@ pub struct LeaderMemory {
     pub complete: Option<CheckpointId>,
     /// What the run restarted from, until the ranks confirm that they could read it.
     pub restart: Option<Restarted>,
-    /// What the application said of the datasets; plain checkpoints are not listed.
+    /// The datasets in cache. One that the leader's own node does not have any more is still to be deleted on others: a
+    /// leader before this one was killed while it was evicted.
+    #[serde(default)]
+    pub cached: BTreeSet<CheckpointId>,
+    /// What the application declared of the datasets; plain checkpoints are not listed.
     #[serde(default)]
     pub datasets: BTreeMap<CheckpointId, Dataset>,
 }
@@ -52,11 +56,12 @@ impl LeaderMemory {
             open: None,
             complete: None,
             restart: None,
+            cached: BTreeSet::new(),
             datasets: BTreeMap::new(),
         }
     }
 
-    /// What the application said of a dataset.
+    /// What the application declared of a dataset.
     pub fn dataset(&self, checkpoint: CheckpointId) -> Dataset {
         self.datasets.get(&checkpoint).cloned().unwrap_or_default()
     }
@@ -65,6 +70,7 @@ impl LeaderMemory {
 impl LeaderMemory {
     /// Datasets that are not in cache any more: none of them is flushed at the end, or can turn out to be unreadable.
     pub(super) fn forget(&mut self, gone: impl Fn(CheckpointId) -> bool) {
+        self.cached.retain(|id| !gone(*id));
         self.complete = self.complete.filter(|complete| !gone(*complete));
         self.restart = self.restart.take().filter(|restart| !gone(restart.checkpoint));
     }

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::restart::Found;
 use crate::collective::CallError;
 
-/// Has the nodes do what the plan says; afterwards every rank has its files where it runs.
+/// Has the nodes carry the plan out; afterwards every rank has its files where it runs.
 pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<Found, CallError> {
     let checkpoint = plan.checkpoint;
     let discards = discards(cx, &plan);
@@ -97,8 +97,8 @@ fn copies(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
     let some = |group: &Group| group.members.iter().any(|rank| copied.contains(rank));
     let work = cx.layout().work_of(&plan.groups, some, &BTreeMap::new());
     let orders = work.into_iter().filter_map(|(node, mut groups)| {
-        // Only the copies of a node's own groups, and only nodes that have a part in one: a list of all copies for every
-        // node would grow with the square of the run.
+        // Only the copies of a node's own groups, and only nodes that have a part in one: a list of all copies for
+        // every node would grow with the square of the run.
         let wanted = |group: &GroupWork| -> Vec<Rank> {
             group.members.iter().map(|(rank, _)| *rank).filter(|rank| copied.contains(rank)).collect()
         };

@@ -101,6 +101,9 @@ pub(super) async fn restarted(cx: &Context, found: Option<Found>, begun: Duratio
         memory.restart =
             found.as_ref().map(|found| Restarted { checkpoint: found.checkpoint, fetched: found.fetched.clone() });
         memory.complete = found.as_ref().map(|found| found.checkpoint);
+        // All others were deleted.
+        let in_cache = found.as_ref().filter(|found| memory.dataset(found.checkpoint).direct.is_none());
+        memory.cached = in_cache.map(|found| found.checkpoint).into_iter().collect();
         memory.last = found.as_ref().map_or(CheckpointId::NONE, |found| found.checkpoint);
     });
     let source = found.as_ref().map_or(RestartSource::Fresh, |found| found.source);
@@ -163,8 +166,8 @@ async fn inventories(cx: &Context) -> Result<Inventories, CallError> {
     Ok(inventories)
 }
 
-/// Notes in the flush files that a dataset is in cache, and on the prefix directory if any node has it so; returns whether
-/// one has.
+/// Notes in the flush files that a dataset is in cache, and on the prefix directory if any node has it so; returns
+/// whether one has.
 pub(super) async fn note_in_cache(
     cx: &Context,
     checkpoint: CheckpointId,

@@ -89,7 +89,7 @@ impl Leader {
     }
 
     fn put(&self, input: Input) {
-        // After the end of the run nobody takes it, and nobody waits for what would follow.
+        // Fails only after the end of the run, when no result is waited for any more.
         let _ = self.inputs.send(input);
     }
 }
@@ -196,7 +196,7 @@ async fn finish(
     if let Err(failure) = &result {
         tracing::warn!(work = name, error = %failure, "leader_work_failed");
     }
-    // After the end of the run nobody takes it.
+    // Fails only after the end of the run.
     let _ = results.send(Input::Event(LeaderEvent::WorkFinished { id, result }));
 }
 

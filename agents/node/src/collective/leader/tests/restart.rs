@@ -84,8 +84,8 @@ fn only_the_partner_copies_that_are_missing_are_made_again_by_the_nodes_that_the
         Order::Encode { only: Some(only), groups, .. } => Some((node.as_str(), only.clone(), groups.len())),
         _ => None,
     });
-    // n2 keeps the copy of rank 1 from which n6 got its files; the copy of rank 0, which n1 had, is made on n6. n5 has rank
-    // 0 as its neighbour.
+    // n2 keeps the copy of rank 1 from which n6 got its files; the copy of rank 0, which n1 had, is made on n6. n5 has
+    // rank 0 as its neighbour.
     let copies: Vec<_> = copies.collect();
     let expected = ["n0", "n5", "n6"].map(|node| (node, vec![Rank(0)], 1));
     assert_eq!(copies, expected);

@@ -105,5 +105,20 @@ fn nothing_is_done_for_a_run_that_is_over() {
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     world.run();
     assert_eq!(world.prefix.complete(), [0u64; 0]);
-    assert!(world.prefix.of(1).1.indexed, "what is left says that it is not complete");
+    assert!(world.prefix.of(1).1.indexed, "what is left is an entry without COMPLETE");
+}
+
+#[test]
+fn what_a_leader_was_evicting_when_it_died_is_deleted_by_the_next_one() {
+    let mut world = World::with(|plan| plan.settings.caches[0].keep = 1);
+    world.init();
+    world.checkpoint();
+    world.hold_orders(|node, order| node == "n3" && matches!(order, Order::Prepare { .. }));
+    world.begin(Call::Start);
+    let holds = |world: &World, node: &str| world.nodes[&node.into()].held.contains_key(&CheckpointId(1));
+    assert_eq!((holds(&world, "n0"), holds(&world, "n3")), (false, true));
+    world.hold_orders(|_, _| false);
+    world.restart_leader(Some(Call::Start));
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Started { checkpoint: CheckpointId(2), .. }))));
+    assert!(!holds(&world, "n3"));
 }
