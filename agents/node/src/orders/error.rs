@@ -128,6 +128,14 @@ pub(crate) enum OrderError {
     /// A dataset past the cache that this agent does not know.
     #[error("dataset {0} was not opened here")]
     NotOpen(CheckpointId),
+    /// A dataset of which this node does not hold all files of a rank.
+    #[error("the files of rank {rank} of checkpoint {checkpoint} are not all here: it was deleted, or never complete")]
+    NotHeld {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// The rank.
+        rank: Rank,
+    },
     /// A thread of the agent panicked.
     #[error("a thread of the agent failed")]
     Crashed,
@@ -176,7 +184,9 @@ impl OrderError {
             | OrderError::Copy(_)
             | OrderError::File { .. }
             | OrderError::NotReceived(_) => FailureKind::Io,
-            OrderError::NotWritten { .. } | OrderError::NotOpen(_) => FailureKind::NotFound,
+            OrderError::NotWritten { .. } | OrderError::NotOpen(_) | OrderError::NotHeld { .. } => {
+                FailureKind::NotFound
+            }
             OrderError::Unsendable(_)
             | OrderError::Path(_)
             | OrderError::NotRegular(_)
@@ -229,6 +239,7 @@ impl From<OrderError> for Failure {
             OrderError::OtherCheckpoint { expected: checkpoint, .. } | OrderError::NotOpen(checkpoint) => {
                 failure.of_checkpoint(checkpoint)
             }
+            OrderError::NotHeld { checkpoint, rank } => failure.of_checkpoint(checkpoint).of_rank(rank),
             OrderError::Store(error) => error.locate(failure),
             OrderError::Redundancy(RedundancyError::MemberDamaged { rank, path, .. }) => failure.of_rank(rank).at(path),
             _ => failure,

@@ -7,12 +7,12 @@ use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Rank, Task};
 use holdfast_wire::peer::OrderResult;
 
-use super::{Result, Work, rank_directory};
+use super::{OrderError, Result, Work, rank_directory};
 use crate::copy::cached::CachedFile;
 
 impl Work<'_> {
-    /// Copies the application's files of the local ranks. What an interrupted flush of this dataset left there is not
-    /// copied again.
+    /// Copies the application's files of the local ranks, of which all must be listed. What an interrupted flush of this
+    /// dataset left there is not copied again.
     pub(super) fn flush(
         &self,
         checkpoint: CheckpointId,
@@ -22,6 +22,9 @@ impl Work<'_> {
     ) -> Result<OrderResult> {
         let mut files = Vec::new();
         for rank in self.local() {
+            if !self.agent.store.is_listed(checkpoint, *rank) {
+                return Err(OrderError::NotHeld { checkpoint, rank: *rank });
+            }
             let cache = rank_directory(self.agent, checkpoint, *rank)?;
             for name in self.agent.store.files(checkpoint, *rank) {
                 let path = cache.join(name);

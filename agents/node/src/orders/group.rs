@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::redundancy::files::MemberFiles;
@@ -220,7 +221,9 @@ impl GroupMember for OwnMember<'_> {
     }
 
     fn link_to(&self, to: u32, pool: &Pool) -> Result<Box<dyn link::Outgoing>, RedundancyError> {
-        Ok(Box::new(ToMember::new(self.connect(to).map_err(failed)?, pool.clone())))
+        let Work { agent, run, .. } = self.work;
+        let stream = self.connect(to).map_err(failed)?;
+        Ok(Box::new(ToMember::new(Arc::clone(agent), run.plan.generation, stream, pool.clone())))
     }
 
     fn link_from(&self, from: u32, pool: &Pool) -> Result<Box<dyn link::Incoming>, RedundancyError> {

@@ -5,12 +5,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use holdfast_core::redundancy::link::{self, MAX_MESSAGE_BYTES};
 use holdfast_core::redundancy::piece::Pool;
+use holdfast_model::Generation;
 
+use crate::agent::Agent;
 use crate::stream::{Incoming, Outgoing};
 
 /// Messages that may wait in the queue.
@@ -55,7 +58,11 @@ impl link::Incoming for FromMember {
 
     fn finish(&mut self) -> io::Result<()> {
         match self.next()? {
-            Arrival::Sound => Ok(()),
+            Arrival::Sound => {
+                // It may serve another step by now.
+                self.socket = None;
+                Ok(())
+            }
             Arrival::Message(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a message too many")),
         }
     }
@@ -78,7 +85,12 @@ impl Drop for FromMember {
 fn read_ahead(mut stream: Incoming, pool: &Pool, queue: &SyncSender<io::Result<Arrival>>) {
     loop {
         let arrival = next(&mut stream, pool);
-        let last = !matches!(arrival, Ok(Arrival::Message(_)));
+        if matches!(arrival, Ok(Arrival::Sound)) {
+            stream.give_back();
+            let _ = queue.send(arrival);
+            return;
+        }
+        let last = arrival.is_err();
         if queue.send(arrival).is_err() || last {
             return;
         }
@@ -102,14 +114,24 @@ fn next(stream: &mut impl Read, pool: &Pool) -> io::Result<Arrival> {
 
 /// Messages to another member.
 pub(super) struct ToMember {
-    stream: Outgoing,
+    agent: Arc<Agent>,
+    generation: Generation,
+    /// Until all is sent.
+    stream: Option<Outgoing>,
     pool: Pool,
 }
 
+/// So much is copied behind its length, so that both go out together.
+const SMALL: usize = 16 << 10;
+
 impl ToMember {
-    /// On a connection that was accepted.
-    pub(super) fn new(stream: Outgoing, pool: Pool) -> Self {
-        ToMember { stream, pool }
+    /// On a connection that was accepted in this generation.
+    pub(super) fn new(agent: Arc<Agent>, generation: Generation, stream: Outgoing, pool: Pool) -> Self {
+        ToMember { agent, generation, stream: Some(stream), pool }
+    }
+
+    fn stream(&mut self) -> io::Result<&mut Outgoing> {
+        self.stream.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -120,14 +142,24 @@ impl link::Outgoing for ToMember {
             let what = format!("a message of {} bytes is longer than {MAX_MESSAGE_BYTES}", message.len());
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
-        self.stream.write_all(&length.to_be_bytes())?;
-        self.stream.write_all(&message)?;
+        let stream = self.stream()?;
+        if message.len() <= SMALL {
+            stream.write_all(&[&length.to_be_bytes(), message.as_slice()].concat())?;
+        } else {
+            stream.write_all(&length.to_be_bytes())?;
+            stream.write_all(&message)?;
+        }
         self.pool.give(message);
         Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.stream.write_all(&SOUND.to_be_bytes())?;
-        self.stream.flush()
+        let stream = self.stream()?;
+        stream.write_all(&SOUND.to_be_bytes())?;
+        stream.flush()?;
+        if let Some(stream) = self.stream.take() {
+            self.agent.streams.keep(self.generation, stream);
+        }
+        Ok(())
     }
 }

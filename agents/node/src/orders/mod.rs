@@ -73,8 +73,7 @@ pub fn execute(
 
 /// The directory of a rank's files of a checkpoint on this node.
 pub fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
-    let descriptor = agent.store.descriptor(checkpoint, rank).unwrap_or_default();
-    agent.store.directory(checkpoint, &descriptor).map(|(_, real)| real)
+    agent.store.rank_directory(checkpoint, rank)
 }
 
 type Result<T, E = OrderError> = std::result::Result<T, E>;

@@ -56,6 +56,21 @@ async fn a_flush_copies_the_application_s_files_and_what_is_there_only_once() {
 }
 
 #[tokio::test]
+async fn a_flush_of_what_is_not_held_is_refused_and_publishes_nothing() {
+    let (_root, node) = node().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let directory = prefix.path().to_owned();
+    let flush = |checkpoint| Order::Flush { checkpoint, directory: directory.clone(), bandwidth: 0, crc: false };
+    let id = CheckpointId(3);
+    carry_out(&node, Order::Delete { checkpoints: vec![id], all_but: None }).unwrap();
+    for missing in [id, CheckpointId(7)] {
+        let failure = carry_out(&node, flush(missing)).unwrap_err();
+        assert_eq!((failure.kind, failure.subject.rank), (FailureKind::NotFound, Some(Rank(1))), "{failure}");
+    }
+    assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_replaced() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_wire::frame::{FrameError, HELLO, receive_async, send_async};
+use holdfast_model::Generation;
+use holdfast_wire::frame::{self, FrameError, HELLO, receive_async, send_async};
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
 use holdfast_wire::{VERSION, trust};
 use tokio::net::TcpStream;
@@ -65,11 +66,59 @@ pub(super) async fn accept(
     match hello.purpose {
         Purpose::Link => collective::serve_link(&collectives, hello.node, hello.generation, stream).await,
         purpose => match Incoming::from_async(stream, hello.node) {
-            Ok(incoming) => collectives.agent.streams.deposit(hello.generation, purpose, incoming),
+            Ok(incoming) => serve_stream(&collectives, hello.generation, purpose, incoming).await,
             Err(error) => tracing::warn!(%peer, %error, "stream lost while it was handed over"),
         },
     }
     Ok(())
+}
+
+/// Hands a stream to the thread that waits for it; when that has done with it, the same for the next hello that comes on it,
+/// until the peer closes it.
+async fn serve_stream(collectives: &Collectives, generation: Generation, purpose: Purpose, incoming: Incoming) {
+    let mut stop = collectives.agent.stop.subscribe();
+    let serving = async {
+        let mut next = Some((generation, purpose, incoming));
+        while let Some((generation, purpose, mut incoming)) = next {
+            let returned = incoming.comes_back();
+            collectives.agent.streams.deposit(generation, purpose, incoming);
+            let Ok(incoming) = returned.await else { return };
+            next = next_step(collectives, incoming).await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "kept_connection_ended");
+                None
+            });
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        _ = stop.wait_for(Option::is_some) => {}
+    }
+}
+
+/// Waits for the next hello on a stream whose step is over.
+async fn next_step(
+    collectives: &Collectives,
+    mut incoming: Incoming,
+) -> Result<Option<(Generation, Purpose, Incoming)>, FrameError> {
+    incoming.readable().await?;
+    let blocking = |error: tokio::task::JoinError| FrameError::from(std::io::Error::other(error));
+    let receive = move || frame::receive::<PeerHello>(&mut incoming, HELLO).map(|hello| (hello, incoming));
+    let (hello, mut incoming) = tokio::task::spawn_blocking(receive).await.map_err(blocking)??;
+    if !trust::token_matches(&collectives.agent.start.trust, &hello.token.0) {
+        return Ok(None);
+    }
+    let refusal = match (admit(collectives, &hello).await, hello.purpose) {
+        (Err(refusal), _) => refusal,
+        (Ok(()), Purpose::Link) => return Ok(None),
+        (Ok(()), purpose) => {
+            let welcome = move || frame::send(&mut incoming, &PeerWelcome::Welcome, HELLO).map(|()| incoming);
+            let incoming = tokio::task::spawn_blocking(welcome).await.map_err(blocking)??;
+            return Ok(Some((hello.generation, purpose, incoming)));
+        }
+    };
+    let refused = PeerWelcome::Refused(refusal.into());
+    tokio::task::spawn_blocking(move || frame::send(&mut incoming, &refused, HELLO)).await.map_err(blocking)??;
+    Ok(None)
 }
 
 async fn admit(collectives: &Collectives, hello: &PeerHello) -> Result<(), Refusal> {

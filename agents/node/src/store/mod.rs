@@ -154,6 +154,11 @@ impl Store {
         examine::examine(&map, checkpoint, rank, &self.paths, &bases).complete
     }
 
+    /// True if as many files of the rank are listed as are expected. Whether they are there is another question.
+    pub fn is_listed(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
+        self.filemaps.lock().holder(checkpoint, rank).is_some_and(|map| map.is_complete(checkpoint, rank))
+    }
+
     /// The node whose files these are copies of; `None` for a rank's own files.
     pub fn partner(&self, checkpoint: CheckpointId, rank: Rank) -> Option<NodeName> {
         self.filemaps.lock().holder(checkpoint, rank)?.partner(checkpoint, rank)

@@ -1,11 +1,12 @@
 //! Streams of raw bytes over TLS, read and written by threads that may block.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use holdfast_model::NodeName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use tokio::sync::oneshot;
 use tokio_rustls::server::TlsStream;
 
 /// How long a peer may be silent in the middle of a transfer. A node that dies without a word is noticed by the
@@ -28,6 +29,8 @@ pub struct Incoming {
     stream: StreamOwned<ServerConnection, TcpStream>,
     /// The peer.
     pub node: NodeName,
+    /// Who waits for the next hello on it, when its step is over.
+    back: Option<oneshot::Sender<Incoming>>,
 }
 
 impl Outgoing {
@@ -35,6 +38,11 @@ impl Outgoing {
     pub(super) fn new(mut connection: ClientConnection, socket: TcpStream, node: NodeName) -> Self {
         connection.set_buffer_limit(Some(BUFFER));
         Outgoing { stream: StreamOwned::new(connection, socket), node }
+    }
+
+    /// The connection, for whoever has to cut it.
+    pub(super) fn socket(&self) -> io::Result<TcpStream> {
+        self.stream.sock.try_clone()
     }
 }
 
@@ -62,7 +70,37 @@ impl Incoming {
         socket.set_nonblocking(false)?;
         settle(&socket)?;
         connection.set_buffer_limit(Some(BUFFER));
-        Ok(Incoming { stream: StreamOwned::new(connection, socket), node })
+        Ok(Incoming { stream: StreamOwned::new(connection, socket), node, back: None })
+    }
+
+    /// The stream comes back here when its step has ended well; otherwise the receiver sees that it is gone.
+    pub(crate) fn comes_back(&mut self) -> oneshot::Receiver<Incoming> {
+        let (back, returned) = oneshot::channel();
+        self.back = Some(back);
+        returned
+    }
+
+    /// Its step has ended well, and nothing more of it comes: the next one may begin.
+    pub(crate) fn give_back(mut self) {
+        if let Some(back) = self.back.take() {
+            // Nobody waits any more: it is closed.
+            let _ = back.send(self);
+        }
+    }
+
+    /// Waits until something comes, or the peer has closed it.
+    pub(crate) async fn readable(&mut self) -> io::Result<()> {
+        let state = self.stream.conn.process_new_packets().map_err(io::Error::other)?;
+        if state.plaintext_bytes_to_read() > 0 {
+            return Ok(());
+        }
+        let socket = self.stream.sock.try_clone()?;
+        socket.set_nonblocking(true)?;
+        let waiting = tokio::net::TcpStream::from_std(socket)?;
+        let readable = waiting.readable().await;
+        drop(waiting);
+        self.stream.sock.set_nonblocking(false)?;
+        readable
     }
 
     /// The connection, for whoever has to cut it.
@@ -84,6 +122,20 @@ impl Write for Incoming {
 
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
+    }
+}
+
+impl Drop for Outgoing {
+    /// The list of open connections has the socket too: without this the peer would wait for more.
+    fn drop(&mut self) {
+        let _ = self.stream.sock.shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for Incoming {
+    /// As with [`Outgoing`].
+    fn drop(&mut self) {
+        let _ = self.stream.sock.shutdown(Shutdown::Both);
     }
 }
 

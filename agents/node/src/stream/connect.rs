@@ -8,7 +8,7 @@ use holdfast_model::{Generation, NodeName};
 use holdfast_wire::frame::HELLO;
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
 use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
-use rustls::ClientConnection;
+use rustls::{ClientConfig, ClientConnection};
 use tokio_rustls::{TlsConnector, client};
 
 use super::bulk::{Outgoing, settle};
@@ -23,19 +23,54 @@ impl Streams {
     /// # Errors
     /// When the node is unknown, cannot be reached or refuses, and when the run or the order is over.
     pub fn connect(&self, generation: Generation, node: &NodeName, purpose: Purpose) -> Result<Outgoing, StreamError> {
+        if matches!(purpose, Purpose::Group(_))
+            && let Some(kept) = self.idle.take(generation, node)
+        {
+            match self.introduce(kept, generation, purpose.clone()) {
+                // The peer may have been restarted since.
+                Err(error @ (StreamError::Connection { .. } | StreamError::Protocol { .. })) => {
+                    tracing::debug!(%node, %error, "kept_connection_broken");
+                }
+                result => return result,
+            }
+        }
         let address = self.address(node).ok_or_else(|| StreamError::UnknownNode(node.clone()))?;
         let broken = |source| StreamError::Connection { node: node.clone(), source };
-        let protocol = |source| StreamError::Protocol { node: node.clone(), source };
         let socket = TcpStream::connect_timeout(&address, CONNECT).map_err(broken)?;
         settle(&socket).map_err(broken)?;
-        self.remember(generation, &purpose, socket.try_clone().map_err(broken)?)?;
-        let config = trust::client_config(&self.own.trust, &[ALPN_PEER])?;
-        let connection = ClientConnection::new(Arc::new(config), trust::server_name())
+        let connection = ClientConnection::new(self.client_config()?, trust::server_name())
             .map_err(|error| StreamError::Trust(error.into()))?;
-        let mut stream = Outgoing::new(connection, socket, node.clone());
+        self.introduce(Outgoing::new(connection, socket, node.clone()), generation, purpose)
+    }
+
+    /// Says what a connection is for, and waits for the answer.
+    fn introduce(
+        &self,
+        mut stream: Outgoing,
+        generation: Generation,
+        purpose: Purpose,
+    ) -> Result<Outgoing, StreamError> {
+        let node = stream.node.clone();
+        let protocol = |source| StreamError::Protocol { node: node.clone(), source };
+        let socket = stream.socket().map_err(|source| StreamError::Connection { node: node.clone(), source })?;
+        self.remember(generation, &purpose, socket)?;
         frame::send(&mut stream, &self.hello(generation, purpose), HELLO).map_err(protocol)?;
-        welcomed(node, frame::receive(&mut stream, HELLO).map_err(protocol)?)?;
+        welcomed(&node, frame::receive(&mut stream, HELLO).map_err(protocol)?)?;
         Ok(stream)
+    }
+
+    /// The step on this stream has ended well: it is kept for the next one.
+    pub fn keep(&self, generation: Generation, stream: Outgoing) {
+        self.idle.keep(generation, stream);
+    }
+
+    /// The same for all connections: to make one takes as long as a part of the handshake.
+    fn client_config(&self) -> Result<Arc<ClientConfig>, StreamError> {
+        if let Some(config) = self.config.get() {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(trust::client_config(&self.own.trust, &[ALPN_PEER])?);
+        Ok(self.config.get_or_init(|| config).clone())
     }
 
     /// Opens the link to the leader, for the whole run.
@@ -54,8 +89,7 @@ impl Streams {
         let socket = tokio::time::timeout(CONNECT, connecting).await.map_err(|late| broken(late.into()))?;
         let socket = socket.map_err(broken)?;
         socket.set_nodelay(true).map_err(broken)?;
-        let config = trust::client_config(&self.own.trust, &[ALPN_PEER])?;
-        let connector = TlsConnector::from(Arc::new(config));
+        let connector = TlsConnector::from(self.client_config()?);
         let mut stream = connector.connect(trust::server_name(), socket).await.map_err(broken)?;
         frame::send_async(&mut stream, &self.hello(generation, Purpose::Link), HELLO).await.map_err(protocol)?;
         welcomed(leader, frame::receive_async(&mut stream, HELLO).await.map_err(protocol)?)?;

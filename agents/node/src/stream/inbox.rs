@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::peer::{Endpoint, Purpose};
 use holdfast_wire::run::AgentStart;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use rustls::ClientConfig;
 
 use super::bulk::Incoming;
 use super::error::StreamError;
+use super::idle::Idle;
 
 /// Connections to and from peers.
 #[derive(Debug)]
@@ -19,16 +23,25 @@ pub struct Streams {
     /// Where the agents of the run listen.
     addresses: Mutex<BTreeMap<NodeName, Endpoint>>,
     state: Mutex<State>,
-    arrived: Condvar,
+    /// Connections to peers that wait for the next step.
+    pub(super) idle: Idle,
+    /// Made at the first connection.
+    pub(super) config: OnceLock<Arc<ClientConfig>>,
 }
+
+type Key = (Generation, Purpose);
 
 #[derive(Debug, Default)]
 struct State {
     /// The oldest generation that still counts.
     generation: Option<Generation>,
-    waiting: HashMap<(Generation, Purpose), Incoming>,
+    waiting: HashMap<Key, Incoming>,
+    /// Who waits for which stream.
+    claims: HashMap<Key, SyncSender<Result<Incoming, StreamError>>>,
     /// Every open bulk connection, to be cut when its run or its order is over.
     open: Vec<Open>,
+    /// How long that list may become before closed connections are looked for.
+    prune_at: usize,
     /// Orders that were given up, newest last.
     cancelled: VecDeque<u64>,
 }
@@ -42,11 +55,19 @@ struct Open {
 
 /// How many cancelled orders are remembered: those that may still be waited for.
 const CANCELLED: usize = 64;
+/// So many open connections are never looked through.
+const LEAST_PRUNED: usize = 64;
 
 impl Streams {
     /// None yet; `own` is what this agent connects as.
     pub fn new(own: AgentStart) -> Self {
-        Streams { own, addresses: Mutex::default(), state: Mutex::default(), arrived: Condvar::new() }
+        Streams {
+            own,
+            addresses: Mutex::default(),
+            state: Mutex::default(),
+            idle: Idle::default(),
+            config: OnceLock::new(),
+        }
     }
 
     /// Takes over where agents of the run listen, unless something newer is known.
@@ -70,18 +91,21 @@ impl Streams {
         self.endpoint(node).map(|endpoint| endpoint.address)
     }
 
-    /// Takes in a stream from a peer.
+    /// Takes in a stream from a peer: whoever waits for it gets it.
     pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: Incoming) {
         let mut state = self.state.lock();
         if Some(generation) < state.generation {
             return;
         }
         if let Some(socket) = incoming.socket() {
-            state.open.push(Open { generation, order: order_of(&purpose), socket });
+            state.note_open(Open { generation, order: order_of(&purpose), socket });
         }
-        state.waiting.insert((generation, purpose), incoming);
-        drop(state);
-        self.arrived.notify_all();
+        let key = (generation, purpose);
+        match state.claims.remove(&key) {
+            // Whoever gave up in this moment finds it there.
+            Some(claim) => drop(claim.send(Ok(incoming))),
+            None => drop(state.waiting.insert(key, incoming)),
+        }
     }
 
     /// Waits for the stream of this purpose. Blocks.
@@ -92,9 +116,8 @@ impl Streams {
         patience: Duration,
     ) -> Result<Incoming, StreamError> {
         let key = (generation, purpose.clone());
-        let until = Instant::now() + patience;
-        let mut state = self.state.lock();
-        loop {
+        let arrival = {
+            let mut state = self.state.lock();
             if Some(generation) < state.generation {
                 return Err(StreamError::Over(generation));
             }
@@ -104,12 +127,15 @@ impl Streams {
             if let Some(incoming) = state.waiting.remove(&key) {
                 return Ok(incoming);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(StreamError::NobodyCame { what: key.1, seconds: patience.as_secs() });
-            }
-            self.arrived.wait_for(&mut state, left);
-        }
+            let (claim, arrival) = sync_channel(1);
+            state.claims.insert(key.clone(), claim);
+            arrival
+        };
+        arrival.recv_timeout(patience).unwrap_or_else(|_| {
+            self.state.lock().claims.remove(&key);
+            let nobody = StreamError::NobodyCame { what: key.1, seconds: patience.as_secs() };
+            arrival.try_recv().unwrap_or(Err(nobody))
+        })
     }
 
     /// Remembers a stream to a peer, so that it can be cut.
@@ -127,9 +153,7 @@ impl Streams {
         if order.is_some_and(|order| state.cancelled.contains(&order)) {
             return Err(StreamError::Cancelled);
         }
-        // Forget what both sides have closed, so that the list stays as long as what is open.
-        state.open.retain(|open| open.socket.peer_addr().is_ok());
-        state.open.push(Open { generation, order, socket });
+        state.note_open(Open { generation, order, socket });
         Ok(())
     }
 
@@ -139,8 +163,9 @@ impl Streams {
         state.generation = state.generation.max(Some(generation));
         state.waiting.retain(|(of, _), _| *of >= generation);
         cut(&mut state.open, |open| open.generation < generation);
+        state.refuse(|(of, _)| *of < generation, |(of, _)| StreamError::Over(*of));
         drop(state);
-        self.arrived.notify_all();
+        self.idle.fence(generation);
     }
 
     /// The order was given up: its streams are cut, and nobody waits for it any more.
@@ -151,13 +176,34 @@ impl Streams {
         }
         state.cancelled.push_back(order);
         cut(&mut state.open, |open| open.order == Some(order));
-        drop(state);
-        self.arrived.notify_all();
+        state.refuse(|(_, purpose)| order_of(purpose) == Some(order), |_| StreamError::Cancelled);
     }
 
     /// A transfer on this socket ended well: nothing is left to cut.
     pub fn settled(&self, order: u64) {
         self.state.lock().open.retain(|open| open.order != Some(order));
+    }
+}
+
+impl State {
+    fn note_open(&mut self, open: Open) {
+        // What both sides have closed is forgotten now and then, so that the list stays about as long as what is open.
+        if self.open.len() >= self.prune_at {
+            self.open.retain(|open| open.socket.peer_addr().is_ok());
+            self.prune_at = (self.open.len() * 2).max(LEAST_PRUNED);
+        }
+        self.open.push(open);
+    }
+
+    /// Ends the waiting for certain streams.
+    fn refuse(&mut self, is_over: impl Fn(&Key) -> bool, reason: impl Fn(&Key) -> StreamError) {
+        self.claims.retain(|key, claim| {
+            let over = is_over(key);
+            if over {
+                let _ = claim.send(Err(reason(key)));
+            }
+            !over
+        });
     }
 }
 

@@ -6,13 +6,17 @@
 //! wait in the [`Streams`] inbox until they are claimed.
 //!
 //! * `bulk`: both ends of a stream; [`connect`]: to a peer;
-//! * `inbox`: the streams that have arrived.
+//! * `inbox`: the streams that have arrived; `idle`: those that were used and wait for the next step.
 
 mod bulk;
 mod connect;
 mod error;
+mod idle;
 mod inbox;
 
 pub use bulk::{Incoming, Outgoing};
 pub use error::StreamError;
 pub use inbox::Streams;
+
+#[cfg(test)]
+mod tests;

@@ -34,8 +34,9 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let mut data = LogicalFile::open(node.directory(), task.index, &current)?;
     let pool = Pool::new();
     let mut right = node.link_to(task.right, &pool)?;
-    send_greeting(&mut *right, [&current.to_tree()], &node.descriptor()?)?;
+    // Before anything is sent: a list of files can be longer than what a connection holds that nobody reads from.
     let mut left = node.link_from(task.left, &pool)?;
+    send_greeting(&mut *right, [&current.to_tree()], &node.descriptor()?)?;
     let ([partner], descriptor) = receive_greeting(&mut *left)?;
     let partner = MemberFiles::from_tree(&partner, "the left neighbour")?;
     let left_rank = task.rank_of(task.left)?;

@@ -1,0 +1,119 @@
+//! Streams of an agent to itself, through its port.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{Generation, NodeName};
+use holdfast_wire::peer::{GroupKey, Purpose};
+use holdfast_wire::trust;
+
+use super::{Incoming, Outgoing, StreamError};
+use crate::agent::Agent;
+use crate::collective::{Collectives, begin_run};
+use crate::daemon::set_up;
+use crate::paths::Paths;
+use crate::server;
+use crate::store::fixture_node::{fixture_request, fixture_start, lay_out};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const GENERATION: Generation = Generation(2);
+
+struct Node {
+    _root: tempfile::TempDir,
+    agent: Arc<Agent>,
+    collectives: Arc<Collectives>,
+    name: NodeName,
+}
+
+async fn node() -> Node {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path(), "a-xor4/killed-before-flush", "node1");
+    let mut start = fixture_start(root.path(), "node1");
+    start.trust = trust::generate().unwrap();
+    let paths = Paths::new(&start);
+    let agent = Arc::new(set_up(start, paths).unwrap());
+    let listener = server::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let collectives = Arc::new(Collectives::new(agent.clone()));
+    begin_run(&collectives, fixture_request(GENERATION, "node1", &[1])).await.unwrap();
+    tokio::spawn(server::serve(collectives.clone(), listener));
+    let name = NodeName::from("node1");
+    agent.streams.learn([(name.clone(), address)]);
+    Node { _root: root, agent, collectives, name }
+}
+
+fn of_order(order: u64) -> Purpose {
+    Purpose::Group(GroupKey { order, group_id: 0, from_member: 0, to_member: 1 })
+}
+
+impl Node {
+    /// Both ends of the stream of an order, and the address from which it came.
+    async fn stream(&self, generation: Generation, order: u64) -> (Outgoing, Incoming, SocketAddr) {
+        let (agent, name) = (self.agent.clone(), self.name.clone());
+        let both = move || {
+            let mut outgoing = agent.streams.connect(generation, &name, of_order(order)).unwrap();
+            let mut incoming = agent.streams.claim(generation, &of_order(order), PATIENCE).unwrap();
+            outgoing.write_all(&order.to_be_bytes()).unwrap();
+            outgoing.flush().unwrap();
+            let mut found = [0; 8];
+            incoming.read_exact(&mut found).unwrap();
+            assert_eq!(u64::from_be_bytes(found), order);
+            let from = incoming.socket().unwrap().peer_addr().unwrap();
+            (outgoing, incoming, from)
+        };
+        tokio::task::spawn_blocking(both).await.unwrap()
+    }
+
+    fn end_well(&self, outgoing: Outgoing, incoming: Incoming, generation: Generation) {
+        incoming.give_back();
+        self.agent.streams.keep(generation, outgoing);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_step_ended_well_serves_the_next_one_and_one_that_broke_does_not() {
+    let node = node().await;
+    let (outgoing, incoming, first) = node.stream(GENERATION, 1).await;
+    node.end_well(outgoing, incoming, GENERATION);
+    let (outgoing, incoming, second) = node.stream(GENERATION, 2).await;
+    assert_eq!(second, first, "another connection was made");
+    node.end_well(outgoing, incoming, GENERATION);
+    let (outgoing, incoming, third) = node.stream(GENERATION, 3).await;
+    assert_eq!(third, first);
+    // The receiver's end is gone; the sender only notices when it needs the stream.
+    drop(incoming);
+    node.agent.streams.keep(GENERATION, outgoing);
+    let (_outgoing, _incoming, fourth) = node.stream(GENERATION, 4).await;
+    assert_ne!(fourth, first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kept_stream_ends_with_its_generation() {
+    let node = node().await;
+    let (outgoing, incoming, first) = node.stream(GENERATION, 1).await;
+    node.end_well(outgoing, incoming, GENERATION);
+    let next = Generation(GENERATION.0 + 1);
+    begin_run(&node.collectives, fixture_request(next, "node1", &[1])).await.unwrap();
+    node.agent.streams.learn([(node.name.clone(), node.agent.streams.address(&node.name).unwrap())]);
+    let agent = node.agent.clone();
+    let name = node.name.clone();
+    let old = tokio::task::spawn_blocking(move || agent.streams.connect(GENERATION, &name, of_order(2)));
+    assert!(matches!(old.await.unwrap(), Err(StreamError::Over(over)) if over == GENERATION));
+    let (_outgoing, _incoming, second) = node.stream(next, 3).await;
+    assert_ne!(second, first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_stream_of_an_order_that_is_given_up_waits_no_longer() {
+    let node = node().await;
+    let agent = node.agent.clone();
+    let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(7), PATIENCE));
+    node.agent.streams.cancel(7);
+    assert!(matches!(waiting.await.unwrap(), Err(StreamError::Cancelled)));
+    let agent = node.agent.clone();
+    let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(8), PATIENCE));
+    node.agent.streams.fence(Generation(GENERATION.0 + 1));
+    assert!(matches!(waiting.await.unwrap(), Err(StreamError::Over(over)) if over == GENERATION));
+}
