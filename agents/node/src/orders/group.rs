@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::error::OrderError;
 use super::files::Keep;
-use super::links::{FromMember, ToMember};
+use super::links::{FromMember, SMALL, ToMember};
 use super::transfer::PATIENCE;
 use super::{Result, Work, rank_directory};
 use crate::events::Working;
@@ -122,6 +122,9 @@ fn member(group: &GroupWork, index: u32) -> Result<&(Rank, NodeName)> {
     group.members.get(index as usize).ok_or(missing)
 }
 
+/// What a list of files takes for each beside its name.
+const FILE_ENTRY: usize = 160;
+
 /// The member of a group that lives on this node.
 struct OwnMember<'a> {
     work: &'a Work<'a>,
@@ -151,6 +154,15 @@ impl<'a> OwnMember<'a> {
     fn key(&self, from_member: u32, to_member: u32) -> Purpose {
         let (order, group_id) = (self.work.order, self.group.group_id);
         Purpose::Group(GroupKey { order, group_id, from_member, to_member })
+    }
+
+    /// No message of an encoding is longer than [`SMALL`]: neither a piece nor the list of the own files. A rebuild sends
+    /// what others wrote.
+    fn sends_little(&self) -> bool {
+        let names: usize =
+            self.work.agent.store.files(self.checkpoint, self.rank).iter().map(|name| name.len() + FILE_ENTRY).sum();
+        let pieces = usize::try_from(self.group.largest).is_ok_and(|largest| largest <= SMALL);
+        self.step == Task::Encode && pieces && names <= SMALL / 2
     }
 
     fn fault_injection_point(&self) {
@@ -227,7 +239,12 @@ impl GroupMember for OwnMember<'_> {
     }
 
     fn link_from(&self, from: u32, pool: &Pool) -> Result<Box<dyn link::Incoming>, RedundancyError> {
-        Ok(Box::new(FromMember::new(self.claim(from).map_err(failed)?, pool.clone())))
+        let stream = self.claim(from).map_err(failed)?;
+        let pool = pool.clone();
+        Ok(Box::new(match self.sends_little() {
+            true => FromMember::of_small_messages(stream, pool),
+            false => FromMember::reading_ahead(stream, pool),
+        }))
     }
 
     fn send_copy(&self, to: u32) -> Result<(), RedundancyError> {

@@ -1,7 +1,8 @@
 //! Links between the members of a group: messages on a connection.
 //!
 //! A thread in front of the incoming connection reads ahead into a bounded queue: that is the buffering which a
-//! scheme needs in order not to deadlock, and it lets decryption and computing work side by side.
+//! scheme needs in order not to deadlock, and it lets decryption and computing work side by side. Where messages are small
+//! ([`SMALL`]) the buffers of the connection do the same, and a thread would cost more than it saves.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,11 +19,24 @@ use crate::stream::{Incoming, Outgoing};
 
 /// Messages that may wait in the queue.
 const AHEAD: usize = 4;
+/// What is at most so long is small: the buffers of a connection hold several such messages that nobody has received.
+pub(super) const SMALL: usize = 4 << 10;
 /// In place of a length: all that was sent is sound.
 const SOUND: u32 = u32::MAX;
 
 /// Messages from another member.
 pub(super) struct FromMember {
+    source: Source,
+}
+
+enum Source {
+    /// Read when a message is asked for.
+    Direct(Option<Incoming>, Pool),
+    /// Read by a thread.
+    Ahead(ReadingThread),
+}
+
+struct ReadingThread {
     queue: Option<Receiver<io::Result<Arrival>>>,
     socket: Option<TcpStream>,
     reading: Option<JoinHandle<()>>,
@@ -35,16 +49,30 @@ enum Arrival {
 
 impl FromMember {
     /// Begins to read ahead.
-    pub(super) fn new(stream: Incoming, pool: Pool) -> Self {
+    pub(super) fn reading_ahead(stream: Incoming, pool: Pool) -> Self {
         let socket = stream.socket();
         let (sender, queue) = sync_channel(AHEAD);
         let reading = std::thread::spawn(move || read_ahead(stream, &pool, &sender));
-        FromMember { queue: Some(queue), socket, reading: Some(reading) }
+        let thread = ReadingThread { queue: Some(queue), socket, reading: Some(reading) };
+        FromMember { source: Source::Ahead(thread) }
     }
 
-    fn next(&self) -> io::Result<Arrival> {
-        let queue = self.queue.as_ref().and_then(|queue| queue.recv().ok());
-        queue.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
+    /// For a link of which every message, and what this member sends before it reads, is at most [`SMALL`] bytes long.
+    pub(super) fn of_small_messages(stream: Incoming, pool: Pool) -> Self {
+        FromMember { source: Source::Direct(Some(stream), pool) }
+    }
+
+    fn next(&mut self) -> io::Result<Arrival> {
+        match &mut self.source {
+            Source::Direct(stream, pool) => match stream {
+                Some(stream) => next(stream, pool),
+                None => Err(io::ErrorKind::NotConnected.into()),
+            },
+            Source::Ahead(thread) => {
+                let queue = thread.queue.as_ref().and_then(|queue| queue.recv().ok());
+                queue.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
+            }
+        }
     }
 }
 
@@ -59,8 +87,15 @@ impl link::Incoming for FromMember {
     fn finish(&mut self) -> io::Result<()> {
         match self.next()? {
             Arrival::Sound => {
-                // It may serve another step by now.
-                self.socket = None;
+                match &mut self.source {
+                    Source::Direct(stream, _) => {
+                        if let Some(stream) = stream.take() {
+                            stream.give_back();
+                        }
+                    }
+                    // It may serve another step by now.
+                    Source::Ahead(thread) => thread.socket = None,
+                }
                 Ok(())
             }
             Arrival::Message(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a message too many")),
@@ -68,7 +103,7 @@ impl link::Incoming for FromMember {
     }
 }
 
-impl Drop for FromMember {
+impl Drop for ReadingThread {
     fn drop(&mut self) {
         // The thread may wait for a place in the queue, or for bytes that nobody needs any more.
         self.queue = None;
@@ -121,9 +156,6 @@ pub(super) struct ToMember {
     pool: Pool,
 }
 
-/// So much is copied behind its length, so that both go out together.
-const SMALL: usize = 16 << 10;
-
 impl ToMember {
     /// On a connection that was accepted in this generation.
     pub(super) fn new(agent: Arc<Agent>, generation: Generation, stream: Outgoing, pool: Pool) -> Self {
@@ -144,6 +176,7 @@ impl link::Outgoing for ToMember {
         })?;
         let stream = self.stream()?;
         if message.len() <= SMALL {
+            // Length and message go out together.
             stream.write_all(&[&length.to_be_bytes(), message.as_slice()].concat())?;
         } else {
             stream.write_all(&length.to_be_bytes())?;

@@ -9,15 +9,24 @@ use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::{OrderResult, SealedFiles};
 
 use super::{OrderError, Result, Work, rank_directory};
+use crate::copy::pipeline::Lane;
 
 impl Work<'_> {
     pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: bool) -> Result<OrderResult> {
+        let pipeline = self.pipeline();
         let sealed =
-            self.in_parallel(self.local(), |rank| Ok((*rank, self.seal_rank(checkpoint, *rank, ranks, crc)?)))?;
-        Ok(OrderResult::Sealed(sealed.into_iter().collect::<BTreeMap<Rank, SealedFiles>>()))
+            pipeline.each(self.local(), |lane, rank| Ok((*rank, self.seal_rank(checkpoint, *rank, ranks, lane, crc)?)));
+        Ok(OrderResult::Sealed(sealed.into_iter().collect::<Result<BTreeMap<Rank, SealedFiles>>>()?))
     }
 
-    fn seal_rank(&self, checkpoint: CheckpointId, rank: Rank, ranks: u32, crc: bool) -> Result<SealedFiles> {
+    fn seal_rank(
+        &self,
+        checkpoint: CheckpointId,
+        rank: Rank,
+        ranks: u32,
+        lane: &mut Lane<'_>,
+        crc: bool,
+    ) -> Result<SealedFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
         let mut sealed = SealedFiles::default();
         for name in self.agent.store.files(checkpoint, rank) {
@@ -31,7 +40,7 @@ impl Work<'_> {
             if !metadata.is_file() {
                 return Err(OrderError::NotRegular(path));
             }
-            let crc = if crc { Some(self.pipeline().lane().content(&path)?.crc) } else { None };
+            let crc = if crc { Some(lane.content(&path)?.crc) } else { None };
             sealed.names.push(name.clone());
             let meta = Meta {
                 file: name,

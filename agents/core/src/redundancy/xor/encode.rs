@@ -40,6 +40,11 @@ impl Member {
         Member { index, members, chunk, piece: DEFAULT_PIECE_BYTES, pool: Pool::new() }
     }
 
+    /// Bytes of the largest piece.
+    pub(crate) fn largest_piece(&self) -> usize {
+        usable_piece(self.piece).min(usize::try_from(self.chunk).unwrap_or(usize::MAX))
+    }
+
     pub(crate) fn check(&self) -> Result<(), RedundancyError> {
         if self.members < 2 || self.index >= self.members {
             return Err(RedundancyError::Shape { members: self.members, index: self.index });
@@ -114,7 +119,7 @@ pub fn encode_member(
     let head = file::encode(&header.to_tree());
     crc.update(&head);
     out.write_all(&head).map_err(writing)?;
-    let mut scratch = member.pool.take(usable_piece(member.piece));
+    let mut scratch = member.pool.take(member.largest_piece());
     let mut free = Vec::new();
     for (offset, length) in pieces(member.chunk, member.piece) {
         let mut travelling = std::mem::take(&mut free);

@@ -17,7 +17,7 @@ use crate::control::meta::Meta;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{Incoming, Outgoing};
 use crate::redundancy::logical::{LogicalFile, Verifier};
-use crate::redundancy::piece::{pieces, usable_piece, xor_into};
+use crate::redundancy::piece::{pieces, xor_into};
 
 /// The files of a survivor, opened and checked.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ pub fn rebuild_survivor(
         return Err(survivor.damaged_xor("the set does not agree on its chunk size or members".into()));
     }
     let mut reader = Reader::new(survivor, verify)?;
-    let mut scratch = member.pool.take(usable_piece(member.piece));
+    let mut scratch = member.pool.take(member.largest_piece());
     let mut done = 0;
     for slot in 0..member.members {
         for (offset, length) in pieces(member.chunk, member.piece) {
