@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
-use holdfast_wire::peer::{GroupKey, Purpose};
+use holdfast_wire::peer::{Endpoint, GroupKey, Purpose};
 use holdfast_wire::trust;
 
 use super::{Incoming, Outgoing, StreamError};
@@ -40,7 +40,7 @@ async fn node() -> Node {
     begin_run(&collectives, fixture_request(GENERATION, "node1", &[1])).await.unwrap();
     tokio::spawn(server::serve(collectives.clone(), listener));
     let name = NodeName::from("node1");
-    agent.streams.learn([(name.clone(), address)]);
+    agent.streams.learn([(name.clone(), Endpoint { address, issued: 1 })]);
     Node { _root: root, agent, collectives, name }
 }
 
@@ -96,7 +96,6 @@ async fn a_kept_stream_ends_with_its_generation() {
     node.end_well(outgoing, incoming, GENERATION);
     let next = Generation(GENERATION.0 + 1);
     begin_run(&node.collectives, fixture_request(next, "node1", &[1])).await.unwrap();
-    node.agent.streams.learn([(node.name.clone(), node.agent.streams.address(&node.name).unwrap())]);
     let agent = node.agent.clone();
     let name = node.name.clone();
     let old = tokio::task::spawn_blocking(move || agent.streams.connect(GENERATION, &name, of_order(2)));
