@@ -18,10 +18,12 @@ impl Work<'_> {
         Ok(OrderResult::Done)
     }
 
-    /// A repeated order must not lose what was routed since.
+    /// A repeated order must not lose what was routed since. A leader that was restarted before its first order was
+    /// recorded has made another directory: then nothing was routed yet, and that one counts.
     pub(super) fn open_direct(&self, checkpoint: CheckpointId, directory: PathBuf) -> Result<OrderResult> {
         self.remember(|memory| {
-            if memory.open != Some(checkpoint) {
+            let known = memory.direct.as_ref().is_some_and(|direct| direct.directory == directory);
+            if memory.open != Some(checkpoint) || !known {
                 memory.direct = Some(Direct { directory, files: BTreeMap::new() });
             }
             memory.open = Some(checkpoint);
