@@ -1,26 +1,27 @@
 //! Nodes by their position in the allocation.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_model::NodeName;
 
-pub fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
+/// A node's position in the allocation.
+pub type At = u32;
+
+pub fn name(at: At) -> NodeName {
+    NodeName::new(format!("n{at}"))
 }
 
-pub fn name(position: usize) -> NodeName {
-    NodeName::new(format!("n{position}"))
+/// The position of a node; `None` for one that is not of the allocation.
+pub fn position(node: &NodeName) -> Option<At> {
+    node.as_str().strip_prefix('n')?.parse().ok()
 }
 
-/// Where the agent of a node listens; another port after each start.
-pub fn address(node: &NodeName, start: u16) -> SocketAddr {
-    let position: u16 = node.as_str()[1..].parse().unwrap();
-    SocketAddr::from(([10, 0, (position >> 8) as u8, position as u8], 1000 + start))
+/// Where the agent of a node listens: another port after each start.
+pub fn address(at: At, start: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, (at >> 8) as u8, at as u8], 1000 + start))
 }
 
-pub fn config(nodes: usize, needed: u32) -> Config {
-    let node = |position| AllocatedNode { name: name(position), failure_domain: format!("n{position}") };
-    Config::new((0..nodes).map(node).collect(), needed, 1)
+/// The start at which an agent got this address.
+pub fn start_of(address: SocketAddr) -> u16 {
+    address.port() - 1000
 }

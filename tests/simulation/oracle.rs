@@ -1,39 +1,133 @@
-//! What must hold in every simulated world, whatever happens there.
+//! What must hold in every simulated world, whatever happens there: the loop's part.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use holdfast::events::LogEvent;
-use std::collections::{BTreeMap, BTreeSet};
+use holdfast::relaunch::{Action, Outcome};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
+use holdfast_wire::peer::Outcome as CallOutcome;
 
-use holdfast_model::{Generation, NodeName, Rank};
+use crate::content::{Content, Origin};
+use crate::names::position;
+use crate::protection::Protected;
+use crate::world::{Life, World};
 
-use crate::simulation::{Life, Simulation};
-use holdfast::relaunch::*;
-
-/// What must hold.
+/// What was seen, as far as later rules need it.
 #[derive(Default)]
-pub(super) struct Oracle {
-    pub(super) down: BTreeSet<NodeName>,
+pub struct Oracle {
+    pub down: BTreeSet<NodeName>,
     /// Down nodes that were fenced; by this orchestrator, if another one took over.
-    pub(super) fenced: BTreeSet<NodeName>,
+    pub fenced: BTreeSet<NodeName>,
     /// Down nodes whose agents have reported since: they are fenced once more.
-    pub(super) reported: BTreeSet<NodeName>,
-    pub(super) launched: Option<Generation>,
-    pub(super) launches: u32,
-    pub(super) homes: BTreeMap<Rank, NodeName>,
-    pub(super) drained: bool,
-    pub(super) signals: u32,
-    pub(super) finished: Option<Outcome>,
-    pub(super) without_progress: u32,
+    pub reported: BTreeMap<NodeName, u32>,
+    pub launched: Option<Generation>,
+    launches: u32,
+    homes: BTreeMap<Rank, NodeName>,
+    drained: bool,
+    signals: u32,
+    pub finished: Option<Outcome>,
+    without_progress: u32,
+    take_overs: u32,
+    pub drains: u32,
+    /// The results of the collectives of the newest generation, by number.
+    outcomes: HashMap<u64, Arc<CallOutcome>>,
+    of_generation: Option<Generation>,
+    /// The last number that each rank was answered.
+    answered: HashMap<Rank, u64>,
+    /// What the ranks of a generation restarted from.
+    restored: BTreeMap<(Generation, CheckpointId), Origin>,
+    /// Orders that failed because of a disk.
+    pub disk_failures: u32,
+    /// The newest checkpoint that the application could not read.
+    pub rejected: Option<CheckpointId>,
+    /// The newest checkpoint that survives the loss of a node.
+    pub protected: Option<Protected>,
 }
 
-impl Simulation {
-    /// Looks at an action before it is carried out.
-    pub(super) fn watch(&mut self, action: &Action) {
+impl Oracle {
+    /// Another orchestrator takes over. It knows these nodes as down and fences each of them, whatever was done before;
+    /// a node whose loss was not on disk yet is judged anew. A signal to the dead is none to its successor.
+    pub fn taken_over(&mut self, down: BTreeSet<NodeName>) {
+        (self.signals, self.take_overs) = (0, self.take_overs + 1);
+        self.down = down;
+        self.fenced.clear();
+        self.reported.clear();
+    }
+
+    /// The leader answers a collective: never differently, and not before that is on disk.
+    pub fn answered(
+        &mut self,
+        generation: Generation,
+        seq: u64,
+        outcome: &Arc<CallOutcome>,
+        saved: Option<u64>,
+        disk_fails: bool,
+    ) {
+        assert!(
+            saved >= Some(seq) || disk_fails || self.disk_failures > 0,
+            "collective {generation}/{seq} is answered before that is on disk: {saved:?}"
+        );
+        if self.of_generation < Some(generation) {
+            self.of_generation = Some(generation);
+            self.outcomes.clear();
+            self.answered.clear();
+        }
+        if self.of_generation == Some(generation) {
+            let known = self.outcomes.entry(seq).or_insert_with(|| outcome.clone());
+            assert!(**known == **outcome, "collective {generation}/{seq} has two results: {known:?}, {outcome:?}");
+        }
+    }
+
+    /// A rank has its answer.
+    pub fn replied(&mut self, generation: Generation, rank: Rank, seq: u64, outcome: &Arc<CallOutcome>, world: u32) {
+        if self.of_generation != Some(generation) {
+            return;
+        }
+        let last = self.answered.insert(rank, seq).unwrap_or(0);
+        assert_eq!(last + 1, seq, "rank {rank} is answered out of order");
+        let known = self.outcomes.get(&seq);
+        let known = known.unwrap_or_else(|| panic!("{generation}/{seq} is answered and has not ended"));
+        assert!(**known == **outcome, "rank {rank} gets another result of {generation}/{seq} than others");
+        if let Ok(holdfast_wire::rank::Reply::Gathered(data)) = &**outcome
+            && rank.0 == 0
+        {
+            let complete =
+                data.iter().map(|part| part.as_slice().to_vec()).eq((0..world).map(|rank| rank.to_be_bytes().to_vec()));
+            assert!(complete, "{generation}/{seq} did not gather every rank's data");
+        }
+    }
+
+    /// A rank reads a file of the checkpoint that it restarts from; returns how far the application had come.
+    pub fn restored(&mut self, generation: Generation, rank: Rank, checkpoint: CheckpointId, content: &Content) -> u32 {
+        let Content::Written(origin) = content else {
+            panic!("generation {generation}, rank {rank}: checkpoint {checkpoint} has a file that is {content:?}")
+        };
+        assert_eq!((origin.rank, origin.checkpoint), (rank, checkpoint), "generation {generation}: a wrong file");
+        let first = self.restored.entry((generation, checkpoint)).or_insert(*origin);
+        assert_eq!(
+            (first.generation, first.iteration),
+            (origin.generation, origin.iteration),
+            "generation {generation} restarts from files of two runs: {first:?}, {origin:?}"
+        );
+        origin.iteration
+    }
+
+    /// A rank's files of the checkpoint that it is to restart from are not there.
+    pub fn unreadable(&mut self, generation: Generation, rank: Rank, checkpoint: CheckpointId, excused: bool) {
+        assert!(excused, "generation {generation}: rank {rank} has no files of checkpoint {checkpoint}");
+    }
+}
+
+impl World {
+    /// Looks at an action of the loop before it is carried out.
+    pub fn watch(&mut self, action: &Action) {
+        assert!(self.oracle.finished.is_none(), "nothing after the end: {action:?}");
         let oracle = &mut self.oracle;
-        assert!(oracle.finished.is_none(), "nothing after the end: {action:?}");
         let up = |oracle: &Oracle, node: &NodeName| assert!(!oracle.down.contains(node), "{node} is down: {action:?}");
         match action {
             Action::Record(LogEvent::NodeDown { node, .. }) => {
-                assert!(oracle.down.insert(node.clone()), "down once")
+                assert!(oracle.down.insert(node.clone()), "down once");
             }
             Action::Record(LogEvent::Signal { .. }) => oracle.signals += 1,
             Action::Record(LogEvent::GenerationEnded { without_progress, .. }) => {
@@ -42,64 +136,77 @@ impl Simulation {
             Action::FenceNode { node, .. } => {
                 assert!(oracle.down.contains(node), "{node} is fenced and not down");
                 let first = oracle.fenced.insert(node.clone());
-                assert!(first | oracle.reported.remove(node), "{node} is fenced twice");
+                let again = oracle.reported.get_mut(node).filter(|reports| **reports > 0);
+                assert!(first || again.is_some(), "{node} is fenced twice");
+                if let Some(reports) = again.filter(|_| !first) {
+                    *reports -= 1;
+                }
             }
             Action::StartAgent { node } => up(oracle, node),
-            Action::PollNow { to }
-            | Action::KillRanks { to, .. }
-            | Action::UpdatePeers { to, .. }
-            | Action::StopAgents { to } => to.iter().for_each(|node| up(oracle, node)),
+            Action::PollNow { to } | Action::KillRanks { to, .. } | Action::UpdatePeers { to, .. } => {
+                to.iter().for_each(|node| up(oracle, node))
+            }
             Action::SaveStacks { ranks, .. } => ranks.keys().for_each(|node| up(oracle, node)),
             Action::Prepare { generation, to, placement } => {
-                let living = |node: &NodeName| self.nodes[node].ranks.filter(|_| self.nodes[node].life == Life::Alive);
-                for node in &placement.nodes {
-                    let older = living(&node.name).filter(|ranks| ranks < generation);
-                    assert_eq!(older, None, "{}: not everyone had killed its ranks", node.name);
-                }
                 to.iter().for_each(|node| up(oracle, node));
                 placement.used().for_each(|node| up(oracle, &node.name));
-            }
-            Action::Launch { generation, placement } => {
-                let config = self.machine.config();
-                assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the next launch");
-                placement.nodes.iter().for_each(|node| up(oracle, &node.name));
-                assert!(oracle.launched.is_none_or(|before| before < *generation), "numbers rise");
-                oracle.launched = Some(*generation);
-                oracle.launches += 1;
-                assert!(oracle.launches <= config.attempts + 1, "attempts");
-                assert!(oracle.without_progress < config.no_progress_limit, "progress");
-                assert!(placement.used().count() <= self.weather.needed as usize);
-                assert!(placement.nodes.len() >= self.weather.min_nodes as usize);
-                let mut homes = BTreeMap::new();
                 for node in &placement.nodes {
-                    for rank in &node.ranks {
-                        assert_eq!(homes.insert(*rank, node.name.clone()), None, "a rank has one home");
-                    }
-                    let living = self.nodes[&node.name].ranks.filter(|_| self.nodes[&node.name].life == Life::Alive);
-                    assert_eq!(living, None, "{}: ranks of an older generation live", node.name);
+                    let older = self.living_ranks(&node.name).filter(|ranks| ranks < generation);
+                    assert_eq!(older, None, "{}: not everyone had killed its ranks", node.name);
                 }
-                assert_eq!(homes.len(), config.ranks as usize, "every rank has a home");
-                for (rank, home) in &oracle.homes {
-                    assert!(homes[rank] == *home || oracle.down.contains(home), "survivors keep their ranks");
-                }
-                assert_eq!(placement.leader, placement.used().next().unwrap().name);
-                oracle.homes = homes;
             }
+            Action::Launch { generation, placement } => self.watch_launch(*generation, placement, action),
             Action::Drain { healthy, down, .. } => {
-                healthy.iter().for_each(|node| up(oracle, node));
+                let healthy: BTreeSet<&NodeName> = healthy.iter().collect();
                 assert!(down.iter().all(|node| !healthy.contains(node)));
             }
             Action::Record(LogEvent::Drained { .. }) => oracle.drained = true,
             Action::Finish(outcome) => {
                 assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the end");
-                let nobody = self.machine.agents().next().is_none();
+                let nobody = self.orchestrator.machine.agents().next().is_none();
                 assert!(
-                    oracle.drained || oracle.signals >= 2 || nobody || self.weather.takeovers,
+                    oracle.drained || oracle.signals >= 2 || nobody || oracle.take_overs > 0,
                     "drained before the end"
                 );
                 oracle.finished = Some(outcome.clone());
             }
             _ => {}
         }
+    }
+
+    /// The generation of the ranks that live on a node.
+    fn living_ranks(&self, node: &NodeName) -> Option<Generation> {
+        let node = &self.nodes[position(node).unwrap() as usize];
+        node.ranks.filter(|_| node.life == Life::Alive)
+    }
+
+    fn watch_launch(&mut self, generation: Generation, placement: &holdfast_model::Placement, action: &Action) {
+        let config = self.orchestrator.machine.config();
+        let oracle = &self.oracle;
+        assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the next launch");
+        for node in &placement.nodes {
+            assert!(!oracle.down.contains(&node.name), "{} is down: {action:?}", node.name);
+        }
+        assert!(oracle.launched.is_none_or(|before| before < generation), "numbers rise");
+        assert!(oracle.launches <= config.attempts, "attempts");
+        assert!(oracle.without_progress < config.no_progress_limit, "progress");
+        assert!(placement.used().count() <= config.nodes_needed as usize);
+        assert!(placement.nodes.len() >= config.min_nodes as usize);
+        let mut homes = BTreeMap::new();
+        for node in &placement.nodes {
+            for rank in &node.ranks {
+                assert_eq!(homes.insert(*rank, node.name.clone()), None, "a rank has one home");
+            }
+            assert_eq!(self.living_ranks(&node.name), None, "{}: ranks of an older generation live", node.name);
+        }
+        assert_eq!(homes.len(), config.ranks as usize, "every rank has a home");
+        for (rank, home) in &oracle.homes {
+            assert!(homes[rank] == *home || oracle.down.contains(home), "survivors keep their ranks");
+        }
+        assert_eq!(placement.leader, placement.used().next().unwrap().name);
+        let oracle = &mut self.oracle;
+        oracle.launched = Some(generation);
+        oracle.launches += 1;
+        oracle.homes = homes;
     }
 }

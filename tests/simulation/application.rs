@@ -1,0 +1,469 @@
+//! The application: ranks that make the calls of the checkpoint API in the same order, write files, read them, end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast::relaunch::Event;
+use holdfast_core::prefix::DirectoryName;
+use holdfast_model::{CheckpointId, Generation, Placement, Rank, RankEnd};
+use holdfast_testkit::Dice;
+use holdfast_wire::payload::Payload;
+use holdfast_wire::peer::{Outcome, ToLeader};
+use holdfast_wire::rank::{Call, Reply};
+
+use crate::content::{Content, FileName, Origin};
+use crate::link::calls_of;
+use crate::names::{At, position};
+use crate::prefix::PrefixFile;
+use crate::queue::MS;
+use crate::store::File;
+use crate::world::{Happening, Life, World, trace};
+
+/// The ranks of one launch.
+pub struct Application {
+    pub homes: Vec<At>,
+    /// The ranks of each node.
+    by_home: BTreeMap<At, Vec<Rank>>,
+    pub ranks: Vec<RankState>,
+    pub living: u32,
+    /// What the launcher reported, to be reported again to a successor.
+    pub reported: Vec<Event>,
+    /// Nobody follows the launcher any more.
+    pub ended: bool,
+}
+
+/// A rank's process.
+#[derive(Clone, Debug)]
+pub struct RankState {
+    pub alive: bool,
+    /// Counts its steps, so that what was meant for an earlier one is ignored.
+    pub turn: u32,
+    /// The number of its last collective call.
+    pub seq: u64,
+    /// The call that it waits in.
+    pub call: Option<Call>,
+    phase: Phase,
+    iteration: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    Begin,
+    /// It reads its files of this checkpoint.
+    Read(CheckpointId),
+    Compute,
+    /// It writes its files, this part next.
+    Write(CheckpointId, u8),
+}
+
+/// What the application does in an iteration.
+enum Deed {
+    Checkpoint,
+    Output { checkpoint: bool, bypass: bool },
+    Need,
+    ShouldExit,
+    Allgather,
+}
+
+impl World {
+    /// The launcher starts the ranks.
+    pub fn launch(&mut self, generation: Generation, placement: Arc<Placement>) {
+        if self.dice.percent(2) {
+            return self.tell(Event::LaunchFailed { generation, reason: "no launcher".into() });
+        }
+        trace!(self, "generation {generation} is launched");
+        let world = placement.ranks();
+        let rank = RankState { alive: false, turn: 0, seq: 0, call: None, phase: Phase::Begin, iteration: 0 };
+        let mut application = Application {
+            homes: vec![0; world as usize],
+            by_home: BTreeMap::new(),
+            ranks: vec![rank; world as usize],
+            living: 0,
+            reported: Vec::new(),
+            ended: false,
+        };
+        let mut begun = Vec::new();
+        for node in placement.used() {
+            let at = position(&node.name).unwrap();
+            let killed = self.nodes[at as usize].killed;
+            // An agent that killed the ranks of this generation refuses it; one that knows a newer plan, too.
+            let accepted = self.serving(at) == Some(generation) && killed < Some(generation);
+            let lives = self.nodes[at as usize].life != Life::Dead;
+            application.by_home.insert(at, node.ranks.clone());
+            for rank in &node.ranks {
+                application.homes[rank.index()] = at;
+                if lives && accepted {
+                    application.ranks[rank.index()].alive = true;
+                    application.living += 1;
+                    begun.push(*rank);
+                }
+            }
+            if lives && accepted {
+                self.nodes[at as usize].ranks = Some(generation);
+            }
+        }
+        let missing: Vec<Rank> = (0..world).map(Rank).filter(|rank| !application.ranks[rank.index()].alive).collect();
+        self.applications.insert(generation, application);
+        self.report(generation, Event::StepStarted { generation });
+        for rank in begun {
+            let delay = self.between(MS, 15 * MS);
+            self.after(delay, Happening::RankStep { generation, rank, turn: 0 });
+        }
+        // Refused by the agent of its node, or the node is gone.
+        for rank in missing {
+            self.report(generation, Event::RankExited { generation, rank, end: RankEnd::Code(1) });
+        }
+    }
+
+    /// The launcher reports something, and would report it again.
+    fn report(&mut self, generation: Generation, event: Event) {
+        if let Some(application) = self.applications.get_mut(&generation).filter(|it| !it.ended) {
+            application.reported.push(event.clone());
+            self.tell(event);
+        }
+    }
+
+    fn rank(&mut self, generation: Generation, rank: Rank, turn: u32) -> Option<&mut RankState> {
+        let state = self.applications.get_mut(&generation)?.ranks.get_mut(rank.index())?;
+        (state.alive && state.turn == turn).then_some(state)
+    }
+
+    fn next_step(&mut self, generation: Generation, rank: Rank, delay: u64) {
+        let Some(application) = self.applications.get_mut(&generation) else { return };
+        let state = &mut application.ranks[rank.index()];
+        state.turn += 1;
+        let turn = state.turn;
+        self.after(delay, Happening::RankStep { generation, rank, turn });
+    }
+
+    /// What a rank does that does not wait for an answer.
+    pub fn rank_step(&mut self, generation: Generation, rank: Rank, turn: u32) {
+        let Some(state) = self.rank(generation, rank, turn) else { return };
+        let iteration = state.iteration;
+        match state.phase.clone() {
+            Phase::Begin => self.make_call(generation, rank, Call::Init),
+            Phase::Read(checkpoint) => self.read_files(generation, rank, checkpoint),
+            Phase::Write(checkpoint, part) => self.write_file(generation, rank, checkpoint, part),
+            Phase::Compute => {
+                let call = self.next_call(iteration, rank);
+                self.make_call(generation, rank, call);
+            }
+        }
+    }
+
+    /// The call of an iteration; the same on all ranks.
+    fn next_call(&self, iteration: u32, rank: Rank) -> Call {
+        if iteration >= self.scenario.iterations {
+            return Call::Finalize;
+        }
+        match deed(self.scenario.program, iteration) {
+            Deed::Checkpoint => Call::Start,
+            Deed::Output { checkpoint, bypass } => {
+                Call::StartOutput { name: Some(format!("output {iteration}")), checkpoint, output: true, bypass }
+            }
+            Deed::Need => Call::Need,
+            Deed::ShouldExit => Call::ShouldExit,
+            Deed::Allgather => Call::Allgather { data: Payload::from(rank.0.to_be_bytes().to_vec()) },
+        }
+    }
+
+    fn make_call(&mut self, generation: Generation, rank: Rank, call: Call) {
+        if matches!(call, Call::Start | Call::StartOutput { .. }) {
+            self.evict();
+        }
+        let Some(application) = self.applications.get_mut(&generation) else { return };
+        let state = &mut application.ranks[rank.index()];
+        state.seq += 1;
+        state.turn += 1;
+        state.call = Some(call);
+        let turn = state.turn;
+        self.rank_calls(generation, rank, turn);
+    }
+
+    /// The rank's call reaches its agent, if that serves its generation.
+    pub fn rank_calls(&mut self, generation: Generation, rank: Rank, turn: u32) {
+        let at = self.applications.get(&generation).map(|application| application.homes[rank.index()]);
+        let Some(state) = self.rank(generation, rank, turn) else { return };
+        let (Some(call), seq, Some(at)) = (state.call.clone(), state.seq, at) else { return };
+        if self.serving(at).is_some_and(|serving| serving > generation) {
+            // The agent refuses it: its run is over.
+            return self.rank_ends(generation, rank, RankEnd::Code(1));
+        }
+        let Some(part) = self.part(at, generation) else { return };
+        let of_seq = part.calls.entry(seq).or_default();
+        of_seq.insert(rank, call.clone());
+        let message = match part.adopted {
+            true => Some(ToLeader::Calls { seq, calls: vec![(rank, call)] }),
+            false => (of_seq.len() == part.local.len()).then(|| calls_of(seq, of_seq)),
+        };
+        if let (Some(message), Some(link)) = (message, part.link) {
+            self.send_to_leader(link, message);
+        }
+    }
+
+    /// Ranks that wait for an answer repeat their calls: their agent was restarted.
+    pub fn ranks_connect(&mut self, at: At) {
+        let Some(generation) = self.nodes[at as usize].ranks else { return };
+        let Some(application) = self.applications.get(&generation) else { return };
+        let local = application.by_home.get(&at).into_iter().flatten();
+        let waiting = local.map(|rank| (*rank, &application.ranks[rank.index()]));
+        let waiting = waiting.filter(|(_, state)| state.alive && state.call.is_some());
+        let waiting: Vec<(Rank, u32)> = waiting.map(|(rank, state)| (rank, state.turn)).collect();
+        for (rank, turn) in waiting {
+            let delay = self.between(MS, 40 * MS);
+            self.after(delay, Happening::RankCall { generation, rank, turn });
+        }
+    }
+
+    pub fn rank_reply(
+        &mut self,
+        at: At,
+        instance: u64,
+        generation: Generation,
+        rank: Rank,
+        seq: u64,
+        outcome: &Arc<Outcome>,
+    ) {
+        if self.agent(at, instance).is_none() {
+            return;
+        }
+        let Some(state) = self.applications.get_mut(&generation).map(|it| &mut it.ranks[rank.index()]) else { return };
+        if !state.alive {
+            return;
+        }
+        assert!(state.call.is_some() && state.seq == seq, "rank {rank} is answered {seq}, and waits for {}", state.seq);
+        let call = state.call.take();
+        state.turn += 1;
+        self.oracle.replied(generation, rank, seq, outcome, self.scenario.world());
+        match &**outcome {
+            Err(failure) => {
+                trace!(self, "rank {rank}: its call failed: {failure}");
+                self.rank_ends(generation, rank, RankEnd::Code(1));
+            }
+            Ok(reply) => self.rank_goes_on(generation, rank, call, reply),
+        }
+    }
+
+    fn rank_goes_on(&mut self, generation: Generation, rank: Rank, call: Option<Call>, reply: &Reply) {
+        let delay = self.between(MS, 30 * MS);
+        let Some(application) = self.applications.get_mut(&generation) else { return };
+        let at = application.homes[rank.index()];
+        let state = &mut application.ranks[rank.index()];
+        match reply {
+            Reply::Restart(restart) => {
+                if restart.halt.is_some() {
+                    return self.rank_ends(generation, rank, RankEnd::SUCCESS);
+                }
+                match restart.checkpoint {
+                    Some(checkpoint) => {
+                        let disk = &self.nodes[at as usize].disk;
+                        let direct = disk.member.as_ref().is_some_and(|memory| memory.direct.is_some());
+                        let known = disk.get(checkpoint, rank).is_some_and(|held| held.descriptor.is_some());
+                        if !direct && !known {
+                            // Its agent cannot tell where the files are.
+                            trace!(self, "rank {rank}: no files of checkpoint {checkpoint} on n{at}");
+                            return self.rank_ends(generation, rank, RankEnd::Code(1));
+                        }
+                        state.phase = Phase::Read(checkpoint);
+                    }
+                    None => (state.phase, state.iteration) = (Phase::Compute, 0),
+                }
+            }
+            Reply::Started { checkpoint, .. } => state.phase = Phase::Write(*checkpoint, 0),
+            Reply::Completed { halt: Some(_), .. } => return self.rank_ends(generation, rank, RankEnd::SUCCESS),
+            Reply::Flag(true) if call == Some(Call::ShouldExit) => {
+                return self.rank_ends(generation, rank, RankEnd::SUCCESS);
+            }
+            Reply::Flag(true) => {
+                return self.make_call(generation, rank, Call::Start);
+            }
+            Reply::Done if call == Some(Call::Finalize) => return self.rank_ends(generation, rank, RankEnd::SUCCESS),
+            // The files of the restart were read: what was done is done.
+            Reply::Done if matches!(call, Some(Call::CompleteRestart { .. })) => state.phase = Phase::Compute,
+            _ => {
+                state.iteration += 1;
+                state.phase = Phase::Compute;
+            }
+        }
+        self.next_step(generation, rank, delay);
+    }
+
+    /// The rank routes a file through its agent and writes it.
+    fn write_file(&mut self, generation: Generation, rank: Rank, checkpoint: CheckpointId, part: u8) {
+        let at = self.applications[&generation].homes[rank.index()];
+        let iteration = self.applications[&generation].ranks[rank.index()].iteration;
+        if self.part(at, generation).is_none() {
+            // Its agent is being restarted.
+            return self.next_step(generation, rank, 30 * MS);
+        }
+        let parts = self.scenario.parts;
+        let full = self.disk_fails(at, true);
+        let disk = &mut self.nodes[at as usize].disk;
+        let name = FileName::Application { rank, part: part.min(parts - 1) };
+        let origin = Origin { rank, checkpoint, generation, iteration: iteration + 1, part: part.min(parts - 1) };
+        let direct = disk.member.as_mut().and_then(|memory| memory.direct.as_mut());
+        if let Some((directory, files)) = direct {
+            let known = files.entry(rank).or_default();
+            let text = name.to_string();
+            if part < parts && !known.contains(&text) {
+                known.push(text);
+            }
+            let directory = DirectoryName::new(directory.as_str()).unwrap();
+            if let Some(directory) = self.prefix.directories.get_mut(&directory) {
+                directory.files.insert(name, PrefixFile { rank, content: Content::Written(origin) });
+            }
+        } else if !full {
+            disk.held(checkpoint, rank).put(File {
+                name,
+                content: Content::Written(origin),
+                sealed: false,
+                there: true,
+            });
+            if part + 1 < parts {
+                // The next one is routed and begun.
+                let name = FileName::Application { rank, part: part + 1 };
+                disk.held(checkpoint, rank).put(File { name, content: Content::Torn, sealed: false, there: true });
+            }
+        }
+        if part + 1 < parts {
+            let state = &mut self.applications.get_mut(&generation).unwrap().ranks[rank.index()];
+            state.phase = Phase::Write(checkpoint, part + 1);
+            let delay = self.between(MS, 5 * MS);
+            return self.next_step(generation, rank, delay);
+        }
+        let valid = !full && self.dice.below(1000) > 0;
+        self.make_call(generation, rank, Call::Complete { valid });
+    }
+
+    /// The rank reads what it restarts from.
+    fn read_files(&mut self, generation: Generation, rank: Rank, checkpoint: CheckpointId) {
+        let at = self.applications[&generation].homes[rank.index()];
+        let parts = self.scenario.parts;
+        let unreadable = self.disk_fails(at, false);
+        let disk = &self.nodes[at as usize].disk;
+        let direct = disk.member.as_ref().and_then(|memory| memory.direct.as_ref());
+        let direct = direct.map(|(directory, _)| DirectoryName::new(directory.as_str()).unwrap());
+        let mut found: BTreeMap<u8, Content> = BTreeMap::new();
+        for part in 0..parts {
+            let name = FileName::Application { rank, part };
+            let content = match &direct {
+                Some(directory) => {
+                    let directory = self.prefix.directories.get(directory);
+                    directory.and_then(|it| it.files.get(&name)).map(|file| file.content.clone())
+                }
+                None => {
+                    let held = disk.get(checkpoint, rank);
+                    let file = held.and_then(|held| held.files.iter().find(|file| file.name == name));
+                    file.filter(|file| file.there && !unreadable).map(|file| file.content.clone())
+                }
+            };
+            found.extend(content.map(|content| (part, content)));
+        }
+        let valid = found.len() == usize::from(parts) && self.dice.below(500) > 0;
+        if found.len() < usize::from(parts) {
+            trace!(self, "rank {rank}: files of checkpoint {checkpoint} are missing on n{at}");
+            let excused = self.nodes[at as usize].damaged;
+            self.oracle.unreadable(generation, rank, checkpoint, excused);
+        }
+        if !valid {
+            self.oracle.rejected = self.oracle.rejected.max(Some(checkpoint));
+        }
+        for content in found.into_values().filter(|_| valid) {
+            let iteration = self.oracle.restored(generation, rank, checkpoint, &content);
+            self.applications.get_mut(&generation).unwrap().ranks[rank.index()].iteration = iteration;
+        }
+        self.make_call(generation, rank, Call::CompleteRestart { valid });
+    }
+
+    /// A rank's process ends by itself.
+    pub fn rank_ends(&mut self, generation: Generation, rank: Rank, end: RankEnd) {
+        let Some(application) = self.applications.get_mut(&generation) else { return };
+        let state = &mut application.ranks[rank.index()];
+        if !std::mem::replace(&mut state.alive, false) {
+            return;
+        }
+        application.living -= 1;
+        let (at, living) = (application.homes[rank.index()], application.living);
+        trace!(self, "rank {rank} of generation {generation} ends with {end}");
+        self.report(generation, Event::RankExited { generation, rank, end });
+        self.note_empty(at, generation);
+        if living == 0 {
+            self.report(generation, Event::StepEnded { generation, end: RankEnd::SUCCESS });
+        }
+    }
+
+    /// No rank may be left on a node.
+    fn note_empty(&mut self, at: At, generation: Generation) {
+        let Some(application) = self.applications.get(&generation) else { return };
+        let mut here = application.by_home.get(&at).into_iter().flatten();
+        if here.any(|rank| application.ranks[rank.index()].alive) {
+            return;
+        }
+        if self.nodes[at as usize].ranks == Some(generation) {
+            self.nodes[at as usize].ranks = None;
+        }
+    }
+
+    /// The ranks of a node, of this generation and older ones, are killed.
+    pub fn kill_ranks(&mut self, at: At, upto: Generation) {
+        let Some(generation) = self.nodes[at as usize].ranks.filter(|ranks| *ranks <= upto) else { return };
+        self.nodes[at as usize].ranks = None;
+        let Some(application) = self.applications.get_mut(&generation) else { return };
+        let mut killed = application.by_home.get(&at).cloned().unwrap_or_default();
+        killed.retain(|rank| std::mem::replace(&mut application.ranks[rank.index()].alive, false));
+        application.living -= killed.len() as u32;
+        let living = application.living;
+        for rank in killed {
+            self.report(generation, Event::RankExited { generation, rank, end: RankEnd::Signal(9) });
+        }
+        if living == 0 {
+            self.report(generation, Event::StepEnded { generation, end: RankEnd::Signal(9) });
+        }
+    }
+
+    /// The node with its ranks is gone; the launcher notices, or does not.
+    pub fn ranks_vanish(&mut self, at: At) {
+        if self.dice.percent(60) {
+            self.kill_ranks(at, Generation(u64::MAX));
+        } else if let Some(generation) = self.nodes[at as usize].ranks.take() {
+            let Some(application) = self.applications.get_mut(&generation) else { return };
+            for rank in application.by_home.get(&at).into_iter().flatten() {
+                if std::mem::replace(&mut application.ranks[rank.index()].alive, false) {
+                    application.living -= 1;
+                }
+            }
+        }
+    }
+
+    /// The launcher's step is cancelled: it kills what it reaches.
+    pub fn cancel_step(&mut self, generation: Generation) {
+        let Some(application) = self.applications.get_mut(&generation) else { return };
+        application.ended = true;
+        let homes: Vec<At> = application.by_home.keys().copied().collect();
+        for at in homes {
+            if self.nodes[at as usize].life == Life::Alive && self.nodes[at as usize].ranks == Some(generation) {
+                self.kill_ranks(at, generation);
+            }
+        }
+    }
+
+    /// A rank that lives, of the newest generation.
+    pub fn some_rank(&mut self) -> Option<(Generation, Rank)> {
+        let (generation, application) = self.applications.last_key_value()?;
+        let rank = Rank(self.dice.below(application.ranks.len() as u32));
+        application.ranks[rank.index()].alive.then_some((*generation, rank))
+    }
+}
+
+fn deed(program: u64, iteration: u32) -> Deed {
+    let mut dice = Dice(program ^ (u64::from(iteration) << 32));
+    match dice.below(100) {
+        0..55 => Deed::Checkpoint,
+        55..60 => Deed::Output { checkpoint: false, bypass: false },
+        60..65 => Deed::Output { checkpoint: true, bypass: false },
+        65..70 => Deed::Output { checkpoint: true, bypass: true },
+        70..80 => Deed::Need,
+        80..90 => Deed::ShouldExit,
+        _ => Deed::Allgather,
+    }
+}

@@ -1,0 +1,137 @@
+//! What is in a file, as far as it matters: who wrote it, when, for which checkpoint.
+
+use std::fmt;
+use std::sync::Arc;
+
+use holdfast_core::redundancy::files::SetId;
+use holdfast_core::redundancy::{partner, registry, xor};
+use holdfast_model::{CheckpointId, Generation, Rank};
+
+/// A file's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileName {
+    /// A file that the application wrote.
+    Application { rank: Rank, part: u8 },
+    /// A redundancy file of the XOR scheme.
+    Parity { group_id: u32, members: u32, member: u32 },
+}
+
+impl FileName {
+    pub fn parse(name: &str) -> FileName {
+        match registry::redundancy_file(name) {
+            Some(file) => {
+                FileName::Parity { group_id: file.set.group_id, members: file.set.members, member: file.member }
+            }
+            None => {
+                let (rank, part) = name.strip_prefix('r').and_then(|rest| rest.split_once('.')).unwrap();
+                FileName::Application { rank: Rank(rank.parse().unwrap()), part: part.parse().unwrap() }
+            }
+        }
+    }
+
+    pub fn is_application(self) -> bool {
+        matches!(self, FileName::Application { .. })
+    }
+
+    pub fn size(self) -> u64 {
+        match self {
+            FileName::Application { part, .. } => 100 + u64::from(part),
+            FileName::Parity { .. } => 50,
+        }
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            FileName::Application { rank, part } => write!(f, "r{rank}.{part}"),
+            FileName::Parity { group_id, members, member } => {
+                let set = SetId { scheme: xor::NAME, group_id, members };
+                let names = registry::get(xor::NAME).unwrap().file_names(set, member);
+                f.write_str(&names[0])
+            }
+        }
+    }
+}
+
+/// Where a file's content comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    pub rank: Rank,
+    pub checkpoint: CheckpointId,
+    /// The generation that wrote it.
+    pub generation: Generation,
+    /// How far the application had come.
+    pub iteration: u32,
+    pub part: u8,
+}
+
+/// What is in a file.
+#[derive(Clone, Debug)]
+pub enum Content {
+    Written(Origin),
+    /// Being written, or its writer was killed.
+    Torn,
+    /// Computed from all members' files.
+    Parity(Arc<Parity>),
+    /// Computed from files that do not belong together.
+    Garbage,
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Content::Written(one), Content::Written(other)) => one == other,
+            (Content::Parity(one), Content::Parity(other)) => Arc::ptr_eq(one, other),
+            (Content::Torn, Content::Torn) => true,
+            _ => false,
+        }
+    }
+}
+
+/// What a set's redundancy was computed from.
+#[derive(Debug)]
+pub struct Parity {
+    /// The application's files of each member.
+    pub members: Vec<Vec<(FileName, Content)>>,
+}
+
+impl Parity {
+    /// The files of a lost member, computed from what the others have now: parity and files.
+    pub fn rebuild(survivors: &[(usize, Option<Content>, Vec<(FileName, Content)>)], lost: usize) -> Rebuilt {
+        let mut parities = survivors.iter().map(|(_, parity, _)| parity);
+        let Some(Some(Content::Parity(parity))) = parities.next().cloned() else { return Rebuilt::NoParity };
+        let mut sound = true;
+        for (member, theirs, files) in survivors {
+            match theirs {
+                Some(Content::Parity(theirs)) => sound &= Arc::ptr_eq(theirs, &parity),
+                _ => return Rebuilt::NoParity,
+            }
+            sound &= parity.members.get(*member).is_some_and(|encoded| same(encoded, files));
+        }
+        let mut files = parity.members.get(lost).cloned().unwrap_or_default();
+        if !sound {
+            files.iter_mut().for_each(|(_, content)| *content = Content::Garbage);
+        }
+        Rebuilt::Files { files, parity: if sound { Content::Parity(parity) } else { Content::Garbage } }
+    }
+}
+
+/// What a rebuild gives.
+pub enum Rebuilt {
+    /// A survivor has no parity.
+    NoParity,
+    Files {
+        files: Vec<(FileName, Content)>,
+        parity: Content,
+    },
+}
+
+fn same(one: &[(FileName, Content)], other: &[(FileName, Content)]) -> bool {
+    one.len() == other.len() && one.iter().all(|file| other.contains(file))
+}
+
+/// True if a scheme keeps copies.
+pub fn keeps_copies(scheme: holdfast_model::Scheme) -> bool {
+    scheme == partner::NAME
+}

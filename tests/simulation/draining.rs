@@ -1,0 +1,314 @@
+//! The drain: the real machine, and a driver that carries out its requests on the nodes and the prefix directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use holdfast::drain::{
+    AgentAt, Answer, COMES_BACK_WITHIN, DrainAction, DrainConfig, DrainEnd, DrainEvent, DrainMachine, Findings,
+    RequestId, rounds,
+};
+use holdfast::events::DrainResult;
+use holdfast::relaunch::Event;
+use holdfast::relaunch::explain::Condition;
+use holdfast_core::prefix::inspect::summary_of;
+use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_wire::agent::CopyReply;
+
+use crate::names::{At, position, start_of};
+use crate::prefix::PrefixFile;
+use crate::queue::{MS, Time};
+use crate::world::{Defect, Happening, Life, PrefixState, World, trace};
+
+/// A drain under way.
+pub struct Draining {
+    number: u32,
+    machine: DrainMachine,
+    timer: Option<Time>,
+    cancelled: BTreeSet<RequestId>,
+}
+
+impl World {
+    /// The nodes are sorted as the driver's own list has them now; what was decided may have waited for the journal.
+    pub fn begin_drain(&mut self) {
+        let machine = &self.orchestrator.machine;
+        let agents: BTreeMap<NodeName, SocketAddr> =
+            machine.agents().map(|(node, address)| (node.clone(), address)).collect();
+        let (mut down, mut lost) = (BTreeSet::new(), BTreeSet::new());
+        for known in machine.explain().nodes {
+            match known.condition {
+                Condition::Down(_) => down.insert(known.node),
+                _ if agents.contains_key(&known.node) => false,
+                _ => lost.insert(known.node),
+            };
+        }
+        trace!(self, "the drain begins on {} nodes, {} are down", agents.len(), down.len());
+        self.oracle.drains += 1;
+        let config = DrainConfig {
+            agents,
+            down,
+            lost,
+            wanted: None,
+            crc: true,
+            requests_at_once: 64,
+            comes_back_within: COMES_BACK_WITHIN,
+            survey_only: false,
+        };
+        self.orchestrator.drains += 1;
+        let number = self.orchestrator.drains;
+        let mut machine = DrainMachine::new(config);
+        let actions = machine.begin(self.clock());
+        self.orchestrator.draining = Some(Draining { number, machine, timer: None, cancelled: BTreeSet::new() });
+        self.drain_acts(number, actions);
+    }
+
+    pub fn drain_event(&mut self, number: u32, event: DrainEvent) {
+        let now = self.clock();
+        let Some(draining) = self.orchestrator.draining.as_mut().filter(|it| it.number == number) else { return };
+        let actions = draining.machine.handle(now, event);
+        self.drain_acts(number, actions);
+    }
+
+    /// An agent comes or goes.
+    pub fn drain_learns(&mut self, event: &Event) {
+        let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
+        match event {
+            Event::AgentReady { node, address, .. } => {
+                if position(node).is_some() && !self.oracle.down.contains(node) {
+                    self.drain_event(number, DrainEvent::AgentUp { node: node.clone(), address: *address });
+                }
+            }
+            Event::AgentLost { node, .. } => {
+                self.drain_event(number, DrainEvent::AgentLost { node: node.clone() });
+            }
+            _ => {}
+        }
+    }
+
+    pub fn drain_loses(&mut self, node: &NodeName) {
+        let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
+        self.drain_event(number, DrainEvent::NodeDown { node: node.clone() });
+    }
+
+    fn drain_acts(&mut self, number: u32, actions: Vec<DrainAction>) {
+        for action in actions {
+            match action {
+                DrainAction::Cancel { request } => {
+                    if let Some(draining) = &mut self.orchestrator.draining {
+                        draining.cancelled.insert(request);
+                    }
+                }
+                DrainAction::Emit(event) => {
+                    trace!(self, "drain: {event:?}");
+                }
+                DrainAction::Finish(end) => return self.drain_ends(*end),
+                action => {
+                    let delay = self.between(MS, 15 * MS);
+                    self.after(delay, Happening::Drain(number, Box::new(action)));
+                }
+            }
+        }
+        let Some(draining) = self.orchestrator.draining.as_mut().filter(|it| it.number == number) else { return };
+        let due = draining.machine.deadline().map(|due| (due.as_nanos().div_ceil(1000) as Time).max(self.now + 1));
+        if let Some(due) = due
+            && draining.timer.is_none_or(|timer| timer > due || timer <= self.now)
+        {
+            draining.timer = Some(due);
+            self.queue.enter(due, Happening::DrainTick(number));
+        }
+    }
+
+    fn drain_ends(&mut self, end: DrainEnd) {
+        trace!(self, "the drain ends: {}", format!("{end:?}").chars().take(300).collect::<String>());
+        self.orchestrator.draining = None;
+        let result = match end {
+            DrainEnd::Drained(report) => report.result,
+            DrainEnd::Surveyed(_) => panic!("only a survey"),
+            DrainEnd::Failed(error) => DrainResult::Failed { reason: error.to_string() },
+        };
+        self.check_drain(&result);
+        self.tell(Event::Drained { result });
+    }
+
+    /// A request of the drain is carried out, whether or not its orchestrator still lives.
+    pub fn drain_takes_place(&mut self, number: u32, action: DrainAction) {
+        let Some(request) = action.request() else { return };
+        let hangs = match self.prefix_state {
+            PrefixState::Hangs(until) if until > self.now => Some(until),
+            _ => None,
+        };
+        if let Some(until) = hangs {
+            return self.queue.enter(until, Happening::Drain(number, Box::new(action)));
+        }
+        let Some(action) = self.wait_for_thaw(number, action) else { return };
+        let result = self.carry_out_request(action);
+        let known = self.orchestrator.draining.as_ref().filter(|draining| draining.number == number);
+        if known.is_none_or(|draining| draining.cancelled.contains(&request)) {
+            return;
+        }
+        let event = match result {
+            Some(Ok(answer)) => DrainEvent::Answered { request, answer },
+            Some(Err(reason)) => DrainEvent::Failed { request, reason },
+            // Nobody answers: the loss of the agent ends the request.
+            None => return,
+        };
+        let delay = self.between(MS, 5 * MS);
+        self.after(delay, Happening::DrainAnswer(number, Box::new(event)));
+    }
+
+    /// A request to a node that is frozen is looked at again later; others are returned.
+    fn wait_for_thaw(&mut self, number: u32, action: DrainAction) -> Option<DrainAction> {
+        let at = agent_of(&action).and_then(|agent| position(&agent.node));
+        if at.is_some_and(|at| self.nodes[at as usize].life == Life::Frozen) {
+            self.after(50 * MS, Happening::Drain(number, Box::new(action)));
+            return None;
+        }
+        Some(action)
+    }
+
+    /// The node of an agent that still listens there.
+    fn reach(&self, agent: &AgentAt) -> Result<At, String> {
+        let at = position(&agent.node).unwrap();
+        let node = &self.nodes[at as usize];
+        match &node.agent {
+            Some(running) if node.life == Life::Alive && running.start == start_of(agent.address) => Ok(at),
+            _ => Err("connection refused".to_owned()),
+        }
+    }
+
+    fn carry_out_request(&mut self, action: DrainAction) -> Option<Result<Answer, String>> {
+        let world = self.scenario.world();
+        let needs_prefix = !matches!(action, DrainAction::TakeInventory { .. } | DrainAction::NoteFlushed { .. });
+        if needs_prefix && self.prefix_state == PrefixState::Fails {
+            return Some(Err("the prefix directory fails".to_owned()));
+        }
+        let at = match agent_of(&action).map(|agent| self.reach(agent)) {
+            Some(Err(reason)) => return Some(Err(reason)),
+            Some(Ok(at)) => Some(at),
+            None => None,
+        };
+        let answer = match action {
+            DrainAction::TakeInventory { .. } => {
+                let inventory = self.nodes[at? as usize].disk.inventory(at?, world);
+                Answer::Inventory(Box::new(inventory))
+            }
+            DrainAction::OpenDirectory { checkpoint, .. } => {
+                let known = self.prefix.interrupted(checkpoint);
+                let resumed = known.is_some();
+                let directory = known.unwrap_or_else(|| self.prefix.make_directory(checkpoint));
+                self.prefix.drain = Some((checkpoint, directory.clone()));
+                Answer::DirectoryOpened { directory, resumed }
+            }
+            DrainAction::Copy { checkpoint, directory, order, .. } => {
+                match self.drain_copies(at?, checkpoint, &directory, &order)? {
+                    Ok(reply) => Answer::Copied(reply),
+                    Err(reason) => return Some(Err(reason)),
+                }
+            }
+            DrainAction::Scan { directory, .. } => match self.prefix.directories.get(&directory) {
+                Some(known) => Answer::Scanned(Box::new(known.scan(&directory, world))),
+                None => return Some(Err("no such directory".to_owned())),
+            },
+            DrainAction::Verify { .. } => Answer::Verified { damaged: BTreeMap::new() },
+            DrainAction::Rebuild { directory, set, .. } => {
+                if let Some(at) = at
+                    && self.dies_midway(at)
+                {
+                    return None;
+                }
+                let known = self.prefix.directories.get_mut(&directory);
+                let rebuilt = known.and_then(|known| known.rebuild(set.set, &set.missing, &set.ranks));
+                match rebuilt {
+                    Some(()) => Answer::Rebuilt,
+                    None => return Some(Err("it cannot be rebuilt".to_owned())),
+                }
+            }
+            DrainAction::Publish { findings, .. } => {
+                let Findings { directory, scan, inspection, make_current } = *findings;
+                let mut summary = summary_of(&scan, &inspection);
+                if self.defect == Some(Defect::AllPublishedAsComplete) {
+                    summary = summary.map(|summary| Summary { complete: true, ..summary });
+                }
+                let complete = self.prefix.publish(&directory, summary.as_ref(), make_current, usize::MAX);
+                self.check_published(&directory, complete, world);
+                Answer::Published
+            }
+            DrainAction::CloseDirectory { .. } => {
+                self.prefix.drain = None;
+                Answer::DirectoryClosed
+            }
+            DrainAction::NoteFlushed { checkpoint, .. } => {
+                let locations = self.nodes[at? as usize].disk.flush.entry(checkpoint).or_default();
+                (locations.pfs, locations.flushing) = (true, false);
+                Answer::FlushNoted
+            }
+            DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => return None,
+        };
+        Some(Ok(answer))
+    }
+
+    /// An agent copies what it holds: its own ranks' files, and copies on behalf of others.
+    fn drain_copies(
+        &mut self,
+        at: At,
+        checkpoint: CheckpointId,
+        directory: &DirectoryName,
+        order: &rounds::Order,
+    ) -> Option<Result<CopyReply, String>> {
+        let midway = self.dies_midway(at);
+        let broken = self.disk_fails(at, false);
+        let disk = &self.nodes[at as usize].disk;
+        let Some(target) = self.prefix.directories.get_mut(directory) else {
+            return Some(Err("no such directory".to_owned()));
+        };
+        let mut reply = CopyReply::default();
+        let range = (checkpoint, Rank(0))..=(checkpoint, Rank(u32::MAX));
+        let mut left = if midway { disk.held.range(range.clone()).count() / 2 } else { usize::MAX };
+        for ((_, rank), held) in disk.held.range(range) {
+            if held.expected.is_none() && held.files.is_empty() {
+                continue;
+            }
+            let owner = held.partner_of.map(crate::names::name);
+            let wanted = match &owner {
+                Some(owner) => order.on_behalf_of.contains(owner),
+                None => !order.partners_only,
+            };
+            if let Some(owner) = owner {
+                reply.partners.insert(*rank, owner);
+            }
+            if !wanted {
+                continue;
+            }
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            let copied = held.files.iter().filter(|file| file.there && file.sealed && !broken);
+            let mut names = Vec::new();
+            for file in copied {
+                target.files.insert(file.name, PrefixFile { rank: *rank, content: file.content.clone() });
+                names.push(file.name);
+            }
+            let bytes = names.iter().map(|name| name.size()).sum();
+            let listed = held.files.len() as u32;
+            target.filemaps.insert(*rank, (names, held.expected.unwrap_or(listed + 1)));
+            if held.is_complete() && !broken {
+                reply.copied.insert(*rank, bytes);
+            } else {
+                reply.failed.insert(*rank, "not complete".to_owned());
+            }
+        }
+        if midway { None } else { Some(Ok(reply)) }
+    }
+}
+
+/// The agent that a request goes to.
+fn agent_of(action: &DrainAction) -> Option<&AgentAt> {
+    match action {
+        DrainAction::TakeInventory { agent, .. }
+        | DrainAction::Copy { agent, .. }
+        | DrainAction::NoteFlushed { agent, .. } => Some(agent),
+        DrainAction::Verify { agent, .. } | DrainAction::Rebuild { agent, .. } => agent.as_ref(),
+        _ => None,
+    }
+}

@@ -1,0 +1,523 @@
+//! Orders that agents carry out hand in hand: each group, or each rank that moves, is one joint step. Nothing comes of
+//! it until all have joined; then data are exchanged, and each member writes its own result some time later.
+
+use std::sync::Arc;
+
+use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank, RankDescriptor};
+use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, Outgoing};
+
+use crate::content::{Content, FileName, Parity, Rebuilt, keeps_copies};
+use crate::names::{At, position};
+use crate::orders::{cancelled, lost_peer};
+use crate::queue::MS;
+use crate::store::{Disk, File, Held};
+use crate::world::{Defect, Happening, Life, World, trace};
+
+/// Which joint step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JointKey {
+    /// Leaders of different generations may use the same numbers.
+    generation: Generation,
+    order: u64,
+    /// The group or the rank.
+    tag: u32,
+}
+
+/// Set in the key of a transfer, and of a copy to a neighbour.
+const TRANSFER: u32 = 1 << 31;
+const COPY: u32 = 1 << 30;
+
+/// A joint step.
+pub struct Joint {
+    checkpoint: CheckpointId,
+    kind: Kind,
+    /// Who takes part, as far as that is known.
+    members: Vec<Option<At>>,
+    /// The process of each that has joined.
+    joined: Vec<Option<u64>>,
+    /// Whom each receives from, in a group.
+    lefts: Vec<usize>,
+    /// Nothing will come of it: who joins fails.
+    failed: bool,
+}
+
+enum Kind {
+    Encode {
+        group: GroupWork,
+    },
+    Rebuild {
+        group: GroupWork,
+        missing: Vec<u32>,
+    },
+    /// From member 0 to member 1; the source stays if the sender says so.
+    Transfer {
+        rank: Rank,
+        keep: bool,
+    },
+    /// From member 0 to member 1, its right neighbour.
+    Copy {
+        rank: Rank,
+    },
+}
+
+/// What a member does to its own store when its part of a joint step ends.
+pub enum Effect {
+    Nothing,
+    Failed(Failure),
+    /// The own redundancy file.
+    Parity {
+        checkpoint: CheckpointId,
+        rank: Rank,
+        file: File,
+        left: Neighbour,
+    },
+    /// A rank's files: its own, or kept for a neighbour.
+    Files {
+        checkpoint: CheckpointId,
+        rank: Rank,
+        held: Held,
+        left: Option<Neighbour>,
+        sender: Option<Sender>,
+    },
+    /// The receiver has all files of a rank.
+    Received {
+        checkpoint: CheckpointId,
+        rank: Rank,
+        keep: bool,
+    },
+}
+
+/// The left neighbour's descriptor is kept.
+pub type Neighbour = (Rank, Option<Arc<RankDescriptor>>);
+
+/// Who waits for an acknowledgement, and keeps its files or not.
+pub type Sender = (At, u64, bool);
+
+impl World {
+    pub fn join_encode(
+        &mut self,
+        at: At,
+        instance: u64,
+        order: u64,
+        checkpoint: CheckpointId,
+        groups: Vec<GroupWork>,
+        only: Option<Vec<Rank>>,
+    ) {
+        let wanted = |rank: Rank| only.as_ref().is_none_or(|only| only.contains(&rank));
+        let mut steps = Vec::new();
+        for group in groups {
+            let member = group.member as usize;
+            if !keeps_copies(group.scheme) {
+                steps.push((group.group_id, member, nodes_of(&group), Kind::Encode { group }));
+                continue;
+            }
+            let node = |member: u32| {
+                let (rank, node) = &group.members[member as usize];
+                (*rank, position(node))
+            };
+            let (own, left) = (node(group.member), node(group.left));
+            let copy = |(rank, from): (Rank, Option<At>), place, to| {
+                (COPY | rank.0, place, vec![from, to], Kind::Copy { rank })
+            };
+            steps.extend(wanted(own.0).then(|| copy(own, 0, node(group.right).1)));
+            steps.extend(wanted(left.0).then(|| copy(left, 1, own.1)));
+        }
+        self.open_parts(at, instance, order, steps.len());
+        for (tag, member, members, kind) in steps {
+            self.join(at, instance, self.key(at, order, tag), member, checkpoint, members, kind);
+        }
+    }
+
+    pub fn join_rebuild(
+        &mut self,
+        at: At,
+        instance: u64,
+        order: u64,
+        checkpoint: CheckpointId,
+        groups: Vec<GroupRebuild>,
+    ) {
+        self.open_parts(at, instance, order, groups.len());
+        for GroupRebuild { group, missing, descriptor } in groups {
+            let (tag, member, members) = (group.group_id, group.member as usize, nodes_of(&group));
+            if missing.contains(&group.member) && !self.disk_fails(at, true) {
+                // Room is made for the lost files before anything arrives.
+                let rank = group.members[member].0;
+                let disk = &mut self.nodes[at as usize].disk;
+                disk.delete_rank(checkpoint, rank);
+                disk.held(checkpoint, rank).descriptor = Some(Arc::new(descriptor));
+            }
+            self.join(
+                at,
+                instance,
+                self.key(at, order, tag),
+                member,
+                checkpoint,
+                members,
+                Kind::Rebuild { group, missing },
+            );
+        }
+    }
+
+    pub fn join_transfer(
+        &mut self,
+        at: At,
+        instance: u64,
+        order: u64,
+        checkpoint: CheckpointId,
+        outgoing: Vec<Outgoing>,
+        incoming: Vec<Member>,
+    ) {
+        self.open_parts(at, instance, order, outgoing.len() + incoming.len());
+        for Outgoing { rank, to, keep } in outgoing {
+            let known = self.nodes[at as usize].disk.get(checkpoint, rank);
+            if known.is_none_or(|held| held.descriptor.is_none()) {
+                let damaged = Failure::new(FailureKind::Damaged, format!("rank {rank}: no descriptor"));
+                self.part_ends(at, instance, order, Err(damaged));
+                continue;
+            }
+            let members = vec![Some(at), position(&to)];
+            let kind = Kind::Transfer { rank, keep };
+            self.join(at, instance, self.key(at, order, TRANSFER | rank.0), 0, checkpoint, members, kind);
+        }
+        for Member { rank, .. } in incoming {
+            let known = self.nodes[at as usize].disk.get(checkpoint, rank);
+            let arrived = known.is_some_and(|held| held.partner_of.is_none() && held.is_complete());
+            let key = self.key(at, order, TRANSFER | rank.0);
+            let (members, kind) = (vec![None, Some(at)], Kind::Transfer { rank, keep: true });
+            if arrived {
+                // In an earlier try. Who sends it again finds nobody.
+                let joined = vec![None; 2];
+                let joint = Joint { checkpoint, kind, members, joined, lefts: Vec::new(), failed: true };
+                self.joints.entry(key).or_insert(joint);
+                self.fail_joint(key, lost_peer());
+                self.part_ends(at, instance, order, Ok(()));
+            } else {
+                self.join(at, instance, key, 1, checkpoint, members, kind);
+            }
+        }
+    }
+
+    fn key(&self, at: At, order: u64, tag: u32) -> JointKey {
+        JointKey { generation: self.serving(at).unwrap_or(Generation::NONE), order, tag }
+    }
+
+    fn open_parts(&mut self, at: At, instance: u64, order: u64, parts: usize) {
+        let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
+        let Some(running) = part.running.get_mut(&order) else { return };
+        running.open = parts as u32;
+        if parts == 0 {
+            self.order_done(at, instance, order, Ok(OrderResult::Done));
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn join(
+        &mut self,
+        at: At,
+        instance: u64,
+        key: JointKey,
+        member: usize,
+        checkpoint: CheckpointId,
+        members: Vec<Option<At>>,
+        kind: Kind,
+    ) {
+        if self.disk_fails(at, true) {
+            self.oracle.disk_failures += 1;
+            let failure = Failure::new(FailureKind::Io, "the disk fails");
+            return self.part_ends(at, instance, key.order, Err(failure));
+        }
+        if let Some(running) =
+            self.agent(at, instance).and_then(|agent| agent.part.as_mut()?.running.get_mut(&key.order))
+        {
+            running.joints.push(key.tag);
+        }
+        let first = !self.joints.contains_key(&key);
+        let joint = self.joints.entry(key).or_insert_with(|| {
+            let (joined, lefts) = (vec![None; members.len()], vec![0; members.len()]);
+            let kind = Kind::Transfer { rank: Rank(0), keep: true };
+            Joint { checkpoint, kind, members: members.clone(), joined, lefts, failed: false }
+        });
+        if let Kind::Encode { group } = &kind {
+            joint.lefts[member] = group.left as usize;
+        }
+        if first || member == 0 {
+            joint.kind = kind;
+        }
+        for (known, said) in joint.members.iter_mut().zip(members) {
+            *known = known.or(said);
+        }
+        joint.joined[member] = Some(instance);
+        trace!(
+            self,
+            "n{at}: joins {:x} as {member}: {:?}",
+            key.tag,
+            self.joints[&key].joined.iter().map(Option::is_some).collect::<Vec<_>>()
+        );
+        let joint = &self.joints[&key];
+        if joint.failed {
+            self.fail_joint(key, lost_peer());
+        } else if joint.joined.iter().all(Option::is_some) {
+            let delay = self.between(300, 10 * MS);
+            self.after(delay, Happening::Exchange(key));
+        } else if first {
+            let delay = self.between(100 * MS, 400 * MS);
+            self.after(delay, Happening::CheckJoint(key, 0));
+        }
+    }
+
+    /// True if this process of a node's agent is still at work on an order.
+    fn works_on(&self, at: At, instance: u64, order: u64) -> bool {
+        let agent = self.nodes[at as usize].agent.as_ref().filter(|agent| agent.instance == instance);
+        let running = agent.and_then(|agent| agent.part.as_ref()?.running.get(&order));
+        running.is_some_and(|running| !running.cancelled)
+    }
+
+    /// Are those who have not joined still there?
+    pub fn check_joint(&mut self, key: JointKey, tries: u32) {
+        let Some(joint) = self.joints.get(&key).filter(|joint| !joint.failed) else { return };
+        let gone = |(member, joined): (&Option<At>, &Option<u64>)| match (member, joined) {
+            (Some(at), Some(instance)) => !self.works_on(*at, *instance, key.order),
+            (Some(at), None) => {
+                let node = &self.nodes[*at as usize];
+                node.life == Life::Dead || node.agent.is_none()
+            }
+            (None, _) => false,
+        };
+        if tries > 75 || joint.members.iter().zip(&joint.joined).any(gone) {
+            self.fail_joint(key, lost_peer());
+        } else if joint.joined.iter().any(Option::is_none) {
+            self.after(400 * MS, Happening::CheckJoint(key, tries + 1));
+        }
+    }
+
+    /// Nothing comes of a joint step: everybody who has joined learns it.
+    fn fail_joint(&mut self, key: JointKey, failure: Failure) {
+        let Some(joint) = self.joints.get_mut(&key) else { return };
+        joint.failed = true;
+        let joined: Vec<(At, u64)> = joint
+            .members
+            .iter()
+            .zip(&mut joint.joined)
+            .filter_map(|(at, instance)| Some(((*at)?, instance.take()?)))
+            .collect();
+        for (at, instance) in joined {
+            let effect = Box::new(Effect::Failed(failure.clone()));
+            let delay = self.between(100, 2 * MS);
+            self.after(delay, Happening::Effect { at, instance, generation: key.generation, order: key.order, effect });
+        }
+    }
+
+    /// The order is given up: the others of its joint steps lose a peer.
+    pub fn leave_joints(&mut self, at: At, instance: u64, order: u64) {
+        let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
+        let tags = part.running.get_mut(&order).map(|running| std::mem::take(&mut running.joints));
+        for tag in tags.into_iter().flatten() {
+            self.fail_joint(self.key(at, order, tag), lost_peer());
+        }
+        self.order_done(at, instance, order, Err(cancelled()));
+    }
+
+    /// All have joined: data go from one to the other.
+    pub fn exchange(&mut self, key: JointKey) {
+        let Some(joint) = self.joints.get(&key).filter(|joint| !joint.failed) else { return };
+        let members: Vec<(At, u64)> =
+            joint.members.iter().zip(&joint.joined).filter_map(|(at, instance)| Some(((*at)?, (*instance)?))).collect();
+        if members.iter().any(|(at, _)| self.nodes[*at as usize].life == Life::Frozen) {
+            return self.after(200 * MS, Happening::Exchange(key));
+        }
+        if members.iter().any(|(at, instance)| !self.works_on(*at, *instance, key.order)) {
+            return self.fail_joint(key, lost_peer());
+        }
+        let Some(joint) = self.joints.remove(&key) else { return };
+        let disks: Vec<&Disk> = members.iter().map(|(at, _)| &self.nodes[*at as usize].disk).collect();
+        let effects = match &joint.kind {
+            Kind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0]),
+            Kind::Encode { group } => parity(joint.checkpoint, group, &joint.lefts, &disks),
+            Kind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks),
+            Kind::Transfer { rank, keep } => transfer(joint.checkpoint, *rank, *keep, disks[0], members[0]),
+        };
+        for ((at, instance), effect) in members.into_iter().zip(effects) {
+            let Some(effect) = effect else { continue };
+            let delay = self.between(200, 8 * MS);
+            self.after(
+                delay,
+                Happening::Effect {
+                    at,
+                    instance,
+                    generation: key.generation,
+                    order: key.order,
+                    effect: Box::new(effect),
+                },
+            );
+        }
+    }
+
+    pub fn take_effect(&mut self, at: At, instance: u64, generation: Generation, order: u64, effect: Effect) {
+        if self.serving(at) != Some(generation) || !self.works_on(at, instance, order) {
+            return;
+        }
+        let midway = self.dies_midway(at);
+        if self.disk_fails(at, true) {
+            self.oracle.disk_failures += 1;
+            let failure = Failure::new(FailureKind::Io, "the disk fails");
+            return self.part_ends(at, instance, order, Err(failure));
+        }
+        let disk = &mut self.nodes[at as usize].disk;
+        let mut result = Ok(());
+        match effect {
+            Effect::Nothing => {}
+            Effect::Failed(failure) => result = Err(failure),
+            Effect::Parity { checkpoint, rank, file, left: (neighbour, descriptor) } => {
+                keep_descriptor(disk, checkpoint, neighbour, descriptor);
+                if self.defect != Some(Defect::EncodingNotMade) {
+                    disk.held(checkpoint, rank).put(File { sealed: !midway, ..file });
+                }
+            }
+            Effect::Files { checkpoint, rank, mut held, left, sender } => {
+                if let Some((neighbour, descriptor)) = left {
+                    keep_descriptor(disk, checkpoint, neighbour, descriptor);
+                    if midway {
+                        // A rebuilt rank counts as complete last of all.
+                        held.expected = None;
+                    }
+                }
+                if midway {
+                    held.files.truncate(held.files.len() / 2);
+                }
+                if self.defect == Some(Defect::OldFilesKept) {
+                    let older = disk.held.iter().filter(|((id, of), _)| *id < checkpoint && *of == rank).next_back();
+                    held.files = older.map_or(held.files, |(_, older)| older.files.clone());
+                    held.expected = Some(held.files.len() as u32);
+                }
+                disk.held.insert((checkpoint, rank), held);
+                if let Some((at, instance, keep)) = sender.filter(|_| !midway) {
+                    let delay = self.hop();
+                    let effect = Box::new(Effect::Received { checkpoint, rank, keep });
+                    self.after(delay, Happening::Effect { at, instance, generation, order, effect });
+                }
+            }
+            Effect::Received { checkpoint, rank, keep } => {
+                if !keep && !midway {
+                    disk.delete_rank(checkpoint, rank);
+                }
+            }
+        }
+        if !midway {
+            self.part_ends(at, instance, order, result);
+        }
+    }
+
+    /// One group or transfer of an order is finished here.
+    fn part_ends(&mut self, at: At, instance: u64, order: u64, result: Result<(), Failure>) {
+        let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
+        let Some(running) = part.running.get_mut(&order) else { return };
+        running.open = running.open.saturating_sub(1);
+        if let Err(failure) = result {
+            running.failure.get_or_insert(failure);
+        }
+        if running.open == 0 {
+            let failure = running.failure.take();
+            trace!(self, "n{at}: joint order {} ends", order % 100_000);
+            self.order_done(at, instance, order, failure.map_or(Ok(OrderResult::Done), Err));
+        }
+    }
+}
+
+fn nodes_of(group: &GroupWork) -> Vec<Option<At>> {
+    group.members.iter().map(|(_, node)| position(node)).collect()
+}
+
+/// A neighbour's descriptor; what is held of the neighbour's files stays as it is.
+fn keep_descriptor(disk: &mut Disk, checkpoint: CheckpointId, of: Rank, descriptor: Option<Arc<RankDescriptor>>) {
+    disk.held(checkpoint, of).descriptor = descriptor;
+}
+
+fn descriptor_of(disk: &Disk, checkpoint: CheckpointId, rank: Rank) -> Option<Arc<RankDescriptor>> {
+    disk.get(checkpoint, rank)?.descriptor.clone()
+}
+
+fn failed(count: usize, failure: &Failure) -> Vec<Option<Effect>> {
+    (0..count).map(|_| Some(Effect::Failed(failure.clone()))).collect()
+}
+
+/// A member's files go to the node of its right neighbour.
+fn copy(checkpoint: CheckpointId, rank: Rank, from: &Disk, sender: (At, u64)) -> Vec<Option<Effect>> {
+    let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
+    if source.files.iter().any(|file| !file.there || !file.sealed) {
+        let unreadable = Failure::new(FailureKind::Io, "a file cannot be read");
+        return vec![Some(Effect::Failed(unreadable)), Some(Effect::Failed(lost_peer()))];
+    }
+    let held = Held { expected: Some(source.files.len() as u32), partner_of: Some(sender.0), ..source };
+    let sender = Some((sender.0, sender.1, true));
+    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender })]
+}
+
+/// Each member gets the parity of all.
+fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disks: &[&Disk]) -> Vec<Option<Effect>> {
+    let readable = |(rank, disk): (Rank, &Disk)| {
+        disk.get(checkpoint, rank).is_none_or(|held| held.application().all(|file| file.there && file.sealed))
+    };
+    let members = || group.members.iter().zip(disks).map(|((rank, _), disk)| (*rank, *disk));
+    if !members().all(readable) {
+        let unreadable = Failure::new(FailureKind::Io, "a file cannot be read");
+        let effect = |member| Effect::Failed(if readable(member) { lost_peer() } else { unreadable.clone() });
+        return members().map(|member| Some(effect(member))).collect();
+    }
+    let written = |(rank, disk): (Rank, &Disk)| disk.get(checkpoint, rank).map(Held::written).unwrap_or_default();
+    let parity = Arc::new(Parity { members: members().map(written).collect() });
+    let size = group.members.len();
+    let effect = |member: usize| {
+        let left = lefts[member];
+        let neighbour = group.members[left].0;
+        let name = FileName::Parity { group_id: group.group_id, members: size as u32, member: member as u32 };
+        let file = File { name, content: Content::Parity(parity.clone()), sealed: true, there: true };
+        let left = (neighbour, descriptor_of(disks[left], checkpoint, neighbour));
+        Effect::Parity { checkpoint, rank: group.members[member].0, file, left }
+    };
+    (0..size).map(|member| Some(effect(member))).collect()
+}
+
+/// The lost member's files, from all others'.
+fn rebuild(checkpoint: CheckpointId, group: &GroupWork, missing: &[u32], disks: &[&Disk]) -> Vec<Option<Effect>> {
+    let size = group.members.len();
+    let [lost] = missing else {
+        return failed(size, &Failure::new(FailureKind::Damaged, "more is lost than can be computed"));
+    };
+    let lost = *lost as usize;
+    let mut survivors = Vec::new();
+    for (member, (rank, _)) in group.members.iter().enumerate().filter(|(member, _)| *member != lost) {
+        let held = disks[member].get(checkpoint, *rank);
+        let parity = held.and_then(Held::parity).filter(|file| file.there && file.sealed);
+        let content = parity.map(|file| file.content.clone());
+        survivors.push((member, content, held.map(Held::written).unwrap_or_default()));
+    }
+    let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, lost) else {
+        return failed(size, &Failure::new(FailureKind::Damaged, "a survivor has no parity"));
+    };
+    let rank = group.members[lost].0;
+    let left = (lost + size - 1) % size;
+    let neighbour = group.members[left].0;
+    let name = FileName::Parity { group_id: group.group_id, members: size as u32, member: lost as u32 };
+    let file = |(name, content)| File { name, content, sealed: true, there: true };
+    let files: Vec<File> = files.into_iter().map(file).chain([file((name, parity))]).collect();
+    let held = Held {
+        descriptor: descriptor_of(disks[lost], checkpoint, rank),
+        expected: Some(files.len() as u32),
+        partner_of: None,
+        files,
+    };
+    let kept = (neighbour, descriptor_of(disks[left], checkpoint, neighbour));
+    let mut held = Some(Effect::Files { checkpoint, rank, held, left: Some(kept), sender: None });
+    (0..size).map(|member| if member == lost { held.take() } else { Some(Effect::Nothing) }).collect()
+}
+
+/// A rank's files go home; the sender's part ends when the receiver has them.
+fn transfer(checkpoint: CheckpointId, rank: Rank, keep: bool, from: &Disk, sender: (At, u64)) -> Vec<Option<Effect>> {
+    let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
+    if source.files.iter().any(|file| !file.there || !file.sealed) {
+        return failed(2, &Failure::new(FailureKind::Io, "a file cannot be read"));
+    }
+    let held = Held { expected: Some(source.files.len() as u32), partner_of: None, ..source };
+    let sender = Some((sender.0, sender.1, keep));
+    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender })]
+}

@@ -1,0 +1,157 @@
+//! What goes wrong by itself: nodes, agents, disks, links, ranks, the prefix directory; and people who interfere.
+
+use holdfast::events::DownReason;
+use holdfast::relaunch::Event;
+use holdfast_model::{NodeName, Rank, RankEnd};
+use holdfast_wire::agent::QuietRank;
+
+use crate::names::{At, address, name};
+use crate::queue::MS;
+use crate::scenario::ms;
+use crate::store::DiskFault;
+use crate::world::{Happening, Life, PrefixState, World, trace};
+
+impl World {
+    pub fn misfortune(&mut self) {
+        self.misfortunes += 1;
+        if self.misfortunes < self.scenario.weather.misfortunes {
+            let pause = self.dice.below(2 * self.scenario.weather.every);
+            self.after(pause, Happening::Misfortune);
+        }
+        let at = self.dice.below(self.scenario.nodes);
+        let kinds = if self.scenario.weather.people { 100 } else { 68 };
+        match self.dice.below(kinds) {
+            0..22 => self.node_dies(at),
+            22..42 => {
+                if self.nodes[at as usize].agent.is_some() {
+                    trace!(self, "n{at}: its agent dies alone");
+                    self.agent_dies(at);
+                    self.notice_agent_loss(at, "killed");
+                }
+            }
+            42..52 => self.freeze(at),
+            52..58 => self.disk_breaks(at),
+            58..62 => self.loses_file(at),
+            62..68 => self.some_link_breaks(),
+            68..76 => {
+                if let Some((generation, rank)) = self.some_rank() {
+                    let end = if self.dice.percent(50) { RankEnd::Code(1) } else { RankEnd::Signal(11) };
+                    self.rank_ends(generation, rank, end);
+                }
+            }
+            76..79 => self.hang(),
+            79..87 if self.scenario.weather.prefix_fails => self.prefix_fails(),
+            87..90 => {
+                let reason = DownReason::ResourceManager { state: "drained".into() };
+                self.tell(Event::NodeDown { node: name(at), reason });
+            }
+            90 => self.tell(Event::HaltSet { reason: "JOB_HALTED".into() }),
+            91 => self.tell(Event::HaltCleared),
+            92 => self.tell(Event::Signal { name: "SIGTERM".into() }),
+            93 => {
+                // A user asks for a halt at the next checkpoint.
+                let left = Some(self.dice.below(3_i64));
+                for node in &mut self.nodes {
+                    node.disk.halt.checkpoints_left = left;
+                }
+            }
+            // Something of long ago, or of nobody.
+            94 => {
+                let event = Event::AgentReady { address: address(at, 999), node: NodeName::new("m1"), adopted: None };
+                self.tell(event);
+            }
+            _ => {}
+        }
+    }
+
+    pub fn node_dies(&mut self, at: At) {
+        if self.nodes[at as usize].life == Life::Dead {
+            return;
+        }
+        trace!(self, "n{at}: the node dies");
+        self.break_links(at);
+        self.ranks_vanish(at);
+        let node = &mut self.nodes[at as usize];
+        (node.life, node.agent, node.damaged) = (Life::Dead, None, true);
+        node.waiting.clear();
+        node.disk = crate::store::Disk::default();
+        if self.dice.percent(70) {
+            self.tell(Event::AgentLost { node: name(at), reason: "connection closed".into() });
+        }
+    }
+
+    fn freeze(&mut self, at: At) {
+        if self.nodes[at as usize].life == Life::Alive {
+            trace!(self, "n{at}: the node freezes");
+            self.nodes[at as usize].life = Life::Frozen;
+            let delay = match self.dice.below(3) {
+                0 => self.between(50 * MS, 500 * MS),
+                1 => self.between(500 * MS, 3000 * MS),
+                _ => self.between(3000 * MS, 30_000 * MS),
+            };
+            self.after(delay, Happening::Thaw(at));
+        }
+    }
+
+    pub fn thaw(&mut self, at: At) {
+        if self.nodes[at as usize].life == Life::Frozen {
+            trace!(self, "n{at}: the node goes on");
+            self.nodes[at as usize].life = Life::Alive;
+            for happening in std::mem::take(&mut self.nodes[at as usize].waiting) {
+                self.after(1, happening);
+            }
+        }
+    }
+
+    fn disk_breaks(&mut self, at: At) {
+        let fault = if self.dice.percent(50) { DiskFault::Full } else { DiskFault::Broken };
+        trace!(self, "n{at}: its disk is {fault:?}");
+        let node = &mut self.nodes[at as usize];
+        node.disk.fault = Some(fault);
+        node.damaged = true;
+    }
+
+    /// A file in cache is lost.
+    fn loses_file(&mut self, at: At) {
+        let node = &mut self.nodes[at as usize];
+        if let Some(((checkpoint, rank), held)) = node.disk.held.iter_mut().next_back()
+            && let Some(file) = held.files.first_mut()
+        {
+            file.there = false;
+            node.damaged = true;
+            let (checkpoint, rank) = (*checkpoint, *rank);
+            trace!(self, "n{at}: loses a file of rank {rank} of checkpoint {checkpoint}");
+        }
+    }
+
+    fn some_link_breaks(&mut self) {
+        let mut links: Vec<u64> = self.links.keys().copied().collect();
+        links.sort_unstable();
+        if !links.is_empty() {
+            let link = links[self.dice.below(links.len())];
+            trace!(self, "link {link} breaks");
+            self.break_link(link);
+        }
+    }
+
+    /// All agents report that nothing moves any more.
+    fn hang(&mut self) {
+        let generation = self.orchestrator.machine.generation();
+        let Some(application) = self.applications.get(&generation) else { return };
+        let quiet = |rank| QuietRank { rank, waiting_in: None, quiet_for: ms(60_000), idle_for: ms(60_000) };
+        let mut events = Vec::new();
+        for (at, rank) in application.homes.iter().zip(0u32..) {
+            let ranks = vec![quiet(Rank(rank))];
+            events.push(Event::RanksQuiet { node: name(*at), generation, ranks });
+        }
+        events.into_iter().for_each(|event| self.tell(event));
+    }
+
+    fn prefix_fails(&mut self) {
+        let lasts = self.between(50 * MS, 8000 * MS);
+        self.prefix_state =
+            if self.dice.percent(50) { PrefixState::Fails } else { PrefixState::Hangs(self.now + lasts) };
+        trace!(self, "the prefix directory: {:?}", self.prefix_state);
+        self.after(lasts, Happening::PrefixWorksAgain);
+    }
+}

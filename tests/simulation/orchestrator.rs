@@ -1,0 +1,386 @@
+//! The orchestrator: the real machine of the relaunch loop, a driver that performs its actions here, and its death.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use holdfast::events::LogEvent;
+use holdfast::relaunch::explain::{Activity, Condition};
+use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, Snapshot};
+use holdfast_core::redundancy::registry::is_unprotected;
+use holdfast_model::{Generation, NodeName, Placement};
+use holdfast_wire::agent::{AgentEvent, PeersUpdate};
+use holdfast_wire::run::RunPlan;
+
+use crate::draining::Draining;
+use crate::names::{At, name, position, start_of};
+use crate::queue::{MS, Time};
+use crate::scenario::Scenario;
+use crate::world::{Happening, Life, PrefixState, World, trace};
+
+pub struct Orchestrator {
+    pub machine: Machine,
+    /// Counts the take-overs.
+    pub incarnation: u32,
+    /// Events that are handed to the machine together.
+    inbox: Vec<Event>,
+    journal: Journal,
+    /// The start of each node's agent, as far as this orchestrator knows: what it sends goes there.
+    starts: Vec<u16>,
+    /// Numbers plans and addresses.
+    issued: u64,
+    pub draining: Option<Draining>,
+    pub drains: u32,
+}
+
+/// The decision journal: entries that are being written, and what a successor would find.
+struct Journal {
+    on_disk: Snapshot,
+    /// The last entry that was made, and the last that is on disk.
+    made: u64,
+    written: u64,
+    /// Entries that are not on disk.
+    open: VecDeque<(u64, Changes)>,
+    /// The entries up to this one are being written.
+    writing: Option<u64>,
+    held: HeldActions,
+}
+
+impl Journal {
+    fn new(machine: &Machine) -> Journal {
+        let on_disk = machine.snapshot();
+        let held = HeldActions::new(on_disk.generation());
+        Journal { on_disk, made: 0, written: 0, open: VecDeque::new(), writing: None, held }
+    }
+}
+
+impl Orchestrator {
+    pub fn new(scenario: &Scenario) -> Orchestrator {
+        let machine = Machine::new(scenario.config.clone());
+        let journal = Journal::new(&machine);
+        let starts = vec![0; scenario.nodes as usize];
+        Orchestrator {
+            machine,
+            incarnation: 0,
+            inbox: Vec::new(),
+            journal,
+            starts,
+            issued: 0,
+            draining: None,
+            drains: 0,
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        // Rounded up: a timer never goes off too early.
+        self.machine.deadline().map(|due| due.as_nanos().div_ceil(1000) as Time)
+    }
+
+    pub fn phase(&self) -> Activity {
+        self.machine.explain().phase
+    }
+}
+
+impl World {
+    pub fn begin_orchestrator(&mut self) {
+        let actions = self.orchestrator.machine.begin(self.clock());
+        self.after(1, Happening::PollRound(self.orchestrator.incarnation));
+        self.decided(actions);
+    }
+
+    /// Something reaches the orchestrator a little later.
+    pub fn tell(&mut self, event: Event) {
+        let delay = match self.dice.below(30) {
+            0 => self.between(30 * MS, 200 * MS),
+            _ => self.between(MS, 20 * MS),
+        };
+        self.after(delay, Happening::Tell(self.orchestrator.incarnation, Box::new(event)));
+    }
+
+    pub fn tell_arrives(&mut self, incarnation: u32, event: Event) {
+        if incarnation != self.orchestrator.incarnation || self.oracle.finished.is_some() {
+            return;
+        }
+        if self.traced && !matches!(event, Event::PollAnswered { .. }) {
+            trace!(self, "orchestrator: {}", format!("{event:?}").chars().take(140).collect::<String>());
+        }
+        if self.orchestrator.inbox.is_empty() {
+            let delay = self.between(0, 1500);
+            self.after(delay, Happening::Decide(incarnation));
+        }
+        self.orchestrator.inbox.push(event);
+    }
+
+    /// The events that are there are handed in together.
+    pub fn decide(&mut self, incarnation: u32) {
+        if incarnation == self.orchestrator.incarnation && self.oracle.finished.is_none() {
+            let events = std::mem::take(&mut self.orchestrator.inbox);
+            self.hand_in(events);
+        }
+    }
+
+    pub fn hand_in(&mut self, events: Vec<Event>) {
+        for event in &events {
+            if let Event::AgentReady { node, address, .. } | Event::AgentUnfit { node, address, .. } = event {
+                if let Some(at) = position(node) {
+                    self.orchestrator.starts[at as usize] = start_of(*address);
+                }
+                *self.oracle.reported.entry(node.clone()).or_default() += 1;
+            }
+        }
+        let is_of_agents = |event: &&Event| matches!(event, Event::AgentReady { .. } | Event::AgentLost { .. });
+        let of_agents: Vec<Event> = events.iter().filter(is_of_agents).cloned().collect();
+        let actions = self.orchestrator.machine.handle_all(self.clock(), events);
+        self.decided(actions);
+        of_agents.iter().for_each(|event| self.drain_learns(event));
+    }
+
+    /// The decision goes to the journal; what need not wait for that is done at once.
+    fn decided(&mut self, actions: Vec<Action>) {
+        let changes = self.orchestrator.machine.take_changes();
+        let journal = &mut self.orchestrator.journal;
+        if !changes.is_empty() {
+            journal.made += 1;
+            journal.open.push_back((journal.made, changes));
+        }
+        let made = journal.made;
+        let mut now = journal.held.admit(made, actions);
+        if journal.written == made {
+            now.extend(journal.held.release(made, &self.orchestrator.machine));
+        }
+        let dies = self.scenario.weather.takeovers
+            && !now.is_empty()
+            && self.misfortunes < self.scenario.weather.misfortunes
+            && self.dice.below(150) == 0;
+        if dies {
+            let done = self.dice.below(now.len());
+            now.truncate(done);
+            self.perform(now);
+            return self.orchestrator_dies();
+        }
+        self.perform(now);
+        self.write_journal();
+    }
+
+    /// All entries that are there are written together, by a writer that nobody waits for.
+    fn write_journal(&mut self) {
+        let journal = &mut self.orchestrator.journal;
+        if journal.writing.is_some() || journal.written == journal.made {
+            return;
+        }
+        let upto = journal.made;
+        journal.writing = Some(upto);
+        let mut delay = self.between(300, 4 * MS);
+        if let PrefixState::Hangs(until) = self.prefix_state {
+            delay += until.saturating_sub(self.now);
+        }
+        self.after(delay, Happening::Journalled(self.orchestrator.incarnation, upto));
+    }
+
+    pub fn journalled(&mut self, incarnation: u32, upto: u64) {
+        if incarnation != self.orchestrator.incarnation || self.oracle.finished.is_some() {
+            return;
+        }
+        let journal = &mut self.orchestrator.journal;
+        (journal.writing, journal.written) = (None, upto);
+        while let Some((_, changes)) = journal.open.pop_front_if(|(entry, _)| *entry <= upto) {
+            journal.on_disk.apply(&changes).unwrap();
+        }
+        let released = journal.held.release(upto, &self.orchestrator.machine);
+        self.perform(released);
+        self.write_journal();
+    }
+
+    /// The orchestrator is killed. Another one takes over with what is on disk.
+    fn orchestrator_dies(&mut self) {
+        self.misfortunes += 1;
+        if self.oracle.finished.is_some() {
+            return;
+        }
+        trace!(self, "the orchestrator dies, another one takes over");
+        let orchestrator = &mut self.orchestrator;
+        orchestrator.incarnation += 1;
+        orchestrator.draining = None;
+        orchestrator.inbox.clear();
+        let mut on_disk = orchestrator.journal.on_disk.clone();
+        // The entry that was being written may have reached the disk, whole or not at all.
+        if self.dice.percent(50)
+            && let Some(upto) = orchestrator.journal.writing
+        {
+            let written = orchestrator.journal.open.iter().take_while(|(entry, _)| *entry <= upto);
+            written.for_each(|(_, changes)| on_disk.apply(changes).unwrap());
+        }
+        let config = orchestrator.machine.config().clone();
+        orchestrator.machine = Machine::restore(config, on_disk).unwrap();
+        orchestrator.journal = Journal::new(&orchestrator.machine);
+        for (node, address) in orchestrator.machine.agents() {
+            orchestrator.starts[position(node).unwrap() as usize] = start_of(address);
+        }
+        let nodes = self.orchestrator.machine.explain().nodes.into_iter();
+        let down = nodes.filter(|node| matches!(node.condition, Condition::Down(_)));
+        self.oracle.taken_over(down.map(|node| node.node).collect());
+        self.now += self.between(0, 2000 * MS);
+        self.begin_orchestrator();
+    }
+
+    pub fn poll_round(&mut self, incarnation: u32) {
+        if incarnation != self.orchestrator.incarnation {
+            return;
+        }
+        let agents: Vec<At> = self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
+        for at in agents {
+            let delay = self.between(0, 20 * MS);
+            let start = self.orchestrator.starts[at as usize];
+            self.after(delay, Happening::Poll(incarnation, at, start));
+        }
+        self.after(self.scenario.poll_every, Happening::PollRound(incarnation));
+    }
+
+    pub fn poll(&mut self, incarnation: u32, at: At, start: u16) {
+        if incarnation != self.orchestrator.incarnation || self.dice.percent(self.scenario.weather.lost_polls) {
+            return;
+        }
+        let node = &mut self.nodes[at as usize];
+        match (node.life, &mut node.agent) {
+            (Life::Alive, Some(agent)) if agent.start == start => {
+                let from = if agent.fetched.0 == incarnation { agent.fetched.1 } else { 0 };
+                let events: Vec<Event> = agent.events[from..].to_vec();
+                agent.fetched = (incarnation, agent.events.len());
+                let fault = node.disk.fault.map(|fault| format!("{fault:?}"));
+                let sent = self.clock();
+                let delay = self.hop();
+                for event in events {
+                    self.after(delay, Happening::Tell(incarnation, Box::new(event)));
+                }
+                let answered = Event::PollAnswered { node: name(at), sent, fault };
+                self.after(delay, Happening::Tell(incarnation, Box::new(answered)));
+            }
+            (Life::Frozen, _) => self.after(1000 * MS, Happening::PollTimeout(incarnation, at)),
+            _ => self.tell(Event::AgentLost { node: name(at), reason: "connection closed".to_owned() }),
+        }
+    }
+
+    /// A poll was not answered in time.
+    pub fn poll_times_out(&mut self, incarnation: u32, at: At) {
+        if incarnation == self.orchestrator.incarnation && self.nodes[at as usize].life == Life::Frozen {
+            self.tell(Event::AgentLost { node: name(at), reason: "no answer to a poll".to_owned() });
+        }
+    }
+
+    /// An agent has something for the orchestrator: the poll that waits for it is answered soon.
+    pub fn agent_reports(&mut self, at: At, event: AgentEvent) {
+        self.watch_agent_event(at, &event);
+        trace!(self, "n{at}: {}", format!("{event:?}").chars().take(160).collect::<String>());
+        let event = match event {
+            AgentEvent::Restarted { generation, checkpoint, .. } => Event::Restarted { generation, from: checkpoint },
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
+                Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme) }
+            }
+            AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },
+            AgentEvent::Finalized { generation } => Event::Finalized { generation },
+            _ => return,
+        };
+        let Some(agent) = &mut self.nodes[at as usize].agent else { return };
+        agent.events.push(event);
+        let start = agent.start;
+        if self.orchestrator.starts[at as usize] == start {
+            let delay = self.hop();
+            self.after(delay, Happening::Poll(self.orchestrator.incarnation, at, start));
+        }
+    }
+
+    pub fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            self.watch(&action);
+            if self.traced && !matches!(action, Action::PollNow { .. }) {
+                trace!(self, "orchestrator does {}", format!("{action:?}").chars().take(180).collect::<String>());
+            }
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::StartAgent { node } => {
+                let delay = self.between(2 * MS, 60 * MS);
+                self.after(delay, Happening::StartAgent(position(&node).unwrap()));
+            }
+            Action::AskHalt => {
+                let mut alive = self.nodes.iter().filter(|node| node.life == Life::Alive && node.agent.is_some());
+                let met = alive.find_map(|node| node.disk.halt_condition());
+                self.tell(Event::HaltAnswered { met });
+            }
+            Action::Prepare { generation, placement, to } => {
+                let plan = Arc::new(self.plan(generation, &placement));
+                let issued = self.issue();
+                self.each(&to, |at, start| Happening::Prepare(at, start, plan.clone(), issued));
+            }
+            Action::KillRanks { generation, to, .. } => {
+                self.each(&to, |at, start| Happening::Kill(at, start, generation))
+            }
+            Action::FenceNode { node, .. } => self.each(&[node], |at, _| Happening::Fence(at)),
+            Action::SaveStacks { generation, .. } => self.tell(Event::StacksSaved { generation }),
+            Action::PollNow { to } => {
+                let incarnation = self.orchestrator.incarnation;
+                self.each(&to, |at, start| Happening::Poll(incarnation, at, start));
+            }
+            Action::Launch { generation, placement } => {
+                let delay = self.between(2 * MS, 40 * MS);
+                let incarnation = self.orchestrator.incarnation;
+                self.after(delay, Happening::Launch(incarnation, generation, placement));
+            }
+            Action::FollowStep { generation, .. } => self.follow(generation),
+            Action::CancelStep { generation } => {
+                let delay = self.between(10 * MS, 2000 * MS);
+                self.after(delay, Happening::CancelStep(generation));
+            }
+            Action::UpdatePeers { generation, addresses, down, to } => {
+                let update = Arc::new(PeersUpdate { generation, issued: self.issue(), addresses, down });
+                self.each(&to, |at, start| Happening::UpdatePeers(at, start, update.clone()));
+            }
+            Action::Record(LogEvent::NodeDown { node, .. }) => self.drain_loses(&node),
+            Action::Record(_) => {}
+            Action::Drain { .. } => self.begin_drain(),
+            Action::StopAgents { to } => {
+                self.orchestrator.draining = None;
+                self.each(&to, |at, _| Happening::StopAgent(at));
+            }
+            Action::Finish(_) => {}
+        }
+    }
+
+    fn each(&mut self, to: &[NodeName], what: impl Fn(At, u16) -> Happening) {
+        for node in to {
+            let delay = self.between(MS, 20 * MS);
+            let at = position(node).unwrap();
+            self.after(delay, what(at, self.orchestrator.starts[at as usize]));
+        }
+    }
+
+    /// Larger than before, also for a successor.
+    fn issue(&mut self) -> u64 {
+        self.orchestrator.issued += 1;
+        self.orchestrator.issued
+    }
+
+    /// A successor follows the launcher of its predecessor, if that can be done.
+    fn follow(&mut self, generation: Generation) {
+        let Some(application) = self.applications.get_mut(&generation) else {
+            return self.tell(Event::StepLost { generation, reason: "it was not started".to_owned() });
+        };
+        let reported = application.reported.clone();
+        if self.dice.percent(10) {
+            self.tell(Event::StepLost { generation, reason: "no launcher".to_owned() });
+            return self.tell(Event::StepEnded { generation, end: holdfast_model::RankEnd::Unknown });
+        }
+        reported.into_iter().for_each(|event| self.tell(event));
+    }
+
+    fn plan(&self, generation: Generation, placement: &Placement) -> RunPlan {
+        RunPlan {
+            generation,
+            nodes: placement.nodes.clone(),
+            leader: placement.leader.clone(),
+            settings: self.scenario.settings.clone(),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The prefix directory: directories with files, their summaries, the index, the link. What is decided about it is
+//! decided by the real index and the real rules for a fetch; only the files are simulated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use chrono::{NaiveDateTime, TimeDelta};
+use holdfast_core::control::meta::FileKind;
+use holdfast_core::prefix::fetch::{self, Candidate};
+use holdfast_core::prefix::scan::{Expected, Identity, PresentFile, RankScan, RedundancySet, Scan, Source};
+use holdfast_core::prefix::{DirectoryName, Index, Summary};
+use holdfast_core::redundancy::files::SetId;
+use holdfast_core::redundancy::xor;
+use holdfast_model::dataset::default_name;
+use holdfast_model::{CheckpointId, Dataset, Rank};
+
+use crate::content::{Content, FileName, Parity, Rebuilt};
+
+/// The prefix directory's path.
+pub const PATH: &str = "/prefix";
+/// The job's id.
+pub const JOB: &str = "17";
+
+/// A file on the prefix directory.
+#[derive(Clone, Debug)]
+pub struct PrefixFile {
+    pub rank: Rank,
+    pub content: Content,
+}
+
+/// A directory below the prefix.
+#[derive(Debug)]
+pub struct Directory {
+    pub checkpoint: CheckpointId,
+    pub files: BTreeMap<FileName, PrefixFile>,
+    /// What a drain noted of a rank: its files, and how many there should be.
+    pub filemaps: BTreeMap<Rank, (Vec<FileName>, u32)>,
+    pub summary: Option<Summary>,
+    pub dataset: Option<Dataset>,
+}
+
+#[derive(Default)]
+pub struct Prefix {
+    pub directories: BTreeMap<DirectoryName, Directory>,
+    pub index: Index,
+    pub current: Option<DirectoryName>,
+    /// The note about the drain under way.
+    pub drain: Option<(CheckpointId, DirectoryName)>,
+    made: i64,
+    changes: i64,
+}
+
+/// A path as it goes to the nodes.
+pub fn path_of(directory: &DirectoryName) -> PathBuf {
+    PathBuf::from(PATH).join(directory.as_str())
+}
+
+/// The directory of a path.
+pub fn directory_of(path: &std::path::Path) -> DirectoryName {
+    DirectoryName::new(path.file_name().unwrap().to_string_lossy()).unwrap()
+}
+
+impl Prefix {
+    /// A time that no earlier change had.
+    fn now(&mut self) -> NaiveDateTime {
+        self.changes += 1;
+        start() + TimeDelta::seconds(self.changes)
+    }
+
+    pub fn make_directory(&mut self, checkpoint: CheckpointId) -> DirectoryName {
+        self.made += 1;
+        let stamp = (start() + TimeDelta::seconds(self.made)).format("%Y-%m-%d_%H:%M:%S");
+        let name = DirectoryName::new(format!("scr.{stamp}.{JOB}.{checkpoint}")).unwrap();
+        let directory =
+            Directory { checkpoint, files: BTreeMap::new(), filemaps: BTreeMap::new(), summary: None, dataset: None };
+        self.directories.insert(name.clone(), directory);
+        name
+    }
+
+    pub fn enter_index(&mut self, checkpoint: CheckpointId, name: &DirectoryName, dataset: &Dataset) {
+        if let Some(directory) = self.directories.get_mut(name)
+            && !dataset.is_plain()
+        {
+            directory.dataset = Some(dataset.clone());
+        }
+        let now = self.now();
+        self.index.add(checkpoint, name, now);
+    }
+
+    pub fn dataset(&self, name: &DirectoryName) -> Option<Dataset> {
+        let mut dataset = self.directories.get(name)?.dataset.clone()?;
+        dataset.direct = dataset.direct.map(|_| name.to_string());
+        Some(dataset)
+    }
+
+    pub fn find(&self, name: &str) -> Option<(CheckpointId, DirectoryName)> {
+        let entries = self.index.entries().into_iter();
+        let named = |id: CheckpointId, directory: &DirectoryName| match self.dataset(directory).and_then(|it| it.name) {
+            Some(given) => given == name,
+            None => default_name(id) == name,
+        };
+        let mut found = entries.filter(|entry| entry.directory.as_str() == name || named(entry.id, &entry.directory));
+        found.next().map(|entry| (entry.id, entry.directory))
+    }
+
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let current = self.current.as_ref().filter(|name| self.directories.contains_key(*name));
+        fetch::order(&self.index, current)
+    }
+
+    pub fn withdraw(&mut self, name: &DirectoryName) {
+        if self.current.as_ref() == Some(name) {
+            self.current = None;
+        }
+        self.index.remove(name);
+    }
+
+    pub fn fetch_begun(&mut self, name: &DirectoryName) {
+        let now = self.now();
+        self.index.mark_fetched(name, now);
+    }
+
+    pub fn fetch_failed(&mut self, name: &DirectoryName) {
+        let now = self.now();
+        self.index.mark_failed(name, now);
+        if self.current.as_ref() == Some(name) {
+            self.current = None;
+        }
+    }
+
+    /// The steps of a publication, in the order of the real one; a writer that is killed does only the first `steps`.
+    /// Returns whether the index now lists the directory as complete.
+    pub fn publish(
+        &mut self,
+        name: &DirectoryName,
+        summary: Option<&Summary>,
+        make_current: bool,
+        steps: usize,
+    ) -> bool {
+        let Some(summary) = summary else {
+            if steps > 0 && self.current.as_ref() == Some(name) {
+                self.current = None;
+            }
+            if steps > 1 {
+                self.index.set_complete(name, false);
+            }
+            return false;
+        };
+        let now = self.now();
+        if steps > 0 && !summary.complete {
+            self.index.add(summary.id, name, now);
+            self.index.set_complete(name, false);
+        }
+        if steps > 1
+            && let Some(directory) = self.directories.get_mut(name)
+        {
+            directory.summary = Some(summary.clone());
+        }
+        if steps > 2 && summary.complete {
+            self.index.add(summary.id, name, now);
+            self.index.set_complete(name, true);
+            if steps > 3 && make_current {
+                self.current = Some(name.clone());
+            }
+            return true;
+        }
+        false
+    }
+
+    /// The directory that a drain goes on with.
+    pub fn interrupted(&self, checkpoint: CheckpointId) -> Option<DirectoryName> {
+        let noted = self.drain.as_ref().filter(|(id, name)| *id == checkpoint && self.directories.contains_key(name));
+        let incomplete = || {
+            let entries = self.index.entries().into_iter();
+            let mut ours = entries.filter(|entry| {
+                entry.id == checkpoint
+                    && entry.complete == Some(false)
+                    && self.directories.contains_key(&entry.directory)
+            });
+            ours.next().map(|entry| entry.directory)
+        };
+        noted.map(|(_, name)| name.clone()).or_else(incomplete)
+    }
+}
+
+/// The first moment of the job's life, for names.
+fn start() -> NaiveDateTime {
+    NaiveDateTime::default() + TimeDelta::days(20_000)
+}
+
+impl Directory {
+    /// What a scan finds.
+    pub fn scan(&self, name: &DirectoryName, world: u32) -> Scan {
+        let mut ranks: BTreeMap<Rank, RankScan> = BTreeMap::new();
+        let mut sets: BTreeMap<(u32, u32), RedundancySet> = BTreeMap::new();
+        for (file, found) in &self.files {
+            let kind = if file.is_application() { FileKind::Full } else { FileKind::Redundancy(xor::NAME) };
+            let present = PresentFile { kind, size: file.size(), crc: None };
+            ranks.entry(found.rank).or_default().present.insert(file.to_string(), present);
+            if let FileName::Parity { group_id, members, member } = *file {
+                let id = SetId { scheme: xor::NAME, group_id, members };
+                let set = sets.entry((group_id, members)).or_insert_with(|| RedundancySet {
+                    id,
+                    present: BTreeMap::new(),
+                    ranks: BTreeMap::new(),
+                    tolerance: Some(1),
+                });
+                set.present.insert(member, found.rank);
+                set.ranks.insert(member, found.rank);
+                self.read_header(found, (group_id, members, member), &mut ranks, set);
+            }
+        }
+        for (rank, (files, count)) in &self.filemaps {
+            let names = files.iter().map(ToString::to_string).collect();
+            ranks.entry(*rank).or_default().expected = Some(Expected { count: *count, names, source: Source::Filemap });
+        }
+        let identity = (!self.files.is_empty()).then_some(Identity { id: self.checkpoint, ranks: world });
+        Scan { directory: path_of(name), identity, ranks, sets: sets.into_values().collect(), damaged: Vec::new() }
+    }
+
+    /// A parity file's header lists the files of its own member and of the one to its left.
+    fn read_header(
+        &self,
+        found: &PrefixFile,
+        (group_id, members, member): (u32, u32, u32),
+        ranks: &mut BTreeMap<Rank, RankScan>,
+        set: &mut RedundancySet,
+    ) {
+        let Content::Parity(parity) = &found.content else { return };
+        let rank_of = |files: &[(FileName, Content)]| match files.first() {
+            Some((FileName::Application { rank, .. }, _)) => Some(*rank),
+            _ => None,
+        };
+        for (index, files) in (0u32..).zip(&parity.members) {
+            set.ranks.extend(rank_of(files).map(|rank| (index, rank)));
+        }
+        for of in [member, (member + members - 1) % members] {
+            let Some(files) = parity.members.get(of as usize) else { continue };
+            let Some(rank) = rank_of(files) else { continue };
+            let known = ranks.entry(rank).or_default();
+            if known.expected.is_none() {
+                let mut names = vec![FileName::Parity { group_id, members, member: of }.to_string()];
+                names.extend(files.iter().map(|(name, _)| name.to_string()));
+                known.expected = Some(Expected { count: names.len() as u32, names, source: Source::Header });
+            }
+        }
+    }
+
+    /// Computes the missing members of a set; `None` if the survivors do not suffice.
+    pub fn rebuild(&mut self, set: SetId, missing: &[u32], ranks: &[Rank]) -> Option<()> {
+        let [lost] = missing else { return None };
+        let [rank] = ranks else { return None };
+        let SetId { group_id, members, .. } = set;
+        let mut survivors = Vec::new();
+        for member in (0..members).filter(|member| member != lost) {
+            let parity = self.files.get(&FileName::Parity { group_id, members, member })?;
+            let of_rank = |(name, file): (&FileName, &PrefixFile)| {
+                (file.rank == parity.rank && name.is_application()).then(|| (*name, file.content.clone()))
+            };
+            let from = FileName::Application { rank: parity.rank, part: 0 };
+            let to = FileName::Application { rank: parity.rank, part: u8::MAX };
+            let files = self.files.range(from..=to).filter_map(of_rank).collect();
+            survivors.push((member as usize, Some(parity.content.clone()), files));
+        }
+        let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, *lost as usize) else { return None };
+        let parity_name = FileName::Parity { group_id, members, member: *lost };
+        let names: Vec<FileName> = files.iter().map(|(name, _)| *name).chain([parity_name]).collect();
+        let count = names.len() as u32;
+        for (name, content) in files {
+            self.files.insert(name, PrefixFile { rank: *rank, content });
+        }
+        self.files.insert(parity_name, PrefixFile { rank: *rank, content: parity });
+        self.filemaps.insert(*rank, (names, count));
+        Some(())
+    }
+
+    /// What is wrong with the directory as a complete checkpoint of so many ranks with so many files each.
+    pub fn problem(&self, world: u32, parts: u8) -> Option<String> {
+        let mut lineages = BTreeSet::new();
+        for rank in (0..world).map(Rank) {
+            for part in 0..parts {
+                match self.files.get(&FileName::Application { rank, part }).map(|file| &file.content) {
+                    Some(Content::Written(origin))
+                        if (origin.rank, origin.part, origin.checkpoint) == (rank, part, self.checkpoint) =>
+                    {
+                        lineages.insert((origin.generation, origin.iteration));
+                    }
+                    Some(other) => return Some(format!("rank {rank} part {part} is {other:?}")),
+                    None => return Some(format!("rank {rank} part {part} is missing")),
+                }
+            }
+        }
+        (lineages.len() != 1).then(|| format!("files of several runs: {lineages:?}"))
+    }
+}

@@ -1,0 +1,290 @@
+//! What must hold of checkpoints: what is called protected survives any one failure a group, what is published is
+//! complete.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdfast::events::DrainResult;
+use holdfast_core::prefix::DirectoryName;
+use holdfast_core::redundancy::registry::is_unprotected;
+use holdfast_model::{CheckpointId, Generation, Rank, RankDescriptor, Scheme};
+use holdfast_wire::agent::AgentEvent;
+
+use crate::content::{Content, FileName};
+use crate::names::{At, position};
+use crate::store::Held;
+use crate::world::{Life, World, trace};
+
+/// A checkpoint that was reported as protected.
+#[derive(Clone, Debug)]
+pub struct Protected {
+    pub checkpoint: CheckpointId,
+    /// The node of each rank.
+    homes: Vec<At>,
+    /// Its groups, each a list of members.
+    groups: Vec<Vec<Rank>>,
+    /// The other nodes that have a copy of each rank's files, where the scheme keeps copies.
+    copies: Option<Vec<Vec<At>>>,
+    /// Newer checkpoints in cache, which are not protected: they count for what a cache keeps.
+    newer: u32,
+}
+
+impl World {
+    /// An agent reports something: is it true?
+    pub fn watch_agent_event(&mut self, at: At, event: &AgentEvent) {
+        let serving = self.serving(at);
+        match event {
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
+                self.watch_complete(at, *generation, *checkpoint, *scheme);
+            }
+            AgentEvent::Restarted { generation, checkpoint, .. } if serving == Some(*generation) => {
+                self.watch_restart(at, *generation, *checkpoint);
+            }
+            _ => {}
+        }
+    }
+
+    fn homes(&self, at: At) -> Vec<At> {
+        let Some(part) = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref()) else {
+            return Vec::new();
+        };
+        let mut homes = vec![0; part.plan.ranks() as usize];
+        for node in &part.plan.nodes {
+            for rank in &node.ranks {
+                homes[rank.index()] = position(&node.name).unwrap();
+            }
+        }
+        homes
+    }
+
+    /// A checkpoint begins: the oldest in cache make room for it.
+    pub fn evict(&mut self) {
+        let keep = self.scenario.settings.caches[0].keep;
+        self.oracle.protected = self.oracle.protected.take().filter(|protected| protected.newer + 1 < keep);
+    }
+
+    /// A node of which nothing can be expected.
+    fn is_unsound(&self, at: At) -> bool {
+        let node = &self.nodes[at as usize];
+        node.damaged || node.life != Life::Alive
+    }
+
+    fn held(&self, at: At, checkpoint: CheckpointId, rank: Rank) -> Option<&Held> {
+        self.nodes[at as usize].disk.get(checkpoint, rank)
+    }
+
+    fn descriptor(&self, homes: &[At], checkpoint: CheckpointId, rank: Rank) -> Option<Arc<RankDescriptor>> {
+        self.held(homes[rank.index()], checkpoint, rank)?.descriptor.clone()
+    }
+
+    /// A checkpoint is called complete: every rank's files are there and whole, and each group's redundancy with them.
+    fn watch_complete(&mut self, at: At, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
+        let homes = self.homes(at);
+        if scheme.as_str() == "PREFIX" || self.serving(at) != Some(generation) {
+            return;
+        }
+        for (rank, home) in (0u32..).map(Rank).zip(&homes) {
+            if self.is_unsound(*home) {
+                continue;
+            }
+            let held = self.held(*home, checkpoint, rank);
+            let complete = held.is_some_and(Held::is_complete);
+            assert!(complete, "checkpoint {checkpoint} is called complete, rank {rank} on n{home} has {held:?}");
+            for file in held.into_iter().flat_map(Held::application) {
+                let right = matches!(&file.content, Content::Written(origin)
+                    if (origin.rank, origin.checkpoint, origin.generation) == (rank, checkpoint, generation));
+                assert!(right, "checkpoint {checkpoint} of generation {generation} is complete with {file:?}");
+            }
+        }
+        if is_unprotected(scheme) {
+            if let Some(protected) = &mut self.oracle.protected {
+                protected.newer += 1;
+            }
+        } else {
+            let before = self.oracle.protected.take();
+            self.check_redundancy(&homes, checkpoint);
+            let described = self.nodes[at as usize].disk.datasets.get(&checkpoint);
+            if described.is_some_and(|dataset| !dataset.checkpoint) {
+                // Output: no run restarts from it.
+                self.oracle.protected = before;
+            }
+        }
+    }
+
+    /// Every group survives the loss of any one of its nodes.
+    fn check_redundancy(&mut self, homes: &[At], checkpoint: CheckpointId) {
+        let mut groups: std::collections::BTreeMap<u32, Vec<Rank>> = std::collections::BTreeMap::new();
+        let mut copies = false;
+        for rank in (0..homes.len() as u32).map(Rank) {
+            let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else {
+                // Its node is lost: the groups cannot be told any more.
+                self.oracle.protected = None;
+                return;
+            };
+            copies = crate::content::keeps_copies(descriptor.descriptor.scheme);
+            groups.entry(descriptor.group_id).or_default().push(rank);
+        }
+        let groups: Vec<Vec<Rank>> = groups.into_values().collect();
+        for group in &groups {
+            let nodes: BTreeSet<At> = group.iter().map(|rank| homes[rank.index()]).collect();
+            assert!(
+                (copies || nodes.len() == group.len()) && nodes.len() > 1,
+                "checkpoint {checkpoint} is called protected: group {group:?} on nodes {nodes:?}"
+            );
+            if nodes.iter().any(|node| self.is_unsound(*node)) {
+                continue;
+            }
+            if copies {
+                self.check_copies(homes, checkpoint, group);
+            } else {
+                self.check_parity(homes, checkpoint, group);
+            }
+        }
+        let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
+        self.oracle.protected = Some(Protected { checkpoint, homes: homes.to_vec(), groups, copies, newer: 0 });
+    }
+
+    fn copies(&self, homes: &[At], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<At>> {
+        let mut copies = vec![Vec::new(); homes.len()];
+        for group in groups {
+            let nodes: BTreeSet<At> = group.iter().map(|rank| homes[rank.index()]).collect();
+            for rank in group {
+                let has = |node: &At| {
+                    *node != homes[rank.index()] && self.held(*node, checkpoint, *rank).is_some_and(Held::is_complete)
+                };
+                copies[rank.index()] = nodes.iter().copied().filter(has).collect();
+            }
+        }
+        copies
+    }
+
+    fn check_copies(&self, homes: &[At], checkpoint: CheckpointId, group: &[Rank]) {
+        for rank in group {
+            let home = homes[rank.index()];
+            let own = self.held(home, checkpoint, *rank).map(Held::written);
+            let elsewhere = group.iter().map(|other| homes[other.index()]).filter(|node| *node != home);
+            let mut copies = elsewhere.filter_map(|node| self.held(node, checkpoint, *rank));
+            let copied = copies.any(|held| held.is_complete() && Some(held.written()) == own);
+            assert!(copied, "checkpoint {checkpoint} is called protected: no other node has a copy of rank {rank}");
+        }
+    }
+
+    fn check_parity(&self, homes: &[At], checkpoint: CheckpointId, group: &[Rank]) {
+        let mut first = None;
+        for (member, rank) in group.iter().enumerate() {
+            let held = self.held(homes[rank.index()], checkpoint, *rank);
+            let parity = held.and_then(Held::parity).map(|file| (&file.content, file.there && file.sealed, file.name));
+            let Some((Content::Parity(parity), true, FileName::Parity { member: at, .. })) = parity else {
+                panic!("checkpoint {checkpoint} is called protected: rank {rank} has no parity: {held:?}");
+            };
+            let first = first.get_or_insert_with(|| parity.clone());
+            let written = held.map(Held::written).unwrap_or_default();
+            let encoded = &parity.members[at as usize];
+            let fits = Arc::ptr_eq(first, parity)
+                && at as usize == member
+                && encoded.len() == written.len()
+                && written.iter().all(|file| encoded.contains(file));
+            assert!(fits, "checkpoint {checkpoint} is called protected: the parity of rank {rank} is of other files");
+        }
+    }
+
+    /// True if a protected checkpoint must be recoverable from nodes of which `lost` says which are lost.
+    fn survives(&self, protected: &Protected, lost: impl Fn(At) -> bool) -> bool {
+        match &protected.copies {
+            Some(copies) => {
+                let mut ranks = protected.homes.iter().zip(copies);
+                ranks.all(|(home, copies)| !lost(*home) || copies.iter().any(|node| !lost(*node)))
+            }
+            None => protected.groups.iter().all(|group| {
+                let gone = group.iter().filter(|rank| lost(protected.homes[rank.index()])).count();
+                gone <= 1
+            }),
+        }
+    }
+
+    /// A run restarts: from nothing older than what survives.
+    fn watch_restart(&mut self, at: At, generation: Generation, from: Option<CheckpointId>) {
+        let homes = self.homes(at);
+        let settings = &self.scenario.settings;
+        if let Some(protected) = self.oracle.protected.clone()
+            && settings.restart.distribute
+            && self.oracle.rejected < Some(protected.checkpoint)
+            && from < Some(protected.checkpoint)
+        {
+            let part = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref());
+            let Some(part) = part else { return };
+            let used: BTreeSet<At> = part.plan.nodes.iter().filter_map(|node| position(&node.name)).collect();
+            let lost = |node: At| self.nodes[node as usize].damaged || !used.contains(&node);
+            assert!(
+                !self.survives(&protected, lost) || self.oracle.disk_failures > 0,
+                "generation {generation} restarts from {from:?}, although checkpoint {} was protected, in groups {:?} \
+                 on {:?}",
+                protected.checkpoint,
+                protected.groups,
+                protected.homes
+            );
+        }
+        self.oracle.protected = None;
+        if let Some(checkpoint) = from {
+            let everywhere = homes.iter().zip(0u32..);
+            let here = everywhere.map(|(home, rank)| self.held(*home, checkpoint, Rank(rank)));
+            let schemes: Option<Vec<Scheme>> =
+                here.map(|held| Some(held?.descriptor.as_ref()?.descriptor.scheme)).collect();
+            if schemes.is_some_and(|schemes| schemes.iter().all(|scheme| !is_unprotected(*scheme))) {
+                self.check_redundancy_after_restart(&homes, checkpoint);
+            }
+        }
+    }
+
+    /// A checkpoint that was moved and rebuilt is as well protected as before, where the placement allows it.
+    fn check_redundancy_after_restart(&mut self, homes: &[At], checkpoint: CheckpointId) {
+        let mut groups: std::collections::BTreeMap<u32, BTreeSet<At>> = std::collections::BTreeMap::new();
+        let mut sizes: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
+        for rank in (0..homes.len() as u32).map(Rank) {
+            let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else { return };
+            groups.entry(descriptor.group_id).or_default().insert(homes[rank.index()]);
+            *sizes.entry(descriptor.group_id).or_default() += 1;
+        }
+        // Fewer nodes may have brought two members of a group together.
+        if groups.iter().all(|(id, nodes)| nodes.len() == sizes[id] && nodes.len() > 1) {
+            self.check_redundancy(homes, checkpoint);
+        }
+    }
+
+    /// The index lists a directory: as complete only if it is.
+    pub fn check_published(&mut self, name: &DirectoryName, complete: bool, world: u32) {
+        trace!(self, "published: {name}, complete: {complete}");
+        if !complete {
+            return;
+        }
+        let Some(directory) = self.prefix.directories.get(name) else { panic!("{name} is published and not there") };
+        let problem = directory.problem(world, self.scenario.parts);
+        assert_eq!(problem, None, "{name} is indexed as complete");
+    }
+
+    /// How a drain ended: is it true, and could more have been saved?
+    pub fn check_drain(&mut self, result: &DrainResult) {
+        if let DrainResult::Complete { checkpoint } = result {
+            let entries = self.prefix.index.entries();
+            let there = entries.iter().any(|entry| entry.id == *checkpoint && entry.complete == Some(true));
+            assert!(there, "checkpoint {checkpoint} is drained, and the index does not list it as complete");
+        }
+    }
+
+    /// The end of the job: what the index and the link lead to.
+    pub fn check_end(&mut self) {
+        if let Some(current) = &self.prefix.current {
+            let entry = self.prefix.index.entry(current);
+            let complete = entry.is_some_and(|entry| entry.complete == Some(true));
+            assert!(complete, "the link leads to {current}, which is not complete");
+        }
+        let complete: Vec<_> = self.prefix.index.entries().into_iter().filter(|it| it.complete == Some(true)).collect();
+        let world = self.scenario.world();
+        for entry in complete {
+            if let Some(directory) = self.prefix.directories.get(&entry.directory) {
+                let problem = directory.problem(world, self.scenario.parts);
+                assert_eq!(problem, None, "{} is indexed as complete at the end", entry.directory);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What a seed makes: the allocation, the job, how often what goes wrong.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast::relaunch::{AllocatedNode, Config};
+use holdfast_core::redundancy::{local, partner, xor};
+use holdfast_model::{CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
+use holdfast_testkit::Dice;
+use holdfast_wire::run::{Cache, Settings, SourceName};
+
+use crate::names::{At, name};
+use crate::prefix;
+use crate::queue::{MS, Time};
+
+/// Seeds repeat this pattern: 9,900 small allocations, 99 of a thousand nodes and more, one of ten thousand.
+pub const PATTERN: u64 = 10_000;
+
+/// How often what goes wrong.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// Time between two misfortunes, on average.
+    pub every: Time,
+    /// Misfortunes in all.
+    pub misfortunes: u32,
+    /// Of a million steps of an agent's work, so many are its last.
+    pub dies_midway: u64,
+    /// Orchestrators may die.
+    pub takeovers: bool,
+    /// The prefix directory may fail or hang.
+    pub prefix_fails: bool,
+    /// Of a hundred polls, so many are lost.
+    pub lost_polls: u64,
+    /// Users, the resource manager and the application interfere.
+    pub people: bool,
+}
+
+/// One simulated job.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub nodes: At,
+    pub config: Config,
+    pub settings: Settings,
+    /// Iterations until the application is done.
+    pub iterations: u32,
+    /// Files that a rank writes.
+    pub parts: u8,
+    /// Which calls the application makes in an iteration follows from this.
+    pub program: u64,
+    pub poll_every: Time,
+    pub weather: Weather,
+}
+
+impl Scenario {
+    pub fn of(seed: u64) -> Scenario {
+        let mut dice = Dice(seed ^ 0x5eed);
+        let nodes: At = match seed % PATTERN {
+            9_999 => 10_000,
+            9_900.. => 1_000 + dice.below(400_u32),
+            _ => match dice.below(100) {
+                0..65 => 1 + dice.below(8_u32),
+                65..93 => 8 + dice.below(12_u32),
+                _ => 20 + dice.below(45_u32),
+            },
+        };
+        let large = nodes >= 1000;
+        let spares = if large { nodes / 100 } else { dice.below(1 + nodes / 2) };
+        let needed = nodes - spares;
+        let per_node = if large || dice.percent(60) { 1 } else { 1 + dice.below(3_u32) };
+        let allocated = |at| AllocatedNode { name: name(at), failure_domain: format!("n{at}") };
+        let mut config = Config::new((0..nodes).map(allocated).collect(), needed, per_node);
+        config.min_nodes = if large { needed - 20 } else { 1 + dice.below(needed) };
+        config.attempts = if large { 8 } else { dice.below(10) };
+        config.no_progress_limit = if large { 6 } else { 1 + dice.below(5_u32) };
+        config.settle = if dice.percent(20) { ms(dice.below(2000)) } else { Duration::ZERO };
+        config.start_within = ms(5000);
+        config.agent_restarts = 4;
+        config.hang_after = Some(ms(2000));
+        let poll_every = if large { 2000 * MS } else { 250 * MS };
+        config.down_after = if large { ms(8000) } else { ms(750) };
+        if dice.percent(20) {
+            config.own_node = Some(name(dice.below(nodes)));
+        }
+        if !large && dice.percent(10) {
+            config.allocation_end = Some(5 + dice.below(30) as i64);
+            config.before_end = ms(dice.below(5000));
+            config.drain_reserve = ms(dice.below(5000));
+        }
+        let every = if large { 1000 * MS } else { (30 + dice.below(1500)) * MS };
+        let weather = Weather {
+            every,
+            misfortunes: if large { 6 } else { dice.below(14) },
+            dies_midway: if large { 5 } else { [0, 0, 500, 3000][dice.below(4_usize)] },
+            takeovers: dice.percent(30),
+            prefix_fails: dice.percent(20),
+            lost_polls: dice.below(4),
+            people: !large,
+        };
+        Scenario {
+            nodes,
+            settings: settings(&mut dice, large),
+            iterations: if large { 6 } else { 2 + dice.below(10_u32) },
+            parts: 1 + dice.below(2_u8),
+            program: dice.roll(),
+            config,
+            poll_every,
+            weather,
+        }
+    }
+
+    /// Ranks of the run.
+    pub fn world(&self) -> u32 {
+        self.config.ranks
+    }
+}
+
+fn settings(dice: &mut Dice, large: bool) -> Settings {
+    let scheme = match dice.below(100) {
+        0..55 => xor::NAME,
+        55..88 => partner::NAME,
+        _ if large => xor::NAME,
+        _ => local::NAME,
+    };
+    let descriptor = |index, interval, scheme, set_size| Descriptor {
+        index,
+        enabled: true,
+        interval,
+        base: "/cache".to_owned(),
+        scheme,
+        hop_distance: 1,
+        set_size,
+    };
+    let mut descriptors = vec![descriptor(0, 1, scheme, 2 + dice.below(7_u32))];
+    if dice.percent(15) {
+        let other = if scheme == xor::NAME { partner::NAME } else { xor::NAME };
+        descriptors.push(descriptor(1, 2, other, 4));
+    }
+    Settings {
+        prefix: PathBuf::from(prefix::PATH),
+        caches: vec![Cache { base: "/cache".to_owned(), keep: 1 + dice.below(3_u32) }],
+        descriptors,
+        restart: RestartPolicy { distribute: !dice.percent(3), fetch: !dice.percent(10) },
+        flush: FlushPolicy {
+            every: [0, 1, 2, 3, 100][dice.below(5_usize)],
+            mode: if dice.percent(50) { FlushMode::Sync } else { FlushMode::Async },
+            bandwidth: 0,
+            on_restart: dice.percent(20),
+        },
+        crc: CrcPolicy { on_copy: false, on_flush: dice.percent(50) },
+        source: SourceName("scr".to_owned()),
+        need: NeedPolicy::default(),
+        halt_seconds: 0,
+        allocation_end: None,
+        piece_bytes: 1 << 20,
+        copy_bytes: 1 << 20,
+        watchdog: None,
+    }
+}
+
+pub fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

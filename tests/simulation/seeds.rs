@@ -1,0 +1,157 @@
+//! Ten thousand seeds on all cores; a failing one is printed with the command that replays it.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+use std::time::{Duration, Instant};
+
+use crate::scenario::{PATTERN, Scenario};
+use crate::world::{Defect, World};
+
+/// More failing seeds than these are not looked for.
+const ENOUGH: usize = 10;
+
+fn run(seed: u64, traced: bool, defect: Option<Defect>) -> u8 {
+    World::new(seed, Scenario::of(seed), traced, defect).run().exit_code()
+}
+
+thread_local! {
+    /// The panics of this thread are expected, and reported later.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics of quiet threads print nothing.
+fn hush() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+}
+
+/// What came of many seeds.
+#[derive(Default)]
+struct Tally {
+    codes: BTreeMap<u8, u64>,
+    failures: Vec<(u64, String)>,
+    slowest: Option<(Duration, u64)>,
+}
+
+fn run_all(seeds: Range<u64>) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let tally = Mutex::new(Tally::default());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                hush();
+                loop {
+                    // The largest allocations have the last seeds: they come first, so that no thread is left alone
+                    // with one.
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= seeds.end {
+                        return;
+                    }
+                    let seed = seeds.end - 1 - (number - seeds.start);
+                    let begun = Instant::now();
+                    let result = catch_unwind(AssertUnwindSafe(|| run(seed, false, None)));
+                    let took = begun.elapsed();
+                    let mut tally = tally.lock().unwrap();
+                    tally.slowest = tally.slowest.max(Some((took, seed)));
+                    match result {
+                        Ok(code) => *tally.codes.entry(code).or_default() += 1,
+                        Err(panic) => tally.failures.push((seed, text_of(&*panic))),
+                    }
+                    if tally.failures.len() >= ENOUGH {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap()
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// The seeds that the environment asks for.
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("HOLDFAST_SEEDS") else { return 0..PATTERN };
+    let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    range.unwrap_or_else(|| panic!("HOLDFAST_SEEDS={text}: expected FROM..TO"))
+}
+
+#[test]
+fn ten_thousand_jobs_end_and_keep_every_promise() {
+    let range = seeds();
+    let usual = std::env::var("HOLDFAST_SEEDS").is_err();
+    let begun = Instant::now();
+    let tally = run_all(range);
+    println!("exit codes {:?}, {:?}, slowest {:?}", tally.codes, begun.elapsed(), tally.slowest);
+    if !tally.failures.is_empty() {
+        let commands = tally.failures.iter().map(|(seed, why)| {
+            format!("HOLDFAST_SEED={seed} cargo test -p holdfast --test simulation -- replay --nocapture\n    {why}")
+        });
+        panic!("{} seeds failed:\n{}", tally.failures.len(), commands.collect::<Vec<_>>().join("\n"));
+    }
+    if usual {
+        for code in [
+            holdfast::exit::FINISHED,
+            holdfast::exit::NOT_FINISHED,
+            holdfast::exit::NO_PROGRESS,
+            holdfast::exit::APPLICATION_ERROR,
+        ] {
+            let reached = tally.codes.get(&code).copied().unwrap_or(0);
+            assert!(reached > 50, "the seeds reach every kind of end: {:?}", tally.codes);
+        }
+    }
+}
+
+/// Runs the seed that `HOLDFAST_SEED` names, and prints what happens.
+#[test]
+fn replay() {
+    let Ok(seed) = std::env::var("HOLDFAST_SEED") else { return };
+    let seed = seed.parse().unwrap();
+    println!("{:#?}", Scenario::of(seed));
+    println!("exit code {}", run(seed, true, None));
+}
+
+/// The first of these seeds that notices a defect, and how.
+fn noticed(defect: Defect, seeds: Range<u64>) -> Option<(u64, String)> {
+    std::thread::spawn(move || {
+        hush();
+        seeds.into_iter().find_map(|seed| {
+            let result = catch_unwind(AssertUnwindSafe(|| run(seed, false, Some(defect))));
+            result.err().map(|panic| (seed, text_of(&*panic)))
+        })
+    })
+    .join()
+    .unwrap()
+}
+
+#[test]
+fn a_defect_of_any_part_is_noticed_within_a_few_hundred_seeds() {
+    for (defect, complaint) in [
+        (Defect::EncodingNotMade, "called protected"),
+        (Defect::MemoryNotSaved, "before that is on disk"),
+        (Defect::AllPublishedAsComplete, "indexed as complete"),
+        (Defect::OldFilesKept, "called protected"),
+        (Defect::RanksNotKilled, "killed its ranks"),
+    ] {
+        let (seed, why) = noticed(defect, 0..600).unwrap_or_else(|| panic!("{defect:?} is not noticed"));
+        println!("{defect:?}: seed {seed}: {why}");
+        assert!(why.contains(complaint), "{defect:?}, seed {seed}: {why}");
+    }
+}
