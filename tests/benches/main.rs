@@ -17,6 +17,7 @@
 //! * [`leader`]: what the decisions of the leader of 65,536 ranks cost;
 //! * [`allgather`]: as much as a rank may give, from a thousand ranks to each of them;
 //! * [`routing`]: what a routed file costs when a rank has thousands;
+//! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
 //! * [`polls`]: what polling up to 10,000 agents costs the orchestrator;
 //! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated agents,
 //!   the limits, medians.
@@ -36,6 +37,7 @@ mod polls;
 mod rank;
 mod rank_threads;
 mod relaunch;
+mod relaunch_many;
 mod routing;
 #[path = "../fleet/simulated/mod.rs"]
 mod simulated;
@@ -102,6 +104,7 @@ const BENCHES: &[Bench] = &[
     ("idle", idle::run),
     ("polls", polls::run),
     ("relaunch", relaunch::run),
+    ("relaunch_many", relaunch_many::run),
     ("checkpoint", checkpoint::run),
     ("leader", leader::run),
     ("routing", routing::run),

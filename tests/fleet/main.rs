@@ -2,4 +2,5 @@
 
 mod here;
 mod polls;
+mod relaunch;
 mod simulated;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use holdfast::allocation::Allocation;
 use holdfast::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetEvent, FleetSettings};
-use holdfast_model::{Generation, NodeName};
-use holdfast_wire::agent::{AgentEvent, KillRequest, PollReply};
+use holdfast_model::NodeName;
+use holdfast_wire::agent::{AgentEvent, PollReply};
 use holdfast_wire::trust;
 
 use crate::here::Here;
@@ -126,15 +126,4 @@ async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
             other => panic!("{other:?}"),
         }
     }
-}
-
-#[tokio::test]
-async fn a_change_of_health_is_reported() {
-    let mut world = World::of(2, Duration::from_millis(10)).await;
-    world.agents.serve_run(1, Generation(3), &[7]);
-    let (from, reply) = world.news().await;
-    assert_eq!((from, reply.health.generation, reply.health.ranks.len()), (node(1), Generation(3), 1));
-    let kill = KillRequest { generation: Generation(3), reason: "over".to_owned() };
-    world.fleet.client().kill(address(1, world.agents.port()), &kill).await.unwrap();
-    assert_eq!(world.news().await.1.health.ranks.len(), 0);
 }

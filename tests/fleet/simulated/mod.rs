@@ -5,6 +5,8 @@
 //! known by that. A process needs one descriptor for each connection then, and none for listeners.
 
 pub mod allocation;
+pub mod job;
+pub mod launcher;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -147,11 +149,6 @@ impl Agents {
         state.events.push_back(NumberedEvent { number, event });
         drop(state);
         self.agents[index].news.notify_waiters();
-    }
-
-    /// The agent serves a run, with these ranks; its next report says so.
-    pub fn serve_run(&self, index: usize, generation: Generation, ranks: &[u32]) {
-        self.agents[index].serve_run(generation, ranks.iter().copied().map(Rank).collect());
     }
 
     /// The ranks of a generation say hello to their agents, and are restarted.

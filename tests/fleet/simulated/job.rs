@@ -1,0 +1,200 @@
+//! A whole job over simulated agents, driven by the real driver: `holdfast run` but for its resource manager and launcher.
+//! One node is lost; what the relaunch takes is counted.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use holdfast::allocation::{Allocation, ManagerEntry};
+use holdfast::events::{RunReport, ScreenStyle};
+use holdfast::job::{self, Prepared, RunOptions};
+use holdfast::launch::LauncherContext;
+use holdfast::spec::{Chosen, JobSpec, KeyFacts, ManagerFacts, NodeCount, Surroundings};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::Failure;
+use super::allocation::{Agency, Simulated};
+use super::launcher::{FirstRankOnly, started, until_removed};
+
+/// How often the event log is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Silence does not end an agent here: the machine runs all of them.
+const DOWN_AFTER: Duration = Duration::from_secs(120);
+
+/// Tasks that are left when a job has ended have as long to end.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+/// The allocations that jobs are about to open. The manager's entry is a constant, which allocation it opens is not.
+static NEXT: LazyLock<Mutex<Option<Arc<Simulated>>>> = LazyLock::new(Mutex::default);
+
+static MANAGER: ManagerEntry = ManagerEntry {
+    facts: ManagerFacts {
+        name: "simulated",
+        doc: "",
+        chosen: Chosen::Otherwise,
+        nodes: NodeCount::Asked,
+        more_nodes: |_| String::new(),
+        keys: KeyFacts { takes: &[], without: &[] },
+    },
+    check: || Ok(()),
+    preview: |_| Ok(Vec::new()),
+    open: |_| {
+        Box::pin(async {
+            let opened = NEXT.lock().take().map(|allocation| allocation as Arc<dyn Allocation>);
+            opened.ok_or_else(|| holdfast::allocation::AllocationError::UnknownManager {
+                manager: "simulated".to_owned(),
+            })
+        })
+    },
+    reopen: |_, _, _| {
+        Box::pin(async {
+            Err(holdfast::allocation::AllocationError::UnknownManager { manager: "simulated".to_owned() })
+        })
+    },
+    is_there: |_| false,
+    place: |_| "simulated nodes".to_owned(),
+};
+
+/// How large a job is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Nodes with ranks; there is one more, a spare.
+    pub nodes: u32,
+    /// Ranks of all nodes.
+    pub ranks: u32,
+    /// How long an agent may hold an answer back.
+    pub poll: Duration,
+}
+
+/// A job that runs.
+pub struct Job {
+    running: JoinHandle<Result<RunReport, String>>,
+    allocation: Arc<Simulated>,
+    log: Log,
+    /// The first rank runs until this is removed.
+    file: PathBuf,
+}
+
+impl Job {
+    /// Starts a job below `directory`; returns when its first rank runs. `supervisor` is `holdfast`.
+    pub fn launch(size: Size, agency: Box<dyn Agency>, directory: &Path, supervisor: &Path) -> Result<Self, Failure> {
+        let (prefix, file) = (directory.join("prefix"), directory.join("runs"));
+        File::create(&file)?;
+        let spec = spec(size, &prefix, &file)?;
+        let nodes = spec.allocation.nodes as usize;
+        let allocation = Simulated::new(nodes, agency);
+        let run = &spec.steps[0].run;
+        let context = LauncherContext { run, allocation: &spec.allocation, working_directory: directory };
+        let prepared = Prepared {
+            manager: &MANAGER,
+            launcher: Box::new(FirstRankOnly::new(&context)?),
+            program: PathBuf::from(&run.command[0]),
+            working_directory: directory.to_owned(),
+            supervisor: supervisor.to_owned(),
+        };
+        *NEXT.lock() = Some(Arc::clone(&allocation));
+        let options = RunOptions { spec, style: ScreenStyle { quiet: true, document: true, labels: false } };
+        let running = thread::Builder::new().name("job".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| error.to_string())?;
+            let report = runtime.block_on(job::run_on(&options, vec![prepared])).map_err(|error| error.to_string());
+            runtime.shutdown_timeout(STOP_WITHIN);
+            report
+        })?;
+        let log = Log { path: prefix.join(".holdfast/events.jsonl"), offset: 0, rest: Vec::new() };
+        let mut job = Job { running, allocation, log, file };
+        job.until_started(1)?;
+        Ok(job)
+    }
+
+    /// Has the ranks of a generation report to their agents; returns when the leader has reported that all run.
+    pub fn ranks_run(&mut self, generation: u64) -> Result<(), Failure> {
+        self.allocation.agency().ranks_started(generation)?;
+        self.until("restarted")
+    }
+
+    /// Loses a node with its agent; returns when the first rank of the next generation runs.
+    pub fn lose(&mut self, index: usize, next: u64) -> Result<(), Failure> {
+        self.allocation.agency().lose(index)?;
+        self.until_started(next)
+    }
+
+    /// Has the application finish; the report at the end of the job.
+    pub fn finish(mut self) -> Result<RunReport, Failure> {
+        self.allocation.agency().finalize()?;
+        self.until("finalized")?;
+        fs::remove_file(&self.file)?;
+        self.running.join().map_err(|_| "the thread of the job has failed")?.map_err(Into::into)
+    }
+
+    /// Waits until the first rank of a generation runs: whatever had to be on disk before is there.
+    fn until_started(&mut self, generation: u64) -> Result<(), Failure> {
+        self.until("generation_launched")?;
+        while !started(&self.file, generation).exists() {
+            if self.running.is_finished() {
+                return Err(format!("the job ended before generation {generation}").into());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Waits for the next event of this name.
+    fn until(&mut self, name: &str) -> Result<(), Failure> {
+        loop {
+            while let Some(event) = self.log.next()? {
+                if event["event"] == name {
+                    return Ok(());
+                }
+                if event["event"] == "finished" {
+                    return Err(format!("the job ended before {name}: {event}").into());
+                }
+            }
+            if self.running.is_finished() {
+                return Err(format!("the job ended before {name}").into());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn spec(size: Size, prefix: &Path, file: &Path) -> Result<JobSpec, Failure> {
+    let text = "job: simulated\nrun: {command: [/bin/true]}\n";
+    let surroundings = Surroundings::empty(holdfast::launch::registry::registered());
+    let mut spec = JobSpec::parse(text, "job.yaml", &surroundings).map_err(|error| format!("{error:?}"))?;
+    spec.prefix = prefix.to_owned();
+    spec.allocation.nodes = size.nodes + 1;
+    (spec.health.poll, spec.health.down_after) = (size.poll, DOWN_AFTER);
+    let step = &mut spec.steps[0];
+    step.prefix = prefix.to_owned();
+    step.run.command = until_removed(file);
+    (step.run.nodes, step.run.ranks) = (size.nodes, size.ranks);
+    step.run.ranks_per_node = size.ranks.div_ceil(size.nodes);
+    Ok(spec)
+}
+
+/// The event log, read while it grows.
+struct Log {
+    path: PathBuf,
+    offset: u64,
+    rest: Vec<u8>,
+}
+
+impl Log {
+    /// The next whole line.
+    fn next(&mut self) -> Result<Option<Value>, Failure> {
+        if !self.rest.contains(&b'\n')
+            && let Ok(mut file) = File::open(&self.path)
+        {
+            file.seek(SeekFrom::Start(self.offset))?;
+            self.offset += file.read_to_end(&mut self.rest)? as u64;
+        }
+        let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+        let line: Vec<u8> = self.rest.drain(..=end).collect();
+        Ok(Some(serde_json::from_slice(&line)?))
+    }
+}
