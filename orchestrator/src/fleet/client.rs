@@ -14,6 +14,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 
 use super::connection::{Connector, PollConnection};
 use super::{FleetError, RequestError, fan_out};
@@ -52,7 +53,10 @@ impl AgentClient {
         let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
         let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| FleetError::Token)?;
         bearer.set_sensitive(true);
-        let connector = Connector { tls: TlsConnector::from(Arc::new(tls.clone())), bearer: bearer.clone() };
+        let mut kept = tls.clone();
+        // Sessions are found by the server's name, which is the same for all agents here: none could go on.
+        kept.resumption = Resumption::disabled();
+        let connector = Connector { tls: TlsConnector::from(Arc::new(kept)), bearer: bearer.clone() };
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
