@@ -1,5 +1,5 @@
-//! The leader of a large run: what its decisions cost, without networks and disks. Members that hold nothing answer every
-//! order at once; only the time in the machine counts.
+//! The leader of a large run: what its decisions cost, without networks and disks. Members that hold nothing answer
+//! every order at once; only the time in the machine counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
