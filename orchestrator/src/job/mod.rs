@@ -24,13 +24,14 @@
 //! | [`settings`] | the spec in the terms of the loop and the agents |
 //! | [`site`] | commands of the user and the site |
 //! | `signals` | the signals that end a job |
-//! | [`standalone`] | `holdfast drain` |
+//! | [`standalone`], `drain_agents` | `holdfast drain`, and the agents that it starts |
 //!
 //! Nothing here blocks the loop: requests are tasks with time limits whose ends come back through a channel, and whatever
 //! touches a file system or waits for another command has a thread of its own.
 
 mod actions;
 mod background;
+mod drain_agents;
 mod drain_task;
 pub mod driver;
 mod ending;

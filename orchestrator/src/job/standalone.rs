@@ -3,36 +3,30 @@
 //! Agents that are dead, or never were, are started afresh; ranks that still run are ended first, as the end of the
 //! allocation would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
-use holdfast_wire::agent::{ForgetRequest, KillRequest, PollRequest};
+use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::trust::{self, TrustError};
 use tokio::sync::mpsc;
 
+use super::drain_agents::DrainAgents;
 use super::reporter::Reporter;
 use super::state::{self, JobLock, JobState, Stage, StateError};
 use super::{running_step, settings};
 use crate::allocation::local::Local;
-use crate::allocation::{AgentTemplate, Allocation, AllocationError};
+use crate::allocation::{AgentTemplate, AllocationError};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
-use crate::events::{DrainResult, Journal, LogEvent, Screen};
+use crate::events::{DrainResult, Journal, Screen};
 use crate::exit;
-use crate::fleet::clock::unix_now;
-use crate::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetError, FleetEvent, FleetSettings, Roster};
+use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
 use crate::spec::Checkpoint;
 
 /// An agent of a live orchestrator that does not answer within this is left out of a preview.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Between two questions to an agent.
-const POLL_EVERY: Duration = Duration::from_millis(250);
-/// An agent that is silent for so long during a copy is lost. It is busy: a running job waits less.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a node's agent is started again before its node is given up.
-const RESTARTS: u32 = 3;
 /// The job's name where the directories belong to no job.
 const OF_ROOTS: &str = "drain";
 
@@ -173,7 +167,7 @@ pub async fn of_state(
         allocation.release()?;
     }
     state.write(prefix)?;
-    result
+    Ok(result?)
 }
 
 /// Drains directories that the user has. Nothing of them is deleted.
@@ -189,11 +183,11 @@ pub async fn of_roots(
     let _lock = JobLock::take(prefix)?;
     let crc = roots.checkpoint.crc.on_flush;
     let reporter = Reporter { journal: Some(journal(prefix, OF_ROOTS)?), screen };
-    let mut agents = DrainAgents::of_roots(prefix, roots, reporter)?;
+    let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
     let result = agents.drain(prefix, crc, settings::COPY_BYTES, wanted).await;
     agents.agents.end_all(false).await;
-    result
+    Ok(result?)
 }
 
 /// What a drain would find.
@@ -220,7 +214,7 @@ pub async fn preview(
 ) -> Result<Option<Preview>, StandaloneError> {
     let reporter = Reporter { journal: None, screen };
     let found = match roots {
-        Some(roots) => DrainAgents::of_roots(prefix, roots, reporter)?.survey(prefix, wanted).await,
+        Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, wanted).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             // No run of this step was prepared: what the nodes hold, if anything, is of a finished one.
@@ -295,158 +289,11 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let _ = ended.await;
 }
 
-/// The agents that a drain works with: started where they are missing, and started again a few times when they are
-/// lost.
-struct DrainAgents<'a> {
-    allocation: Arc<dyn Allocation>,
-    agents: AgentSupervisor,
-    job_id: String,
-    reporter: Reporter<'a>,
-    restarts: BTreeMap<NodeName, u32>,
-    /// Nodes whose agent is being started.
-    starting: BTreeSet<NodeName>,
-}
-
-impl<'a> DrainAgents<'a> {
-    fn new(
-        allocation: Arc<dyn Allocation>,
-        template: AgentTemplate,
-        requests_at_once: u32,
-        reporter: Reporter<'a>,
-    ) -> Result<Self, StandaloneError> {
-        let client = AgentClient::new(&template.trust, requests_at_once)?;
-        let job_id = template.job_id.clone();
-        let settings = FleetSettings {
-            template,
-            poll_interval: POLL_EVERY,
-            poll_patience: PATIENCE,
-            allocation_end: None,
-            clock: Clock::since(unix_now()),
-        };
-        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, settings);
-        let (restarts, starting) = (BTreeMap::new(), BTreeSet::new());
-        Ok(DrainAgents { allocation, agents, job_id, reporter, restarts, starting })
-    }
-
-    fn of_roots(prefix: &Path, roots: Roots, reporter: Reporter<'a>) -> Result<Self, StandaloneError> {
-        let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
-        let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
-        let Checkpoint { control, cache, .. } = roots.checkpoint;
-        let template = AgentTemplate::new(OF_ROOTS, &control, cache.iter(), &local, trust::generate()?);
-        DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)
-    }
-
-    /// Starts the agents that are missing, and waits for them.
-    async fn start_missing(&mut self) {
-        let up = self.agents.roster().agents();
-        let missing = self.allocation.nodes().iter().filter(|node| !up.contains_key(*node));
-        self.starting = missing.cloned().collect();
-        for node in &self.starting {
-            self.agents.start(node.clone());
-        }
-        while !self.starting.is_empty() {
-            let event = self.agents.next().await;
-            self.take_in(event);
-        }
-    }
-
-    fn take_in(&mut self, event: FleetEvent) {
-        match event {
-            FleetEvent::Up { node, .. } => drop(self.starting.remove(&node)),
-            FleetEvent::Heard { .. } => {}
-            FleetEvent::Answered { node, reply, .. } => self.reporter.screen.progress(&node, &reply.progress),
-            FleetEvent::StartFailed { node, reason, .. } => {
-                self.starting.remove(&node);
-                self.agents.give_up(&node);
-                self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
-            }
-            FleetEvent::Lost { node, reason } => {
-                tracing::info!(%node, reason, "an agent was lost during the drain");
-                self.reporter.clear_progress(&node);
-                let restarts = self.restarts.entry(node.clone()).or_default();
-                if *restarts < RESTARTS {
-                    *restarts += 1;
-                    self.agents.start(node);
-                } else {
-                    self.agents.give_up(&node);
-                }
-            }
-        }
-    }
-
-    async fn kill_ranks(&self, request: KillRequest) {
-        let (client, request) = (self.agents.client(), &request);
-        let killed = client.each(self.agents.roster().agents(), |(node, address)| async move {
-            if let Err(error) = client.kill(address, request).await {
-                tracing::info!(%node, %error, "the ranks of a node were not killed by its agent");
-            }
-        });
-        killed.await;
-    }
-
-    async fn forget(&self, finished: Generation) {
-        let (client, request) = (self.agents.client(), &ForgetRequest { finished });
-        let forgotten = client.each(self.agents.roster().agents(), |(node, address)| async move {
-            client.forget(address, request).await.inspect_err(|error| {
-                tracing::warn!(%node, %error, "the finished steps of the job are not forgotten on a node, which is left out");
-            }).is_err().then_some(node)
-        });
-        for node in forgotten.await.into_iter().flatten() {
-            self.agents.roster().down(&node);
-        }
-    }
-
-    async fn drain(
-        &mut self,
-        prefix: &Path,
-        crc: bool,
-        buffer_bytes: usize,
-        wanted: Option<CheckpointId>,
-    ) -> Result<DrainReport, StandaloneError> {
-        let (order, mut emitted) = self.order(prefix, wanted);
-        let order = DrainOrder { crc, buffer_bytes, ..order };
-        let draining = drain::drain(&order);
-        tokio::pin!(draining);
-        let result = loop {
-            tokio::select! {
-                result = &mut draining => break result,
-                Some(event) = emitted.recv() => self.reporter.emit(event),
-                event = self.agents.next() => self.take_in(event),
-            }
-        };
-        while let Ok(event) = emitted.try_recv() {
-            self.reporter.emit(event);
-        }
-        Ok(result?)
-    }
-
-    /// Starts what is missing, asks what the nodes hold, and ends all agents again.
-    async fn survey(mut self, prefix: &Path, wanted: Option<CheckpointId>) -> Result<Survey, DrainError> {
-        self.start_missing().await;
-        let (order, mut emitted) = self.order(prefix, wanted);
-        let survey = drain::survey(&order).await;
-        while let Ok(event) = emitted.try_recv() {
-            self.reporter.emit(event);
-        }
-        self.agents.end_all(false).await;
-        survey
-    }
-
-    /// A drain of the agents that are up, and what it reports.
-    fn order(&self, prefix: &Path, wanted: Option<CheckpointId>) -> (DrainOrder, mpsc::UnboundedReceiver<LogEvent>) {
-        let (events, emitted) = mpsc::unbounded_channel();
-        let up = self.agents.roster().agents();
-        let order = DrainOrder {
-            client: self.agents.client().clone(),
-            roster: self.agents.roster().clone(),
-            down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
-            prefix: prefix.to_owned(),
-            job_id: self.job_id.clone(),
-            crc: false,
-            buffer_bytes: settings::COPY_BYTES,
-            wanted,
-            events,
-        };
-        (order, emitted)
-    }
+/// The agents of directories that the user has; none is started yet.
+fn agents_of<'a>(prefix: &Path, roots: Roots, reporter: Reporter<'a>) -> Result<DrainAgents<'a>, StandaloneError> {
+    let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
+    let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
+    let Checkpoint { control, cache, .. } = roots.checkpoint;
+    let template = AgentTemplate::new(OF_ROOTS, &control, cache.iter(), &local, trust::generate()?);
+    Ok(DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)?)
 }

@@ -1,0 +1,173 @@
+//! The agents of a drain without a job: started where they are missing, restarted when they are lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Generation, NodeName};
+use holdfast_wire::agent::{ForgetRequest, KillRequest};
+use tokio::sync::mpsc;
+
+use super::reporter::Reporter;
+use super::settings;
+use crate::allocation::{AgentTemplate, Allocation};
+use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey};
+use crate::events::LogEvent;
+use crate::fleet::clock::unix_now;
+use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetError, FleetEvent, FleetSettings};
+
+/// Between two questions to an agent.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+/// An agent that is silent for so long during a copy is lost. It is busy: a running job waits less.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a node's agent is started again before its node is given up.
+const RESTARTS: u32 = 3;
+
+/// The agents that a drain works with: started where they are missing, and started again a few times when they are
+/// lost.
+pub(super) struct DrainAgents<'a> {
+    allocation: Arc<dyn Allocation>,
+    pub(super) agents: AgentSupervisor,
+    job_id: String,
+    reporter: Reporter<'a>,
+    restarts: BTreeMap<NodeName, u32>,
+    /// Nodes whose agent is being started.
+    starting: BTreeSet<NodeName>,
+}
+
+impl<'a> DrainAgents<'a> {
+    pub(super) fn new(
+        allocation: Arc<dyn Allocation>,
+        template: AgentTemplate,
+        requests_at_once: u32,
+        reporter: Reporter<'a>,
+    ) -> Result<Self, FleetError> {
+        let client = AgentClient::new(&template.trust, requests_at_once)?;
+        let job_id = template.job_id.clone();
+        let settings = FleetSettings {
+            template,
+            poll_interval: POLL_EVERY,
+            poll_patience: PATIENCE,
+            allocation_end: None,
+            clock: Clock::since(unix_now()),
+        };
+        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, settings);
+        let (restarts, starting) = (BTreeMap::new(), BTreeSet::new());
+        Ok(DrainAgents { allocation, agents, job_id, reporter, restarts, starting })
+    }
+
+    /// Starts the agents that are missing, and waits for them.
+    pub(super) async fn start_missing(&mut self) {
+        let up = self.agents.roster().agents();
+        let missing = self.allocation.nodes().iter().filter(|node| !up.contains_key(*node));
+        self.starting = missing.cloned().collect();
+        for node in &self.starting {
+            self.agents.start(node.clone());
+        }
+        while !self.starting.is_empty() {
+            let event = self.agents.next().await;
+            self.take_in(event);
+        }
+    }
+
+    fn take_in(&mut self, event: FleetEvent) {
+        match event {
+            FleetEvent::Up { node, .. } => drop(self.starting.remove(&node)),
+            FleetEvent::Heard { .. } => {}
+            FleetEvent::Answered { node, reply, .. } => self.reporter.screen.progress(&node, &reply.progress),
+            FleetEvent::StartFailed { node, reason, .. } => {
+                self.starting.remove(&node);
+                self.agents.give_up(&node);
+                self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
+            }
+            FleetEvent::Lost { node, reason } => {
+                tracing::info!(%node, reason, "an agent was lost during the drain");
+                self.reporter.clear_progress(&node);
+                let restarts = self.restarts.entry(node.clone()).or_default();
+                if *restarts < RESTARTS {
+                    *restarts += 1;
+                    self.agents.start(node);
+                } else {
+                    self.agents.give_up(&node);
+                }
+            }
+        }
+    }
+
+    pub(super) async fn kill_ranks(&self, request: KillRequest) {
+        let (client, request) = (self.agents.client(), &request);
+        let killed = client.each(self.agents.roster().agents(), |(node, address)| async move {
+            if let Err(error) = client.kill(address, request).await {
+                tracing::info!(%node, %error, "the ranks of a node were not killed by its agent");
+            }
+        });
+        killed.await;
+    }
+
+    pub(super) async fn forget(&self, finished: Generation) {
+        let (client, request) = (self.agents.client(), &ForgetRequest { finished });
+        let forgotten = client.each(self.agents.roster().agents(), |(node, address)| async move {
+            client.forget(address, request).await.inspect_err(|error| {
+                tracing::warn!(%node, %error, "the finished steps of the job are not forgotten on a node, which is left out");
+            }).is_err().then_some(node)
+        });
+        for node in forgotten.await.into_iter().flatten() {
+            self.agents.roster().down(&node);
+        }
+    }
+
+    pub(super) async fn drain(
+        &mut self,
+        prefix: &Path,
+        crc: bool,
+        buffer_bytes: usize,
+        wanted: Option<CheckpointId>,
+    ) -> Result<DrainReport, DrainError> {
+        let (order, mut emitted) = self.order(prefix, wanted);
+        let order = DrainOrder { crc, buffer_bytes, ..order };
+        let draining = drain::drain(&order);
+        tokio::pin!(draining);
+        let result = loop {
+            tokio::select! {
+                result = &mut draining => break result,
+                Some(event) = emitted.recv() => self.reporter.emit(event),
+                event = self.agents.next() => self.take_in(event),
+            }
+        };
+        while let Ok(event) = emitted.try_recv() {
+            self.reporter.emit(event);
+        }
+        result
+    }
+
+    /// Starts what is missing, asks what the nodes hold, and ends all agents again.
+    pub(super) async fn survey(mut self, prefix: &Path, wanted: Option<CheckpointId>) -> Result<Survey, DrainError> {
+        self.start_missing().await;
+        let (order, mut emitted) = self.order(prefix, wanted);
+        let survey = drain::survey(&order).await;
+        while let Ok(event) = emitted.try_recv() {
+            self.reporter.emit(event);
+        }
+        self.agents.end_all(false).await;
+        survey
+    }
+
+    /// A drain of the agents that are up, and what it reports.
+    fn order(&self, prefix: &Path, wanted: Option<CheckpointId>) -> (DrainOrder, mpsc::UnboundedReceiver<LogEvent>) {
+        let (events, emitted) = mpsc::unbounded_channel();
+        let up = self.agents.roster().agents();
+        let order = DrainOrder {
+            client: self.agents.client().clone(),
+            roster: self.agents.roster().clone(),
+            down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
+            prefix: prefix.to_owned(),
+            job_id: self.job_id.clone(),
+            crc: false,
+            buffer_bytes: settings::COPY_BYTES,
+            wanted,
+            events,
+        };
+        (order, emitted)
+    }
+}
