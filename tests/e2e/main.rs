@@ -26,6 +26,7 @@ mod orchestrator_lost;
 mod schemes;
 mod scr_files;
 mod signals;
+mod stalled_prefix;
 mod steps;
 mod strangers;
 mod too_few_nodes;

@@ -269,11 +269,14 @@ impl Machine {
         if self.count.healthy == 0 {
             return self.finish(None, out);
         }
-        let stop = stop.reason.clone();
+        out.push(self.drain_action(stop.reason.clone()));
+        self.set_phase(Phase::Draining);
+    }
+
+    pub(super) fn drain_action(&self, stop: StopReason) -> Action {
         let (healthy, down) = (0u32..).zip(&self.state.nodes).partition::<Vec<_>, _>(|(_, node)| node.is_healthy());
         let names = |nodes: Vec<(u32, _)>| self.names_of(nodes.into_iter().map(|(position, _)| position));
-        out.push(Action::Drain { stop, healthy: names(healthy), down: names(down) });
-        self.set_phase(Phase::Draining);
+        Action::Drain { stop, healthy: names(healthy), down: names(down) }
     }
 
     pub(super) fn drained(&mut self, _now: Duration, result: DrainResult, out: &mut Vec<Action>) {

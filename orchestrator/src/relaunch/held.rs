@@ -1,9 +1,10 @@
 //! The actions that wait until the decision that they follow from is on disk.
 //!
-//! A successor knows what is on disk and nothing else. [`Action::may_precede_journal`] says what it may find done all
-//! the same; whatever else the machine asks for waits here. A journal that cannot be written for long (a parallel
-//! file system that hangs) thus delays launches and the drain, and nothing else. What waited so long that it is not
-//! wanted any more (the launch of a generation that was ended meanwhile) is dropped.
+//! A successor knows what is on disk and nothing else. [`Action::may_precede_journal`] says what it may find done all the
+//! same; whatever else the machine asks for waits here. A journal that cannot be written for long (a parallel file
+//! system that hangs) thus delays launches and the drain, and nothing else. What waited so long that it is not wanted
+//! any more (the launch of a generation that was ended meanwhile) is dropped, and what is still wanted concerns the
+//! nodes that are there now.
 
 use std::collections::VecDeque;
 
@@ -72,9 +73,7 @@ impl HeldActions {
             if let Action::Prepare { generation, .. } = &action {
                 self.known = self.known.max(*generation);
             }
-            if machine.still_wants(&action) {
-                released.push(action);
-            }
+            released.extend(machine.brought_up_to_date(action));
         }
         released
     }

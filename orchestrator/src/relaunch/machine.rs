@@ -231,17 +231,26 @@ impl Machine {
         self.state.head.phase == Phase::Running && self.generation() == generation
     }
 
-    /// False for an action that waited and is of no use any more: the generation that it was for has ended, or is
-    /// another.
-    pub fn still_wants(&self, action: &Action) -> bool {
+    /// An action that waited, for the nodes as they are now; `None` if it is of no use any more: the generation that it was
+    /// for has ended, or is another.
+    pub fn brought_up_to_date(&self, action: Action) -> Option<Action> {
         let phase = self.state.head.phase;
+        let is_current = |of: Generation| matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == of;
         match action {
-            Action::Prepare { generation, .. } | Action::UpdatePeers { generation, .. } => {
-                matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == *generation
+            Action::Prepare { generation, mut to, .. } if is_current(generation) => {
+                to.retain(|node| self.position(node).is_some_and(|at| !self.state.nodes[at as usize].is_down()));
+                Some(Action::Prepare { generation, placement: self.placed(), to })
             }
-            Action::Launch { generation, .. } => self.is_running(*generation),
-            Action::Drain { .. } => phase == Phase::Draining,
-            _ => true,
+            Action::UpdatePeers { generation, .. } if is_current(generation) => Some(action),
+            Action::Launch { generation, .. } if self.is_running(generation) => Some(action),
+            Action::Drain { stop, .. } if phase == Phase::Draining => Some(self.drain_action(stop)),
+            Action::StopAgents { .. } => {
+                let mut out = Vec::new();
+                self.end_agents(&mut out);
+                out.pop()
+            }
+            Action::Prepare { .. } | Action::UpdatePeers { .. } | Action::Launch { .. } | Action::Drain { .. } => None,
+            other => Some(other),
         }
     }
 

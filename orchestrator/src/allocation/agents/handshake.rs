@@ -66,9 +66,11 @@ impl StartLog {
         &self.path
     }
 
-    /// The file, for the agent's standard error.
-    pub(crate) fn open(&self) -> io::Result<File> {
-        OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)
+    /// The file, for the agent's standard error. It is on the prefix directory: opened by a thread that may wait for that.
+    pub(crate) async fn open(&self) -> io::Result<File> {
+        let path = self.path.clone();
+        let open = move || OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+        tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
     }
 
     /// The last line that was written since.
@@ -143,7 +145,8 @@ pub(crate) async fn start(
     within: Duration,
     started: impl FnOnce(u32),
 ) -> Result<AgentReady, HandshakeError> {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log.open()?).spawn()?;
+    let log = log.open().await?;
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
     if let Some(pid) = child.id() {
         started(pid);
     }

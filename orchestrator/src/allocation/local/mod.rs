@@ -244,7 +244,10 @@ impl Local {
         if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
-        tokio::task::block_in_place(|| self.reap_agent(node));
+        let log = tokio::task::block_in_place(|| {
+            self.reap_agent(node);
+            StartLog::new(self.log_of(node))
+        });
         let root = self.root(node);
         if !root.is_dir() {
             let reason = format!("its root directory {} does not exist", root.display());
@@ -252,7 +255,6 @@ impl Local {
         }
         start.root = Some(root);
         start.rehearsals = self.lock().faults.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
-        let log = StartLog::new(self.log_of(node));
         let mut command = tokio::process::Command::new(&self.program);
         // Its own process group: Ctrl-C on our terminal must reach us only.
         let adopt = |pid| self.adopt_agent(node, pid);

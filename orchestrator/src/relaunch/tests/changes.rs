@@ -177,3 +177,20 @@ fn agents_that_return_together_cost_one_message_for_all() {
     let actions = world.machine.handle_all(world.now, [0, 1].map(ready));
     assert_eq!(told(&actions), [(6, 1), (1, 5)], "all addresses to the leader, its own to all others");
 }
+
+#[test]
+fn a_drain_that_waited_knows_of_the_nodes_that_went_down_meanwhile() {
+    let mut world = World::running();
+    world.only(Event::Signal { name: "SIGTERM".into() });
+    for node in 0..4 {
+        world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
+        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
+    }
+    let drain = world.asked.iter().find(|action| matches!(action, Action::Drain { .. })).cloned().unwrap();
+    let mut held = HeldActions::new(Generation(1));
+    held.admit(1, vec![drain]);
+    world.only(Event::NodeDown { node: name(2), reason: DownReason::ResourceManager { state: "gone".into() } });
+    let released = held.release(1, &world.machine);
+    let [Action::Drain { healthy, down, .. }] = &released[..] else { panic!("{released:?}") };
+    assert_eq!((healthy.len(), &down[..]), (5, &[name(2)][..]));
+}

@@ -1,0 +1,158 @@
+//! The prefix directory hangs for seconds: healthy agents and ranks stay, and what happens to nodes meanwhile is noticed.
+//!
+//! A file system that hangs is made of a file on a loop device, frozen with `fsfreeze`: that takes root. Elsewhere only the
+//! event log is made to hang.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use rustix::process::Signal;
+
+use crate::job::Job;
+use crate::world::World;
+
+/// How long it hangs: longer than any silence of agents that these jobs accept.
+const STALL: Duration = Duration::from_secs(10);
+/// What is accepted here.
+const DOWN_AFTER: &str = "4s";
+
+/// The prefix directory as a file system of its own.
+struct Disk {
+    mounted: PathBuf,
+    frozen: bool,
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+impl Disk {
+    /// None where that is not allowed.
+    fn mount(world: &World) -> Option<Self> {
+        let (image, mounted) = (world.path("disk"), world.prefix());
+        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        fs::create_dir(&mounted).unwrap();
+        let (file, place) = (image.to_string_lossy(), mounted.to_string_lossy());
+        let made = succeeds("mkfs.ext4", &["-q", "-F", &file]) && succeeds("mount", &["-o", "loop", &file, &place]);
+        if !made {
+            eprintln!("ignored: mounting a file system takes root and a loop device");
+            return None;
+        }
+        Some(Disk { mounted, frozen: false })
+    }
+
+    fn freeze(&mut self) {
+        self.frozen = succeeds("fsfreeze", &["-f", &self.mounted.to_string_lossy()]);
+        assert!(self.frozen, "the file system cannot be frozen");
+    }
+
+    fn thaw(&mut self) {
+        if std::mem::take(&mut self.frozen) {
+            assert!(succeeds("fsfreeze", &["-u", &self.mounted.to_string_lossy()]));
+        }
+    }
+
+    fn unmount(mut self) {
+        self.thaw();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let place = self.mounted.to_string_lossy().into_owned();
+        if self.frozen {
+            succeeds("fsfreeze", &["-u", &place]);
+        }
+        succeeds("umount", &["-l", &place]);
+    }
+}
+
+#[test]
+fn a_prefix_directory_that_hangs_costs_no_agent_no_node_and_no_run() {
+    let world = World::new();
+    let Some(mut disk) = Disk::mount(&world) else { return };
+    let mut job = Job::new(&world, 1).holding_after(4);
+    job.down_after = DOWN_AFTER;
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    disk.freeze();
+    std::thread::sleep(STALL);
+    disk.thaw();
+    job.go_on();
+    running.ends_with(0);
+    for name in ["agent_lost", "node_down"] {
+        assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
+    }
+    assert_eq!(world.all("generation_launched").len(), 1);
+    job.assert_result();
+    disk.unmount();
+}
+
+/// True if the process has ended, or will as soon as its file system lets it.
+fn is_killed(pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    let kill = 1_u64 << (Signal::KILL.as_raw() - 1);
+    let pending = |name: &str| u64::from_str_radix(field(name), 16).unwrap() & kill != 0;
+    field("State:").starts_with('Z') || pending("ShdPnd:") || pending("SigPnd:")
+}
+
+#[test]
+fn a_node_that_dies_while_the_prefix_directory_hangs_is_noticed_and_its_run_ended() {
+    let world = World::new();
+    let Some(mut disk) = Disk::mount(&world) else { return };
+    let mut job = Job::new(&world, 1).holding_after(4);
+    job.down_after = DOWN_AFTER;
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let root = world.node_root("node1");
+    let of_node = root.to_string_lossy().into_owned();
+    let agent = world.agent_pid("node1");
+    let is_rank = |line: &str| line.contains("example heat");
+    let ranks: Vec<u32> = world.processes().into_iter().filter(|(_, line)| is_rank(line)).map(|(pid, _)| pid).collect();
+    assert_eq!(ranks.len(), 4);
+    disk.freeze();
+    let frozen = Instant::now();
+    crate::world::signal(agent, Signal::KILL);
+    world.kill(|line| line.contains(&of_node));
+    fs::rename(&root, world.path("lost")).unwrap();
+    // On the terminal, which does not hang.
+    let said = || fs::read_to_string(world.path("err.0")).unwrap();
+    world.wait("the node's death", || said().contains("node1 is down").then_some(()));
+    world.wait("the end of all ranks", || ranks.iter().all(|pid| is_killed(*pid)).then_some(()));
+    assert!(!said().contains("generation 2 launched"), "the launch waits for the journal");
+    std::thread::sleep(STALL.saturating_sub(frozen.elapsed()));
+    disk.thaw();
+    job.go_on();
+    running.ends_with(0);
+    let down = world.all("node_down");
+    assert_eq!(down.len(), 1, "{down:?}");
+    assert_eq!(world.all("generation_launched").len(), 2);
+    assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
+    job.assert_result();
+    disk.unmount();
+}
+
+#[test]
+fn an_event_log_that_hangs_does_not_stop_the_job() {
+    let world = World::new();
+    let own = world.prefix().join(".holdfast");
+    fs::create_dir(world.prefix()).unwrap();
+    fs::DirBuilder::new().create(&own).unwrap();
+    fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    // A pipe that is full, and that nobody reads.
+    let log = own.join("events.jsonl");
+    mkfifoat(CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let mut pipe = fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(&log).unwrap();
+    while pipe.write(&[b' '; 4096]).is_ok() {}
+    let job = Job::new(&world, 0);
+    job.run(0).says(&["the event log cannot be written to"]);
+    job.assert_result();
+    crate::pfs::assert_current(&world.prefix(), 8);
+}
