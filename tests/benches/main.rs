@@ -15,6 +15,7 @@
 //! * [`idle`]: what an agent costs that has nothing to do;
 //! * [`checkpoint`]: start and complete of many ranks on many nodes;
 //! * [`leader`]: what the decisions of the leader of 65,536 ranks cost;
+//! * [`machine`]: what the decisions of the relaunch loop cost, and how much of them is written;
 //! * [`allgather`]: as much as a rank may give, from a thousand ranks to each of them;
 //! * [`routing`]: what a routed file costs when a rank has thousands;
 //! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
@@ -33,6 +34,7 @@ mod idle;
 mod index;
 mod leader;
 mod loopback;
+mod machine;
 mod polls;
 mod rank;
 mod rank_threads;
@@ -107,6 +109,7 @@ const BENCHES: &[Bench] = &[
     ("relaunch_many", relaunch_many::run),
     ("checkpoint", checkpoint::run),
     ("leader", leader::run),
+    ("machine", machine::run),
     ("routing", routing::run),
     ("allgather", allgather::run),
 ];
