@@ -96,13 +96,20 @@ pub struct Parity {
     pub members: Vec<Vec<(FileName, Content)>>,
 }
 
+/// What a member has that did not lose its files.
+pub struct Survivor {
+    pub member: usize,
+    pub parity: Option<Content>,
+    pub files: Vec<(FileName, Content)>,
+}
+
 impl Parity {
-    /// The files of a lost member, computed from what the others have now: parity and files.
-    pub fn rebuild(survivors: &[(usize, Option<Content>, Vec<(FileName, Content)>)], lost: usize) -> Rebuilt {
-        let mut parities = survivors.iter().map(|(_, parity, _)| parity);
+    /// The files of a lost member, computed from what the others have now.
+    pub fn rebuild(survivors: &[Survivor], lost: usize) -> Rebuilt {
+        let mut parities = survivors.iter().map(|survivor| &survivor.parity);
         let Some(Some(Content::Parity(parity))) = parities.next().cloned() else { return Rebuilt::NoParity };
         let mut sound = true;
-        for (member, theirs, files) in survivors {
+        for Survivor { member, parity: theirs, files } in survivors {
             match theirs {
                 Some(Content::Parity(theirs)) => sound &= Arc::ptr_eq(theirs, &parity),
                 _ => return Rebuilt::NoParity,

@@ -26,6 +26,9 @@ pub struct Draining {
     machine: DrainMachine,
     timer: Option<Time>,
     cancelled: BTreeSet<RequestId>,
+    /// What had gone wrong when it began, and what was protected then.
+    misfortunes: u32,
+    protected: Option<CheckpointId>,
 }
 
 impl World {
@@ -58,7 +61,10 @@ impl World {
         let number = self.orchestrator.drains;
         let mut machine = DrainMachine::new(config);
         let actions = machine.begin(self.clock());
-        self.orchestrator.draining = Some(Draining { number, machine, timer: None, cancelled: BTreeSet::new() });
+        let misfortunes = if self.prefix_state == PrefixState::Works { self.misfortunes } else { u32::MAX };
+        let cancelled = BTreeSet::new();
+        let protected = self.oracle.protected.as_ref().map(|known| known.checkpoint);
+        self.orchestrator.draining = Some(Draining { number, machine, timer: None, cancelled, misfortunes, protected });
         self.drain_acts(number, actions);
     }
 
@@ -73,10 +79,8 @@ impl World {
     pub fn drain_learns(&mut self, event: &Event) {
         let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
         match event {
-            Event::AgentReady { node, address, .. } => {
-                if position(node).is_some() && !self.oracle.down.contains(node) {
-                    self.drain_event(number, DrainEvent::AgentUp { node: node.clone(), address: *address });
-                }
+            Event::AgentReady { node, address, .. } if position(node).is_some() && !self.oracle.down.contains(node) => {
+                self.drain_event(number, DrainEvent::AgentUp { node: node.clone(), address: *address });
             }
             Event::AgentLost { node, .. } => {
                 self.drain_event(number, DrainEvent::AgentLost { node: node.clone() });
@@ -120,13 +124,17 @@ impl World {
 
     fn drain_ends(&mut self, end: DrainEnd) {
         trace!(self, "the drain ends: {}", format!("{end:?}").chars().take(300).collect::<String>());
-        self.orchestrator.draining = None;
+        let draining = self.orchestrator.draining.take();
+        let protected = self.oracle.protected.as_ref().map(|known| known.checkpoint);
+        // A leader may end the collective that was under way when its ranks were killed.
+        let undisturbed = draining
+            .is_some_and(|draining| draining.misfortunes == self.misfortunes && draining.protected == protected);
         let result = match end {
             DrainEnd::Drained(report) => report.result,
             DrainEnd::Surveyed(_) => panic!("only a survey"),
             DrainEnd::Failed(error) => DrainResult::Failed { reason: error.to_string() },
         };
-        self.check_drain(&result);
+        self.check_drain(&result, undisturbed);
         self.tell(Event::Drained { result });
     }
 

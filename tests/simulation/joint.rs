@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank, RankDescriptor};
+use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, Outgoing};
 
-use crate::content::{Content, FileName, Parity, Rebuilt, keeps_copies};
+use crate::content::keeps_copies;
+use crate::exchange::{Effect, copy, keep_descriptor, parity, rebuild, transfer};
 use crate::names::{At, position};
 use crate::orders::{cancelled, lost_peer};
 use crate::queue::MS;
-use crate::store::{Disk, File, Held};
+use crate::store::{Disk, File};
 use crate::world::{Defect, Happening, Life, World, trace};
 
 /// Which joint step.
@@ -59,39 +60,6 @@ enum Kind {
         rank: Rank,
     },
 }
-
-/// What a member does to its own store when its part of a joint step ends.
-pub enum Effect {
-    Nothing,
-    Failed(Failure),
-    /// The own redundancy file.
-    Parity {
-        checkpoint: CheckpointId,
-        rank: Rank,
-        file: File,
-        left: Neighbour,
-    },
-    /// A rank's files: its own, or kept for a neighbour.
-    Files {
-        checkpoint: CheckpointId,
-        rank: Rank,
-        held: Held,
-        left: Option<Neighbour>,
-        sender: Option<Sender>,
-    },
-    /// The receiver has all files of a rank.
-    Received {
-        checkpoint: CheckpointId,
-        rank: Rank,
-        keep: bool,
-    },
-}
-
-/// The left neighbour's descriptor is kept.
-pub type Neighbour = (Rank, Option<Arc<RankDescriptor>>);
-
-/// Who waits for an acknowledgement, and keeps its files or not.
-pub type Sender = (At, u64, bool);
 
 impl World {
     pub fn join_encode(
@@ -385,7 +353,7 @@ impl World {
                     held.files.truncate(held.files.len() / 2);
                 }
                 if self.defect == Some(Defect::OldFilesKept) {
-                    let older = disk.held.iter().filter(|((id, of), _)| *id < checkpoint && *of == rank).next_back();
+                    let older = disk.held.iter().rfind(|((id, of), _)| *id < checkpoint && *of == rank);
                     held.files = older.map_or(held.files, |(_, older)| older.files.clone());
                     held.expected = Some(held.files.len() as u32);
                 }
@@ -425,99 +393,4 @@ impl World {
 
 fn nodes_of(group: &GroupWork) -> Vec<Option<At>> {
     group.members.iter().map(|(_, node)| position(node)).collect()
-}
-
-/// A neighbour's descriptor; what is held of the neighbour's files stays as it is.
-fn keep_descriptor(disk: &mut Disk, checkpoint: CheckpointId, of: Rank, descriptor: Option<Arc<RankDescriptor>>) {
-    disk.held(checkpoint, of).descriptor = descriptor;
-}
-
-fn descriptor_of(disk: &Disk, checkpoint: CheckpointId, rank: Rank) -> Option<Arc<RankDescriptor>> {
-    disk.get(checkpoint, rank)?.descriptor.clone()
-}
-
-fn failed(count: usize, failure: &Failure) -> Vec<Option<Effect>> {
-    (0..count).map(|_| Some(Effect::Failed(failure.clone()))).collect()
-}
-
-/// A member's files go to the node of its right neighbour.
-fn copy(checkpoint: CheckpointId, rank: Rank, from: &Disk, sender: (At, u64)) -> Vec<Option<Effect>> {
-    let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
-    if source.files.iter().any(|file| !file.there || !file.sealed) {
-        let unreadable = Failure::new(FailureKind::Io, "a file cannot be read");
-        return vec![Some(Effect::Failed(unreadable)), Some(Effect::Failed(lost_peer()))];
-    }
-    let held = Held { expected: Some(source.files.len() as u32), partner_of: Some(sender.0), ..source };
-    let sender = Some((sender.0, sender.1, true));
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender })]
-}
-
-/// Each member gets the parity of all.
-fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disks: &[&Disk]) -> Vec<Option<Effect>> {
-    let readable = |(rank, disk): (Rank, &Disk)| {
-        disk.get(checkpoint, rank).is_none_or(|held| held.application().all(|file| file.there && file.sealed))
-    };
-    let members = || group.members.iter().zip(disks).map(|((rank, _), disk)| (*rank, *disk));
-    if !members().all(readable) {
-        let unreadable = Failure::new(FailureKind::Io, "a file cannot be read");
-        let effect = |member| Effect::Failed(if readable(member) { lost_peer() } else { unreadable.clone() });
-        return members().map(|member| Some(effect(member))).collect();
-    }
-    let written = |(rank, disk): (Rank, &Disk)| disk.get(checkpoint, rank).map(Held::written).unwrap_or_default();
-    let parity = Arc::new(Parity { members: members().map(written).collect() });
-    let size = group.members.len();
-    let effect = |member: usize| {
-        let left = lefts[member];
-        let neighbour = group.members[left].0;
-        let name = FileName::Parity { group_id: group.group_id, members: size as u32, member: member as u32 };
-        let file = File { name, content: Content::Parity(parity.clone()), sealed: true, there: true };
-        let left = (neighbour, descriptor_of(disks[left], checkpoint, neighbour));
-        Effect::Parity { checkpoint, rank: group.members[member].0, file, left }
-    };
-    (0..size).map(|member| Some(effect(member))).collect()
-}
-
-/// The lost member's files, from all others'.
-fn rebuild(checkpoint: CheckpointId, group: &GroupWork, missing: &[u32], disks: &[&Disk]) -> Vec<Option<Effect>> {
-    let size = group.members.len();
-    let [lost] = missing else {
-        return failed(size, &Failure::new(FailureKind::Damaged, "more is lost than can be computed"));
-    };
-    let lost = *lost as usize;
-    let mut survivors = Vec::new();
-    for (member, (rank, _)) in group.members.iter().enumerate().filter(|(member, _)| *member != lost) {
-        let held = disks[member].get(checkpoint, *rank);
-        let parity = held.and_then(Held::parity).filter(|file| file.there && file.sealed);
-        let content = parity.map(|file| file.content.clone());
-        survivors.push((member, content, held.map(Held::written).unwrap_or_default()));
-    }
-    let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, lost) else {
-        return failed(size, &Failure::new(FailureKind::Damaged, "a survivor has no parity"));
-    };
-    let rank = group.members[lost].0;
-    let left = (lost + size - 1) % size;
-    let neighbour = group.members[left].0;
-    let name = FileName::Parity { group_id: group.group_id, members: size as u32, member: lost as u32 };
-    let file = |(name, content)| File { name, content, sealed: true, there: true };
-    let files: Vec<File> = files.into_iter().map(file).chain([file((name, parity))]).collect();
-    let held = Held {
-        descriptor: descriptor_of(disks[lost], checkpoint, rank),
-        expected: Some(files.len() as u32),
-        partner_of: None,
-        files,
-    };
-    let kept = (neighbour, descriptor_of(disks[left], checkpoint, neighbour));
-    let mut held = Some(Effect::Files { checkpoint, rank, held, left: Some(kept), sender: None });
-    (0..size).map(|member| if member == lost { held.take() } else { Some(Effect::Nothing) }).collect()
-}
-
-/// A rank's files go home; the sender's part ends when the receiver has them.
-fn transfer(checkpoint: CheckpointId, rank: Rank, keep: bool, from: &Disk, sender: (At, u64)) -> Vec<Option<Effect>> {
-    let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
-    if source.files.iter().any(|file| !file.there || !file.sealed) {
-        return failed(2, &Failure::new(FailureKind::Io, "a file cannot be read"));
-    }
-    let held = Held { expected: Some(source.files.len() as u32), partner_of: None, ..source };
-    let sender = Some((sender.0, sender.1, keep));
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender })]
 }

@@ -22,12 +22,10 @@ impl World {
         let kinds = if self.scenario.weather.people { 100 } else { 68 };
         match self.dice.below(kinds) {
             0..22 => self.node_dies(at),
-            22..42 => {
-                if self.nodes[at as usize].agent.is_some() {
-                    trace!(self, "n{at}: its agent dies alone");
-                    self.agent_dies(at);
-                    self.notice_agent_loss(at, "killed");
-                }
+            22..42 if self.nodes[at as usize].agent.is_some() => {
+                trace!(self, "n{at}: its agent dies alone");
+                self.agent_dies(at);
+                self.notice_agent_loss(at, "killed");
             }
             42..52 => self.freeze(at),
             52..58 => self.disk_breaks(at),

@@ -14,7 +14,7 @@ use holdfast_core::redundancy::xor;
 use holdfast_model::dataset::default_name;
 use holdfast_model::{CheckpointId, Dataset, Rank};
 
-use crate::content::{Content, FileName, Parity, Rebuilt};
+use crate::content::{Content, FileName, Parity, Rebuilt, Survivor};
 
 /// The prefix directory's path.
 pub const PATH: &str = "/prefix";
@@ -260,7 +260,7 @@ impl Directory {
             let from = FileName::Application { rank: parity.rank, part: 0 };
             let to = FileName::Application { rank: parity.rank, part: u8::MAX };
             let files = self.files.range(from..=to).filter_map(of_rank).collect();
-            survivors.push((member as usize, Some(parity.content.clone()), files));
+            survivors.push(Survivor { member: member as usize, parity: Some(parity.content.clone()), files });
         }
         let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, *lost as usize) else { return None };
         let parity_name = FileName::Parity { group_id, members, member: *lost };

@@ -27,6 +27,8 @@ pub struct Protected {
     copies: Option<Vec<Vec<At>>>,
     /// Newer checkpoints in cache, which are not protected: they count for what a cache keeps.
     newer: u32,
+    /// A restart has begun to discard what it does not want: until it ends, only one failure a group is survived.
+    pub discarded: bool,
 }
 
 impl World {
@@ -141,7 +143,8 @@ impl World {
             }
         }
         let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
-        self.oracle.protected = Some(Protected { checkpoint, homes: homes.to_vec(), groups, copies, newer: 0 });
+        self.oracle.protected =
+            Some(Protected { checkpoint, homes: homes.to_vec(), groups, copies, newer: 0, discarded: false });
     }
 
     fn copies(&self, homes: &[At], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<At>> {
@@ -191,13 +194,13 @@ impl World {
     /// True if a protected checkpoint must be recoverable from nodes of which `lost` says which are lost.
     fn survives(&self, protected: &Protected, lost: impl Fn(At) -> bool) -> bool {
         match &protected.copies {
-            Some(copies) => {
+            Some(copies) if !protected.discarded => {
                 let mut ranks = protected.homes.iter().zip(copies);
                 ranks.all(|(home, copies)| !lost(*home) || copies.iter().any(|node| !lost(*node)))
             }
-            None => protected.groups.iter().all(|group| {
-                let gone = group.iter().filter(|rank| lost(protected.homes[rank.index()])).count();
-                gone <= 1
+            _ => protected.groups.iter().all(|group| {
+                let nodes: BTreeSet<At> = group.iter().map(|rank| protected.homes[rank.index()]).collect();
+                nodes.into_iter().filter(|node| lost(*node)).count() <= 1
             }),
         }
     }
@@ -262,12 +265,25 @@ impl World {
         assert_eq!(problem, None, "{name} is indexed as complete");
     }
 
-    /// How a drain ended: is it true, and could more have been saved?
-    pub fn check_drain(&mut self, result: &DrainResult) {
+    /// How a drain ended: is it true, and could more have been saved? `undisturbed`: nothing went wrong meanwhile.
+    pub fn check_drain(&mut self, result: &DrainResult, undisturbed: bool) {
+        let entries = self.prefix.index.entries();
+        let newest = entries.iter().filter(|entry| entry.complete == Some(true)).map(|entry| entry.id).max();
         if let DrainResult::Complete { checkpoint } = result {
-            let entries = self.prefix.index.entries();
             let there = entries.iter().any(|entry| entry.id == *checkpoint && entry.complete == Some(true));
             assert!(there, "checkpoint {checkpoint} is drained, and the index does not list it as complete");
+        }
+        let Some(protected) = self.oracle.protected.clone() else { return };
+        let reached: BTreeSet<At> = self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
+        let lost = |node: At| self.is_unsound(node) || !reached.contains(&node);
+        if undisturbed && self.oracle.disk_failures == 0 && self.survives(&protected, lost) {
+            assert!(
+                newest >= Some(protected.checkpoint),
+                "the drain ended with {result:?}, although checkpoint {} was protected, in groups {:?} on {:?}",
+                protected.checkpoint,
+                protected.groups,
+                protected.homes
+            );
         }
     }
 

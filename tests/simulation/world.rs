@@ -15,7 +15,8 @@ use holdfast_wire::run::RunPlan;
 
 use crate::agent::Agent;
 use crate::application::Application;
-use crate::joint::{Effect, Joint, JointKey};
+use crate::exchange::Effect;
+use crate::joint::{Joint, JointKey};
 use crate::link::Link;
 use crate::names::At;
 use crate::oracle::Oracle;
