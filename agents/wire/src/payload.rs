@@ -24,8 +24,10 @@ thread_local! {
 }
 
 /// What this thread is doing with payloads.
+#[derive(Default)]
 enum Beside {
     /// They are base64 text.
+    #[default]
     Nothing,
     /// A message is encoded: these were left out of its JSON.
     Collecting(Vec<Payload>),
@@ -50,12 +52,6 @@ impl Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         drop(BESIDE.take());
-    }
-}
-
-impl Default for Beside {
-    fn default() -> Self {
-        Beside::Nothing
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Deletion {
     pub rank: Rank,
 }
 
-/// What to do, in this order: deletions, moves, rebuilds, copies.
+/// What to do, in this order: deletions, moves, rebuilds, copies, and at last the deletion of surplus copies.
 ///
 /// Afterwards a rank's files at home carry no partner tag in the file map, and each copy elsewhere carries the name of the
 /// rank's present node, whatever the tags were before: a copy may have become the original, and the other way round.
@@ -53,7 +53,7 @@ pub struct RestartPlan {
     pub checkpoint: CheckpointId,
     /// How it is protected, and the groups for the new placement.
     pub groups: Groups,
-    /// Stale or incomplete files.
+    /// Incomplete files, which are in the way.
     pub deletions: Vec<Deletion>,
     /// Files that go home.
     pub moves: Vec<Move>,
@@ -61,6 +61,9 @@ pub struct RestartPlan {
     pub rebuilds: Vec<GroupRebuild>,
     /// Copies to make (again).
     pub recopy: Vec<NeighbourCopy>,
+    /// Complete files that the new placement has no use for. They go last: until the copies are made, they may be the only
+    /// ones that survive the loss of another node.
+    pub surplus: Vec<Deletion>,
     /// Each rank's descriptor for the new run.
     pub descriptors: Vec<RankDescriptor>,
 }
@@ -68,7 +71,11 @@ pub struct RestartPlan {
 impl RestartPlan {
     /// True if every file already lies where it should.
     pub fn is_empty(&self) -> bool {
-        self.deletions.is_empty() && self.moves.is_empty() && self.rebuilds.is_empty() && self.recopy.is_empty()
+        self.deletions.is_empty()
+            && self.moves.is_empty()
+            && self.rebuilds.is_empty()
+            && self.recopy.is_empty()
+            && self.surplus.is_empty()
     }
 }
 
@@ -186,18 +193,22 @@ pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[(u32, Inventory)]) 
     }
     let rebuilds = rebuilds(scheme, &groups, &missing, |rank| known.tolerance(&descriptors[rank.index()]))?;
     let sources: BTreeSet<(u32, Rank)> = moves.iter().map(|step| (step.from_node, step.rank)).collect();
-    let mut deletions: Vec<Deletion> = held
+    let unwanted = held
         .iter()
         .flat_map(|(rank, holders)| holders.iter().map(move |(node, holding)| (*node, *rank, *holding)))
         .filter(|(node, rank, holding)| {
             holding.has_files() && !kept.contains(&(*node, *rank)) && !sources.contains(&(*node, *rank))
         })
-        .map(|(node, rank, _)| Deletion { node, rank })
-        .collect();
-    deletions.sort_unstable();
-    deletions.dedup();
+        .map(|(node, rank, holding)| (holding.complete, Deletion { node, rank }));
+    let (mut deletions, mut surplus) = (BTreeSet::new(), BTreeSet::new());
+    for (complete, deletion) in unwanted {
+        if complete { &mut surplus } else { &mut deletions }.insert(deletion);
+    }
+    // A node with a complete and an incomplete holding of a rank: deleting one takes both.
+    surplus.retain(|deletion| !deletions.contains(deletion));
+    let (deletions, surplus) = (deletions.into_iter().collect(), surplus.into_iter().collect());
     let recopy = copies.into_iter().filter(|copy| !kept.contains(&(copy.to_node, copy.rank))).collect();
-    Ok(RestartPlan { checkpoint: id, groups, deletions, moves, rebuilds, recopy, descriptors })
+    Ok(RestartPlan { checkpoint: id, groups, deletions, moves, rebuilds, recopy, surplus, descriptors })
 }
 
 fn check_world(world: u32, held: &Held<'_>) -> Result<(), Unusable> {

@@ -107,6 +107,16 @@ fn two_lost_members_of_a_set_are_named() {
 }
 
 #[test]
+fn a_copy_that_a_new_placement_has_no_use_for_stays_until_the_new_copies_are_made() {
+    // Every rank moves on by one node; the copies of before lie on nodes that keep nothing of them.
+    let held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, partner::NAME, 4);
+    let plan = plan(ID, &one_a_node(&[0, 1, 3, 4]), &held).unwrap();
+    assert_eq!(plan.deletions, [], "no complete copy is deleted first");
+    assert!(!plan.recopy.is_empty() && !plan.surplus.is_empty(), "{plan:?}");
+    perform(&plan, &one_a_node(&[0, 1, 3, 4]), &held);
+}
+
+#[test]
 fn an_incomplete_rank_is_deleted_and_rebuilt_at_home() {
     let sites = one_a_node(&[0, 1, 2, 3]);
     let mut held = after_run(&sites, 4, xor::NAME, 4);
@@ -201,6 +211,10 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
         assert!(complete.contains(&(copy.from_node, copy.rank)));
         assert!(present.insert((copy.to_node, copy.rank)), "no copy is made twice");
         complete.insert((copy.to_node, copy.rank));
+    }
+    for surplus in &plan.surplus {
+        assert!(complete.remove(&(surplus.node, surplus.rank)), "only complete files are surplus");
+        present.remove(&(surplus.node, surplus.rank));
     }
     for (rank, site) in (0u32..).map(Rank).zip(sites) {
         assert!(complete.contains(&(site.node, rank)), "rank {rank} has its files at home");

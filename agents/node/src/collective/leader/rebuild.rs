@@ -1,10 +1,11 @@
-//! The restart plan of a checkpoint in cache, carried out: deletions, moves, rebuilds, copies, in this order.
+//! The restart plan of a checkpoint in cache, carried out: deletions, moves, rebuilds, copies, in this order, and surplus
+//! copies deleted at last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::redundancy::groups::Group;
-use holdfast_core::redundancy::plan::RestartPlan;
-use holdfast_model::{NodeName, Rank, RestartSource};
+use holdfast_core::redundancy::plan::{Deletion, RestartPlan};
+use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, Outgoing};
 
@@ -15,10 +16,7 @@ use crate::collective::CallError;
 /// Has the nodes carry the plan out; afterwards every rank has its files where it runs.
 pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<Found, CallError> {
     let checkpoint = plan.checkpoint;
-    let discards = discards(cx, &plan);
-    if !discards.is_empty() {
-        cx.order(discards).await?;
-    }
+    discard(cx, checkpoint, &plan.deletions).await?;
     if !plan.moves.is_empty() {
         cx.order(transfers(cx, &plan)).await?;
     }
@@ -33,6 +31,7 @@ pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<Found, 
     if !plan.recopy.is_empty() {
         cx.order(copies(cx, &plan)).await?;
     }
+    discard(cx, checkpoint, &plan.surplus).await?;
     let moved: Vec<Rank> = plan.moves.iter().map(|step| step.rank).collect();
     let untouched = rebuilt.is_empty() && moved.is_empty();
     Ok(Found {
@@ -48,14 +47,17 @@ fn node(cx: &Context, at: u32) -> Option<&NodeName> {
     cx.plan().nodes.get(at as usize).map(|node| &node.name)
 }
 
-fn discards(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
-    let checkpoint = plan.checkpoint;
+async fn discard(cx: &Context, checkpoint: CheckpointId, deletions: &[Deletion]) -> Result<(), CallError> {
     let mut discards: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
-    for deletion in &plan.deletions {
+    for deletion in deletions {
         discards.entry(deletion.node).or_default().push(deletion.rank);
     }
     let discards = discards.into_iter().filter_map(|(at, ranks)| Some((node(cx, at)?.clone(), ranks)));
-    discards.map(|(node, ranks)| (node, Order::Discard { checkpoint, ranks })).collect()
+    let orders: BTreeMap<_, _> = discards.map(|(node, ranks)| (node, Order::Discard { checkpoint, ranks })).collect();
+    if !orders.is_empty() {
+        cx.order(orders).await?;
+    }
+    Ok(())
 }
 
 fn transfers(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
