@@ -335,7 +335,7 @@ impl Cluster {
         self.runtime.block_on(async {
             let mut pollers = tokio::task::JoinSet::new();
             for agent in self.agents.values() {
-                let (client, request, address) = (self.client.clone(), request.clone(), agent.address);
+                let (client, request, address) = (self.client.clone(), request, agent.address);
                 pollers.spawn(async move {
                     while Instant::now() < until {
                         client.poll(address, &request, wait + ANSWER).await?;

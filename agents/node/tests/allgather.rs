@@ -2,6 +2,9 @@
 //! links and sockets. Each agent runs on threads of this process; most ranks are bare connections, because their number
 //! matters here and not what they do with the result.
 
+// A test reports by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

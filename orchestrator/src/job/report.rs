@@ -31,7 +31,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
     });
     let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
         Condition::Down(verdict) => Some((node.node.clone(), verdict.reason.to_string())),
-        Condition::Starting { .. } | Condition::Healthy { .. } => None,
+        Condition::Starting { .. } | Condition::Healthy => None,
     });
     let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
         Some(DrainResult::Complete { checkpoint }) => (Some(*checkpoint), Some(true)),

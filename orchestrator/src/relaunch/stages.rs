@@ -129,7 +129,7 @@ impl Machine {
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
         use Phase::{AskingHalt, Gathering, Preparing, Settling};
-        matches!(self.state.head.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing { .. })
+        matches!(self.state.head.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing)
     }
 
     fn prepare(&mut self, now: Duration, out: &mut Vec<Action>) {

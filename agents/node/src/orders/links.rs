@@ -31,7 +31,7 @@ pub(super) struct FromMember {
 
 enum Source {
     /// Read when a message is asked for.
-    Direct(Option<Incoming>, Pool),
+    Direct(Option<Box<Incoming>>, Pool),
     /// Read by a thread.
     Ahead(ReadingThread),
 }
@@ -59,7 +59,7 @@ impl FromMember {
 
     /// For a link of which every message, and what this member sends before it reads, is at most [`SMALL`] bytes long.
     pub(super) fn of_small_messages(stream: Incoming, pool: Pool) -> Self {
-        FromMember { source: Source::Direct(Some(stream), pool) }
+        FromMember { source: Source::Direct(Some(Box::new(stream)), pool) }
     }
 
     fn next(&mut self) -> io::Result<Arrival> {

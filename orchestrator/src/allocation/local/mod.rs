@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentStart;
 use parking_lot::{Mutex, MutexGuard};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::agents::handshake::{self, StartLog};
@@ -99,6 +100,8 @@ pub struct Local {
 #[derive(Debug)]
 struct State {
     agents: BTreeMap<NodeName, Agent>,
+    /// Nodes whose injected loss has begun. It takes a while and happens in the background; no agent is started meanwhile.
+    lost: BTreeSet<NodeName>,
     faults: FaultSchedule,
     discarded: u32,
 }
@@ -157,7 +160,7 @@ impl Local {
         make_directory(&logs)?;
         let injected = places.workspace.as_deref().map(injected_in).unwrap_or_default();
         let faults = FaultSchedule::new(chaos, injected);
-        let state = State { agents: BTreeMap::new(), faults, discarded: 0 };
+        let state = State { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
         Ok(Local { identity, places, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
@@ -188,6 +191,10 @@ impl Local {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    fn is_lost(&self, node: &NodeName) -> bool {
+        self.lock().lost.contains(node)
     }
 
     /// Notes on disk that a failure was injected: a second orchestrator must not repeat it.
@@ -249,7 +256,7 @@ impl Local {
             StartLog::new(self.log_of(node))
         });
         let root = self.root(node);
-        if !root.is_dir() {
+        if self.is_lost(node) || !root.is_dir() {
             let reason = format!("its root directory {} does not exist", root.display());
             return Err(AgentStartError::NodeGone { node: node.clone(), reason });
         }
@@ -330,7 +337,16 @@ impl AgentControl for Local {
     }
 
     fn adopt_agent(&self, node: &NodeName, pid: u32) {
-        self.lock().agents.insert(node.clone(), Agent { pid, killed: false });
+        let killed = {
+            let mut state = self.lock();
+            let killed = state.lost.contains(node);
+            state.agents.insert(node.clone(), Agent { pid, killed });
+            killed
+        };
+        if killed {
+            // The loss of the node began while this agent was being started.
+            process::signal(pid, Signal::KILL);
+        }
     }
 
     fn kill_agent(&self, node: &NodeName) {
@@ -365,7 +381,11 @@ impl NodeAccess for Local {
 
 impl FaultInjection for Local {
     fn due_faults(&self, observation: Observation) -> Vec<Fault> {
-        self.lock().faults.due(observation)
+        let mut state = self.lock();
+        let due = state.faults.due(observation);
+        let lost = due.iter().filter(|fault| !fault.agent_only).map(|fault| fault.node.clone());
+        state.lost.extend(lost);
+        due
     }
 
     fn inject_fault(&self, fault: &Fault) {

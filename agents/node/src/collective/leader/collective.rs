@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::control::halt::reason;
-use holdfast_model::{CheckpointId, Dataset, Failure, HaltState};
+use holdfast_model::{CheckpointId, Dataset, HaltState};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, Outcome};
 use holdfast_wire::rank::{Call, Reply};
@@ -16,7 +16,7 @@ use crate::collective::CallError;
 
 /// Carries a collective out. Its results are on disk when this returns, so that they can be sent.
 pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcome> {
-    let outcome = Arc::new(dispatch(&cx, calls).await.map_err(Failure::from));
+    let outcome = Arc::new(dispatch(&cx, calls).await);
     let mut memory = cx.memory(|memory| memory.clone());
     memory.seq = seq;
     memory.outcome = outcome.clone();
