@@ -39,6 +39,7 @@ pub struct PollReports {
     reports: mpsc::UnboundedSender<PollReport>,
     collected: Arc<Collected>,
     beside: Arc<Semaphore>,
+    connecting: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +56,9 @@ struct Collected {
 pub struct Closed;
 
 impl PollReports {
-    /// Pollers run on `polls`, and report to the channel. Agents are asked at least every `interval`. So many questions may be
-    /// asked beside those that are held back, on the runtime that this is called in.
+    /// Pollers run on `polls`, and report to the channel. Agents are asked at least every `interval`. So many agents may be
+    /// connected to at a time, and so many questions be asked beside those that are held back, on the runtime that this is
+    /// called in.
     pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, interval: Duration, beside: usize) -> Self {
         Self::collecting_for((interval / COLLECTED_FOR).min(LONGEST), polls, reports, beside)
     }
@@ -69,8 +71,8 @@ impl PollReports {
     ) -> Self {
         let collected = Arc::new(Collected::default());
         polls.spawn(hand_over(Arc::clone(&collected), reports.clone(), pause));
-        let beside = Arc::new(Semaphore::new(beside));
-        PollReports { polls, requests: Handle::current(), reports, collected, beside }
+        let (beside, connecting) = (Arc::new(Semaphore::new(beside)), Arc::new(Semaphore::new(beside)));
+        PollReports { polls, requests: Handle::current(), reports, collected, beside, connecting }
     }
 
     /// Where pollers run.
@@ -104,6 +106,13 @@ impl PollReports {
     pub(super) async fn permit_beside(&self) -> Option<OwnedSemaphorePermit> {
         // Never closed.
         Arc::clone(&self.beside).acquire_owned().await.ok()
+    }
+
+    /// Waits until another agent may be connected to. Thousands at a time would all take too long, because this machine has
+    /// the work of each, and would be taken for lost.
+    pub(super) async fn permit_to_connect(&self) -> Option<OwnedSemaphorePermit> {
+        // Never closed.
+        Arc::clone(&self.connecting).acquire_owned().await.ok()
     }
 
     /// Sends a request as everything but polls is sent: its connection serves others too, and may outlive the pollers.

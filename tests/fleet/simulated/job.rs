@@ -77,6 +77,8 @@ pub struct Job {
     log: Log,
     /// The first rank runs until this is removed.
     file: PathBuf,
+    /// The first loss of a node that was read.
+    down: Option<Value>,
 }
 
 impl Job {
@@ -106,7 +108,7 @@ impl Job {
             report
         })?;
         let log = Log { path: prefix.join(".holdfast/events.jsonl"), offset: 0, rest: Vec::new() };
-        let mut job = Job { running, allocation, log, file };
+        let mut job = Job { running, allocation, log, file, down: None };
         job.until_started(1)?;
         Ok(job)
     }
@@ -151,7 +153,13 @@ impl Job {
                     return Ok(());
                 }
                 if event["event"] == "finished" {
-                    return Err(format!("the job ended before {name}: {event}").into());
+                    let down = self.down.take().unwrap_or_default();
+                    return Err(
+                        format!("the job ended before {name}: {event}; first node that was down: {down}").into()
+                    );
+                }
+                if event["event"] == "node_down" {
+                    self.down.get_or_insert(event);
                 }
             }
             if self.running.is_finished() {

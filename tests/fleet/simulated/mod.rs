@@ -33,12 +33,14 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Connections that wait to be taken: those of all agents come to one listener.
+const WAITING_CONNECTIONS: u32 = 4096;
 /// Addresses in one `127.x.0.0/16` that are used: none ends in 0 or 255.
 const ADDRESSES_A_BYTE: usize = 250;
 
@@ -106,9 +108,9 @@ impl Agents {
     pub fn serve(trust: TrustMaterial, count: usize) -> Result<Arc<Self>, Failure> {
         let config = trust::server_config(&trust, &[ALPN_HTTP])?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((Ipv4Addr::UNSPECIFIED, 0).into())?;
+        let listener = socket.listen(WAITING_CONNECTIONS)?;
         let port = listener.local_addr()?.port();
         let agent = |_| Agent {
             state: Mutex::new(State::new()),
