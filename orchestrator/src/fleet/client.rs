@@ -22,7 +22,7 @@ use super::{FleetError, RequestError, fan_out};
 /// The largest answer that is taken in; an inventory of a thousand ranks is a few megabytes.
 pub(super) const LARGEST_ANSWER: usize = 64 << 20;
 /// A connection that is not there by then will not come.
-pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// A connection that is not used for so long is closed. The pool sometimes opens one more than it turns out to need, and
 /// an agent takes whoever is connected for ten seconds without having asked anything for a stranger.
 const IDLE: Duration = Duration::from_secs(4);
@@ -91,8 +91,12 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub(super) async fn connect_for_polls(&self, address: SocketAddr) -> Result<PollConnection, RequestError> {
-        PollConnection::open(&self.connector, address).await
+    pub(super) async fn connect_for_polls(
+        &self,
+        address: SocketAddr,
+        patience: Duration,
+    ) -> Result<PollConnection, RequestError> {
+        PollConnection::open(&self.connector, address, patience.max(CONNECT_WITHIN)).await
     }
 
     /// News and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent holds the

@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::RequestError;
-use super::client::{CONNECT_WITHIN, LARGEST_ANSWER, innermost, read_answer, too_large};
+use super::client::{LARGEST_ANSWER, innermost, read_answer, too_large};
 
 /// How an agent is connected to: the job's certificate, and the token.
 #[derive(Clone)]
@@ -66,9 +66,13 @@ impl PollConnection {
     ///
     /// # Errors
     /// [`RequestError::Silent`], [`RequestError::Broken`].
-    pub(super) async fn open(connector: &Connector, address: SocketAddr) -> Result<Self, RequestError> {
-        let connecting = tokio::time::timeout(CONNECT_WITHIN, Self::connect(connector, address));
-        connecting.await.unwrap_or(Err(RequestError::Silent { address, path: POLL, within: CONNECT_WITHIN }))
+    pub(super) async fn open(
+        connector: &Connector,
+        address: SocketAddr,
+        within: Duration,
+    ) -> Result<Self, RequestError> {
+        let connecting = tokio::time::timeout(within, Self::connect(connector, address));
+        connecting.await.unwrap_or(Err(RequestError::Silent { address, path: POLL, within }))
     }
 
     async fn connect(connector: &Connector, address: SocketAddr) -> Result<Self, RequestError> {
@@ -80,7 +84,7 @@ impl PollConnection {
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(address, &error))?;
         let template = Self::template(connector, address);
         let template = template.map_err(|error| broken(address, &error))?;
-        let timer = Box::pin(tokio::time::sleep(CONNECT_WITHIN));
+        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         Ok(PollConnection { address, sender, exchange, template, encoded: None, timer })
     }
 

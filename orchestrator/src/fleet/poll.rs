@@ -171,7 +171,7 @@ impl Poll {
     async fn poll(&mut self) -> Result<(), End> {
         let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
         let permit = self.reports.permit_to_connect().await;
-        let mut connection = self.client.connect_for_polls(self.target.address).await?;
+        let mut connection = self.client.connect_for_polls(self.target.address, self.target.patience).await?;
         drop(permit);
         // An answer was asked for while another question was under way.
         let mut at_once = false;
