@@ -10,7 +10,7 @@ use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
 
 use crate::leading::Leading;
-use crate::names::{At, address, name, position, start_of};
+use crate::names::{At, address, name, planned, position, start_of};
 use crate::queue::{MS, Time};
 use crate::store::{DiskFault, MemberMemory};
 use crate::world::{Defect, Happening, Life, World, trace};
@@ -61,7 +61,7 @@ pub struct Running {
 
 impl Part {
     pub fn new(plan: Arc<RunPlan>, at: At, adopted: bool) -> Part {
-        let local = plan.node(&name(at)).map(|node| node.ranks.clone()).unwrap_or_default();
+        let local = planned(&plan, at).map(|node| node.ranks.clone()).unwrap_or_default();
         Part {
             leader: position(&plan.leader).unwrap(),
             local,
@@ -126,7 +126,7 @@ impl World {
                 };
                 node.agent = Some(agent);
                 let known = node.disk.plan.clone().filter(|_| adopts && node.disk.fault.is_none());
-                let adopted = known.filter(|(plan, _)| plan.node(&name(at)).is_some());
+                let adopted = known.filter(|(plan, _)| planned(plan, at).is_some());
                 trace!(
                     self,
                     "n{at}: agent {start} starts, goes on with {:?}",

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use holdfast_model::NodeName;
+use holdfast_model::{NodeName, RunNode};
+use holdfast_wire::run::RunPlan;
 
 /// A node's position in the allocation.
 pub type At = u32;
@@ -24,4 +25,10 @@ pub fn address(at: At, start: u16) -> SocketAddr {
 /// The start at which an agent got this address.
 pub fn start_of(address: SocketAddr) -> u16 {
     address.port() - 1000
+}
+
+/// A node of a plan, whose nodes are in the order of the allocation.
+pub fn planned(plan: &RunPlan, at: At) -> Option<&RunNode> {
+    let found = plan.nodes.binary_search_by_key(&Some(at), |node| position(&node.name));
+    found.ok().map(|index| &plan.nodes[index])
 }

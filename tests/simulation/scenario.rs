@@ -56,7 +56,7 @@ impl Scenario {
         let mut dice = Dice(seed ^ 0x5eed);
         let nodes: At = match seed % PATTERN {
             9_999 => 10_000,
-            9_900.. => 1_000 + dice.below(400_u32),
+            9_900.. => 1_000 + dice.below(120_u32),
             _ => match dice.below(100) {
                 0..65 => 1 + dice.below(8_u32),
                 65..93 => 8 + dice.below(12_u32),
@@ -99,7 +99,7 @@ impl Scenario {
         Scenario {
             nodes,
             settings: settings(&mut dice, large),
-            iterations: if large { 6 } else { 2 + dice.below(10_u32) },
+            iterations: if large { 5 } else { 2 + dice.below(10_u32) },
             parts: 1 + dice.below(2_u8),
             program: dice.roll(),
             config,
