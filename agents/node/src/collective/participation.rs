@@ -72,10 +72,18 @@ impl Participation {
     }
 }
 
-/// Calls of this node's ranks that are not answered yet, by number.
+/// Calls of this node's ranks that are not answered yet.
 #[derive(Debug, Default)]
 pub struct Calls {
-    waiting: Mutex<BTreeMap<u64, BTreeMap<Rank, Waiting>>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// By the number of the collective.
+    waiting: BTreeMap<u64, BTreeMap<Rank, Waiting>>,
+    /// The highest number that a rank has called.
+    newest: u64,
 }
 
 #[derive(Debug)]
@@ -86,7 +94,7 @@ struct Waiting {
 
 impl Calls {
     /// Notes a rank's call. Returns where its answer comes, and the messages to the leader: those for all ranks of this
-    /// node when the last of `expected` has called, or, `alone`, one for this rank.
+    /// node when the last of `expected` has called, or, `alone`, one for this rank; and those for ranks that are behind.
     fn note(
         &self,
         rank: Rank,
@@ -96,33 +104,40 @@ impl Calls {
         alone: bool,
     ) -> (oneshot::Receiver<Outcome>, Vec<ToLeader>) {
         let (answer, receiver) = oneshot::channel();
-        let mut waiting = self.waiting.lock();
+        let mut open = self.open.lock();
+        let Open { waiting, newest } = &mut *open;
         let of_seq = waiting.entry(seq).or_default();
         of_seq.insert(rank, Waiting { call: call.clone(), answer });
-        let messages = if alone {
-            vec![ToLeader::Calls { seq, calls: vec![(rank, call)] }]
-        } else if of_seq.len() == expected {
-            all(seq, of_seq)
-        } else {
-            Vec::new()
-        };
+        let complete = of_seq.len() == expected;
+        // A rank that makes a later call has the results of the earlier ones: those collectives have ended. Ranks that
+        // wait for one of them missed its results with the agent before this one, and the others will not call it again.
+        let mut messages = Vec::new();
+        if seq > *newest {
+            *newest = seq;
+            messages.extend(waiting.range(..seq).flat_map(|(earlier, calls)| all(*earlier, calls)));
+        }
+        if alone || seq < *newest {
+            messages.push(ToLeader::Calls { seq, calls: vec![(rank, call)] });
+        } else if complete {
+            messages.extend(waiting.get(&seq).into_iter().flat_map(|calls| all(seq, calls)));
+        }
         (receiver, messages)
     }
 
     /// All calls that the leader may not have heard of, after a new link to it.
     pub(super) fn repeat(&self) -> Vec<ToLeader> {
-        self.waiting.lock().iter().flat_map(|(seq, calls)| all(*seq, calls)).collect()
+        self.open.lock().waiting.iter().flat_map(|(seq, calls)| all(*seq, calls)).collect()
     }
 
     /// The collective of this number ended: the ranks of this node that wait for its result.
     pub(super) fn take(&self, seq: u64) -> Vec<(Rank, oneshot::Sender<Outcome>)> {
-        let taken = self.waiting.lock().remove(&seq).unwrap_or_default();
+        let taken = self.open.lock().waiting.remove(&seq).unwrap_or_default();
         taken.into_iter().map(|(rank, waiting)| (rank, waiting.answer)).collect()
     }
 
     /// Nobody will answer any more.
     pub fn abandon(&self) {
-        self.waiting.lock().clear();
+        self.open.lock().waiting.clear();
     }
 }
 
@@ -170,6 +185,17 @@ mod tests {
         let waiting: Vec<Rank> = calls.take(1).into_iter().map(|(rank, _)| rank).collect();
         assert_eq!(waiting, [Rank(4), Rank(5)]);
         assert!(calls.repeat().is_empty());
+    }
+
+    #[test]
+    fn a_rank_that_missed_its_results_waits_for_no_rank_that_has_them() {
+        // The agent was started afresh in the middle of the run: rank 4 has the results of collective 1, rank 5 has not.
+        let calls = Calls::default();
+        assert!(calls.note(Rank(5), 1, Call::Need, 2, false).1.is_empty());
+        let (_, messages) = calls.note(Rank(4), 2, Call::Start, 2, false);
+        assert_eq!(ranks(&messages), [[5]], "nobody else will make call 1");
+        let (_, late) = calls.note(Rank(6), 1, Call::Need, 2, false);
+        assert_eq!(ranks(&late), [[6]]);
     }
 
     #[test]
