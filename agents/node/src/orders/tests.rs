@@ -6,7 +6,7 @@ use std::path::Path;
 
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
-use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult};
+use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, Outgoing};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -68,6 +68,16 @@ async fn a_flush_of_what_is_not_held_is_refused_and_publishes_nothing() {
         assert_eq!((failure.kind, failure.subject.rank), (FailureKind::NotFound, Some(Rank(1))), "{failure}");
     }
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_transfer_that_is_repeated_after_the_files_left_changes_nothing() {
+    let (_root, node) = node().await;
+    let (checkpoint, rank) = (CheckpointId(3), Rank(1));
+    carry_out(&node, Order::Discard { checkpoint, ranks: vec![rank] }).unwrap();
+    let outgoing = vec![Outgoing { rank, to: "node2".into(), keep: false }];
+    let transfer = Order::Transfer { checkpoint, outgoing, incoming: Vec::new() };
+    assert_eq!(carry_out(&node, transfer).unwrap(), OrderResult::Done);
 }
 
 #[tokio::test]
