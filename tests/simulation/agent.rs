@@ -33,6 +33,8 @@ pub struct Agent {
 
 /// Its part in a run.
 pub struct Part {
+    /// No other part has this number.
+    pub number: u64,
     pub plan: Arc<RunPlan>,
     pub leader: At,
     pub local: Vec<Rank>,
@@ -40,6 +42,8 @@ pub struct Part {
     pub adopted: bool,
     /// Calls that are not answered, by their number.
     pub calls: BTreeMap<u64, BTreeMap<Rank, Call>>,
+    /// The highest number that a rank has called.
+    pub newest: u64,
     pub link: Option<u64>,
     /// Pause before the leader is tried again.
     pub pause: Time,
@@ -60,13 +64,15 @@ pub struct Running {
 }
 
 impl Part {
-    pub fn new(plan: Arc<RunPlan>, at: At, adopted: bool) -> Part {
+    pub fn new(number: u64, plan: Arc<RunPlan>, at: At, adopted: bool) -> Part {
         let local = planned(&plan, at).map(|node| node.ranks.clone()).unwrap_or_default();
         Part {
+            number,
             leader: position(&plan.leader).unwrap(),
             local,
             adopted,
             calls: BTreeMap::new(),
+            newest: 0,
             link: None,
             pause: 5 * MS,
             running: BTreeMap::new(),
@@ -143,7 +149,8 @@ impl World {
     }
 
     fn begin_part(&mut self, at: At, plan: Arc<RunPlan>, issued: u64, adopted: bool) {
-        let part = Part::new(plan.clone(), at, adopted);
+        self.made_parts += 1;
+        let part = Part::new(self.made_parts, plan.clone(), at, adopted);
         let node = &mut self.nodes[at as usize];
         node.disk.begin_run(&part.local);
         if node.disk.member.as_ref().is_none_or(|known| known.generation != plan.generation) {

@@ -42,6 +42,8 @@ pub struct RankState {
     pub seq: u64,
     /// The call that it waits in.
     pub call: Option<Call>,
+    /// The agent's part in the run that has the call, if any: it is not made there twice.
+    made_to: u64,
     phase: Phase,
     iteration: u32,
 }
@@ -49,7 +51,7 @@ pub struct RankState {
 impl RankState {
     /// Not started.
     pub fn new() -> Self {
-        RankState { alive: false, turn: 0, seq: 0, call: None, phase: Phase::Begin, iteration: 0 }
+        RankState { alive: false, turn: 0, seq: 0, call: None, made_to: 0, phase: Phase::Begin, iteration: 0 }
     }
 }
 
@@ -125,7 +127,7 @@ impl World {
         let state = &mut application.ranks[rank.index()];
         state.seq += 1;
         state.turn += 1;
-        state.call = Some(call);
+        (state.call, state.made_to) = (Some(call), 0);
         let turn = state.turn;
         self.rank_calls(generation, rank, turn);
     }
@@ -139,15 +141,28 @@ impl World {
             // The agent refuses it: its run is over.
             return self.rank_ends(generation, rank, RankEnd::Code(1));
         }
+        let Some(number) = self.part(at, generation).map(|part| part.number) else { return };
+        let Some(state) = self.rank(generation, rank, turn) else { return };
+        if std::mem::replace(&mut state.made_to, number) == number {
+            return;
+        }
         let Some(part) = self.part(at, generation) else { return };
         let of_seq = part.calls.entry(seq).or_default();
         of_seq.insert(rank, call.clone());
-        let message = match part.adopted {
-            true => Some(ToLeader::Calls { seq, calls: vec![(rank, call)] }),
-            false => (of_seq.len() == part.local.len()).then(|| calls_of(seq, of_seq)),
-        };
-        if let (Some(message), Some(link)) = (message, part.link) {
-            self.send_to_leader(link, message);
+        let complete = of_seq.len() == part.local.len();
+        let mut messages = Vec::new();
+        if seq > part.newest {
+            // Who still waits for an earlier one missed its results, and the others will not call it again.
+            part.newest = seq;
+            messages.extend(part.calls.range(..seq).map(|(earlier, calls)| calls_of(*earlier, calls)));
+        }
+        if part.adopted || seq < part.newest {
+            messages.push(ToLeader::Calls { seq, calls: vec![(rank, call)] });
+        } else if complete {
+            messages.extend(part.calls.get(&seq).map(|calls| calls_of(seq, calls)));
+        }
+        if let Some(link) = part.link {
+            messages.into_iter().for_each(|message| self.send_to_leader(link, message));
         }
     }
 

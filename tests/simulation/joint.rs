@@ -139,8 +139,8 @@ impl World {
         for Outgoing { rank, to, keep } in outgoing {
             let known = self.nodes[at as usize].disk.get(checkpoint, rank);
             if known.is_none_or(|held| held.descriptor.is_none()) {
-                let damaged = Failure::new(FailureKind::Damaged, format!("rank {rank}: no descriptor"));
-                self.part_ends(at, instance, order, Err(damaged));
+                // Acknowledged and deleted in an earlier try.
+                self.part_ends(at, instance, order, Ok(()));
                 continue;
             }
             let members = vec![Some(at), position(&to)];
@@ -152,16 +152,23 @@ impl World {
             let arrived = known.is_some_and(|held| held.partner_of.is_none() && held.is_complete());
             let key = self.key(at, order, TRANSFER | rank.0);
             let (members, kind) = (vec![None, Some(at)], Kind::Transfer { rank, keep: true });
+            self.join(at, instance, key, 1, checkpoint, members, kind);
             if arrived {
-                // In an earlier try. Who sends it again finds nobody.
-                let joined = vec![None; 2];
-                let joint = Joint { checkpoint, kind, members, joined, lefts: Vec::new(), failed: true };
-                self.joints.entry(key).or_insert(joint);
-                self.fail_joint(key, lost_peer());
-                self.part_ends(at, instance, order, Ok(()));
-            } else {
-                self.join(at, instance, key, 1, checkpoint, members, kind);
+                // In an earlier try: the sender sends again, or has deleted its own.
+                self.after(2000 * MS, Happening::GiveUpSender(key, at, instance));
             }
+        }
+    }
+
+    /// A receiver that has a rank's files already does not wait for them any longer.
+    pub fn give_up_sender(&mut self, key: JointKey, at: At, instance: u64) {
+        let Some(joint) = self.joints.get_mut(&key).filter(|joint| !joint.failed && joint.joined[0].is_none()) else {
+            return;
+        };
+        joint.failed = true;
+        joint.joined[1] = None;
+        if self.serving(at) == Some(key.generation) {
+            self.part_ends(at, instance, key.order, Ok(()));
         }
     }
 

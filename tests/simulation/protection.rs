@@ -39,6 +39,11 @@ impl World {
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
                 self.watch_complete(at, *generation, *checkpoint, *scheme);
             }
+            // The leader died before the end of the call was on disk, and a file was lost before it was repeated.
+            AgentEvent::CheckpointFailed { checkpoint, .. } => {
+                let other = |protected: &Protected| protected.checkpoint != *checkpoint;
+                self.oracle.protected = self.oracle.protected.take().filter(other);
+            }
             AgentEvent::Restarted { generation, checkpoint, .. } if serving == Some(*generation) => {
                 self.watch_restart(at, *generation, *checkpoint);
             }

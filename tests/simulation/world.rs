@@ -104,6 +104,7 @@ pub enum Happening {
     },
     Exchange(JointKey),
     CheckJoint(JointKey, u32),
+    GiveUpSender(JointKey, At, u64),
     Effect {
         at: At,
         instance: u64,
@@ -168,6 +169,7 @@ pub struct World {
     pub prefix_state: PrefixState,
     pub links: HashMap<u64, Link>,
     pub made_links: u64,
+    pub made_parts: u64,
     pub joints: HashMap<JointKey, Joint>,
     pub orchestrator: Orchestrator,
     pub applications: BTreeMap<Generation, Application>,
@@ -231,6 +233,7 @@ impl World {
             prefix_state: PrefixState::Works,
             links: HashMap::new(),
             made_links: 0,
+            made_parts: 0,
             joints: HashMap::new(),
             orchestrator: Orchestrator::new(&scenario),
             applications: BTreeMap::new(),
@@ -365,6 +368,7 @@ impl World {
             }
             Happening::Exchange(key) => self.exchange(key),
             Happening::CheckJoint(key, tries) => self.check_joint(key, tries),
+            Happening::GiveUpSender(key, at, instance) => self.give_up_sender(key, at, instance),
             Happening::Effect { at, instance, generation, order, effect } => {
                 self.take_effect(at, instance, generation, order, *effect);
             }
