@@ -7,7 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`frame`] | entries as bytes: length, checksum, content; a tail that a crash tore off is recognised |
-//! | [`file`] | the journal as a file: begun, appended to, read back |
+//! | [`file`](mod@file) | the journal as a file: begun, appended to, read back |
 //! | [`writer`] | the thread that writes, so that the loop never waits for a file system |
 
 pub mod file;
