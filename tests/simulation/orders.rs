@@ -140,9 +140,6 @@ impl World {
                 }
             }
             Order::Discard { checkpoint, ranks } => {
-                if let Some(protected) = self.oracle.protected.as_mut().filter(|it| it.checkpoint == checkpoint) {
-                    protected.discarded = true;
-                }
                 let upto = if half { ranks.len() / 2 } else { ranks.len() };
                 ranks[..upto].iter().for_each(|rank| disk.delete_rank(checkpoint, *rank));
             }

@@ -27,8 +27,6 @@ pub struct Protected {
     copies: Option<Vec<Vec<At>>>,
     /// Newer checkpoints in cache, which are not protected: they count for what a cache keeps.
     newer: u32,
-    /// A restart has begun to discard what it does not want: until it ends, only one failure a group is survived.
-    pub discarded: bool,
 }
 
 impl World {
@@ -148,8 +146,7 @@ impl World {
             }
         }
         let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
-        self.oracle.protected =
-            Some(Protected { checkpoint, homes: homes.to_vec(), groups, copies, newer: 0, discarded: false });
+        self.oracle.protected = Some(Protected { checkpoint, homes: homes.to_vec(), groups, copies, newer: 0 });
     }
 
     fn copies(&self, homes: &[At], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<At>> {
@@ -199,7 +196,7 @@ impl World {
     /// True if a protected checkpoint must be recoverable from nodes of which `lost` says which are lost.
     fn survives(&self, protected: &Protected, lost: impl Fn(At) -> bool) -> bool {
         match &protected.copies {
-            Some(copies) if !protected.discarded => {
+            Some(copies) => {
                 let mut ranks = protected.homes.iter().zip(copies);
                 ranks.all(|(home, copies)| !lost(*home) || copies.iter().any(|node| !lost(*node)))
             }

@@ -136,8 +136,10 @@ async fn from_cache(cx: &Context, limit: Option<CheckpointId>, held: &Inventorie
             Err(unusable) => unusable.to_string(),
             Ok(plan) => match rebuild::carry_out(cx, plan).await {
                 Ok(found) => {
-                    clear_cache(cx, Some(checkpoint)).await?;
+                    // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
+                    // between the two would leave it nothing.
                     note_in_cache(cx, checkpoint, held).await?;
+                    clear_cache(cx, Some(checkpoint)).await?;
                     return Ok(Some(found));
                 }
                 Err(error) => error.to_string(),

@@ -47,6 +47,16 @@ fn the_newest_checkpoint_in_cache_is_taken_and_older_ones_are_deleted() {
 }
 
 #[test]
+fn what_is_restarted_from_is_in_the_flush_files_before_older_checkpoints_are_deleted() {
+    let mut world = ran(3);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.init();
+    let orders = world.orders_of("n2");
+    let position = |wanted| orders.iter().position(|order| *order == wanted);
+    assert!(position("note").is_some() && position("note") < position("delete"), "{orders:?}");
+}
+
+#[test]
 fn a_spare_takes_the_place_of_a_lost_node_and_only_the_lost_rank_is_rebuilt() {
     let mut world = ran(2);
     world.lose("n1");
