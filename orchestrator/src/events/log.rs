@@ -26,11 +26,11 @@ const WRITTEN_AT_ONCE: usize = 1 << 20;
 /// Lines that are left at the end are waited for as long as this.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The open event log. Lines are written by a thread of its own, in their order, so that whoever logs never waits for a
-/// file system. Lines that it cannot take because too many wait are lost, and counted. Dropped, it waits for what is left,
+/// The open event log. Lines are written by a thread of its own, in their order, so that logging never waits for a file
+/// system. Lines that it cannot take because too many wait are lost, and counted. Dropped, it waits for what is left,
 /// not for long.
 #[derive(Debug)]
-pub struct Journal {
+pub struct EventLog {
     path: PathBuf,
     job: String,
     lines: Option<SyncSender<Vec<u8>>>,
@@ -69,7 +69,7 @@ pub struct Record {
     pub event: LogEvent,
 }
 
-impl Journal {
+impl EventLog {
     /// Opens the log of a job in a `.holdfast` directory, to add to what is there. A last line that a crash cut off is
     /// ended, so that it spoils only itself.
     ///
@@ -101,7 +101,7 @@ impl Journal {
             // Whoever waits for it may have given up.
             let _ = close.send(());
         })?;
-        Ok(Journal { path, job: job.to_owned(), lines: Some(lines), closed, lost: 0 })
+        Ok(EventLog { path, job: job.to_owned(), lines: Some(lines), closed, lost: 0 })
     }
 
     /// Where it is.
@@ -131,7 +131,7 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for EventLog {
     fn drop(&mut self) {
         self.lines = None;
         if let Err(RecvTimeoutError::Timeout) = self.closed.recv_timeout(CLOSED_WITHIN) {
@@ -184,10 +184,10 @@ mod tests {
     fn each_event_is_one_line_with_version_time_job_and_name_and_a_broken_line_spoils_only_itself() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join(FILE), "{\"time\":\"cut o").unwrap();
-        let mut journal = Journal::open(base.path(), "heat").unwrap();
-        journal.write(&LogEvent::HaltSet { reason: "a\nb".to_owned() });
-        let path = journal.path().to_owned();
-        drop(journal);
+        let mut event_log = EventLog::open(base.path(), "heat").unwrap();
+        event_log.write(&LogEvent::HaltSet { reason: "a\nb".to_owned() });
+        let path = event_log.path().to_owned();
+        drop(event_log);
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);

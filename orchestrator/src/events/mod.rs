@@ -19,7 +19,7 @@ mod sentence;
 mod vocabulary;
 
 pub use history::History;
-pub use log::Journal;
+pub use log::EventLog;
 pub use reason::{DownReason, DrainResult, EndCause, StopReason, Verdict, ranks_text};
 pub use report::RunReport;
 pub use screen::{Screen, ScreenStyle, View};

@@ -126,7 +126,7 @@ mod tests {
     use holdfast_model::{CheckpointId, Generation, Rank, RankEnd, RestartSource};
 
     use super::*;
-    use crate::events::{DownReason, DrainResult, EndCause, Journal, LogEvent, StopReason};
+    use crate::events::{DownReason, DrainResult, EndCause, EventLog, LogEvent, StopReason};
 
     fn read(text: &str) -> Result<Vec<LogEvent>, ReadError> {
         let reader = Reader { path: "events.jsonl".into(), lines: text.as_bytes(), line: 0 };
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let base = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(base.path(), "heat").unwrap();
+        let mut event_log = EventLog::open(base.path(), "heat").unwrap();
         let (generation, checkpoint) = (Generation(2), CheckpointId(7));
         let application = EndCause::Application { rank: Some(Rank(3)), end: RankEnd::Signal(9) };
         let events = [
@@ -167,8 +167,8 @@ mod tests {
             LogEvent::Drained { result: DrainResult::Incomplete { checkpoint, reason: "two members".to_owned() } },
             LogEvent::AllocationEndChanged { end: None },
         ];
-        events.iter().for_each(|event| journal.write(event));
-        drop(journal);
+        events.iter().for_each(|event| event_log.write(event));
+        drop(event_log);
         let records: Vec<Record> = Reader::open(base.path()).unwrap().unwrap().map(Result::unwrap).collect();
         assert!(records.iter().all(|record| record.job == "heat"));
         assert_eq!(records.into_iter().map(|record| record.event).collect::<Vec<_>>(), events);

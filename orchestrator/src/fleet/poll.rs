@@ -17,12 +17,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::answers::{PollReports, UnchangedAnswer};
-use super::connection::PollAnswer;
+use super::connection::{PollAnswer, PollConnection};
 use super::{AgentClient, Clock, RequestError};
 
 /// So often the whole health report is asked for although it is known: the job may not have been able to act on the last
 /// one when it came.
 const WHOLE_REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// A connection that takes longer waits for the agent and not for this process: the next one has its turn.
+const TURN: Duration = Duration::from_millis(50);
 
 /// What a poller reports.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ pub struct PollTarget {
     pub patience: Duration,
     /// What an earlier orchestrator has seen of its events: the instance and the highest number.
     pub seen: Option<(u64, u64)>,
-    /// When the allocation ends, as the manager says now.
+    /// When the allocation ends, as the resource manager reports it now.
     pub end: watch::Receiver<Option<i64>>,
 }
 
@@ -131,7 +134,7 @@ impl Seen {
 /// Why a poller ends.
 enum End {
     Lost(RequestError),
-    /// Nobody receives the reports.
+    /// The reports are not received any more.
     Unwanted,
 }
 
@@ -170,9 +173,7 @@ impl Poll {
 
     async fn poll(&mut self) -> Result<(), End> {
         let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
-        let permit = self.reports.permit_to_connect().await;
-        let mut connection = self.client.connect_for_polls(self.target.address, self.target.patience).await?;
-        drop(permit);
+        let mut connection = self.connect().await?;
         // An answer was asked for while another question was under way.
         let mut at_once = false;
         loop {
@@ -207,6 +208,21 @@ impl Poll {
                     let answer = UnchangedAnswer { node: node.clone(), start: *start, sent };
                     self.reports.unchanged(answer, urgent);
                 }
+            }
+        }
+    }
+
+    /// Connects when it is this agent's turn.
+    async fn connect(&self) -> Result<PollConnection, RequestError> {
+        let mut turn = self.reports.permit_to_connect().await;
+        let connecting = self.client.connect_for_polls(self.target.address, self.target.patience);
+        tokio::pin!(connecting);
+        loop {
+            tokio::select! {
+                biased;
+                connection = &mut connecting => return connection,
+                // It costs nothing to wait for a node that does not answer: it must not hold up the others.
+                () = tokio::time::sleep(TURN), if turn.is_some() => turn = None,
             }
         }
     }

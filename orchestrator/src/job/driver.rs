@@ -27,7 +27,7 @@ use super::start::{self, RunOptions};
 use super::state::{self, JobLock, JobState, Stage};
 use super::step::StepDriver;
 use crate::allocation::Allocation;
-use crate::events::{Journal, RunReport, Screen};
+use crate::events::{EventLog, RunReport, Screen};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
@@ -124,13 +124,13 @@ impl<'job> JobDriver<'job> {
         let prefix = start::make_prefix(&step.prefix)?;
         // A step of several has a directory of its own, in which its own commands look for a running job.
         let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix)).transpose()?;
-        let journal =
-            Journal::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
-        let mut reporter = Reporter { journal: Some(journal), screen: &mut self.screen };
+        let event_log =
+            EventLog::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
+        let mut reporter = Reporter { event_log: Some(event_log), screen: &mut self.screen };
         let all: Vec<&Prepared> = iter::once(&prepared).chain(later.iter().map(|step| &step.prepared)).collect();
         let (allocation, state) =
             open_nodes(spec, step, (&prepared, &all), &prefix, &mut reporter, &mut self.signals).await?;
-        let journal = reporter.journal;
+        let event_log = reporter.event_log;
         let (have, needed) = (allocation.nodes().len(), start::nodes_needed(spec));
         if have < needed as usize {
             return Err(RunError::TooFewNodes { have, needed });
@@ -147,7 +147,7 @@ impl<'job> JobDriver<'job> {
         let client = AgentClient::new(&state.agents.trust, spec.health.requests)?;
         let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
         let nodes = JobNodes { allocation, agents, started, clock };
-        Ok((nodes, OpenedStep { step, prepared, prefix, lock, journal, state }))
+        Ok((nodes, OpenedStep { step, prepared, prefix, lock, event_log, state }))
     }
 
     /// Runs a step to its end. If it is finished, the agents are handed over to the next one, which is returned; otherwise
@@ -160,7 +160,7 @@ impl<'job> JobDriver<'job> {
     ) -> Result<(RunReport, Option<OpenedStep<'job>>), RunError> {
         let (spec, began) = (self.spec, Instant::now());
         let JobNodes { allocation, agents, started, clock } = nodes;
-        let OpenedStep { step, prepared, prefix, lock: _lock, journal, state } = opened;
+        let OpenedStep { step, prepared, prefix, lock: _lock, event_log, state } = opened;
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
         config.own_node = allocation.own_node();
@@ -196,7 +196,7 @@ impl<'job> JobDriver<'job> {
                 allocation: Arc::clone(allocation),
             },
             record,
-            reporter: Reporter { journal, screen: &mut self.screen },
+            reporter: Reporter { event_log, screen: &mut self.screen },
             signals: &mut self.signals,
             allocation: Arc::clone(allocation),
             drain: DrainTask::default(),

@@ -9,7 +9,7 @@ use super::reporter::Reporter;
 use super::start;
 use super::state::{self, JobLock, JobState, Stage};
 use super::step::StepDriver;
-use crate::events::Journal;
+use crate::events::EventLog;
 use crate::spec::Step;
 
 /// A step that is about to begin, its state on disk.
@@ -19,7 +19,7 @@ pub(super) struct OpenedStep<'job> {
     pub(super) prefix: PathBuf,
     /// Of its own prefix directory, in a job of several steps.
     pub(super) lock: Option<JobLock>,
-    pub(super) journal: Option<Journal>,
+    pub(super) event_log: Option<EventLog>,
     pub(super) state: JobState,
 }
 
@@ -32,8 +32,8 @@ pub(super) async fn hand_over<'job>(
     let NextStep { step, prepared } = next;
     let (wanted, job) = (step.prefix.clone(), driver.spec.job.clone());
     let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&wanted, &job)));
-    let OpenedPrefix { prefix, lock, journal, left } = opened.await?;
-    let mut reporter = Reporter { journal: Some(journal), screen: &mut *driver.reporter.screen };
+    let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
+    let mut reporter = Reporter { event_log: Some(event_log), screen: &mut *driver.reporter.screen };
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it could note the end of the former step.
@@ -58,14 +58,14 @@ pub(super) async fn hand_over<'job>(
             state
         }
     };
-    Ok(OpenedStep { step, prepared, prefix, lock: Some(lock), journal: reporter.journal, state })
+    Ok(OpenedStep { step, prepared, prefix, lock: Some(lock), event_log: reporter.event_log, state })
 }
 
 /// The prefix directory of a step that is about to begin.
 struct OpenedPrefix {
     prefix: PathBuf,
     lock: JobLock,
-    journal: Journal,
+    event_log: EventLog,
     /// What an earlier run left there to be gone on with or to be drained.
     left: Option<JobState>,
 }
@@ -74,10 +74,10 @@ impl OpenedPrefix {
     fn open(prefix: &Path, job: &str) -> Result<Self, RunError> {
         let prefix = start::make_prefix(prefix)?;
         let lock = JobLock::take(&prefix)?;
-        let journal = Journal::open(&state::directory(&prefix), job).map_err(RunError::io("open the event log"))?;
+        let event_log = EventLog::open(&state::directory(&prefix), job).map_err(RunError::io("open the event log"))?;
         let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
         let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));
-        Ok(OpenedPrefix { prefix, lock, journal, left })
+        Ok(OpenedPrefix { prefix, lock, event_log, left })
     }
 }
 

@@ -2,14 +2,14 @@
 
 use holdfast_model::{Generation, NodeName};
 
-use crate::events::{Journal, LogEvent, Screen, View};
+use crate::events::{EventLog, LogEvent, Screen, View};
 use crate::relaunch::Machine;
 use crate::relaunch::explain::Summary;
 
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter<'job> {
     /// None where nothing may be changed.
-    pub(super) journal: Option<Journal>,
+    pub(super) event_log: Option<EventLog>,
     pub(super) screen: &'job mut Screen,
 }
 
@@ -22,8 +22,8 @@ impl Reporter<'_> {
 
     /// Logs an event that people need not see.
     pub(super) fn log(&mut self, event: &LogEvent) {
-        if let Some(journal) = &mut self.journal {
-            journal.write(event);
+        if let Some(event_log) = &mut self.event_log {
+            event_log.write(event);
         }
     }
 

@@ -20,7 +20,7 @@ use super::{running_step, settings};
 use crate::allocation::local::Local;
 use crate::allocation::{AgentTemplate, AllocationError};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
-use crate::events::{DrainResult, Journal, Screen};
+use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
 use crate::spec::Checkpoint;
@@ -81,7 +81,7 @@ pub enum StandaloneError {
     Drain(#[from] DrainError),
     /// The event log.
     #[error("cannot open the event log: {0}; check the prefix directory")]
-    Journal(std::io::Error),
+    EventLog(std::io::Error),
 }
 
 impl StandaloneError {
@@ -139,7 +139,7 @@ pub async fn of_state(
 ) -> Result<DrainReport, StandaloneError> {
     let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
     end_step(prefix, &state).await;
-    let reporter = Reporter { journal: Some(journal(prefix, &state.agents.job)?), screen };
+    let reporter = Reporter { event_log: Some(event_log(prefix, &state.agents.job)?), screen };
     let mut agents = DrainAgents::new(Arc::clone(&allocation), state.agents.clone(), state.requests_at_once, reporter)?;
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
@@ -182,7 +182,7 @@ pub async fn of_roots(
 ) -> Result<DrainReport, StandaloneError> {
     let _lock = JobLock::take(prefix)?;
     let crc = roots.checkpoint.crc.on_flush;
-    let reporter = Reporter { journal: Some(journal(prefix, OF_ROOTS)?), screen };
+    let reporter = Reporter { event_log: Some(event_log(prefix, OF_ROOTS)?), screen };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
     let result = agents.drain(prefix, crc, settings::COPY_BYTES, wanted).await;
@@ -212,7 +212,7 @@ pub async fn preview(
     wanted: Option<CheckpointId>,
     screen: &mut Screen,
 ) -> Result<Option<Preview>, StandaloneError> {
-    let reporter = Reporter { journal: None, screen };
+    let reporter = Reporter { event_log: None, screen };
     let found = match roots {
         Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, wanted).await,
         None => {
@@ -275,8 +275,8 @@ fn logs(prefix: &Path) -> PathBuf {
     state::directory(prefix).join("agents")
 }
 
-fn journal(prefix: &Path, job: &str) -> Result<Journal, StandaloneError> {
-    Journal::open(&state::directory(prefix), job).map_err(StandaloneError::Journal)
+fn event_log(prefix: &Path, job: &str) -> Result<EventLog, StandaloneError> {
+    EventLog::open(&state::directory(prefix), job).map_err(StandaloneError::EventLog)
 }
 
 /// Ranks that still run are ended: their files would change under the copy.

@@ -2,7 +2,7 @@
 //!
 //! A filemap is one file with all entries, so that entering a file into it means writing all of it: routing `n` files would
 //! write `n²` entries. Instead a change is appended to the log with one write, in constant time, before it takes effect;
-//! now and then ([`FilemapLog::folded`]) the file is replaced by one that holds all changes, and the log begins anew.
+//! now and then ([`FilemapLog::fold`]) the file is replaced by one that holds all changes, and the log begins anew.
 //!
 //! The log is a row of hash files: a header, then one record a change. The header names the filemap file that the changes
 //! belong to by its length and CRC32. So a kill between the replacement of the file and the truncation of the log does no
@@ -126,7 +126,11 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
         Err(error) => return Err(cannot_read(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(cannot_read)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        // Read in part, its last entries would count as never written, and be cut off.
+        return Err(cannot_read(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than any of ours")));
+    }
     Ok(Some(bytes))
 }
 
