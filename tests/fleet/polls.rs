@@ -127,3 +127,24 @@ async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
         }
     }
 }
+
+#[tokio::test]
+async fn connections_of_requests_are_kept_unless_descriptors_are_short() {
+    let trust = trust::generate().unwrap();
+    let agents = Agents::serve(trust.clone(), 3).unwrap();
+    let mut connections = agents.connections();
+    let addresses: Vec<_> = (0..3).map(|index| address(index, agents.port())).collect();
+    let ask_all = async |client: &AgentClient| {
+        for answer in client.each(addresses.clone(), |address| client.halt(address)).await {
+            answer.unwrap();
+        }
+    };
+    let client = AgentClient::new(&trust, 3).unwrap();
+    let closing = client.clone().closing_connections();
+    ask_all(&closing).await;
+    ask_all(&closing).await;
+    // Kept, they would be open for four seconds.
+    tokio::time::timeout(Duration::from_secs(3), connections.wait_for(|open| *open == 0)).await.unwrap().unwrap();
+    ask_all(&client).await;
+    assert_eq!(*connections.borrow(), 3);
+}

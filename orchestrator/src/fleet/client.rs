@@ -10,7 +10,7 @@ use holdfast_wire::agent;
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_rustls::TlsConnector;
@@ -18,6 +18,7 @@ use tokio_rustls::rustls::client::Resumption;
 
 use super::connection::{Connector, PollConnection};
 use super::{FleetError, RequestError, fan_out};
+use crate::host::descriptors;
 
 /// The largest answer that is taken in; an inventory of a thousand ranks is a few megabytes.
 pub(super) const LARGEST_ANSWER: usize = 64 << 20;
@@ -40,6 +41,8 @@ pub struct AgentClient {
     /// For the connections that are kept for polls.
     connector: Connector,
     at_once: u32,
+    /// Each request has a connection of its own, which is closed after the answer.
+    close_connections: bool,
 }
 
 impl AgentClient {
@@ -66,7 +69,29 @@ impl AgentClient {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(AgentClient { http, connector, at_once })
+        Ok(AgentClient { http, connector, at_once, close_connections: false })
+    }
+
+    /// The same client for the agents of so many nodes. An agent takes a connection for its polls, and a second one that is
+    /// reused while requests follow each other; where the descriptor limit is too low for both, the second one is closed
+    /// after each answer.
+    #[must_use]
+    pub fn for_agents(self, count: usize) -> Self {
+        if descriptors::provide_for(2 * count).is_ok() {
+            return self;
+        }
+        let client = self.closing_connections();
+        // Requests of one kind are bounded; a relaunch has two or three kinds under way at a time.
+        if let Err(error) = descriptors::provide_for(count + 4 * client.at_once()) {
+            tracing::warn!(%error, "not all agents may be connected at a time");
+        }
+        client
+    }
+
+    /// The same client, which closes the connection of each request after the answer. Polls keep theirs.
+    #[must_use]
+    pub fn closing_connections(self) -> Self {
+        AgentClient { close_connections: true, ..self }
     }
 
     /// How many requests are sent at a time.
@@ -287,6 +312,7 @@ impl AgentClient {
             }
             RequestError::Broken { address, path, reason: innermost(&error) }
         };
+        let request = if self.close_connections { request.header(CONNECTION, "close") } else { request };
         let mut response = request.timeout(within).send().await.map_err(failed)?;
         let status = response.status();
         let mut body = Vec::new();

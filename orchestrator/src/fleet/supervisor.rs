@@ -22,7 +22,6 @@ use super::{
     AgentClient, Clock, PollReport, PollReports, PollTarget, Poller, RequestError, Roster, UnchangedAnswer, fence,
 };
 use crate::allocation::{AgentTemplate, Allocation};
-use crate::host::descriptors;
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
@@ -179,10 +178,6 @@ pub struct AgentSupervisor {
 impl AgentSupervisor {
     /// No agents yet. Takes part in the runtime that it is called in.
     pub fn new(allocation: Arc<dyn Allocation>, client: AgentClient, settings: FleetSettings) -> Self {
-        // One connection is kept for polls, another one carries requests.
-        if let Err(error) = descriptors::provide_for(2 * allocation.nodes().len()) {
-            tracing::warn!(%error, "not all agents may be connected at a time");
-        }
         let (reports, reported) = mpsc::unbounded_channel();
         let (polls, polled) = mpsc::unbounded_channel();
         let poll_thread = PollThread::start();

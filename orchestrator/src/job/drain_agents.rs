@@ -43,7 +43,7 @@ impl<'a> DrainAgents<'a> {
         requests_at_once: u32,
         reporter: Reporter<'a>,
     ) -> Result<Self, FleetError> {
-        let client = AgentClient::new(&template.trust, requests_at_once)?;
+        let client = AgentClient::new(&template.trust, requests_at_once)?.for_agents(allocation.nodes().len());
         let job_id = template.job_id.clone();
         let settings = FleetSettings {
             template,

@@ -144,7 +144,7 @@ impl<'job> JobDriver<'job> {
             allocation_end: allocation.end().map(settings::epoch),
             clock,
         };
-        let client = AgentClient::new(&state.agents.trust, spec.health.requests)?;
+        let client = AgentClient::new(&state.agents.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
         let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
         let nodes = JobNodes { allocation, agents, started, clock };
         Ok((nodes, OpenedStep { step, prepared, prefix, lock, event_log, state }))

@@ -70,6 +70,7 @@ pub struct Agents {
     agents: Vec<Agent>,
     port: u16,
     received: Mutex<BTreeMap<&'static str, Received>>,
+    connections: watch::Sender<usize>,
 }
 
 /// What requests of one kind brought.
@@ -119,7 +120,8 @@ impl Agents {
             releases: AtomicU64::new(0),
         };
         let agents = (0..count).map(agent).collect();
-        let all = Arc::new(Agents { trust, agents, port, received: Mutex::default() });
+        let all =
+            Arc::new(Agents { trust, agents, port, received: Mutex::default(), connections: watch::Sender::new(0) });
         let serving = Arc::clone(&all);
         tokio::spawn(async move {
             loop {
@@ -141,6 +143,11 @@ impl Agents {
     /// What requests have brought, by path.
     pub fn received(&self) -> BTreeMap<&'static str, Received> {
         self.received.lock().clone()
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> watch::Receiver<usize> {
+        self.connections.subscribe()
     }
 
     /// Adds an event of an agent.
@@ -202,6 +209,7 @@ impl Agents {
         if *lost.borrow() || socket.set_nodelay(true).is_err() {
             return;
         }
+        self.connections.send_modify(|open| *open += 1);
         let serve = async {
             let stream = acceptor.accept(socket).await?;
             let all = &self;
@@ -216,6 +224,7 @@ impl Agents {
             _ = serve => {}
             _ = lost.wait_for(|lost| *lost) => {}
         }
+        self.connections.send_modify(|open| *open -= 1);
     }
 
     async fn answer(&self, index: usize, request: Request<Incoming>) -> Response<Full<Bytes>> {
