@@ -78,6 +78,7 @@
 //! nothing is needed, nothing is there to restart from.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod client;
 mod connection;

@@ -17,6 +17,7 @@
 //! Every file is untrusted: no number read from one is believed before it was compared with the file's size.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod destination;
 pub mod error;

@@ -31,6 +31,7 @@
 //!   of its environment and files; `SCR_Init` names the settings that came too late.
 
 #![warn(unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs)]
 
 pub mod boundary;
 pub mod c;
