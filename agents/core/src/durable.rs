@@ -1,9 +1,9 @@
 //! The one way to replace a file: write a temporary one beside it, rename it over the old one. A kill of the process at
 //! any instant leaves the old content or the new, never a part of either.
 //!
-//! The original opened with truncation and wrote in place (`FORMATS.md` §1, "Replacing files"), so that a crash could
-//! leave a short control file and with it an unusable checkpoint. Every file that this project replaces goes through
-//! here, and through nothing else.
+//! The original opened with truncation and wrote in place (`docs/scr-files.md` §1, "Replacing files"), so that a crash
+//! could leave a short control file and with it an unusable checkpoint. Every file that this project replaces goes
+//! through here, and through nothing else.
 //!
 //! **To sync or not.** What a file has to survive decides:
 //!

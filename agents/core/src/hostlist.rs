@@ -1,6 +1,6 @@
 //! Host lists: `node[1-4,7]`, expanded, compressed, subtracted, intersected.
 //!
-//! As the original's `scr_hostlist` (`FORMATS.md` §15), with what it lost kept: zero padding on every number
+//! As the original's `scr_hostlist` (`docs/scr-files.md` §15), with what it lost kept: zero padding on every number
 //! (`node[08-11]` is node08, node09, node10, node11, and node002 is not node2), several lists in one (`a[1-2],b3`),
 //! text before digits that is not letters (`rack1-node[1-4]`), text behind them (`node[1-2].cluster`), and names
 //! without a number.

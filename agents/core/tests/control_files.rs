@@ -1,9 +1,9 @@
 //! The typed control files: what the original did, done again with our operations, gives the original's bytes.
 //!
-//! Exceptions, all from `FORMATS.md` §1, and none of a control file that a run writes for itself: meta files that
-//! came through MPI (partner copies, files moved or rebuilt at a restart) have their elements in reverse order, and two
-//! that a drain found damaged had COMPLETE set last. Filemaps after a restart were
-//! merged and sent around in the order of messages; `a3`'s second state and `h-index` are read, not replayed.
+//! Exceptions, all from `docs/scr-files.md` §1, and none of a control file that a run writes for itself: meta files
+//! that came through MPI (partner copies, files moved or rebuilt at a restart) have their elements in reverse order,
+//! and two that a drain found damaged had COMPLETE set last. Filemaps after a restart were merged and sent around in
+//! the order of messages; `a3`'s second state and `h-index` are read, not replayed.
 
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! The halt file of the control directory: recorded reasons to end the job (`FORMATS.md` §8).
+//! The halt file of the control directory: recorded reasons to end the job (`docs/scr-files.md` §8).
 //!
 //! Only the one on the node of rank 0 counts. A file that cannot be read may have held a reason: it is reported as a
 //! condition that holds, never as "go on", until somebody has looked at it.

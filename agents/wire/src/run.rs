@@ -193,7 +193,7 @@ pub enum RehearsalPoint {
 }
 
 impl AgentStart {
-    /// The control directory as the node sees it (`FORMATS.md` §2).
+    /// The control directory as the node sees it (`docs/scr-files.md` §2).
     pub fn control_directory(&self) -> String {
         job_directory(&self.control_base, &self.user, &self.job_id)
     }

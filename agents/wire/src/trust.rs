@@ -1,4 +1,4 @@
-//! Trust inside a job: one certificate, one token (`DESIGN` §10).
+//! Trust inside a job: one certificate, one token.
 //!
 //! Every agent serves with the job's certificate; every client accepts that certificate and no other, whatever
 //! name or address it connects to. Who connects proves with the token that it belongs to the job.

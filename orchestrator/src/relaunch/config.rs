@@ -22,7 +22,7 @@ pub struct AllocatedNode {
 pub struct Config {
     /// The nodes of the allocation, in its order.
     pub nodes: Vec<AllocatedNode>,
-    /// The node that the orchestrator runs on, if it is one of them: when it is down the loop stops (DESIGN §5.4).
+    /// The node that the orchestrator runs on, if it is one of them: when it is down the loop stops.
     pub own_node: Option<NodeName>,
     /// Nodes that the run uses; the others are spares.
     pub nodes_needed: u32,

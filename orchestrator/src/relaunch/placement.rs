@@ -1,4 +1,4 @@
-//! Which rank goes where (DESIGN §5.5): survivors keep their ranks, spares take the lost ones, so that only the files
+//! Which rank goes where: survivors keep their ranks, spares take the lost ones, so that only the files
 //! of lost ranks have to be moved or rebuilt.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The filemap: which files of which ranks and checkpoints a node has (`FORMATS.md` §4, `SCR manual §5`).
+//! The filemap: which files of which ranks and checkpoints a node has (`docs/scr-files.md` §4, `SCR manual §5`).
 //!
 //! An entry is in the filemap on disk before its file may exist, and leaves it after the file is deleted. Operations
 //! keep the original's element order, so that the same operations give the same bytes.

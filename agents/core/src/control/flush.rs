@@ -1,4 +1,4 @@
-//! The flush file: where each checkpoint of a node is (`FORMATS.md` §7).
+//! The flush file: where each checkpoint of a node is (`docs/scr-files.md` §7).
 //!
 //! An entry appears when a checkpoint is complete and disappears when it is deleted from cache.
 

@@ -1,4 +1,4 @@
-//! The halt file: recorded reasons not to start, or go on with, a run (`FORMATS.md` §8).
+//! The halt file: recorded reasons not to start, or go on with, a run (`docs/scr-files.md` §8).
 //!
 //! Only the file on the node of world rank 0 counts. It is changed under its lock by whoever wants the job to halt, and by the
 //! run itself after every checkpoint.

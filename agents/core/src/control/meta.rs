@@ -1,4 +1,4 @@
-//! The meta file `<file>.scr` beside every checkpoint file (`FORMATS.md` §3).
+//! The meta file `<file>.scr` beside every checkpoint file (`docs/scr-files.md` §3).
 
 use std::fmt;
 use std::fs;

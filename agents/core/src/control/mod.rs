@@ -1,6 +1,6 @@
 //! The files of the control directory, and the meta files beside checkpoint files.
 //!
-//! * [`meta`]: `<file>.scr`, what is known of one checkpoint file (`FORMATS.md` §3);
+//! * [`meta`]: `<file>.scr`, what is known of one checkpoint file (`docs/scr-files.md` §3);
 //! * [`content`]: when a file holds what was written;
 //! * [`filemap`]: which files of which ranks and checkpoints a node has (§4), and the master filemap;
 //! * [`flush`]: where each checkpoint is (§7); [`halt`]: reasons to end (§8); [`nodes`]: how many a run used (§9);

@@ -1,4 +1,5 @@
-//! Is it time for a checkpoint? The decision of `SCR_Need_checkpoint` (`FORMATS.md` §17), made for all ranks by rank 0.
+//! Is it time for a checkpoint? The decision of `SCR_Need_checkpoint` (`docs/scr-files.md` §17), made for all ranks by
+//! rank 0.
 
 use std::time::Duration;
 

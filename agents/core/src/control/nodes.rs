@@ -1,4 +1,4 @@
-//! The nodes file: how many nodes the last run used (`FORMATS.md` §9).
+//! The nodes file: how many nodes the last run used (`docs/scr-files.md` §9).
 
 use std::path::Path;
 

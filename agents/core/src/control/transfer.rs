@@ -1,4 +1,4 @@
-//! The transfer file: what an asynchronous flush has to copy and how far it is (`FORMATS.md` §10).
+//! The transfer file: what an asynchronous flush has to copy and how far it is (`docs/scr-files.md` §10).
 //!
 //! The run asks in it (files, COMMAND), who copies answers in it (WRITTEN, STATE, FLAG); both change it under its lock.
 

@@ -1,4 +1,4 @@
-//! Trees as JSON: nested objects in file order, a key with an empty hash is `{}` (`DESIGN.md` §12). The same form
+//! Trees as JSON: nested objects in file order, a key with an empty hash is `{}`. The same form
 //! carries trees in messages.
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! SCR's hash: an ordered tree of string keys, its packed form and its files.
 //!
-//! Every control file, meta file, index and summary is one of these (`SCR manual §3`, `FORMATS.md` §1).
+//! Every control file, meta file, index and summary is one of these (`SCR manual §3`, `docs/scr-files.md` §1).
 //!
 //! * [`tree`](Tree): the tree, with the element order of the original;
 //! * [`packed`]: bytes to tree and back;

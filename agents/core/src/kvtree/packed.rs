@@ -1,4 +1,4 @@
-//! The packed form: header, elements, CRC32 (`FORMATS.md` §1). Bytes in, tree out, and back; no files here.
+//! The packed form: header, elements, CRC32 (`docs/scr-files.md` §1). Bytes in, tree out, and back; no files here.
 //!
 //! What is decoded may come from a damaged disk or from a hostile neighbour, so every number is checked against the
 //! bytes that are there before anything is allocated for it, and nesting has a limit.

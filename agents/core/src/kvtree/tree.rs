@@ -19,8 +19,8 @@ pub struct Element {
 
 /// An ordered hash of hashes (`SCR manual §3`).
 ///
-/// Order follows `FORMATS.md` §1: new elements go to the front, setting a sub-hash under an existing key moves the
-/// key to the front, writing emits front to back. Readers never depend on it. Equality is order-sensitive; use
+/// Order follows `docs/scr-files.md` §1: new elements go to the front, setting a sub-hash under an existing key moves
+/// the key to the front, writing emits front to back. Readers never depend on it. Equality is order-sensitive; use
 /// [`Tree::same_content`] to compare what two trees say.
 ///
 /// Looking up, adding and the removal of what was added last take constant time; removing another element of a hash

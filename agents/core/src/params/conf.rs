@@ -1,4 +1,4 @@
-//! The text format of SCR's user and system files: `KEY=VALUE [KEY2=VALUE2 …]` a line (`FORMATS.md` §16).
+//! The text format of SCR's user and system files: `KEY=VALUE [KEY2=VALUE2 …]` a line (`docs/scr-files.md` §16).
 //!
 //! Further pairs of a line hang below the first. Blanks may stand around `=`; keys are upper-cased, values kept; `#`
 //! starts a comment at the start of a word only; values have no blanks and no `=`.

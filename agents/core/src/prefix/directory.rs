@@ -1,4 +1,5 @@
-//! The prefix directory: names of checkpoint directories below it, and the link to the current one (`FORMATS.md` §2).
+//! The prefix directory: names of checkpoint directories below it, and the link to the current one (`docs/scr-files.md`
+//! §2).
 
 use std::fmt;
 use std::fs;

@@ -1,5 +1,5 @@
 //! What a restart may take from the prefix directory, in which order, and the marks that it leaves in the index
-//! (`FORMATS.md` §12).
+//! (`docs/scr-files.md` §12).
 
 use chrono::NaiveDateTime;
 

@@ -1,5 +1,5 @@
 //! `index.scr`: which checkpoints stand below the prefix directory and what became of them (`SCR manual §9.1`,
-//! `FORMATS.md` §12).
+//! `docs/scr-files.md` §12).
 //!
 //! SCR rewrites the index in place and without a lock. We write it through [`durable`](crate::durable), so that a
 //! reader sees the old index or the new one, and hold a lock of our own from reading to writing; the lock is a file

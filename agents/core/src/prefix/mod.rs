@@ -10,7 +10,7 @@
 //! * [`publish`]: recording a dataset in summary, index and link, for whoever wrote it;
 //! * [`add`](mod@add): all of that as one call.
 //!
-//! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `FORMATS.md` §2, §11 to §13. Names read from any file pass
+//! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `docs/scr-files.md` §2, §11 to §13. Names read from any file pass
 //! [`names`] before they become paths.
 
 pub mod add;

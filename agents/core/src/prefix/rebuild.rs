@@ -1,5 +1,5 @@
 //! Computing lost ranks of a drained checkpoint from their redundancy sets (`SCR manual §11.10.5`,
-//! `FORMATS.md` §13).
+//! `docs/scr-files.md` §13).
 //!
 //! The steps are [`scan`](mod@super::scan), verify, [`inspect`](mod@super::inspect), [`run`] for each planned set,
 //! [`rescan`], [`publish`](super::publish). Each leaves the directory so that all of them can be done again: a rebuilt

@@ -1,4 +1,4 @@
-//! What really lies in a checkpoint directory (`SCR manual §11.10.7`, `FORMATS.md` §13).
+//! What really lies in a checkpoint directory (`SCR manual §11.10.7`, `docs/scr-files.md` §13).
 //!
 //! A scan reads the filemaps (`<rank>.scrfilemap`), the meta files (`<file>.scr`) and sizes, and says for every rank
 //! which files it should have, which are there and which are damaged, and which redundancy sets there are. It judges nothing

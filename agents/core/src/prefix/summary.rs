@@ -1,4 +1,5 @@
-//! `summary.scr`: which rank wrote which files of a checkpoint on the prefix (`SCR manual §9.2`, `FORMATS.md` §11).
+//! `summary.scr`: which rank wrote which files of a checkpoint on the prefix (`SCR manual §9.2`, `docs/scr-files.md`
+//! §11).
 //!
 //! Two writers, two shapes: a flush by the library lists application files only; a drain also tells how many files
 //! each rank should have, and lists the redundancy files, marked not to be fetched.

@@ -1,4 +1,4 @@
-//! Redundancy descriptors as hash trees in SCR's file maps (`SCR manual §7`, `FORMATS.md` §4), and which one a
+//! Redundancy descriptors as hash trees in SCR's file maps (`SCR manual §7`, `docs/scr-files.md` §4), and which one a
 //! checkpoint uses.
 
 use std::str::FromStr;
@@ -106,7 +106,7 @@ fn number<T: FromStr>(tree: &Tree, key: &'static str, default: Option<T>) -> Res
 }
 
 /// The descriptor for a checkpoint: of the enabled ones whose interval divides the id, the one with the largest
-/// interval; of equals, the first (`FORMATS.md` §5.7).
+/// interval; of equals, the first (`docs/scr-files.md` §5.7).
 pub fn select(id: CheckpointId, descriptors: &[Descriptor]) -> Option<&Descriptor> {
     let mut best: Option<&Descriptor> = None;
     for candidate in descriptors.iter().filter(|d| d.enabled && d.interval > 0 && id.0.is_multiple_of(d.interval)) {

@@ -1,4 +1,5 @@
-//! Which checkpoint can be saved at the end of an allocation (`FORMATS.md` §13, step 3), as a pure judgement with reasons.
+//! Which checkpoint can be saved at the end of an allocation (`docs/scr-files.md` §13, step 3), as a pure judgement
+//! with reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Groups: who protects whom (`SCR manual §7.3`, `FORMATS.md` §5), and the tools by which schemes form them.
+//! Groups: who protects whom (`SCR manual §7.3`, `docs/scr-files.md` §5), and the tools by which schemes form them.
 //!
 //! The groups are the original's wherever the original forms any, so that a site can change over with its data. Where
 //! the original gives up (a group of one), the lone rank joins a neighbour group; and two ranks of one failure domain

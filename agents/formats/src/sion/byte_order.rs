@@ -2,7 +2,7 @@
 //!
 //! The word at offset 4 is four bytes `m u u m`: `m` says whether the metadata (and the headers of key-value records)
 //! are big-endian, `u` whether the user's data are declared to be. Only bit 0 of the first and second byte counts
-//! (`FORMAT.md` §5); anything else in them is worth a warning, since no writer leaves it there.
+//! (`docs/formats.md`, SION 2); anything else in them is worth a warning, since no writer leaves it there.
 
 /// Big or little end first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]

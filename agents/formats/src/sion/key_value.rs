@@ -1,8 +1,8 @@
 //! Key-value streams: records of key, length and value, one behind the other, across chunk borders.
 //!
 //! A key may occur many times in a task; its value is all of them joined. The original's reader stops at a record of
-//! length zero, loses it as the last one, or doubles its neighbour (`FORMAT.md` §10); this one takes records as they
-//! stand. Headers are followed without reading values, so that a large container is listed quickly.
+//! length zero, loses it as the last one, or doubles its neighbour (`docs/formats.md`, SION 6); this one takes records
+//! as they stand. Headers are followed without reading values, so that a large container is listed quickly.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Seek};

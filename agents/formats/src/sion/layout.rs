@@ -1,8 +1,8 @@
 //! Where chunks stand in a physical file.
 //!
-//! The file is a head, then blocks of one chunk a task, all blocks alike, then the byte counts (`FORMAT.md` §2, §3).
-//! Everything follows from the chunk sizes and the block size, so any process can compute any position alone. All sums
-//! are checked: the numbers come from files.
+//! The file is a head, then blocks of one chunk a task, all blocks alike, then the byte counts (`docs/formats.md`, SION
+//! 1). Everything follows from the chunk sizes and the block size, so any process can compute any position alone. All
+//! sums are checked: the numbers come from files.
 
 /// Bytes of the head of a file without tasks; each task adds 16.
 pub(super) const HEAD_BYTES: u64 = 1088;

@@ -1,7 +1,7 @@
 //! SION containers: the streams of many tasks in one file, or a few.
 //!
-//! Read in the file format versions 2 to 5 in either byte order, written in version 5 (`sion/FORMAT.md` of the fixtures
-//! has every byte). What is where:
+//! Read in the file format versions 2 to 5 in either byte order, written in version 5 (`docs/formats.md`, SION 1
+//! to 8). What is where:
 //!
 //! * [`Container`]: a set of files opened and checked; streams read at any offset by any number of threads;
 //! * [`Plan`], [`Creation`], [`Attachment`], [`TaskWriter`]: writing, by one process or many at once;

@@ -1,8 +1,9 @@
 //! What a container to be written looks like, before a byte of it exists.
 //!
 //! A plan is made once, by the one who creates the container, and is all that writers elsewhere need: it says in which
-//! file and at which offset every chunk stands. The four shapes are those of the original's calls (`FORMAT.md` §3, §4,
-//! §6): they differ in how chunks are padded, in what stands behind the byte counts, and in how files are numbered.
+//! file and at which offset every chunk stands. The four shapes are those of the original's calls (`docs/formats.md`,
+//! SION 3 to 5): they differ in how chunks are padded, in what stands behind the byte counts, and in how files are
+//! numbered.
 
 use serde::{Deserialize, Serialize};
 

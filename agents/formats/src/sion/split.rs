@@ -1,7 +1,7 @@
 //! One file for each stream of a container, or for each key of each task: what sionsplit writes.
 //!
-//! Where the original stops at a record of length zero and loses what follows it, or writes a value twice (`FORMAT.md`
-//! §10), every value is written as it was stored.
+//! Where the original stops at a record of length zero and loses what follows it, or writes a value twice
+//! (`docs/formats.md`, SION 6), every value is written as it was stored.
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //!
 //! On disk the byte counts stand block by block; a reader wants them task by task. What is kept is where each chunk
 //! ends in its task's stream, so that any offset is found by bisection. Entries behind a task's last chunk are 0 or -1
-//! (`FORMAT.md` §4) and are not kept.
+//! (`docs/formats.md`, SION 3) and are not kept.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Everything that the format lets one check.
 //!
-//! There is no checksum in a container, so payload that was changed is not noticed (`FORMAT.md` §9); what can be checked
-//! is that every number agrees with every other, that all files of a set are there and of one set, and that key-value
-//! records fill their streams. Reading all data besides finds what the storage lost.
+//! There is no checksum in a container, so payload that was changed is not noticed (`docs/formats.md`, SION 8); what
+//! can be checked is that every number agrees with every other, that all files of a set are there and of one set, and
+//! that key-value records fill their streams. Reading all data besides finds what the storage lost.
 
 use std::path::Path;
 

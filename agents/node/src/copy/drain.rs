@@ -1,6 +1,6 @@
-//! The drain on one node: copies what it holds of a checkpoint to the parallel file system
-//! (`SCR manual §11.10.3`, `FORMATS.md` §13). The filemap of a rank lists what was copied and how many files there should
-//! have been, so that a rank that lost one is rebuilt.
+//! The drain on one node: copies what it holds of a checkpoint to the parallel file system (`SCR manual §11.10.3`,
+//! `docs/scr-files.md` §13). The filemap of a rank lists what was copied and how many files there should have been, so
+//! that a rank that lost one is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Once};

@@ -3,7 +3,7 @@
 //! Each rank of the node has a *slot*, the file `filemap_<level>.scrinfo`; entries of ranks that live elsewhere (a
 //! neighbour's descriptor, a partner's copies, what an earlier run left) lie in the slot of a rank that lives here. The
 //! master filemap lists the slots. An entry is on disk before its file may exist, and leaves it after the file is
-//! deleted, so that no file is ever without an owner (`FORMATS.md` §4).
+//! deleted, so that no file is ever without an owner (`docs/scr-files.md` §4).
 //!
 //! Beside each filemap file lies its log: a change is appended there, in constant time, and the file is replaced when a step
 //! is over ([`Store::fold_logs`]). Who reads the filemaps through this module sees both.

@@ -1,7 +1,7 @@
 //! The hash in front of an XOR file: who belongs to the set, and the meta data of the own and the left neighbour's files.
 //!
-//! The order of elements is the original's, so that our files have its bytes (`FORMATS.md` §1, §6). File index = order
-//! of concatenation = the order in which the file map lists the files, which is the reverse of the routing order.
+//! The order of elements is the original's, so that our files have its bytes (`docs/scr-files.md` §1, §6). File index =
+//! order of concatenation = the order in which the file map lists the files, which is the reverse of the routing order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,7 +128,7 @@ pub enum Occasion {
 }
 
 /// The header that a rebuilt XOR file gets, from the headers of the lost member's right and left neighbours, with the
-/// original's order of elements (`FORMATS.md` §6).
+/// original's order of elements (`docs/scr-files.md` §6).
 pub fn rebuilt(right: &Tree, left: &Tree, occasion: Occasion) -> Result<Tree, RedundancyError> {
     let missing = |side: &str, key: &str| bad(&format!("the {side} neighbour"), format!("{key} is missing"));
     let mut tree = as_received(right);

@@ -1,4 +1,4 @@
-//! The XOR scheme: files, ring encode, rebuild (`SCR manual §7.3`, `FORMATS.md` §6).
+//! The XOR scheme: files, ring encode, rebuild (`SCR manual §7.3`, `docs/scr-files.md` §6).
 //!
 //! A set of N members protects against the loss of any one. Each member's files, put one behind the other, are its
 //! *logical file*; padded with zeros and cut into N-1 chunks, they fill all *slots* 0…N-1 but the member's own. The XOR
