@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast::launch::registry::registered;
 use holdfast::spec::{
-    ChaosAction, ChaosMoment, ChaosPhase, ExitAction, JobSpec, MAX_BYTES, Origin, Settings, Surroundings, virtual_node,
+    Environment, ExitAction, FaultAction, FaultMoment, FaultPhase, JobSpec, MAX_BYTES, Origin, Settings, virtual_node,
 };
 use holdfast_model::{CheckpointId, Scheme};
 use proptest::prelude::*;
@@ -15,12 +15,12 @@ use proptest::prelude::*;
 const MINIMAL: &str = "run: {command: [./app]}\n";
 
 fn parse(text: &str) -> JobSpec {
-    JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
 /// What the user reads.
 fn mistakes_in(text: &str) -> String {
-    match JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())) {
+    match JobSpec::parse(text, "job.yaml", &Environment::empty(registered())) {
         Ok(_) => panic!("accepted:\n{text}"),
         Err(mistakes) => mistakes.to_string(),
     }
@@ -37,7 +37,7 @@ fn keys(spec: &JobSpec) -> BTreeSet<String> {
 #[test]
 fn the_reference_holds_every_key_and_says_the_defaults() {
     let text = config("reference.yaml");
-    let mut reference = JobSpec::parse(&text, "reference.yaml", &Surroundings::empty(registered()))
+    let mut reference = JobSpec::parse(&text, "reference.yaml", &Environment::empty(registered()))
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let mut defaults = parse(MINIMAL);
     assert_eq!(keys(&reference), keys(&defaults));
@@ -60,15 +60,15 @@ fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
     let [step] = &spec.steps[..] else { panic!("one step") };
     assert_eq!((step.run.nodes, step.run.ranks), (4, 4));
     assert_eq!((step.checkpoint.redundancy[0].scheme, step.checkpoint.redundancy[0].set_size), (Scheme::new("XOR"), 4));
-    let moments: Vec<_> = spec.allocation.chaos.iter().map(|chaos| chaos.moment).collect();
-    let after = |id| ChaosMoment::AfterCheckpoint(CheckpointId(id));
+    let moments: Vec<_> = spec.allocation.faults.iter().map(|chaos| chaos.moment).collect();
+    let after = |id| FaultMoment::AfterCheckpoint(CheckpointId(id));
     assert_eq!(moments, [after(2), after(5)]);
 }
 
 #[test]
 fn a_command_alone_is_a_whole_job() {
     let spec =
-        JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Surroundings::empty(registered()))
+        JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Environment::empty(registered()))
             .unwrap();
     assert_eq!(spec.steps[0].run.command, ["./app", "--flag: [odd"]);
     assert_eq!(spec.settings.get("run.command").unwrap().origin, Origin::CommandLine);
@@ -77,7 +77,7 @@ fn a_command_alone_is_a_whole_job() {
     defaults.settings = spec.settings.clone();
     assert_eq!(spec, defaults);
     assert!(
-        JobSpec::from_command(&[], &Surroundings::empty(registered()))
+        JobSpec::from_command(&[], &Environment::empty(registered()))
             .unwrap_err()
             .to_string()
             .contains("the command is empty")
@@ -108,11 +108,11 @@ fn a_spec_with_all_kinds_of_values_means_what_it_says() {
          halt: {before_end: 5min}\n",
     );
     assert_eq!(spec.allocation.time_limit, Some(Duration::from_secs(5400)));
-    assert_eq!(spec.allocation.chaos[0].moment, ChaosMoment::After(Duration::from_millis(250)));
-    assert_eq!(spec.allocation.chaos[1].node, virtual_node(2));
-    assert_eq!(spec.allocation.chaos[1].action, ChaosAction::KillAgent);
-    let encode = ChaosMoment::During { phase: ChaosPhase::Encode, checkpoint: Some(CheckpointId(3)) };
-    assert_eq!(spec.allocation.chaos[1].moment, encode);
+    assert_eq!(spec.allocation.faults[0].moment, FaultMoment::After(Duration::from_millis(250)));
+    assert_eq!(spec.allocation.faults[1].node, virtual_node(2));
+    assert_eq!(spec.allocation.faults[1].action, FaultAction::KillAgent);
+    let encode = FaultMoment::During { phase: FaultPhase::Encode, checkpoint: Some(CheckpointId(3)) };
+    assert_eq!(spec.allocation.faults[1].moment, encode);
     let step = &spec.steps[0];
     assert_eq!((step.name.as_str(), step.run.ranks), ("big", 8));
     assert_eq!(step.run.command, ["app", "400", "true"]);
@@ -377,7 +377,7 @@ fn text_that_is_not_yaml_is_refused_with_its_place() {
     for text in
         ["a: b: c\n", "- x\n", "just words\n", "run: {command: [a]}\n---\nrun: {command: [b]}\n", "\t- a", "[a]: b\n"]
     {
-        assert!(JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).is_err(), "{text}");
+        assert!(JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).is_err(), "{text}");
     }
     let message = mistakes_in("job: a\njob: b\nrun: {command: [a]}\n");
     assert!(
@@ -389,7 +389,7 @@ fn text_that_is_not_yaml_is_refused_with_its_place() {
 #[test]
 fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
     let text = "x: &fast {poll: 100ms, down_after: 300ms}\nhealth: *fast\nrun: {command: [a]}\n";
-    let mistakes = JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap_err();
+    let mistakes = JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap_err();
     assert_eq!(mistakes.count(), 1, "only `x` itself is unknown: {mistakes}");
 
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
@@ -398,7 +398,7 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
         bomb.push_str(&format!("a{level}: &a{level} [{below}]\n"));
     }
     assert!(mistakes_in(&bomb).contains("more than 100000 values"));
-    assert!(JobSpec::parse("a: &a [*a]\n", "job.yaml", &Surroundings::empty(registered())).is_err());
+    assert!(JobSpec::parse("a: &a [*a]\n", "job.yaml", &Environment::empty(registered())).is_err());
     for open in ["[", "{a: ", "- "] {
         assert!(mistakes_in(&open.repeat(100_000)).starts_with("job.yaml:1:"));
     }
@@ -408,7 +408,7 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
 fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("job.yaml");
-    let message = |path: &Path| JobSpec::load(path, &Surroundings::empty(registered())).unwrap_err().to_string();
+    let message = |path: &Path| JobSpec::load(path, &Environment::empty(registered())).unwrap_err().to_string();
     assert!(message(&path).contains("job.yaml: there is no such file\n  = help: "));
     assert!(message(directory.path()).contains("it is a directory"));
     fs::write(&path, b"job: a\njob: \xff\n").unwrap();
@@ -416,7 +416,7 @@ fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
     fs::write(&path, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
     assert!(message(&path).contains("it is larger than 1MiB"));
     fs::write(&path, MINIMAL).unwrap();
-    assert!(JobSpec::load(&path, &Surroundings::empty(registered())).is_ok());
+    assert!(JobSpec::load(&path, &Environment::empty(registered())).is_ok());
 }
 
 /// The manager where `written` stands in the spec and one variable is set.
@@ -438,8 +438,8 @@ fn a_slurm_allocation_says_by_itself_how_many_nodes_there_are() {
     let inside = |text: &str| {
         let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let surroundings = Surroundings::new(registered(), variables, Path::new("/nonexistent")).unwrap();
-        JobSpec::parse(text, "job.yaml", &surroundings).map_err(|mistakes| mistakes.to_string())
+        let job_environment = Environment::new(registered(), variables, Path::new("/nonexistent")).unwrap();
+        JobSpec::parse(text, "job.yaml", &job_environment).map_err(|mistakes| mistakes.to_string())
     };
     let spec = inside("allocation: {manager: slurm}\nrun: {nodes: 4, command: [a]}\n").unwrap();
     assert_eq!((spec.allocation.nodes, spec.steps[0].run.nodes), (6, 4));
@@ -457,11 +457,11 @@ fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
     let site = directory.path().join("scr.conf");
     fs::write(&site, "SCR_CNTL_BASE=/var/run\nSCR_FLUSH=3\nSCR_SET_SIZE=16\n").unwrap();
     let environment = [("SCR_CRC_ON_COPY".to_owned(), "1".to_owned())];
-    let surroundings = Surroundings::new(registered(), environment, &site).unwrap();
+    let job_environment = Environment::new(registered(), environment, &site).unwrap();
     let text = "steps:\n\
                 - {name: a, run: {command: [x]}, checkpoint: {flush: {every: 7}, crc: {on_copy: false}}}\n\
                 - {name: b, run: {command: [x]}}\n";
-    let spec = JobSpec::parse(text, "job.yaml", &surroundings).unwrap();
+    let spec = JobSpec::parse(text, "job.yaml", &job_environment).unwrap();
     let [first, second] = &spec.steps[..] else { panic!("two steps") };
     assert_eq!((first.checkpoint.flush.every, second.checkpoint.flush.every), (7, 3));
     assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
@@ -473,8 +473,8 @@ fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
 fn mistakes_in_slurm(text: &str) -> String {
     let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let surroundings = Surroundings::new(registered(), variables, Path::new("/nonexistent")).unwrap();
-    JobSpec::parse(text, "job.yaml", &surroundings).map(drop).map_err(|mistakes| mistakes.to_string()).unwrap_err()
+    let job_environment = Environment::new(registered(), variables, Path::new("/nonexistent")).unwrap();
+    JobSpec::parse(text, "job.yaml", &job_environment).map(drop).map_err(|mistakes| mistakes.to_string()).unwrap_err()
 }
 
 #[test]
@@ -540,7 +540,7 @@ proptest! {
     /// Whatever stands in a file: an answer, and one that can be printed.
     #[test]
     fn no_text_at_all_makes_the_reader_fall_over(text in "(\\PC|[\n\t {}:&*#'\"-]){0,200}") {
-        if let Err(mistakes) = JobSpec::parse(&text, "job.yaml", &Surroundings::empty(registered())) {
+        if let Err(mistakes) = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())) {
             prop_assert!(mistakes.to_string().starts_with("job.yaml:"));
         }
     }
@@ -565,7 +565,7 @@ proptest! {
                 _ => format!("{key}: \"\\0\u{e9}\""),
             };
         }
-        if let Err(mistakes) = JobSpec::parse(&lines.join("\n"), "job.yaml", &Surroundings::empty(registered())) {
+        if let Err(mistakes) = JobSpec::parse(&lines.join("\n"), "job.yaml", &Environment::empty(registered())) {
             prop_assert!(mistakes.count() > 0 && !mistakes.to_string().is_empty());
         }
     }

@@ -43,7 +43,7 @@ pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;
 
-use crate::spec::{self, Chaos, ManagerFacts};
+use crate::spec::{self, InjectedFault, ManagerFacts};
 
 /// The default of [`AgentControl::restart_within`]: enough for a process that has to be started on a busy node.
 const RESTART_WITHIN: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub struct ManagerEntry {
     /// The nodes of a job that begins.
     pub open: for<'a> fn(AllocationRequest<'a>) -> PendingAllocation<'a>,
     /// The nodes of a job whose orchestrator is gone. Logs of agents go to the path.
-    pub reopen: for<'a> fn(&'a AllocationRecord, Vec<Chaos>, PathBuf) -> PendingAllocation<'a>,
+    pub reopen: for<'a> fn(&'a AllocationRecord, Vec<InjectedFault>, PathBuf) -> PendingAllocation<'a>,
     /// True if the nodes are still there, and ours from here.
     pub is_there: fn(&AllocationRecord) -> bool,
     /// Where the nodes are, for messages.
@@ -85,7 +85,7 @@ pub struct AllocationRequest<'a> {
     /// The nodes that the largest step takes.
     pub needed: u32,
     /// Failures to inject.
-    pub chaos: Vec<Chaos>,
+    pub faults: Vec<InjectedFault>,
     /// The prefix directory.
     pub prefix: &'a Path,
     /// The directory of the job's state, below the prefix.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Allocation, AllocationError, Identity, registry};
-use crate::spec::Chaos;
+use crate::spec::InjectedFault;
 
 /// The allocation of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,11 @@ impl AllocationRecord {
     ///
     /// # Errors
     /// They are gone, or not ours.
-    pub async fn reopen(&self, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Arc<dyn Allocation>, AllocationError> {
-        (registry::find(&self.manager)?.reopen)(self, chaos, logs).await
+    pub async fn reopen(
+        &self,
+        faults: Vec<InjectedFault>,
+        logs: PathBuf,
+    ) -> Result<Arc<dyn Allocation>, AllocationError> {
+        (registry::find(&self.manager)?.reopen)(self, faults, logs).await
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
         output.result(&Reference)?;
         return Ok(exit::FINISHED);
     };
-    let spec = JobSpec::load(&path, &super::job::surroundings(output)?)?;
+    let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&Resolved { text })?;

@@ -29,7 +29,7 @@ pub(super) struct Contact {
 impl Contact {
     /// The job that was named.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
-        let prefix = job::prefix_with_state(selection, &job::surroundings(output)?)?;
+        let prefix = job::prefix_with_state(selection, &job::environment(output)?)?;
         let state = JobState::read(&prefix).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
         let state = state.ok_or_else(|| {
             Failure::new(exit::UNAVAILABLE, "no job was ever run in this prefix directory")

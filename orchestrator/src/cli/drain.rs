@@ -15,7 +15,7 @@ use crate::events::{DrainResult, Screen};
 use crate::exit;
 use crate::host;
 use crate::job::standalone::{self, Preview, Roots, StandaloneError};
-use crate::spec::{JobSpec, Surroundings};
+use crate::spec::{Environment, JobSpec};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory
 ///
@@ -70,16 +70,16 @@ pub struct RootArgs {
 
 impl DrainArgs {
     /// The directories that were named, with the checkpoint settings of the spec or the defaults.
-    fn roots(&self, surroundings: &Surroundings) -> Result<Option<Roots>, Failure> {
+    fn roots(&self, environment: &Environment) -> Result<Option<Roots>, Failure> {
         let (Some(directory), Some(job_id)) = (&self.roots.root, &self.roots.job_id) else { return Ok(None) };
         let nodes = match &self.roots.nodes {
             None => Vec::new(),
             Some(hosts) => hostlist::expand(hosts).map_err(|error| Failure::of(exit::USAGE, &error))?,
         };
-        let spec = match self.job.spec(surroundings)? {
+        let spec = match self.job.spec(environment)? {
             Some(spec) => spec,
             // Only its checkpoint settings count; a command is what a spec cannot be without.
-            None => JobSpec::from_command(&["true".to_owned()], surroundings)?,
+            None => JobSpec::from_command(&["true".to_owned()], environment)?,
         };
         let requests_at_once = spec.health.requests;
         let checkpoint = spec.steps.into_iter().next().map(|step| step.checkpoint);
@@ -95,11 +95,11 @@ impl DrainArgs {
 }
 
 pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
-    let surroundings = job::surroundings(&style)?;
-    let roots = args.roots(&surroundings)?;
+    let environment = job::environment(&style)?;
+    let roots = args.roots(&environment)?;
     let prefix = match &roots {
-        Some(_) => args.job.prefix(&surroundings)?,
-        None => job::prefix_with_state(&args.job, &surroundings)?,
+        Some(_) => args.job.prefix(&environment)?,
+        None => job::prefix_with_state(&args.job, &environment)?,
     };
     let prefix = prefix.canonicalize().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)

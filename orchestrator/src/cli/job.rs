@@ -7,14 +7,14 @@ use super::output::Output;
 use crate::exit;
 use crate::job::state::{JobState, Stage};
 use crate::launch::registry::registered;
-use crate::spec::{JobSpec, Surroundings};
+use crate::spec::{Environment, JobSpec};
 
 /// The parameters around this process. What has no effect among them is told.
-pub(super) fn surroundings(output: &dyn Output) -> Result<Surroundings, Failure> {
-    let surroundings =
-        Surroundings::of_process(registered()).map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
-    surroundings.warnings().iter().for_each(|warning| output.warn(warning));
-    Ok(surroundings)
+pub(super) fn environment(output: &dyn Output) -> Result<Environment, Failure> {
+    let environment =
+        Environment::of_process(registered()).map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
+    environment.warnings().iter().for_each(|warning| output.warn(warning));
+    Ok(environment)
 }
 
 /// The job that a command is about, as it was typed.
@@ -33,28 +33,28 @@ impl JobSelection {
     ///
     /// # Errors
     /// The mistakes in it.
-    pub fn spec(&self, surroundings: &Surroundings) -> Result<Option<JobSpec>, Failure> {
-        self.spec.as_deref().map(|path| Ok(JobSpec::load(path, surroundings)?)).transpose()
+    pub fn spec(&self, environment: &Environment) -> Result<Option<JobSpec>, Failure> {
+        self.spec.as_deref().map(|path| Ok(JobSpec::load(path, environment)?)).transpose()
     }
 
     /// The prefix directory: as named, as the spec says, or the current directory.
     ///
     /// # Errors
     /// The mistakes in the spec.
-    pub fn prefix(&self, surroundings: &Surroundings) -> Result<PathBuf, Failure> {
+    pub fn prefix(&self, environment: &Environment) -> Result<PathBuf, Failure> {
         if let Some(prefix) = &self.prefix {
             return Ok(prefix.clone());
         }
-        Ok(self.spec(surroundings)?.map_or_else(|| Path::new(".").to_owned(), |spec| spec.prefix))
+        Ok(self.spec(environment)?.map_or_else(|| Path::new(".").to_owned(), |spec| spec.prefix))
     }
 }
 
 /// The prefix directory in which the job's state lies: that of the step that is running, or left something, in a job of
 /// several steps.
-pub(super) fn prefix_with_state(selection: &JobSelection, surroundings: &Surroundings) -> Result<PathBuf, Failure> {
-    let prefix = selection.prefix(surroundings)?;
+pub(super) fn prefix_with_state(selection: &JobSelection, environment: &Environment) -> Result<PathBuf, Failure> {
+    let prefix = selection.prefix(environment)?;
     let mut candidates = vec![prefix.clone()];
-    candidates.extend(selection.spec(surroundings)?.into_iter().flat_map(|spec| spec.steps).map(|step| step.prefix));
+    candidates.extend(selection.spec(environment)?.into_iter().flat_map(|spec| spec.steps).map(|step| step.prefix));
     let mut known = None;
     for candidate in candidates {
         match JobState::read(&candidate).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))? {

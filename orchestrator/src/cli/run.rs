@@ -11,7 +11,7 @@ use super::output::{Output, Report, Style, document};
 use crate::events::RunReport;
 use crate::exit;
 use crate::job::{RunError, RunOptions};
-use crate::spec::{JobSpec, Surroundings};
+use crate::spec::{Environment, JobSpec};
 
 /// Run a job to its end
 ///
@@ -42,20 +42,20 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The spec that was named, or the one that the command makes, with the parameters of the surroundings.
+    /// The spec that was named, or the one that the command makes, with the parameters of the environment.
     ///
     /// # Errors
     /// The mistakes in any of them.
-    pub fn spec(&self, surroundings: &Surroundings) -> Result<JobSpec, Failure> {
+    pub fn spec(&self, environment: &Environment) -> Result<JobSpec, Failure> {
         Ok(match &self.spec {
-            Some(path) => JobSpec::load(path, surroundings)?,
-            None => JobSpec::from_command(&self.command, surroundings)?,
+            Some(path) => JobSpec::load(path, environment)?,
+            None => JobSpec::from_command(&self.command, environment)?,
         })
     }
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
-    let spec = args.spec(&job::surroundings(&style)?)?;
+    let spec = args.spec(&job::environment(&style)?)?;
     if args.dry_run {
         style.result(&Planned(crate::job::plan_text(&spec).map_err(failed)?))?;
         return Ok(exit::FINISHED);

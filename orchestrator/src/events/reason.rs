@@ -279,7 +279,7 @@ pub enum DrainResult {
 
 /// A reason and the time of the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict<R> {
+pub struct TimedReason<R> {
     /// The reason.
     pub reason: R,
     /// When it was given.

@@ -234,14 +234,14 @@ async fn open_nodes(
         signals.or(start::finish_earlier(prefix, state, reporter.screen)).await?;
     }
     let job_prefix = start::make_prefix(&spec.prefix)?;
-    let chaos = spec.allocation.chaos.clone();
+    let faults = spec.allocation.faults.clone();
     match previous.filter(|state| state.stage == Stage::Running) {
         Some(state) => {
             let logs = state::directory(&job_prefix).join("agents");
-            Ok((signals.or(state.allocation.reopen(chaos, logs)).await?, state))
+            Ok((signals.or(state.allocation.reopen(faults, logs)).await?, state))
         }
         None => {
-            let request = start::allocation_request(spec, all, chaos, &job_prefix);
+            let request = start::allocation_request(spec, all, faults, &job_prefix);
             let allocation = signals.or((prepared.manager.open)(request)).await?;
             let state = start::begin(spec, step, prefix, &allocation, reporter, signals).await?;
             Ok((allocation, state))

@@ -18,7 +18,7 @@ use super::state;
 use crate::allocation::Allocation;
 use crate::launch::{LaunchError, LaunchRequest, Launcher, StepPlan, step};
 use crate::relaunch::Event;
-use crate::spec::Run;
+use crate::spec::RunSpec;
 
 /// Batches of lines that wait to be shown; an application that prints faster waits in its files.
 const WAITING_OUTPUT: usize = 64;
@@ -37,7 +37,7 @@ pub(super) enum FollowError {
 /// How the ranks of a step are launched.
 pub(super) struct LaunchSettings {
     pub(super) launcher: Box<dyn Launcher>,
-    pub(super) run: Run,
+    pub(super) run: RunSpec,
     pub(super) program: PathBuf,
     pub(super) supervisor: PathBuf,
     pub(super) working_directory: PathBuf,

@@ -101,10 +101,10 @@ mod tests {
 
     use super::*;
     use crate::launch::registry::registered;
-    use crate::spec::{self, Surroundings};
+    use crate::spec::{self, Environment};
 
     fn spec(text: &str) -> JobSpec {
-        JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap()
+        JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap()
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &mut 
 pub(super) fn allocation_request<'a>(
     spec: &'a JobSpec,
     steps: &[&'a Prepared],
-    chaos: Vec<crate::spec::Chaos>,
+    faults: Vec<crate::spec::InjectedFault>,
     prefix: &'a Path,
 ) -> AllocationRequest<'a> {
     AllocationRequest {
@@ -108,7 +108,7 @@ pub(super) fn allocation_request<'a>(
         job_id: new_job_id(),
         user: user_name(),
         needed: nodes_needed(spec),
-        chaos,
+        faults,
         prefix,
         state: state::directory(prefix),
         logs: state::directory(prefix).join("agents"),

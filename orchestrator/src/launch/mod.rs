@@ -44,7 +44,7 @@ pub use plan::{StepEvent, StepPlan};
 pub use step::Step;
 
 use crate::allocation::RemoteShell;
-use crate::spec::{self, LauncherFacts, Run};
+use crate::spec::{self, LauncherFacts, RunSpec};
 
 /// A launcher's line in the [`registry`].
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct LauncherEntry {
 #[derive(Clone, Copy, Debug)]
 pub struct LauncherContext<'a> {
     /// What is to be run.
-    pub run: &'a Run,
+    pub run: &'a RunSpec,
     /// The nodes, as the spec describes them.
     pub allocation: &'a spec::Allocation,
     /// The working directory of every rank, absolute.
@@ -117,7 +117,7 @@ pub struct LaunchRequest<'a> {
     /// How to get onto the nodes that have ranks, where that is possible.
     pub reach: &'a BTreeMap<NodeName, RemoteShell>,
     /// What is to be run.
-    pub run: &'a Run,
+    pub run: &'a RunSpec,
     /// The program, found.
     pub program: &'a Path,
     /// The working directory of every rank, absolute.
@@ -189,7 +189,7 @@ mod fixtures {
     /// Launches `/bin/app` as the third generation of job 17; the first node leads.
     pub(super) fn launch(
         launcher: &dyn Launcher,
-        run: &Run,
+        run: &RunSpec,
         nodes: Vec<RunNode>,
         sockets: &[(&str, &str)],
         directory: &Path,

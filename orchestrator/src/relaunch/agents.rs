@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::nodes::{Due, Lost, Starting, Status};
 use super::snapshot::Phase;
 use crate::events::LogEvent;
-use crate::events::{DownReason, Verdict};
+use crate::events::{DownReason, TimedReason};
 
 impl Machine {
     pub(super) fn start_all_agents(&mut self, now: Duration, out: &mut Vec<Action>) {
@@ -246,7 +246,7 @@ impl Machine {
         let seen = format!("{name} is down: {reason}");
         let ranks = self.ranks_on[position as usize].clone();
         self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
-        self.set_status(position, Status::Down { verdict: Verdict { reason, at: now } });
+        self.set_status(position, Status::Down { verdict: TimedReason { reason, at: now } });
         self.fence(position, out);
         let used = self.is_used(position);
         match self.state.head.phase {

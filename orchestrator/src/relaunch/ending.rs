@@ -12,7 +12,7 @@ use super::policy::stop_after;
 use super::snapshot::{Before, Phase};
 use crate::events::DrainResult;
 use crate::events::LogEvent;
-use crate::events::{StopReason, Verdict};
+use crate::events::{StopReason, TimedReason};
 
 impl Machine {
     /// The run under way, if it is of this generation.
@@ -202,7 +202,7 @@ impl Machine {
             false => self.state.head.without_progress.saturating_add(1),
         };
         if let Some(past) = self.state.history.change_last() {
-            past.ended = Some(Verdict { reason: cause.clone(), at: now });
+            past.ended = Some(TimedReason { reason: cause.clone(), at: now });
             past.newest = newest;
         }
         let ended = LogEvent::GenerationEnded {
@@ -251,7 +251,7 @@ impl Machine {
             out.push(Action::CancelStep { generation });
         }
         if self.state.head.stop.is_none() {
-            self.state.head.stop = Some(Verdict { reason: StopReason::Signal { name }, at: now });
+            self.state.head.stop = Some(TimedReason { reason: StopReason::Signal { name }, at: now });
         }
         self.finish(None, out);
     }
@@ -259,7 +259,7 @@ impl Machine {
     /// The loop is over; the drain comes next.
     pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
         self.record(LogEvent::Stopping { reason: reason.clone() }, out);
-        self.state.head.stop = Some(Verdict { reason, at: now });
+        self.state.head.stop = Some(TimedReason { reason, at: now });
         self.set_phase(Phase::Stopping);
         self.advance(now, out);
     }

@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::nodes::Status;
 pub use super::snapshot::PastGeneration;
 use super::snapshot::{Phase, Snapshot};
-use crate::events::{DownReason, StopReason, Verdict};
+use crate::events::{DownReason, StopReason, TimedReason};
 
 /// What the loop decided so far, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct Explanation {
     /// The halt condition that holds.
     pub halt: Option<String>,
     /// Why the loop stopped, if it did.
-    pub stop: Option<Verdict<StopReason>>,
+    pub stop: Option<TimedReason<StopReason>>,
 }
 
 /// What the loop does, and how many nodes it has for it.
@@ -82,7 +82,7 @@ pub enum Condition {
     /// Its agent is up.
     Healthy,
     /// It is down.
-    Down(Verdict<DownReason>),
+    Down(TimedReason<DownReason>),
 }
 
 /// What the loop does now; its text is what `status` shows.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use crate::events::{DownReason, Verdict};
+use crate::events::{DownReason, TimedReason};
 
 /// Tries to start an agent for the first time.
 const FIRST_TRIES: u32 = 3;
@@ -26,7 +26,7 @@ pub(super) struct Node {
 pub(super) enum Status {
     Starting(Starting),
     Healthy,
-    Down { verdict: Verdict<DownReason> },
+    Down { verdict: TimedReason<DownReason> },
 }
 
 /// An agent that was asked for and has not reported yet.

@@ -5,14 +5,14 @@ use std::fmt;
 use holdfast_model::{CheckpointId, Generation};
 use serde::{Deserialize, Serialize};
 
-use crate::events::{DrainResult, EndCause, StopReason, Verdict};
+use crate::events::{DrainResult, EndCause, StopReason, TimedReason};
 use crate::exit;
 
 /// How it all ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Why the loop stopped, and when.
-    pub stop: Verdict<StopReason>,
+    pub stop: TimedReason<StopReason>,
     /// How the drain went; `None` if it was cut short by a second signal, or if no node was left to drain.
     pub drain: Option<DrainResult>,
     /// The last generation.

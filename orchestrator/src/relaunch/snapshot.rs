@@ -11,7 +11,7 @@ use super::nodes::Node;
 use super::outcome::Outcome;
 use super::tracked::{Members, Records};
 use crate::events::DrainResult;
-use crate::events::{EndCause, StopReason, Verdict};
+use crate::events::{EndCause, StopReason, TimedReason};
 
 /// Everything that the machine knows, but for its configuration and what a successor begins anew (when a node was
 /// heard of last, and the watchdog's memory). Opaque: serialise it, keep it, bring it up to date with
@@ -59,7 +59,7 @@ pub(super) struct Head {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop: Option<Verdict<StopReason>>,
+    pub stop: Option<TimedReason<StopReason>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainResult>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,7 @@ pub struct PastGeneration {
     /// When it was launched.
     pub launched: Duration,
     /// Why and when it ended, if it did.
-    pub ended: Option<Verdict<EndCause>>,
+    pub ended: Option<TimedReason<EndCause>>,
     /// The newest complete checkpoint at its end.
     pub newest: Option<CheckpointId>,
 }

@@ -12,7 +12,7 @@ use super::notices::Notices;
 use super::placement::{Demand, place};
 use super::snapshot::{Before, PastGeneration, Phase};
 use crate::events::LogEvent;
-use crate::events::{DownReason, StopReason, Verdict};
+use crate::events::{DownReason, StopReason, TimedReason};
 
 impl Machine {
     /// The nodes that a launch needs.
@@ -68,7 +68,7 @@ impl Machine {
     /// nodes have, say), or because not one node is fit for it, it is the same in every allocation.
     fn too_few(&self, healthy: u32) -> StopReason {
         let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
-            Status::Down { verdict: Verdict { reason, .. }, .. }
+            Status::Down { verdict: TimedReason { reason, .. }, .. }
                 if healthy == 0 || matches!(reason, DownReason::Refused { .. }) =>
             {
                 Some(StopReason::CannotBegin { node: name.clone(), reason: reason.to_string() })

@@ -5,10 +5,10 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, NodeName};
 
 use super::keys::{entry, keys, list, section, words};
-use super::kinds::{Choice, choice, duration, text, whole};
 use super::reading::Section;
 use super::registered::{Chosen, ManagerFacts, NodeCount};
 use super::ssh::{self, SshAccess, SshHost};
+use super::value_kinds::{Choice, choice, duration, text, whole};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
 const MAX_LOCAL_NODES: u64 = 1024;
@@ -29,23 +29,23 @@ pub struct Allocation {
     /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
     /// Failures to rehearse. Local manager only.
-    pub chaos: Vec<Chaos>,
+    pub faults: Vec<InjectedFault>,
 }
 
 /// One rehearsed failure: whom it hits, when, and how. Each strikes once in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chaos {
+pub struct InjectedFault {
     /// The virtual node that is hit, whatever runs on it by then.
     pub node: NodeName,
     /// When it strikes.
-    pub moment: ChaosMoment,
+    pub moment: FaultMoment,
     /// What happens.
-    pub action: ChaosAction,
+    pub action: FaultAction,
 }
 
 /// When a rehearsed failure strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChaosMoment {
+pub enum FaultMoment {
     /// So long after the first launch of the application.
     After(Duration),
     /// As soon as this checkpoint is complete and protected.
@@ -53,7 +53,7 @@ pub enum ChaosMoment {
     /// In the middle of a phase.
     During {
         /// The phase.
-        phase: ChaosPhase,
+        phase: FaultPhase,
         /// Of this checkpoint; `None` = of the first that comes to it.
         checkpoint: Option<CheckpointId>,
     },
@@ -61,7 +61,7 @@ pub enum ChaosMoment {
 
 /// A phase in which a rehearsed failure strikes, on the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChaosPhase {
+pub enum FaultPhase {
     /// A rank of the node is writing its checkpoint files.
     Write,
     /// Its agent is encoding: the checkpoint is written but not protected.
@@ -72,27 +72,27 @@ pub enum ChaosPhase {
     Copy,
 }
 
-impl Choice for ChaosPhase {
+impl Choice for FaultPhase {
     const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("write", ChaosPhase::Write),
-        ("encode", ChaosPhase::Encode),
-        ("rebuild", ChaosPhase::Rebuild),
-        ("copy", ChaosPhase::Copy),
+        ("write", FaultPhase::Write),
+        ("encode", FaultPhase::Encode),
+        ("rebuild", FaultPhase::Rebuild),
+        ("copy", FaultPhase::Copy),
     ];
 }
 
 /// What a rehearsed failure does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChaosAction {
+pub enum FaultAction {
     /// The node dies: agent and ranks are killed with SIGKILL, its control and cache directories are deleted.
     Kill,
     /// Only the agent dies (SIGKILL); ranks and directories stay.
     KillAgent,
 }
 
-impl Choice for ChaosAction {
+impl Choice for FaultAction {
     const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("kill", ChaosAction::Kill), ("kill-agent", ChaosAction::KillAgent)];
+        &[("kill", FaultAction::Kill), ("kill-agent", FaultAction::KillAgent)];
 }
 
 /// The name of a virtual node of the local manager, counted from 0.
@@ -101,17 +101,17 @@ pub fn virtual_node(index: u32) -> NodeName {
 }
 
 /// What was written; the number of nodes may still depend on what the runs need.
-pub(super) struct Written {
+pub(super) struct WrittenAllocation {
     pub(super) manager: Option<&'static str>,
     pub(super) nodes: Option<u32>,
     time_limit: Option<Duration>,
-    chaos: Vec<Chaos>,
+    faults: Vec<InjectedFault>,
     hosts: Vec<SshHost>,
     ssh: SshAccess,
 }
 
 keys! {
-    Allocation => Written;
+    Allocation => WrittenAllocation;
     /// What lends the nodes. `auto` looks at the environment, {managers}
     manager = entry::<ManagerFacts>(),
     /// {takers}: virtual nodes to start. Default: as many as the run takes; more are spares.
@@ -120,7 +120,7 @@ keys! {
     time_limit = duration().optional(),
     /// {takers}: failures to inject. Each element names a node, one moment, and what happens:
     /// `{node: 1, after_checkpoint: 3}`.
-    chaos = list::<Chaos>(),
+    chaos = list::<InjectedFault>(),
     /// {takers}: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
     hosts = words(),
     /// Instead: a file with one host a line; `#` begins a comment. Relative to where `holdfast` is started.
@@ -134,8 +134,8 @@ keys! {
         let counts_hosts = facts.is_some_and(|facts| facts.nodes == NodeCount::Hosts);
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
         let manager = facts.map(|facts| facts.name);
-        let chaos = chaos.unwrap_or_default().into_iter().flatten().collect();
-        Written { manager, nodes, time_limit, chaos, hosts, ssh: ssh.access }
+        let faults = chaos.unwrap_or_default().into_iter().flatten().collect();
+        WrittenAllocation { manager, nodes, time_limit, faults, hosts, ssh: ssh.access }
     }
 }
 
@@ -157,21 +157,21 @@ fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static Manag
     Some(facts)
 }
 
-impl Written {
+impl WrittenAllocation {
     /// In an allocation that has so many nodes, if its manager has decided that.
     pub(super) fn within(self, allocated: Option<u32>) -> Self {
-        Written { nodes: allocated.or(self.nodes), ..self }
+        WrittenAllocation { nodes: allocated.or(self.nodes), ..self }
     }
 
     /// With the number of nodes that was written, or that the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
-        let Written { manager, nodes, time_limit, chaos, hosts, ssh } = self;
-        Allocation { manager, nodes: nodes.unwrap_or(needed), hosts, ssh, time_limit, chaos }
+        let WrittenAllocation { manager, nodes, time_limit, faults, hosts, ssh } = self;
+        Allocation { manager, nodes: nodes.unwrap_or(needed), hosts, ssh, time_limit, faults }
     }
 }
 
 keys! {
-    Chaos => Option<Chaos>;
+    InjectedFault => Option<InjectedFault>;
     /// The node that is hit: its number from 0, or its name.
     node = text().optional(),
     /// So long after the first launch.
@@ -179,26 +179,26 @@ keys! {
     /// As soon as this checkpoint is complete and protected.
     after_checkpoint = whole::<u64>(1..=MAX_ID).optional(),
     /// In the middle of `write`, `encode`, `rebuild` or `copy` (drain).
-    during = choice::<ChaosPhase>().optional(),
+    during = choice::<FaultPhase>().optional(),
     /// With `during`: of this checkpoint. Default: of the first one.
     checkpoint = whole::<u64>(1..=MAX_ID).optional(),
     /// `kill`: agent and ranks die, the node's directories are deleted; `kill-agent`: only the agent dies.
-    action = choice().or(ChaosAction::Kill),
+    action = choice().or(FaultAction::Kill),
     |section| {
         let checkpoint = checkpoint.map(CheckpointId);
         let moment = match (after, after_checkpoint, during) {
-            (Some(time), _, _) => Some(ChaosMoment::After(time)),
-            (_, Some(id), _) => Some(ChaosMoment::AfterCheckpoint(CheckpointId(id))),
-            (_, _, Some(phase)) => Some(ChaosMoment::During { phase, checkpoint }),
+            (Some(time), _, _) => Some(FaultMoment::After(time)),
+            (_, Some(id), _) => Some(FaultMoment::AfterCheckpoint(CheckpointId(id))),
+            (_, _, Some(phase)) => Some(FaultMoment::During { phase, checkpoint }),
             (None, None, None) => None,
         };
-        check_chaos(section, node.is_some(), during);
+        check_fault(section, node.is_some(), during);
         let node = node.map(|text| text.parse().map_or_else(|_| NodeName::new(text), virtual_node));
-        Some(Chaos { node: node?, moment: moment?, action })
+        Some(InjectedFault { node: node?, moment: moment?, action })
     }
 }
 
-fn check_chaos(section: &Section<'_>, has_node: bool, phase: Option<ChaosPhase>) {
+fn check_fault(section: &Section<'_>, has_node: bool, phase: Option<FaultPhase>) {
     let (reader, path) = (section.reader(), section.path());
     // A moment that is written but wrong was reported when it was read.
     let written = ["after", "after_checkpoint", "during"].iter().filter(|key| section.has(key)).count();

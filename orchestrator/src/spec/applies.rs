@@ -6,7 +6,7 @@ use holdfast_model::FlushMode;
 
 use super::JobSpec;
 use super::reading::Reader;
-use super::registered::{Entry, LauncherFacts, ManagerFacts};
+use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
 
 /// Refuses what has no effect. `manager` is the one in force; not known where its allocation cannot be used.
 pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, reader: &Reader) {
@@ -45,7 +45,7 @@ fn check_suits(launcher: &LauncherFacts, manager: &str, key: &str, reader: &Read
 }
 
 /// Refuses the keys of `section` that other entries than the one in force take.
-fn check_entry<E: Entry>(in_force: &E, section: &str, reader: &Reader) {
+fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
     let of_others = E::all(reader.registered()).iter().flat_map(|entry| entry.keys().takes);
     let mut refused: Vec<&str> = Vec::new();
     for (key, help) in of_others {
@@ -64,7 +64,7 @@ fn check_entry<E: Entry>(in_force: &E, section: &str, reader: &Reader) {
 }
 
 /// What to write for an entry that takes the key.
-fn takers<E: Entry>(key: &str, reader: &Reader) -> String {
+fn takers<E: RegistryEntry>(key: &str, reader: &Reader) -> String {
     let takes = |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
     let words = E::all(reader.registered()).iter().filter(takes).map(|entry| format!("`{}: {}`", E::KEY, entry.name()));
     words.collect::<Vec<_>>().join(" or ")

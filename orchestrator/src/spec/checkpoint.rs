@@ -8,7 +8,7 @@ use holdfast_core::redundancy::registry;
 use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
 use super::keys::{elements, keys, section};
-use super::kinds::{Choice, bandwidth, bytes, choice, path, percent, redundancy_scheme, switch, whole};
+use super::value_kinds::{Choice, bandwidth, bytes, choice, path, percent, redundancy_scheme, switch, whole};
 
 const TEMPORARY: &str = "/tmp";
 
@@ -17,7 +17,7 @@ keys! {
     pub struct Checkpoint {
         /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. Files that LLNL's own SCR
         /// library left on nodes are saved by `holdfast drain`, which does not ask for this key.
-        source: Source = choice().or(Source::Scr),
+        source: CheckpointSource = choice().or(CheckpointSource::Scr),
         /// Small state on each node.
         control: ControlDirectory = section::<ControlDirectory>(),
         /// Checkpoint data on each node; several caches are possible.
@@ -150,17 +150,17 @@ keys! {
 
 /// What produces checkpoint files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CheckpointSource {
     /// The application calls our API.
     Scr,
 }
 
-impl Choice for Source {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("scr", Source::Scr)];
+impl Choice for CheckpointSource {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("scr", CheckpointSource::Scr)];
     const LATER: &'static [&'static str] = &["scr-files", "fti", "command", "jubatus"];
 }
 
-impl Source {
+impl CheckpointSource {
     /// Its name, by which agents know it.
     pub fn name(self) -> &'static str {
         self.word()
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_sources_are_those_that_agents_have() {
-        let available: Vec<&str> = Source::AVAILABLE.iter().map(|(name, _)| *name).collect();
+        let available: Vec<&str> = CheckpointSource::AVAILABLE.iter().map(|(name, _)| *name).collect();
         let known: Vec<&str> = holdfast_agent::sources::REGISTRY.iter().map(|entry| entry.name).collect();
         assert_eq!(available, known);
     }

@@ -9,7 +9,7 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 /// Where something stands in the spec: lines and columns count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -18,16 +18,16 @@ pub struct Place {
     pub width: usize,
 }
 
-impl Place {
+impl Position {
     /// The very beginning of the file: where something that is missing altogether is reported.
-    pub const START: Place = Place { line: 1, column: 1, width: 1 };
+    pub const START: Position = Position { line: 1, column: 1, width: 1 };
 }
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Where it stands, if it stands anywhere.
-    pub place: Option<Place>,
+    pub place: Option<Position>,
     /// The key path (`checkpoint.redundancy[0].set_size`); empty for the file as a whole.
     pub key: String,
     /// What is wrong, as a sentence without its full stop.
@@ -101,7 +101,7 @@ impl Diagnostics {
 
 /// A line of the spec as it may be printed, and the bytes of it that the place is about. A control character becomes a
 /// blank: it could move the carets away from what they point at, or command the terminal.
-fn quoted(line: &str, place: Place) -> (String, Range<usize>) {
+fn quoted(line: &str, place: Position) -> (String, Range<usize>) {
     let shown: String = line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
     let byte = |column: usize| shown.char_indices().nth(column).map_or(shown.len(), |(at, _)| at);
     let span = byte(place.column - 1)..byte(place.column - 1 + place.width);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
-use super::diagnostics::{Diagnostic, Place};
+use super::diagnostics::{Diagnostic, Position};
 
 /// Larger files are refused: the longest spec that a person writes is a hundredth of it.
 pub const MAX_BYTES: u64 = 1 << 20;
@@ -20,9 +20,9 @@ const MAX_NODES: usize = 100_000;
 
 /// A node and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) value: Value,
-    pub(super) place: Place,
+    pub(super) place: Position,
 }
 
 /// What a node is, before anybody has said what it should be.
@@ -35,16 +35,16 @@ pub(super) enum Value {
         text: String,
         plain: bool,
     },
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 /// One key of a map.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct YamlEntry {
     pub(super) key: String,
-    pub(super) key_place: Place,
-    pub(super) node: Node,
+    pub(super) key_place: Position,
+    pub(super) node: YamlNode,
 }
 
 impl Value {
@@ -71,7 +71,7 @@ impl Value {
 }
 
 /// Reads the one document of a file. An empty file is an empty section.
-pub(super) fn read(text: &str) -> Result<Node, Diagnostic> {
+pub(super) fn read(text: &str) -> Result<YamlNode, Diagnostic> {
     let mut builder = Builder { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut root = None;
     while let Some((event, span)) = builder.next()? {
@@ -88,22 +88,23 @@ pub(super) fn read(text: &str) -> Result<Node, Diagnostic> {
             event => root = Some(builder.node(event, span, 0)?),
         }
     }
-    Ok(root.unwrap_or(Node { value: Value::Nothing, place: Place::START }))
+    Ok(root.unwrap_or(YamlNode { value: Value::Nothing, place: Position::START }))
 }
 
 /// The document that `run: {command: […]}` would make.
-pub(super) fn of_command(command: &[String]) -> Node {
-    let place = Place::START;
-    let words = command.iter().map(|word| Node { value: Value::Scalar { text: word.clone(), plain: false }, place });
+pub(super) fn of_command(command: &[String]) -> YamlNode {
+    let place = Position::START;
+    let words =
+        command.iter().map(|word| YamlNode { value: Value::Scalar { text: word.clone(), plain: false }, place });
     let section = |key: &str, value: Value| {
-        Value::Map(vec![Entry { key: key.to_owned(), key_place: place, node: Node { value, place } }])
+        Value::Map(vec![YamlEntry { key: key.to_owned(), key_place: place, node: YamlNode { value, place } }])
     };
-    Node { value: section("run", section("command", Value::List(words.collect()))), place }
+    YamlNode { value: section("run", section("command", Value::List(words.collect()))), place }
 }
 
 struct Builder<'input> {
     parser: Parser<'input, StrInput<'input>>,
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (YamlNode, usize)>,
     nodes: usize,
 }
 
@@ -120,7 +121,7 @@ impl<'input> Builder<'input> {
         }
     }
 
-    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Diagnostic> {
+    fn count(&mut self, nodes: usize, place: Position) -> Result<(), Diagnostic> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > MAX_NODES {
             return Err(mistake(
@@ -132,7 +133,7 @@ impl<'input> Builder<'input> {
         Ok(())
     }
 
-    fn node(&mut self, event: Event<'input>, span: Span, depth: usize) -> Result<Node, Diagnostic> {
+    fn node(&mut self, event: Event<'input>, span: Span, depth: usize) -> Result<YamlNode, Diagnostic> {
         let place = place_of(&span);
         if depth > MAX_DEPTH {
             return Err(mistake(
@@ -171,7 +172,7 @@ impl<'input> Builder<'input> {
                 return Err(mistake(place, "a value was expected here", "check the lines above"));
             }
         };
-        let node = Node { value, place };
+        let node = YamlNode { value, place };
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), self.nodes - before));
         }
@@ -190,7 +191,7 @@ impl<'input> Builder<'input> {
     }
 
     fn map(&mut self, depth: usize) -> Result<Value, Diagnostic> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<YamlEntry> = Vec::new();
         while let Some((event, span)) = self.next()? {
             if matches!(event, Event::MappingEnd) {
                 break;
@@ -203,22 +204,22 @@ impl<'input> Builder<'input> {
                 break;
             };
             let node = self.node(event, span, depth + 1)?;
-            entries.push(Entry { key: text, key_place: key.place, node });
+            entries.push(YamlEntry { key: text, key_place: key.place, node });
         }
         Ok(Value::Map(entries))
     }
 }
 
-fn mistake(place: Place, message: &str, help: &str) -> Diagnostic {
+fn mistake(place: Position, message: &str, help: &str) -> Diagnostic {
     Diagnostic { place: Some(place), key: String::new(), message: message.to_owned(), help: Some(help.to_owned()) }
 }
 
-fn place_of(span: &Span) -> Place {
+fn place_of(span: &Span) -> Position {
     // What spans lines (a section, a list) is pointed at by its first character.
     let width = if span.start.line() == span.end.line() { span.end.col().saturating_sub(span.start.col()) } else { 1 };
     place_at(&span.start, width)
 }
 
-fn place_at(marker: &Marker, width: usize) -> Place {
-    Place { line: marker.line().max(1), column: marker.col() + 1, width: width.max(1) }
+fn place_at(marker: &Marker, width: usize) -> Position {
+    Position { line: marker.line().max(1), column: marker.col() + 1, width: width.max(1) }
 }

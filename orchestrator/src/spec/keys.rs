@@ -19,9 +19,9 @@
 
 use std::collections::BTreeMap;
 
-use super::kinds::{Kind, entry_name};
 use super::reading::Section;
-use super::registered::Entry;
+use super::registered::RegistryEntry;
+use super::value_kinds::{ValueKind, entry_name};
 
 /// The keys of one section.
 pub(super) trait Keys {
@@ -61,7 +61,7 @@ pub(super) enum Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    /// Its value as the key's value is written. `None`: the parameter decides more than this key, see `surroundings`.
+    /// Its value as the key's value is written. `None`: the parameter decides more than this key, see `environment`.
     pub(super) text: Option<fn(&str) -> String>,
 }
 
@@ -132,18 +132,18 @@ pub(super) use keys;
 
 /// A single value with a default.
 pub(super) struct Single<T> {
-    kind: Kind<T>,
+    kind: ValueKind<T>,
     default: T,
     parameter: Option<Parameter>,
 }
 
 /// A single value that need not be set.
 pub(super) struct Optional<T> {
-    kind: Kind<T>,
+    kind: ValueKind<T>,
     parameter: Option<Parameter>,
 }
 
-impl<T> Kind<T> {
+impl<T> ValueKind<T> {
     /// The key has this value if it is not written.
     pub(super) fn or(self, default: T) -> Single<T> {
         Single { kind: self, default, parameter: None }
@@ -207,11 +207,11 @@ impl<T: Clone> Key for Optional<T> {
 
 /// A single value that is the same as another one, unless it is written.
 pub(super) struct SameAs<T> {
-    kind: Kind<T>,
+    kind: ValueKind<T>,
     other: &'static str,
 }
 
-impl<T> Kind<T> {
+impl<T> ValueKind<T> {
     /// The key has the value of `other` if it is not written: a key of the section around this one, declared earlier.
     pub(super) fn same_as(self, other: &'static str) -> SameAs<T> {
         SameAs { kind: self, other }
@@ -235,11 +235,11 @@ impl<T: Clone> Key for SameAs<T> {
 pub(super) struct Name<E>(std::marker::PhantomData<E>);
 
 /// The name of a registered entry, or `auto`.
-pub(super) fn entry<E: Entry>() -> Name<E> {
+pub(super) fn entry<E: RegistryEntry>() -> Name<E> {
     Name(std::marker::PhantomData)
 }
 
-impl<E: Entry> Key for Name<E> {
+impl<E: RegistryEntry> Key for Name<E> {
     /// `None` for `auto`.
     type Value = Option<&'static str>;
 

@@ -5,10 +5,10 @@
 //! spec asks whether it makes sense. [`Settings`] keeps where each value came from. `configs/reference.yaml` has all keys.
 //!
 //! * `document`: YAML events to nodes with places, bounded;
-//! * `keys`: how a section declares its keys, each once; `kinds`: what single values look like;
+//! * `keys`: how a section declares its keys, each once; `value_kinds`: what single values look like;
 //! * `reading`: nodes to settings, section by section; one file of declarations for each section;
 //! * [`reference`](mod@reference): every key with its default and documentation, from the declarations;
-//! * [`Surroundings`]: SCR's parameters, which stand above and below the spec;
+//! * [`Environment`]: SCR's parameters, which stand above and below the spec;
 //! * `registered`: what resource managers and launchers declare of themselves;
 //! * `validation`: what no single section can know; `applies`: keys that have no effect with this manager or launcher;
 //! * `diagnostics`: what the user sees of a mistake;
@@ -19,8 +19,8 @@ mod applies;
 mod checkpoint;
 mod diagnostics;
 mod document;
+mod environment;
 mod keys;
-mod kinds;
 pub mod quantity;
 mod reading;
 pub mod reference;
@@ -30,29 +30,29 @@ mod run;
 mod settings;
 mod ssh;
 mod supervision;
-mod surroundings;
 mod validation;
+mod value_kinds;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-pub use allocation::{Allocation, Chaos, ChaosAction, ChaosMoment, ChaosPhase, virtual_node};
-pub use checkpoint::{Cache, Checkpoint, ControlDirectory, DataPlane, Redundancy, Source};
-pub use diagnostics::{Diagnostic, Diagnostics, Place};
+pub use allocation::{Allocation, FaultAction, FaultMoment, FaultPhase, InjectedFault, virtual_node};
+pub use checkpoint::{Cache, Checkpoint, CheckpointSource, ControlDirectory, DataPlane, Redundancy};
+pub use diagnostics::{Diagnostic, Diagnostics, Position};
 pub use document::MAX_BYTES;
 pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, Registered};
-pub use run::Run;
+pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};
 pub use ssh::{SshAccess, SshHost};
 pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand};
 
-pub use surroundings::{SYSTEM_FILE, Surroundings, SurroundingsError};
+pub use environment::{Environment, EnvironmentError, SYSTEM_FILE};
 
-use document::Node;
+use document::YamlNode;
 use keys::{keys, later, list, section};
-use kinds::{Choice, choice, path, text};
 use reading::Reader;
+use value_kinds::{Choice, choice, path, text};
 
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +87,7 @@ pub struct Step {
     /// The directory of its checkpoints and index: the job's prefix, or, in a job of several steps, `<prefix>/<name>`.
     pub prefix: PathBuf,
     /// What is launched.
-    pub run: Run,
+    pub run: RunSpec,
     /// Its checkpoints.
     pub checkpoint: Checkpoint,
 }
@@ -109,27 +109,27 @@ impl JobSpec {
     ///
     /// # Errors
     /// The file cannot be read, or holds mistakes: all of them.
-    pub fn load(path: &Path, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
+    pub fn load(path: &Path, environment: &Environment) -> Result<JobSpec, Diagnostics> {
         let name = path.display().to_string();
-        JobSpec::parse(&read_text(path, &name)?, &name, surroundings)
+        JobSpec::parse(&read_text(path, &name)?, &name, environment)
     }
 
     /// Reads a spec from text; `file_name` is its name in messages.
     ///
     /// # Errors
     /// All mistakes in it, and in those parameters.
-    pub fn parse(text: &str, file_name: &str, surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
+    pub fn parse(text: &str, file_name: &str, environment: &Environment) -> Result<JobSpec, Diagnostics> {
         let root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
-        JobSpec::from_document(&root, surroundings).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
+        JobSpec::from_document(&root, environment).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
     }
 
-    /// The spec of a command without a file: `command` as it stands, everything else from the surroundings or default.
+    /// The spec of a command without a file: `command` as it stands, everything else from the environment or default.
     ///
     /// # Errors
     /// The command is empty, or a mistake in the parameters.
-    pub fn from_command(command: &[String], surroundings: &Surroundings) -> Result<JobSpec, Diagnostics> {
+    pub fn from_command(command: &[String], environment: &Environment) -> Result<JobSpec, Diagnostics> {
         let root = document::of_command(command);
-        let mut spec = JobSpec::from_document(&root, surroundings).map_err(|mut mistakes| {
+        let mut spec = JobSpec::from_document(&root, environment).map_err(|mut mistakes| {
             mistakes.iter_mut().for_each(|mistake| mistake.place = None);
             Diagnostics::new("command line", "", mistakes)
         })?;
@@ -142,12 +142,11 @@ impl JobSpec {
         matches!(&self.steps[..], [step] if step.prefix == self.prefix)
     }
 
-    fn from_document(root: &Node, surroundings: &Surroundings) -> Result<JobSpec, Vec<Diagnostic>> {
-        let reader =
-            Reader::new(surroundings.registered.clone(), surroundings.above.clone(), surroundings.below.clone());
+    fn from_document(root: &YamlNode, environment: &Environment) -> Result<JobSpec, Vec<Diagnostic>> {
+        let reader = Reader::new(environment.registered.clone(), environment.above.clone(), environment.below.clone());
         let written = <JobSpec as keys::Keys>::read(reader.root(root));
-        let manager = surroundings.manager(written.allocation.manager);
-        let allocated_nodes = manager.and_then(|manager| surroundings.allocated_nodes(manager));
+        let manager = environment.manager(written.allocation.manager);
+        let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
         let mut spec = written.completed(allocated_nodes, &reader);
         validation::check(&spec, manager, &reader);
         applies::check(&spec, manager, &reader);
@@ -158,10 +157,10 @@ impl JobSpec {
 }
 
 /// What was written; numbers of nodes and ranks still depend on each other.
-struct Written {
+struct WrittenJob {
     job: String,
     prefix: PathBuf,
-    allocation: allocation::Written,
+    allocation: allocation::WrittenAllocation,
     before: Vec<SiteCommand>,
     after: Vec<SiteCommand>,
     steps: Vec<WrittenStep>,
@@ -173,12 +172,12 @@ struct Written {
 struct WrittenStep {
     name: String,
     prefix: PathBuf,
-    run: run::Written,
+    run: run::WrittenRun,
     checkpoint: Checkpoint,
 }
 
 keys! {
-    JobSpec => Written;
+    JobSpec => WrittenJob;
     /// What is described. `job`: lost nodes are replaced by launching again on others.
     kind = choice().or(JobKind::Job),
     /// The job's name; becomes part of paths.
@@ -191,7 +190,7 @@ keys! {
     /// Commands that are run once in an allocation, before the first launch: `{command: [./stage-in, input.nc]}`.
     before = list::<SiteCommand>(),
     /// What is launched.
-    run = section::<Run>().unless("steps"),
+    run = section::<RunSpec>().unless("steps"),
     /// The checkpoints of the run.
     checkpoint = section::<Checkpoint>().unless("steps"),
     /// Instead of `run` and `checkpoint`: several steps, run in this order, each when the one before it has finished, each
@@ -218,7 +217,7 @@ keys! {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        Written { job, prefix, allocation, before, after, steps, relaunch, health, halt }
+        WrittenJob { job, prefix, allocation, before, after, steps, relaunch, health, halt }
     }
 }
 
@@ -227,7 +226,7 @@ keys! {
     /// Its name; a single path component.
     name = text().optional(),
     /// As `run` above.
-    run = section::<Run>(),
+    run = section::<RunSpec>(),
     /// As `checkpoint` above.
     checkpoint = section::<Checkpoint>(),
     /// Steps that must have finished.
@@ -242,10 +241,10 @@ keys! {
     }
 }
 
-impl Written {
+impl WrittenJob {
     /// The spec, in an allocation that has so many nodes if that is known from outside.
     fn completed(self, allocated_nodes: Option<u32>, reader: &Reader) -> JobSpec {
-        let Written { job, prefix, allocation, before, after, steps, relaunch, health, halt } = self;
+        let WrittenJob { job, prefix, allocation, before, after, steps, relaunch, health, halt } = self;
         let allocation = allocation.within(allocated_nodes);
         let complete = |step: WrittenStep| {
             let WrittenStep { name, prefix, run, checkpoint } = step;

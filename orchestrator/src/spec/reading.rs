@@ -7,12 +7,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::diagnostics::{Diagnostic, Place, nearest};
-use super::document::{Entry, Node, Value};
-use super::kinds::Kind;
+use super::diagnostics::{Diagnostic, Position, nearest};
+use super::document::{Value, YamlEntry, YamlNode};
 use super::registered::Registered;
 use super::resolved;
 use super::settings::{NOT_SET, Origin, Settings};
+use super::value_kinds::ValueKind;
 
 /// What stands above or below the spec, by key path. In a job of several steps it holds for each of them.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// The file's outermost section.
-    pub(super) fn root<'a>(&'a self, node: &'a Node) -> Section<'a> {
+    pub(super) fn root<'a>(&'a self, node: &'a YamlNode) -> Section<'a> {
         self.section(String::new(), Some(node))
     }
 
@@ -83,19 +83,19 @@ impl Reader {
         self.settings.borrow().is_decided(key)
     }
 
-    fn mistake_at(&self, place: Option<Place>, key: &str, message: String, help: Option<String>) {
+    fn mistake_at(&self, place: Option<Position>, key: &str, message: String, help: Option<String>) {
         self.mistakes.borrow_mut().push(Diagnostic { place, key: key.to_owned(), message, help });
     }
 
-    fn section<'a>(&'a self, path: String, node: Option<&'a Node>) -> Section<'a> {
+    fn section<'a>(&'a self, path: String, node: Option<&'a YamlNode>) -> Section<'a> {
         let entries = match node {
-            None | Some(Node { value: Value::Nothing, .. }) => &[][..],
-            Some(Node { value: Value::Map(entries), place }) => {
+            None | Some(YamlNode { value: Value::Nothing, .. }) => &[][..],
+            Some(YamlNode { value: Value::Map(entries), place }) => {
                 self.settings.borrow_mut().record_place(path.clone(), *place);
                 self.refuse_repeated_keys(&path, entries);
                 entries
             }
-            Some(Node { value, place }) => {
+            Some(YamlNode { value, place }) => {
                 let name = if path.is_empty() { "the spec".to_owned() } else { format!("`{path}`") };
                 let message = format!("expected a section (`key: value` lines), found {}", value.describe());
                 let help = format!("{name} holds keys; see configs/reference.yaml for all of them");
@@ -106,7 +106,7 @@ impl Reader {
         Section { reader: self, path, entries, known: Vec::new() }
     }
 
-    fn refuse_repeated_keys(&self, path: &str, entries: &[Entry]) {
+    fn refuse_repeated_keys(&self, path: &str, entries: &[YamlEntry]) {
         let mut seen = BTreeMap::new();
         for entry in entries {
             if let Some(first) = seen.insert(entry.key.as_str(), entry.key_place) {
@@ -122,7 +122,7 @@ impl Reader {
 pub(super) struct Section<'a> {
     reader: &'a Reader,
     path: String,
-    entries: &'a [Entry],
+    entries: &'a [YamlEntry],
     known: Vec<&'static str>,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Section<'a> {
         self.entries.iter().any(|entry| entry.key == key && !matches!(entry.node.value, Value::Nothing))
     }
 
-    fn node(&mut self, key: &'static str) -> Option<&'a Node> {
+    fn node(&mut self, key: &'static str) -> Option<&'a YamlNode> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let place = if matches!(entry.node.value, Value::Scalar { .. }) { entry.node.place } else { entry.key_place };
@@ -167,7 +167,12 @@ impl<'a> Section<'a> {
     }
 
     /// Reads one value from what stands highest: an override, the spec, the default.
-    pub(super) fn single<T: Clone>(&mut self, key: &'static str, kind: &Kind<T>, default: Option<&T>) -> Option<T> {
+    pub(super) fn single<T: Clone>(
+        &mut self,
+        key: &'static str,
+        kind: &ValueKind<T>,
+        default: Option<&T>,
+    ) -> Option<T> {
         let path = self.path_of(key);
         let node = self.node(key);
         let default_text = default.map_or_else(|| NOT_SET.to_owned(), kind.show);
@@ -182,8 +187,10 @@ impl<'a> Section<'a> {
                 record(default_text.clone(), Origin::Default);
                 return default;
             }
-            (None, Some(Node { value: Value::Scalar { text, .. }, place }), _) => (text.as_str(), Origin::Spec(*place)),
-            (None, Some(Node { value, place }), _) => {
+            (None, Some(YamlNode { value: Value::Scalar { text, .. }, place }), _) => {
+                (text.as_str(), Origin::Spec(*place))
+            }
+            (None, Some(YamlNode { value, place }), _) => {
                 let message = format!("expected {}, found {}", kind.expected, value.describe());
                 self.reader.mistake_at(Some(*place), &path, message, None);
                 return default;
@@ -221,10 +228,10 @@ impl<'a> Section<'a> {
         let node = self.node(key);
         let words = match node {
             None => None,
-            Some(Node { value: Value::List(items), .. }) => {
+            Some(YamlNode { value: Value::List(items), .. }) => {
                 Some(items.iter().enumerate().filter_map(|(at, item)| self.word(&path, at, item)).collect::<Vec<_>>())
             }
-            Some(Node { value, place }) => {
+            Some(YamlNode { value, place }) => {
                 let message = format!("expected a list of words, found {}", value.describe());
                 let help = match value {
                     Value::Scalar { text, .. } => {
@@ -248,7 +255,7 @@ impl<'a> Section<'a> {
         words
     }
 
-    fn word(&self, path: &str, at: usize, item: &Node) -> Option<String> {
+    fn word(&self, path: &str, at: usize, item: &YamlNode) -> Option<String> {
         let mistake = |message: String, help: Option<String>| {
             self.reader.mistake_at(Some(item.place), &format!("{path}[{at}]"), message, help);
         };
@@ -275,7 +282,7 @@ impl<'a> Section<'a> {
         let mut names = BTreeMap::new();
         match self.node(key) {
             None => {}
-            Some(Node { value: Value::Map(entries), .. }) => {
+            Some(YamlNode { value: Value::Map(entries), .. }) => {
                 self.reader.refuse_repeated_keys(&path, entries);
                 for entry in entries {
                     let key = join(&path, &entry.key);
@@ -295,7 +302,7 @@ impl<'a> Section<'a> {
                     }
                 }
             }
-            Some(Node { value, place }) => {
+            Some(YamlNode { value, place }) => {
                 let message = format!("expected `NAME: value` lines, found {}", value.describe());
                 self.reader.mistake_at(Some(*place), &path, message, None);
             }
@@ -318,11 +325,11 @@ impl<'a> Section<'a> {
     pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'a>>> {
         let path = self.path_of(key);
         match self.node(key)? {
-            Node { value: Value::List(items), .. } => {
+            YamlNode { value: Value::List(items), .. } => {
                 let items = items.iter().enumerate();
                 Some(items.map(|(at, item)| self.reader.section(format!("{path}[{at}]"), Some(item))).collect())
             }
-            Node { value, place } => {
+            YamlNode { value, place } => {
                 let message = format!("expected a list of sections, found {}", value.describe());
                 let help = "put `- ` in front of the first key, and indent the others by two more".to_owned();
                 self.reader.mistake_at(Some(*place), &path, message, Some(help));

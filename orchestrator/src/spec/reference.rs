@@ -3,7 +3,7 @@
 
 use super::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
-use super::registered::{Chosen, Entry, LauncherFacts, ManagerFacts, Registered};
+use super::registered::{Chosen, LauncherFacts, ManagerFacts, Registered, RegistryEntry};
 
 /// What stands before the first key.
 const HEAD: &str = "\
@@ -129,7 +129,10 @@ fn launchers(registered: &Registered) -> String {
 
 /// `Local and ssh`.
 fn takers(key: &str, registered: &Registered) -> String {
-    fn names<'a, E: Entry>(key: &'a str, registered: &'a Registered) -> impl Iterator<Item = &'static str> + 'a {
+    fn names<'a, E: RegistryEntry>(
+        key: &'a str,
+        registered: &'a Registered,
+    ) -> impl Iterator<Item = &'static str> + 'a {
         let takes = move |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
         E::all(registered).iter().filter(takes).map(|entry| entry.name())
     }

@@ -83,7 +83,7 @@ const LATER_MANAGERS: [(&str, &str); 3] = [("pbs", "PBS_JOBID"), ("lsf", "LSB_JO
 const LATER_LAUNCHERS: [&str; 3] = ["flux", "prun", "torchrun"];
 
 /// An entry of either registry.
-pub(super) trait Entry: 'static {
+pub(super) trait RegistryEntry: 'static {
     /// The key of the spec that names an entry.
     const KEY: &'static str;
 
@@ -94,7 +94,7 @@ pub(super) trait Entry: 'static {
     fn later() -> Vec<&'static str>;
 }
 
-impl Entry for ManagerFacts {
+impl RegistryEntry for ManagerFacts {
     const KEY: &'static str = "manager";
 
     fn name(&self) -> &'static str {
@@ -114,7 +114,7 @@ impl Entry for ManagerFacts {
     }
 }
 
-impl Entry for LauncherFacts {
+impl RegistryEntry for LauncherFacts {
     const KEY: &'static str = "launcher";
 
     fn name(&self) -> &'static str {
@@ -183,8 +183,8 @@ mod tests {
     use crate::launch::registry;
     use crate::spec::allocation::Allocation;
     use crate::spec::keys::Keys as _;
-    use crate::spec::run::Run;
-    use crate::spec::{JobSpec, Surroundings, reference};
+    use crate::spec::run::RunSpec;
+    use crate::spec::{Environment, JobSpec, reference};
 
     static MANAGER: ManagerFacts = ManagerFacts {
         name: "lattice",
@@ -216,8 +216,8 @@ mod tests {
 
     fn read_in(text: &str, variables: &[(&str, &str)]) -> Result<JobSpec, String> {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let surroundings = Surroundings::new(extended(), variables, Path::new("/nonexistent")).unwrap();
-        JobSpec::parse(text, "job.yaml", &surroundings).map_err(|mistakes| mistakes.to_string())
+        let environment = Environment::new(extended(), variables, Path::new("/nonexistent")).unwrap();
+        JobSpec::parse(text, "job.yaml", &environment).map_err(|mistakes| mistakes.to_string())
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         let registered = extended();
         assert_eq!(registered.launcher(None, "lattice").unwrap().name, "weave");
         // Without the entries the names are unknown.
-        let bare = Surroundings::empty(registry::registered());
+        let bare = Environment::empty(registry::registered());
         let mistakes = JobSpec::parse(text, "job.yaml", &bare).unwrap_err().to_string();
         assert!(mistakes.contains("allocation.manager") && mistakes.contains("run.launcher"), "{mistakes}");
     }
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn entries_declare_keys_of_their_section_only() {
-        fn check<E: Entry>(entries: &[&'static E], declared: &[&str]) {
+        fn check<E: RegistryEntry>(entries: &[&'static E], declared: &[&str]) {
             for entry in entries {
                 let named = entry.keys().takes.iter().chain(entry.keys().without);
                 named.for_each(|(key, _)| assert!(declared.contains(key), "{}: {key}", entry.name()));
@@ -294,6 +294,6 @@ mod tests {
         }
         let registered = registry::registered();
         check(&registered.managers, &Allocation::declared().iter().map(|key| key.name).collect::<Vec<_>>());
-        check(&registered.launchers, &Run::declared().iter().map(|key| key.name).collect::<Vec<_>>());
+        check(&registered.launchers, &RunSpec::declared().iter().map(|key| key.name).collect::<Vec<_>>());
     }
 }

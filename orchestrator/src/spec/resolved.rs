@@ -61,10 +61,10 @@ fn at<'a>(document: &'a mut Value, path: &str) -> &'a mut Value {
 mod tests {
     use super::*;
     use crate::launch::registry::registered;
-    use crate::spec::{JobSpec, Surroundings};
+    use crate::spec::{Environment, JobSpec};
 
     fn parse(text: &str) -> JobSpec {
-        JobSpec::parse(text, "job.yaml", &Surroundings::empty(registered())).unwrap()
+        JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap()
     }
 
     fn settings(text: &str) -> Vec<(String, String)> {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::keys::{Names, entry, keys, words};
-use super::kinds::{path, text, whole};
 use super::reading::{Reader, Section};
 use super::registered::LauncherFacts;
+use super::value_kinds::{path, text, whole};
 
 /// More ranks than this is a typing mistake.
 const MAX_RANKS: u64 = 1 << 20;
@@ -14,7 +14,7 @@ const MAX_NODES: u64 = 1 << 16;
 
 /// One application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct RunSpec {
     /// The name of the launcher; `None` for `auto`.
     pub launcher: Option<&'static str>,
     /// Nodes that it needs; what is left of the allocation are spares.
@@ -35,7 +35,7 @@ pub struct Run {
     pub directory: Option<PathBuf>,
 }
 
-impl Run {
+impl RunSpec {
     /// The number of ranks on the `index`-th node of a full placement.
     pub fn ranks_on(&self, index: u32) -> u32 {
         self.ranks.saturating_sub(index.saturating_mul(self.ranks_per_node)).min(self.ranks_per_node)
@@ -43,16 +43,16 @@ impl Run {
 }
 
 /// What was written; nodes and ranks may still depend on the size of the allocation.
-pub(super) struct Written {
+pub(super) struct WrittenRun {
     nodes: Option<u32>,
     ranks_per_node: Option<u32>,
     ranks: Option<u32>,
     ranks_key: String,
-    run: Run,
+    run: RunSpec,
 }
 
 keys! {
-    Run => Written;
+    RunSpec => WrittenRun;
     /// What starts the processes: {launchers}. `auto`: what belongs to the resource manager.
     launcher = entry::<LauncherFacts>(),
     /// {takers}: its program, a path or a name in PATH, where there are several. Default: the first of mpirun, mpiexec,
@@ -80,8 +80,8 @@ keys! {
             section.mistake("env", format!("`{}` cannot be a variable's name", name.escape_debug()), help);
         }
         let (launcher_options, command) = (launcher_options.unwrap_or_default(), command.unwrap_or_default());
-        let shape = Run { launcher, launcher_program, nodes: 1, ranks_per_node: 1, ranks: 1, launcher_options, command, env, directory };
-        Written { nodes, ranks_per_node, ranks, ranks_key: section.path_of("ranks"), run: shape }
+        let shape = RunSpec { launcher, launcher_program, nodes: 1, ranks_per_node: 1, ranks: 1, launcher_options, command, env, directory };
+        WrittenRun { nodes, ranks_per_node, ranks, ranks_key: section.path_of("ranks"), run: shape }
     }
 }
 
@@ -98,9 +98,9 @@ fn check_command(section: &Section<'_>, command: Option<&[String]>) {
     }
 }
 
-impl Written {
+impl WrittenRun {
     /// The run with its nodes and ranks.
-    pub(super) fn within(self, allocation_nodes: Option<u32>, reader: &Reader) -> Run {
+    pub(super) fn within(self, allocation_nodes: Option<u32>, reader: &Reader) -> RunSpec {
         let (nodes, ranks_per_node, ranks) = shape(self.nodes, self.ranks_per_node, self.ranks, allocation_nodes);
         let key = &self.ranks_key;
         if ranks > u64::from(nodes) * u64::from(ranks_per_node) {
@@ -114,7 +114,7 @@ impl Written {
             let message = format!("{ranks} ranks are more than {MAX_RANKS}");
             reader.mistake(key, message, "lower `nodes` or `ranks_per_node`");
         }
-        Run { nodes, ranks_per_node, ranks: u32::try_from(ranks).unwrap_or(u32::MAX), ..self.run }
+        RunSpec { nodes, ranks_per_node, ranks: u32::try_from(ranks).unwrap_or(u32::MAX), ..self.run }
     }
 }
 

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::diagnostics::Place;
+use super::diagnostics::Position;
 
 /// Who decided a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The spec, at this place.
-    Spec(Place),
+    Spec(Position),
     /// A variable of the environment, or another place of SCR's parameters, by name.
     Parameter(String),
     /// The command line.
@@ -40,7 +40,7 @@ pub(super) const NOT_SET: &str = "none";
 pub struct Settings {
     list: Vec<Setting>,
     /// Places of sections and lists, which have no value of their own.
-    places: HashMap<String, Place>,
+    places: HashMap<String, Position>,
 }
 
 impl Settings {
@@ -55,7 +55,7 @@ impl Settings {
     }
 
     /// Where the key stands in the spec; if it does not, where the nearest section around it does.
-    pub fn place(&self, key: &str) -> Option<Place> {
+    pub fn place(&self, key: &str) -> Option<Position> {
         let mut key = key;
         loop {
             if let Some(place) = self.places.get(key) {
@@ -91,7 +91,7 @@ impl Settings {
     }
 
     /// The first place stays: for a section that is its key, not the first of the keys in it.
-    pub(super) fn record_place(&mut self, key: String, place: Place) {
+    pub(super) fn record_place(&mut self, key: String, place: Position) {
         self.places.entry(key).or_insert(place);
     }
 }

@@ -13,14 +13,14 @@ use holdfast_core::hostlist;
 use serde::{Deserialize, Serialize};
 
 use super::keys::keys;
-use super::kinds::{duration, path, text, whole};
 use super::reading::{Reader, Section};
+use super::value_kinds::{duration, path, text, whole};
 
 /// The usual port of sshd.
 const PORT: u16 = 22;
 /// A list of hosts of the largest machine is smaller.
 const LARGEST_FILE: u64 = 16 << 20;
-/// As many as [`super::run::Run`] can place.
+/// As many as [`super::run::RunSpec`] can place.
 const MAX_HOSTS: usize = 1 << 16;
 /// A connection that takes longer to be made will not be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ pub struct SshAccess {
 }
 
 /// What `ssh:` holds.
-pub(super) struct Written {
+pub(super) struct WrittenSsh {
     /// For hosts that name none.
     user: Option<String>,
     port: u16,
@@ -62,7 +62,7 @@ pub(super) struct Written {
 }
 
 keys! {
-    SshAccess => Written;
+    SshAccess => WrittenSsh;
     /// For hosts that name none. Default: yours.
     user = text().optional(),
     /// For hosts that name none.
@@ -90,7 +90,7 @@ keys! {
             section.mistake("program", message, "write, for example, `/opt/holdfast/bin/holdfast`");
         }
         let (identity, known_hosts) = (identity.map(at_home), known_hosts.map(at_home));
-        Written { user, port, access: SshAccess { identity, known_hosts, connect_timeout, at_once, program } }
+        WrittenSsh { user, port, access: SshAccess { identity, known_hosts, connect_timeout, at_once, program } }
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn hosts(
     section: &Section<'_>,
     list: Option<Vec<String>>,
     file: Option<String>,
-    ssh: &Written,
+    ssh: &WrittenSsh,
 ) -> Option<Vec<SshHost>> {
     let reader = section.reader();
     let (list_key, file_key) = (section.path_of("hosts"), section.path_of("hosts_file"));

@@ -4,9 +4,9 @@
 use std::time::{Duration, SystemTime};
 
 use super::keys::{keys, list, words};
-use super::kinds::{Choice, bytes, choice, duration, duration_or_none, time, whole};
 use super::quantity::format_duration;
 use super::reading::Section;
+use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, time, whole};
 
 /// When a run that ended is made again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::{JobSpec, Step};
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     check_name(reader, "job", &spec.job);
     check_steps(spec, manager, reader);
-    check_chaos(spec, reader);
+    check_faults(spec, reader);
     if let (Some(limit), before_end) = (spec.allocation.time_limit, spec.halt.before_end)
         && before_end >= limit
     {
@@ -149,11 +149,11 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     }
 }
 
-fn check_chaos(spec: &JobSpec, reader: &Reader) {
+fn check_faults(spec: &JobSpec, reader: &Reader) {
     let nodes = spec.allocation.nodes;
-    for (at, chaos) in spec.allocation.chaos.iter().enumerate() {
-        if !(0..nodes).any(|index| virtual_node(index) == chaos.node) {
-            let message = format!("there is no virtual node `{}`", chaos.node);
+    for (at, fault) in spec.allocation.faults.iter().enumerate() {
+        if !(0..nodes).any(|index| virtual_node(index) == fault.node) {
+            let message = format!("there is no virtual node `{}`", fault.node);
             let help = format!("there are {nodes}: `{}` to `{}`", virtual_node(0), virtual_node(nodes - 1));
             reader.mistake(&format!("allocation.chaos[{at}].node"), message, help);
         }

@@ -12,7 +12,7 @@ use holdfast::allocation::{Allocation, ManagerEntry};
 use holdfast::events::{RunReport, ScreenStyle};
 use holdfast::job::{self, Prepared, RunOptions};
 use holdfast::launch::LauncherContext;
-use holdfast::spec::{Chosen, JobSpec, KeyFacts, ManagerFacts, NodeCount, Surroundings};
+use holdfast::spec::{Chosen, Environment, JobSpec, KeyFacts, ManagerFacts, NodeCount};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -172,7 +172,7 @@ impl Job {
 
 fn spec(size: Size, prefix: &Path, file: &Path) -> Result<JobSpec, Failure> {
     let text = "job: simulated\nrun: {command: [/bin/true]}\n";
-    let surroundings = Surroundings::empty(holdfast::launch::registry::registered());
+    let surroundings = Environment::empty(holdfast::launch::registry::registered());
     let mut spec = JobSpec::parse(text, "job.yaml", &surroundings).map_err(|error| format!("{error:?}"))?;
     spec.prefix = prefix.to_owned();
     spec.allocation.nodes = size.nodes + 1;

@@ -8,34 +8,34 @@ use holdfast_model::NodeName;
 use holdfast_wire::run::{Rehearsal, RehearsalPoint};
 
 use crate::allocation::{Fault, Observation};
-use crate::spec::{Chaos, ChaosAction, ChaosMoment, ChaosPhase};
+use crate::spec::{FaultAction, FaultMoment, FaultPhase, InjectedFault};
 
 /// The ordered failures of a job.
 #[derive(Clone, Debug, Default)]
 pub struct FaultSchedule {
-    chaos: Vec<Chaos>,
+    faults: Vec<InjectedFault>,
     injected: BTreeSet<usize>,
 }
 
 impl FaultSchedule {
     /// The schedule of a spec, of which some were injected already.
-    pub fn new(chaos: Vec<Chaos>, injected: BTreeSet<usize>) -> Self {
-        FaultSchedule { chaos, injected }
+    pub fn new(faults: Vec<InjectedFault>, injected: BTreeSet<usize>) -> Self {
+        FaultSchedule { faults, injected }
     }
 
     /// The failures that an observation makes due; they count as injected from here on.
     pub fn due(&mut self, observation: Observation) -> Vec<Fault> {
         let mut due = Vec::new();
-        for (number, chaos) in self.chaos.iter().enumerate() {
-            let due_now = match (chaos.moment, observation) {
-                (ChaosMoment::After(delay), Observation::SinceLaunch(passed)) => passed >= delay,
+        for (number, fault) in self.faults.iter().enumerate() {
+            let due_now = match (fault.moment, observation) {
+                (FaultMoment::After(delay), Observation::SinceLaunch(passed)) => passed >= delay,
                 // A checkpoint that was skipped, because the one before was lost, must not save the node.
-                (ChaosMoment::AfterCheckpoint(id), Observation::Protected(complete)) => complete >= id,
+                (FaultMoment::AfterCheckpoint(id), Observation::Protected(complete)) => complete >= id,
                 _ => false,
             };
             if due_now && self.injected.insert(number) {
-                let agent_only = chaos.action == ChaosAction::KillAgent;
-                due.push(Fault { number, node: chaos.node.clone(), agent_only });
+                let agent_only = fault.action == FaultAction::KillAgent;
+                due.push(Fault { number, node: fault.node.clone(), agent_only });
             }
         }
         due
@@ -43,17 +43,18 @@ impl FaultSchedule {
 
     /// The failures that an agent that is started now injects itself, with their numbers.
     pub fn armed(&self, node: &NodeName) -> Vec<(usize, Rehearsal)> {
-        let of_node = |(number, chaos): &(usize, &Chaos)| chaos.node == *node && !self.injected.contains(number);
-        self.chaos
+        let of_node =
+            |(number, fault): &(usize, &InjectedFault)| fault.node == *node && !self.injected.contains(number);
+        self.faults
             .iter()
             .enumerate()
             .filter(of_node)
-            .filter_map(|(number, chaos)| match chaos.moment {
-                ChaosMoment::During { phase, checkpoint } => {
-                    let agent_only = chaos.action == ChaosAction::KillAgent;
+            .filter_map(|(number, fault)| match fault.moment {
+                FaultMoment::During { phase, checkpoint } => {
+                    let agent_only = fault.action == FaultAction::KillAgent;
                     Some((number, Rehearsal { point: point(phase), checkpoint, agent_only }))
                 }
-                ChaosMoment::After(_) | ChaosMoment::AfterCheckpoint(_) => None,
+                FaultMoment::After(_) | FaultMoment::AfterCheckpoint(_) => None,
             })
             .collect()
     }
@@ -80,12 +81,12 @@ impl FaultSchedule {
     }
 }
 
-fn point(phase: ChaosPhase) -> RehearsalPoint {
+fn point(phase: FaultPhase) -> RehearsalPoint {
     match phase {
-        ChaosPhase::Write => RehearsalPoint::Write,
-        ChaosPhase::Encode => RehearsalPoint::Encode,
-        ChaosPhase::Rebuild => RehearsalPoint::Rebuild,
-        ChaosPhase::Copy => RehearsalPoint::Copy,
+        FaultPhase::Write => RehearsalPoint::Write,
+        FaultPhase::Encode => RehearsalPoint::Encode,
+        FaultPhase::Rebuild => RehearsalPoint::Rebuild,
+        FaultPhase::Copy => RehearsalPoint::Copy,
     }
 }
 
@@ -95,14 +96,14 @@ mod tests {
     use holdfast_model::CheckpointId;
     use std::time::Duration;
 
-    fn chaos(node: &str, moment: ChaosMoment, action: ChaosAction) -> Chaos {
-        Chaos { node: node.into(), moment, action }
+    fn fault(node: &str, moment: FaultMoment, action: FaultAction) -> InjectedFault {
+        InjectedFault { node: node.into(), moment, action }
     }
 
     #[test]
     fn injects_a_fault_by_time_once() {
-        let moment = ChaosMoment::After(Duration::from_secs(2));
-        let mut schedule = FaultSchedule::new(vec![chaos("node1", moment, ChaosAction::Kill)], BTreeSet::new());
+        let moment = FaultMoment::After(Duration::from_secs(2));
+        let mut schedule = FaultSchedule::new(vec![fault("node1", moment, FaultAction::Kill)], BTreeSet::new());
         assert!(schedule.due(Observation::SinceLaunch(Duration::from_secs(1))).is_empty());
         let injected = schedule.due(Observation::SinceLaunch(Duration::from_secs(3)));
         assert_eq!(injected, [Fault { number: 0, node: "node1".into(), agent_only: false }]);
@@ -111,16 +112,16 @@ mod tests {
 
     #[test]
     fn injects_a_fault_after_the_next_checkpoint_if_its_own_was_lost() {
-        let moment = ChaosMoment::AfterCheckpoint(CheckpointId(3));
-        let mut schedule = FaultSchedule::new(vec![chaos("node0", moment, ChaosAction::Kill)], BTreeSet::new());
+        let moment = FaultMoment::AfterCheckpoint(CheckpointId(3));
+        let mut schedule = FaultSchedule::new(vec![fault("node0", moment, FaultAction::Kill)], BTreeSet::new());
         assert!(schedule.due(Observation::Protected(CheckpointId(2))).is_empty());
         assert_eq!(schedule.due(Observation::Protected(CheckpointId(4))).len(), 1);
     }
 
     #[test]
     fn does_not_repeat_a_fault_that_an_earlier_orchestrator_injected() {
-        let moment = ChaosMoment::After(Duration::ZERO);
-        let all = vec![chaos("node1", moment, ChaosAction::Kill), chaos("node2", moment, ChaosAction::KillAgent)];
+        let moment = FaultMoment::After(Duration::ZERO);
+        let all = vec![fault("node1", moment, FaultAction::Kill), fault("node2", moment, FaultAction::KillAgent)];
         let mut schedule = FaultSchedule::new(all, BTreeSet::from([0]));
         let injected = schedule.due(Observation::SinceLaunch(Duration::ZERO));
         assert_eq!(injected, [Fault { number: 1, node: "node2".into(), agent_only: true }]);
@@ -128,11 +129,11 @@ mod tests {
 
     #[test]
     fn arms_an_agent_until_its_fault_was_injected() {
-        let during = |phase| ChaosMoment::During { phase, checkpoint: Some(CheckpointId(2)) };
+        let during = |phase| FaultMoment::During { phase, checkpoint: Some(CheckpointId(2)) };
         let all = vec![
-            chaos("node1", during(ChaosPhase::Encode), ChaosAction::KillAgent),
-            chaos("node1", during(ChaosPhase::Copy), ChaosAction::KillAgent),
-            chaos("node2", during(ChaosPhase::Write), ChaosAction::Kill),
+            fault("node1", during(FaultPhase::Encode), FaultAction::KillAgent),
+            fault("node1", during(FaultPhase::Copy), FaultAction::KillAgent),
+            fault("node2", during(FaultPhase::Write), FaultAction::Kill),
         ];
         let mut schedule = FaultSchedule::new(all, BTreeSet::new());
         assert_eq!(schedule.armed(&"node1".into()).len(), 2);

@@ -28,7 +28,7 @@ use super::{
     RunningAgent,
 };
 use crate::host::{process, program};
-use crate::spec::{Chaos, Chosen, KeyFacts, ManagerFacts, NodeCount, virtual_node};
+use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 
 /// So many agents are being started at a time: each is a process of this machine.
@@ -60,8 +60,8 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     check: || Ok(()),
     preview: |_| Ok(Vec::new()),
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
-    reopen: |record, chaos, logs| {
-        let opened = record.details().and_then(|places| Local::with(record.identity.clone(), places, chaos, logs));
+    reopen: |record, faults, logs| {
+        let opened = record.details().and_then(|places| Local::with(record.identity.clone(), places, faults, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
     is_there: |record| record.details::<Places>().is_ok_and(|places| places.are_there()),
@@ -116,7 +116,7 @@ struct Agent {
 impl Local {
     /// Makes the virtual nodes of a new job.
     fn create(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
-        let AllocationRequest { spec, job_id, user, chaos, logs, .. } = request;
+        let AllocationRequest { spec, job_id, user, faults, logs, .. } = request;
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
         check_name("the job id", &job_id)?;
         check_name("the user", &user)?;
@@ -131,7 +131,7 @@ impl Local {
         let end = spec.time_limit.map(|limit| SystemTime::now() + limit);
         let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
         let places = Places { workspace: Some(workspace), roots, end };
-        Local::with(Identity { job_id, user, nodes }, places, chaos, logs)
+        Local::with(Identity { job_id, user, nodes }, places, faults, logs)
     }
 
     /// Takes virtual nodes whose roots the user has: `<roots>/<node>` each. Nothing of them is ever deleted.
@@ -155,11 +155,16 @@ impl Local {
         Local::with(Identity { job_id, user, nodes }, places, Vec::new(), logs)
     }
 
-    fn with(identity: Identity, places: Places, chaos: Vec<Chaos>, logs: PathBuf) -> Result<Self, AllocationError> {
+    fn with(
+        identity: Identity,
+        places: Places,
+        faults: Vec<InjectedFault>,
+        logs: PathBuf,
+    ) -> Result<Self, AllocationError> {
         let program = program::ourselves()?;
         make_directory(&logs)?;
         let injected = places.workspace.as_deref().map(injected_in).unwrap_or_default();
-        let faults = FaultSchedule::new(chaos, injected);
+        let faults = FaultSchedule::new(faults, injected);
         let state = State { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
         Ok(Local { identity, places, logs, program, state: Arc::new(Mutex::new(state)) })
     }

@@ -474,7 +474,7 @@ mod tests {
         let allocation = crate::spec::JobSpec::parse(
             "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
             "job.yaml",
-            &crate::spec::Surroundings::empty(crate::launch::registry::registered()),
+            &crate::spec::Environment::empty(crate::launch::registry::registered()),
         )
         .unwrap()
         .allocation;

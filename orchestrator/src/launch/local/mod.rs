@@ -103,11 +103,11 @@ mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
     use crate::launch::registry::registered;
-    use crate::spec::{JobSpec, Surroundings};
+    use crate::spec::{Environment, JobSpec};
 
     fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
-        let spec = JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml", &Surroundings::empty(registered()))
-            .unwrap();
+        let spec =
+            JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml", &Environment::empty(registered())).unwrap();
         let nodes = vec![node("node2", &[1]), node("node0", &[0]), node("node1", &[])];
         launch(&LocalLauncher, &spec.steps[0].run, nodes, sockets, Path::new("/g"))
     }

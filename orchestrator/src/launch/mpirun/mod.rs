@@ -227,12 +227,12 @@ mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
     use crate::launch::registry::registered;
-    use crate::spec::{JobSpec, Surroundings};
+    use crate::spec::{Environment, JobSpec};
     use std::path::Path;
 
     fn plan(dialect: Dialect, holdfast: &str, directory: &Path) -> Result<StepPlan, LaunchError> {
         let mut spec =
-            JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Surroundings::empty(registered())).unwrap();
+            JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Environment::empty(registered())).unwrap();
         spec.steps[0].run.launcher_options = vec!["--verbose".to_owned()];
         spec.steps[0].run.env.insert("TOKEN".to_owned(), "secret".to_owned());
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];

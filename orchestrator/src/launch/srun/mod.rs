@@ -115,12 +115,12 @@ mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
     use crate::launch::registry::registered;
-    use crate::spec::{JobSpec, Surroundings};
+    use crate::spec::{Environment, JobSpec};
     use holdfast_model::Rank;
     use std::path::Path;
 
     fn plan(directory: &Path, sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
-        let spec = JobSpec::from_command(&["./app".to_owned()], &Surroundings::empty(registered())).unwrap();
+        let spec = JobSpec::from_command(&["./app".to_owned()], &Environment::empty(registered())).unwrap();
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
         let launcher = SrunLauncher { cpus_per_task: Some("4".to_owned()) };
         launch(&launcher, &spec.steps[0].run, nodes, sockets, directory)

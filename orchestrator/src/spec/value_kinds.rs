@@ -10,7 +10,7 @@ use holdfast_model::Scheme;
 
 use super::diagnostics::nearest;
 use super::quantity;
-use super::registered::{Entry, Registered};
+use super::registered::{Registered, RegistryEntry};
 
 /// A message and help of its own, for a value that is wrong in a way that "expected …, found …" does not tell.
 pub(super) type Own = Option<(String, String)>;
@@ -18,7 +18,7 @@ pub(super) type Own = Option<(String, String)>;
 type Read<T> = Box<dyn Fn(&str) -> Result<T, Own>>;
 
 /// A kind of single value.
-pub(super) struct Kind<T> {
+pub(super) struct ValueKind<T> {
     /// Completes "expected …".
     pub(super) expected: String,
     pub(super) read: Read<T>,
@@ -27,79 +27,79 @@ pub(super) struct Kind<T> {
     pub(super) from_scr: fn(&str) -> String,
 }
 
-impl<T: 'static> Kind<T> {
+impl<T: 'static> ValueKind<T> {
     fn new(expected: impl Into<String>, read: impl Fn(&str) -> Option<T> + 'static, show: fn(&T) -> String) -> Self {
         let read = Box::new(move |text: &str| read(text).ok_or(None));
-        Kind { expected: expected.into(), read, show, from_scr: str::to_owned }
+        ValueKind { expected: expected.into(), read, show, from_scr: str::to_owned }
     }
 
     fn with_scr(self, from_scr: fn(&str) -> String) -> Self {
-        Kind { from_scr, ..self }
+        ValueKind { from_scr, ..self }
     }
 }
 
 /// `true` or `false`; 1 or 0 in SCR.
-pub(super) fn switch() -> Kind<bool> {
+pub(super) fn switch() -> ValueKind<bool> {
     let read = |text: &str| match text {
         "true" | "True" | "TRUE" => Some(true),
         "false" | "False" | "FALSE" => Some(false),
         _ => None,
     };
-    Kind::new("`true` or `false`", read, bool::to_string).with_scr(|text| (text == "1").to_string())
+    ValueKind::new("`true` or `false`", read, bool::to_string).with_scr(|text| (text == "1").to_string())
 }
 
 /// `250ms`, `5min`; seconds in SCR.
-pub(super) fn duration() -> Kind<Duration> {
+pub(super) fn duration() -> ValueKind<Duration> {
     let expected = "a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`";
     let show = |duration: &Duration| quantity::format_duration(*duration);
-    Kind::new(expected, quantity::parse_duration, show).with_scr(|text| format!("{text}s"))
+    ValueKind::new(expected, quantity::parse_duration, show).with_scr(|text| format!("{text}s"))
 }
 
 /// `5min`, `none`.
-pub(super) fn duration_or_none() -> Kind<Option<Duration>> {
+pub(super) fn duration_or_none() -> ValueKind<Option<Duration>> {
     let read = |text: &str| match text {
         "none" => Some(None),
         text => quantity::parse_duration(text).map(Some),
     };
     let show = |duration: &Option<Duration>| duration.map_or_else(|| "none".to_owned(), quantity::format_duration);
-    Kind::new("a duration with its unit, such as `30s` or `5min`, or `none`", read, show)
+    ValueKind::new("a duration with its unit, such as `30s` or `5min`, or `none`", read, show)
 }
 
 /// `1GiB`.
-pub(super) fn bytes() -> Kind<u64> {
+pub(super) fn bytes() -> ValueKind<u64> {
     let show = |bytes: &u64| quantity::format_bytes(*bytes);
-    Kind::new("a size, such as `512MiB` or `1GiB`", quantity::parse_bytes, show)
+    ValueKind::new("a size, such as `512MiB` or `1GiB`", quantity::parse_bytes, show)
 }
 
 /// `200MB/s`.
-pub(super) fn bandwidth() -> Kind<u64> {
+pub(super) fn bandwidth() -> ValueKind<u64> {
     let show = |bytes: &u64| format!("{}/s", quantity::format_bytes(*bytes));
-    Kind::new("bytes a second, such as `200MB/s`", quantity::parse_bandwidth, show)
+    ValueKind::new("bytes a second, such as `200MB/s`", quantity::parse_bandwidth, show)
 }
 
 /// A point in time.
-pub(super) fn time() -> Kind<SystemTime> {
+pub(super) fn time() -> ValueKind<SystemTime> {
     let expected = "a point in time, such as `2026-11-20T18:00:00` (local) or `2026-11-20T18:00:00Z`";
-    Kind::new(expected, quantity::parse_time, |time| quantity::format_time(*time))
+    ValueKind::new(expected, quantity::parse_time, |time| quantity::format_time(*time))
 }
 
 /// From 0 to 100.
-pub(super) fn percent() -> Kind<f64> {
+pub(super) fn percent() -> ValueKind<f64> {
     let read = |text: &str| {
         let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok()?;
         (0.0..=100.0).contains(&number).then_some(number)
     };
-    Kind::new("a percentage from 0 to 100", read, f64::to_string)
+    ValueKind::new("a percentage from 0 to 100", read, f64::to_string)
 }
 
 /// Text for names: not empty, and without NUL bytes, which no path can carry.
-pub(super) fn text() -> Kind<String> {
-    Kind::new("text", |text| is_text(text).then(|| text.to_owned()), String::clone)
+pub(super) fn text() -> ValueKind<String> {
+    ValueKind::new("text", |text| is_text(text).then(|| text.to_owned()), String::clone)
 }
 
 /// A path.
-pub(super) fn path() -> Kind<PathBuf> {
-    Kind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
+pub(super) fn path() -> ValueKind<PathBuf> {
+    ValueKind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
 }
 
 fn is_text(text: &str) -> bool {
@@ -107,7 +107,7 @@ fn is_text(text: &str) -> bool {
 }
 
 /// A whole number in a range.
-pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
+pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
     let (low, high) = (*range.start(), *range.end());
     let expected = if high == u64::MAX {
         format!("a whole number, at least {low}")
@@ -118,7 +118,7 @@ pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number))?;
         T::try_from(number).ok()
     };
-    Kind::new(expected, read, T::to_string)
+    ValueKind::new(expected, read, T::to_string)
 }
 
 /// A value that is written as a word out of a list.
@@ -135,27 +135,31 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 }
 
 /// A word out of a list; SCR's words are the same in upper case.
-pub(super) fn choice<T: Choice>() -> Kind<T> {
+pub(super) fn choice<T: Choice>() -> ValueKind<T> {
     let available = T::AVAILABLE.iter().map(|(word, value)| ((*word).to_owned(), *value)).collect();
     words(available, T::LATER.to_vec(), |value| value.word().to_owned())
 }
 
 /// A redundancy scheme that is registered.
-pub(super) fn redundancy_scheme() -> Kind<Scheme> {
+pub(super) fn redundancy_scheme() -> ValueKind<Scheme> {
     let show = |scheme: &Scheme| scheme.as_str().to_lowercase();
     let available = registry::all().map(|scheme| (show(&scheme.name()), scheme.name())).collect();
     words(available, vec!["rs"], show)
 }
 
 /// The name of a registered resource manager or launcher; `None` is `auto`.
-pub(super) fn entry_name<E: Entry>(registered: &Registered) -> Kind<Option<&'static str>> {
+pub(super) fn entry_name<E: RegistryEntry>(registered: &Registered) -> ValueKind<Option<&'static str>> {
     let names = E::all(registered).iter().map(|entry| (entry.name().to_owned(), Some(entry.name())));
     let available = std::iter::once(("auto".to_owned(), None)).chain(names).collect();
     words(available, E::later(), |name| name.unwrap_or("auto").to_owned())
 }
 
 /// One of `available`; `later` are recognised, so that they are not taken for typing mistakes.
-fn words<T: Copy + 'static>(available: Vec<(String, T)>, later: Vec<&'static str>, show: fn(&T) -> String) -> Kind<T> {
+fn words<T: Copy + 'static>(
+    available: Vec<(String, T)>,
+    later: Vec<&'static str>,
+    show: fn(&T) -> String,
+) -> ValueKind<T> {
     let list = available.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
     let wanted = expected.clone();
@@ -173,5 +177,5 @@ fn words<T: Copy + 'static>(available: Vec<(String, T)>, later: Vec<&'static str
             (message, format!("did you mean `{near}`?"))
         }))
     };
-    Kind { expected, read: Box::new(read), show, from_scr: |text| text.to_lowercase() }
+    ValueKind { expected, read: Box::new(read), show, from_scr: |text| text.to_lowercase() }
 }

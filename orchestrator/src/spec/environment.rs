@@ -23,7 +23,7 @@ pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
 
 /// Everything outside of the spec that decides settings.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct Environment {
     pub(super) registered: Registered,
     pub(super) above: Overrides,
     pub(super) below: Overrides,
@@ -32,9 +32,9 @@ pub struct Surroundings {
     variables: BTreeMap<String, String>,
 }
 
-/// Why the surroundings cannot be used.
+/// Why the environment cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SurroundingsError {
+pub enum EnvironmentError {
     /// A configuration file.
     #[error(transparent)]
     File(#[from] ConfError),
@@ -43,32 +43,32 @@ pub enum SurroundingsError {
     Parameter(#[from] ParamError),
 }
 
-impl Surroundings {
+impl Environment {
     /// Those with an empty environment and no files.
     pub fn empty(registered: Registered) -> Self {
         let (above, below) = Default::default();
-        Surroundings { registered, above, below, warnings: Vec::new(), variables: BTreeMap::new() }
+        Environment { registered, above, below, warnings: Vec::new(), variables: BTreeMap::new() }
     }
 
     /// Those of this process: its environment, the user's file, the site's file.
     ///
     /// # Errors
     /// A file that cannot be read or is misspelt, a parameter that is not what it must be.
-    pub fn of_process(registered: Registered) -> Result<Self, SurroundingsError> {
+    pub fn of_process(registered: Registered) -> Result<Self, EnvironmentError> {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Surroundings::new(registered, variables, Path::new(SYSTEM_FILE))
+        Environment::new(registered, variables, Path::new(SYSTEM_FILE))
     }
 
     /// Those of this environment, with its `SCR_CONF_FILE`, and this system file, if it exists.
     ///
     /// # Errors
-    /// As [`Surroundings::of_process`].
+    /// As [`Environment::of_process`].
     pub fn new(
         registered: Registered,
         variables: impl IntoIterator<Item = (String, String)>,
         system_file: &Path,
-    ) -> Result<Self, SurroundingsError> {
+    ) -> Result<Self, EnvironmentError> {
         let variables: BTreeMap<String, String> = variables.into_iter().collect();
         let mut sources = Sources::new(variables.clone());
         if let Some(path) = sources.user_file().map(str::to_owned) {
@@ -79,11 +79,11 @@ impl Surroundings {
         }
         let parameters = Parameters::resolve(&sources)?;
         let warnings = parameters.warnings().iter().map(ToString::to_string).collect();
-        let mut surroundings = Surroundings { warnings, variables, ..Surroundings::empty(registered) };
-        surroundings.take_single_values(&parameters);
-        surroundings.take_runs(&parameters);
-        surroundings.take_descriptors(&parameters);
-        Ok(surroundings)
+        let mut environment = Environment { warnings, variables, ..Environment::empty(registered) };
+        environment.take_single_values(&parameters);
+        environment.take_runs(&parameters);
+        environment.take_descriptors(&parameters);
+        Ok(environment)
     }
 
     /// What in them has no effect; worth telling.
