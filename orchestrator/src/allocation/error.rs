@@ -20,13 +20,9 @@ pub enum AllocationError {
     /// A directory of the local manager.
     #[error("cannot {action} {}: {source}; {remedy}", path.display())]
     Directory {
-        /// What was being done.
         action: &'static str,
-        /// To what.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
-        /// What the user can do.
         remedy: &'static str,
     },
     /// We stand in an allocation that this version cannot use.
@@ -34,7 +30,6 @@ pub enum AllocationError {
         "this is an allocation of {manager}, which this version cannot use; write `manager: local` under `allocation:` to run on this node only"
     )]
     UnknownManager {
-        /// Its name.
         manager: String,
     },
     /// A command of the resource manager is missing.
@@ -42,9 +37,7 @@ pub enum AllocationError {
         "{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it"
     )]
     NoCommand {
-        /// The command.
         command: &'static str,
-        /// The manager.
         manager: &'static str,
     },
     /// Too old a resource manager.
@@ -58,7 +51,6 @@ pub enum AllocationError {
     /// The job's state holds something else than this manager wrote.
     #[error("what the job's state says of its allocation of {manager} cannot be used: {source}")]
     Record {
-        /// The manager.
         manager: String,
         /// What is wrong with it.
         source: serde_json::Error,
@@ -77,7 +69,6 @@ pub enum AllocationError {
         "this is no allocation of {manager}: {missing} is not set; start `holdfast run` in a batch script (`sbatch`) or an interactive allocation (`salloc`)"
     )]
     Outside {
-        /// The manager.
         manager: &'static str,
         /// The variable that an allocation would have.
         missing: &'static str,
@@ -86,11 +77,8 @@ pub enum AllocationError {
     #[error("the job ran in allocation {job_id} of {manager}, and this is {}; its nodes are gone",
         here.as_ref().map_or("none".to_owned(), |here| format!("allocation {here}")))]
     Elsewhere {
-        /// The manager.
         manager: &'static str,
-        /// The job's allocation.
         job_id: String,
-        /// This one.
         here: Option<String>,
     },
     /// A list of nodes that makes no sense.
@@ -102,7 +90,6 @@ pub enum AllocationError {
     /// The allocation is over, or has not begun.
     #[error("job {job_id} is {state}: `holdfast run` needs a running allocation")]
     NotRunning {
-        /// The job.
         job_id: String,
         /// Its state, in the manager's words.
         state: String,
@@ -127,9 +114,7 @@ pub enum AllocationError {
     /// A name that cannot be a directory of its own.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
     Name {
-        /// What it names.
         what: &'static str,
-        /// The name.
         name: String,
     },
     /// The own program cannot be found, which is also the agents' and the step's.
@@ -143,17 +128,13 @@ pub enum AgentStartError {
     /// The node is lost, for the whole allocation.
     #[error("node {node} is gone: {reason}")]
     NodeGone {
-        /// The node.
         node: NodeName,
-        /// How we know.
         reason: String,
     },
     /// The resource manager does not start it.
     #[error("no agent is started on node {node}: {reason}; see {}", log.display())]
     Refused {
-        /// The node.
         node: NodeName,
-        /// The manager's words.
         reason: String,
         /// The log of its command.
         log: PathBuf,
@@ -161,19 +142,16 @@ pub enum AgentStartError {
     /// It is not up.
     #[error("the agent of node {node} {problem}{}; see {}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default(), log.display())]
     NotReady {
-        /// The node.
         node: NodeName,
         /// Why; shared by the agents that one step starts.
         problem: Arc<HandshakeError>,
         /// The last line of its log.
         said: Option<String>,
-        /// Its log.
         log: PathBuf,
     },
     /// The node has no such name.
     #[error("there is no node {node} in this allocation")]
     Unknown {
-        /// The name.
         node: NodeName,
     },
 }

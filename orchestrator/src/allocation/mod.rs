@@ -84,9 +84,7 @@ pub struct AllocationRequest<'a> {
     pub user: String,
     /// The nodes that the largest step takes.
     pub needed: u32,
-    /// Failures to inject.
     pub faults: Vec<InjectedFault>,
-    /// The prefix directory.
     pub prefix: &'a Path,
     /// The directory of the job's state, below the prefix.
     pub state: PathBuf,
@@ -101,7 +99,6 @@ pub struct AllocationRequest<'a> {
 /// An agent that reported that it is up.
 #[derive(Clone, Debug)]
 pub struct RunningAgent {
-    /// Its report.
     pub ready: AgentReady,
     /// Its log file, for messages.
     pub log: PathBuf,
@@ -118,9 +115,7 @@ pub trait Allocation: AllocatedNodes + AgentControl + NodeAccess {
 /// Whose nodes these are, and which.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The job id.
     pub job_id: String,
-    /// The user.
     pub user: String,
     /// The nodes, in the manager's order.
     pub nodes: Vec<NodeName>,

@@ -20,7 +20,6 @@ const LOOKS: u32 = 2;
 /// While something is there, it is looked again after this.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Somebody listens there, or at least the kernel takes connections for him.
@@ -31,7 +30,6 @@ pub(crate) enum Reach {
     Nothing,
 }
 
-/// Tries the address.
 pub(crate) async fn look(address: SocketAddr) -> Reach {
     let mut attempts = JoinSet::new();
     for attempt in 0..ATTEMPTS {

@@ -52,7 +52,6 @@ impl AllocationRecord {
         entry.map_or_else(|_| format!("the nodes of {}", self.manager), |entry| (entry.place)(self))
     }
 
-    /// The nodes.
     pub fn nodes(&self) -> &[NodeName] {
         &self.identity.nodes
     }

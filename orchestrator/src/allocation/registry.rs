@@ -3,7 +3,6 @@
 use super::{AllocationError, ManagerEntry};
 use super::{local, slurm, ssh};
 
-/// The managers.
 pub static MANAGERS: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY];
 
 /// The manager of this name.

@@ -18,7 +18,6 @@ pub struct History {
 /// A generation as the log shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastGeneration {
-    /// The generation.
     pub generation: Generation,
     /// What its ranks started from, once they did; the inner `None` is the beginning.
     pub from: Option<Option<CheckpointId>>,

@@ -62,9 +62,7 @@ pub struct Record {
     /// When it happened, to the millisecond.
     #[serde(with = "rfc3339")]
     pub time: Timestamp,
-    /// The job's name.
     pub job: String,
-    /// What happened.
     #[serde(flatten)]
     pub event: LogEvent,
 }
@@ -104,7 +102,6 @@ impl EventLog {
         Ok(EventLog { path, job: job.to_owned(), lines: Some(lines), closed, lost: 0 })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -18,9 +18,7 @@ pub enum ReadError {
     /// The file system refused.
     #[error("cannot read the event log {}: {source}", path.display())]
     File {
-        /// The log.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// A line of a version that is not known here.
@@ -30,7 +28,6 @@ pub enum ReadError {
         path.display()
     )]
     Version {
-        /// The log.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
@@ -40,7 +37,6 @@ pub enum ReadError {
     /// An event that the line's own version does not have, or without a field that it must have.
     #[error("{}:{line}: {problem}; the log was changed by something else than Holdfast", path.display())]
     Event {
-        /// The log.
         path: PathBuf,
         /// The line, from 1.
         line: u64,

@@ -19,7 +19,6 @@ pub enum DownReason {
     /// Its agent could never be started.
     #[error("its agent could not be started: {reason}")]
     AgentNotStarted {
-        /// Why.
         reason: String,
     },
     /// Its agent fell silent and did not come back.
@@ -33,7 +32,6 @@ pub enum DownReason {
     /// Its agent died again and again.
     #[error("its agent was restarted {restarts} times; last it was lost because: {reason}")]
     AgentUnstable {
-        /// How often.
         restarts: u32,
         /// How it was lost last.
         reason: String,
@@ -41,13 +39,11 @@ pub enum DownReason {
     /// A health test failed.
     #[error("a health test failed: {fault}")]
     Health {
-        /// What is wrong.
         fault: String,
     },
     /// Its agent refused a run.
     #[error("its agent refused the run: {reason}")]
     Refused {
-        /// Why.
         reason: String,
     },
 }
@@ -64,36 +60,29 @@ pub enum EndCause {
     WithoutFinalize,
     /// A halt condition held.
     Halted {
-        /// The condition.
         reason: String,
     },
     /// Nodes of the run went down.
     NodeFailure {
-        /// Which.
         nodes: Vec<NodeName>,
     },
-    /// The application failed.
     Application {
         /// The first rank that failed, if the launcher tells.
         rank: Option<Rank>,
-        /// How.
         end: RankEnd,
     },
     /// The watchdog found no progress.
     Hang {
-        /// What it saw.
         what: String,
     },
     /// The allocation is about to end.
     TimeLimit,
     /// The launcher could not be started.
     LaunchFailed {
-        /// Why.
         reason: String,
     },
     /// An orchestrator that took over could not follow the step.
     StepLost {
-        /// Why.
         reason: String,
     },
 }
@@ -142,12 +131,9 @@ pub enum StopReason {
     Finished,
     /// A halt condition holds.
     Halted {
-        /// The condition.
         reason: String,
     },
-    /// A signal.
     Signal {
-        /// Its name.
         name: String,
     },
     /// Too little is left of the allocation.
@@ -156,17 +142,14 @@ pub enum StopReason {
     TooFewNodes {
         /// Those left.
         healthy: u32,
-        /// Those needed.
         needed: u32,
     },
     /// The node that the orchestrator runs on is down.
     OwnNodeDown {
-        /// It.
         node: NodeName,
     },
     /// All relaunches are used.
     AttemptsUsed {
-        /// So many.
         attempts: u32,
         /// How the last generation ended.
         last: EndCause,
@@ -184,21 +167,18 @@ pub enum StopReason {
     ApplicationError {
         /// The rank, if known.
         rank: Option<Rank>,
-        /// How it ended.
         end: RankEnd,
     },
     /// The application failed after it had called finalize: it would not do anything new.
     FailedAfterFinalize {
         /// The rank, if known.
         rank: Option<Rank>,
-        /// How it ended.
         end: RankEnd,
     },
     /// No run could begin, for a reason that would be there in another allocation too.
     CannotBegin {
         /// The first node that it keeps from being used.
         node: NodeName,
-        /// It.
         reason: String,
     },
     /// Not one agent could be started.
@@ -259,20 +239,16 @@ pub enum DrainResult {
     Nothing,
     /// A dataset is complete on the prefix directory and current.
     Complete {
-        /// It.
         checkpoint: CheckpointId,
     },
     /// No dataset could be completed; what there is of this one is recorded as incomplete, and an older one, if there is one,
     /// stays current.
     Incomplete {
-        /// It.
         checkpoint: CheckpointId,
-        /// What is missing.
         reason: String,
     },
     /// The drain could not be carried out.
     Failed {
-        /// Why.
         reason: String,
     },
 }
@@ -280,7 +256,6 @@ pub enum DrainResult {
 /// A reason and the time of the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedReason<R> {
-    /// The reason.
     pub reason: R,
     /// When it was given.
     pub at: Duration,

@@ -10,13 +10,10 @@ use serde::Serialize;
 /// How one generation went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GenerationReport {
-    /// It.
     pub generation: Generation,
-    /// Where it began.
     pub from: Option<CheckpointId>,
     /// False if the launcher did not start it.
     pub launched: bool,
-    /// Why it ended.
     pub ended: String,
     /// The newest complete checkpoint at its end.
     pub newest: Option<CheckpointId>,
@@ -25,13 +22,10 @@ pub struct GenerationReport {
 /// How the job went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunReport {
-    /// The job's name.
     pub job: String,
-    /// The job id.
     pub job_id: String,
     /// How it ended, in words.
     pub outcome: String,
-    /// The exit code.
     pub exit_code: u8,
     /// The generations, oldest first.
     pub generations: Vec<GenerationReport>,
@@ -43,11 +37,9 @@ pub struct RunReport {
     pub checkpoint_directory: Option<PathBuf>,
     /// Whether the drained dataset is complete; absent if nothing was drained.
     pub complete: Option<bool>,
-    /// The prefix directory.
     pub prefix: PathBuf,
     /// Where the last generation's output lies.
     pub output: Option<PathBuf>,
-    /// The event log.
     pub events: PathBuf,
     /// How long it all took.
     #[serde(serialize_with = "holdfast_model::time::millis::serialize", rename = "millis")]

@@ -35,7 +35,6 @@ pub struct ScreenStyle {
 pub struct View {
     /// What the loop is doing.
     pub phase: String,
-    /// The generation.
     pub generation: Option<Generation>,
     /// Nodes with ranks.
     pub used: usize,
@@ -86,7 +85,6 @@ impl Screen {
         }
     }
 
-    /// Shows a line.
     pub fn line(&self, text: &str) {
         if self.style.quiet {
             return;

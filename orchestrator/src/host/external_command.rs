@@ -17,17 +17,13 @@ pub enum ExternalCommandError {
     /// It could not be started or waited for.
     #[error("{command} cannot be run: {source}")]
     Start {
-        /// The program.
         command: String,
-        /// The system's error.
         source: io::Error,
     },
     /// It did not end, and was killed.
     #[error("{command} did not answer within {} s", within.as_secs_f64())]
     Timeout {
-        /// The program.
         command: String,
-        /// The time limit.
         within: Duration,
     },
 }

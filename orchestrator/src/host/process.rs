@@ -59,7 +59,6 @@ pub fn kill_rank(pid: u32, job_variable: &str, job: &str) -> bool {
     number(pid).is_some_and(|pid| kill_process_group(pid, Signal::KILL).is_ok())
 }
 
-/// Sends a signal.
 pub fn signal(pid: u32, signal: Signal) -> bool {
     number(pid).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }

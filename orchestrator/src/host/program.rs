@@ -22,7 +22,6 @@ pub enum ProgramError {
     /// It exists, and cannot be run.
     #[error("{} is not an executable file; check `run.command` and its mode", path.display())]
     NotExecutable {
-        /// The file.
         path: PathBuf,
     },
     /// The path of this program is unknown.

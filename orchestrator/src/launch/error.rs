@@ -10,24 +10,19 @@ use super::mpirun::FindError;
 use crate::allocation::AllocationError;
 use crate::host::program::ProgramError;
 
-/// A launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The command's program.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The allocation, as far as a launcher needs it.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
-    /// The mpirun.
     #[error(transparent)]
     Mpirun(#[from] FindError),
     /// A launcher and a resource manager that do not go together.
     #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
     Unsuitable {
-        /// The launcher.
         launcher: &'static str,
-        /// The manager.
         manager: &'static str,
     },
     /// A plan names a launcher that this version does not have.
@@ -39,7 +34,6 @@ pub enum LaunchError {
     /// The part of a plan that only its launcher understands.
     #[error("the part of the launch plan for the launcher {launcher} cannot be used: {source}")]
     Details {
-        /// The launcher.
         launcher: String,
         /// What is wrong with it.
         source: serde_json::Error,
@@ -47,13 +41,11 @@ pub enum LaunchError {
     /// The working directory is not there.
     #[error("the working directory {} does not exist; check `run.directory`", path.display())]
     NoDirectory {
-        /// It.
         path: PathBuf,
     },
     /// No agent of that node has prepared the generation.
     #[error("the agent of node {node} has not told its socket")]
     NoSocket {
-        /// The node.
         node: NodeName,
     },
     /// The agents' sockets have different paths, and one command starts all ranks.
@@ -62,7 +54,6 @@ pub enum LaunchError {
         path.display()
     )]
     SocketsDiffer {
-        /// One of them.
         path: PathBuf,
     },
     /// The launcher needs daemons on nodes that it cannot get onto.
@@ -70,23 +61,19 @@ pub enum LaunchError {
         "nobody knows how mpirun could start a daemon on node {node}; write `launcher: local`, or leave `run.launcher` out"
     )]
     NoWay {
-        /// The node.
         node: NodeName,
     },
     /// A path that a launcher would split into words.
     #[error("mpirun cannot use a path with a blank or a colon: {}; give the job another `prefix`", path.display())]
     Blank {
-        /// The program.
         path: PathBuf,
     },
     /// A file of the generation.
     #[error("cannot {action} {}: {source}; check the prefix directory", path.display())]
     File {
-        /// What was being done.
         action: &'static str,
         /// To which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The plan could not be written.
@@ -95,7 +82,6 @@ pub enum LaunchError {
     /// The plan cannot be used.
     #[error("{} is not a launch plan of this version of Holdfast: {problem}", path.display())]
     Plan {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -103,7 +89,6 @@ pub enum LaunchError {
     /// Another supervisor has this step.
     #[error("the step in {} is already being run", path.display())]
     Running {
-        /// The generation's directory.
         path: PathBuf,
     },
     /// The supervisor's process.

@@ -60,7 +60,6 @@ pub struct LauncherEntry {
 /// What a launcher is opened for.
 #[derive(Clone, Copy, Debug)]
 pub struct LauncherContext<'a> {
-    /// What is to be run.
     pub run: &'a RunSpec,
     /// The nodes, as the spec describes them.
     pub allocation: &'a spec::Allocation,
@@ -106,23 +105,17 @@ pub struct LineLabels {
 /// What a launcher has to know of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchRequest<'a> {
-    /// The job id.
     pub job_id: &'a str,
-    /// The generation.
     pub generation: Generation,
-    /// Who runs where.
     pub placement: &'a Placement,
-    /// The agents' sockets.
     pub sockets: &'a BTreeMap<NodeName, PathBuf>,
     /// How to get onto the nodes that have ranks, where that is possible.
     pub reach: &'a BTreeMap<NodeName, RemoteShell>,
-    /// What is to be run.
     pub run: &'a RunSpec,
     /// The program, found.
     pub program: &'a Path,
     /// The working directory of every rank, absolute.
     pub working_directory: &'a Path,
-    /// The generation's directory.
     pub directory: &'a Path,
 }
 

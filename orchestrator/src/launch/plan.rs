@@ -23,13 +23,10 @@ const LARGEST_PLAN: u64 = 2 << 30;
 pub struct StepPlan {
     /// The version of the plan.
     pub version: u32,
-    /// The job id.
     pub job_id: String,
-    /// The generation.
     pub generation: Generation,
     /// What is run; the same for all processes.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// Where it is run.
     pub working_directory: PathBuf,
@@ -45,32 +42,23 @@ pub struct StepPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum StepEvent {
-    /// The supervisor runs.
     Supervisor {
-        /// Its process.
         pid: u32,
     },
     /// A process was started.
     Started {
-        /// Its rank.
         rank: Rank,
-        /// Its node.
         node: NodeName,
         /// Its process, which leads a process group.
         pid: u32,
     },
     /// A process could not be started; those that were are killed.
     Refused {
-        /// Its rank.
         rank: Rank,
-        /// Why.
         reason: String,
     },
-    /// A process ended.
     Exited {
-        /// Its rank.
         rank: Rank,
-        /// How.
         end: RankEnd,
     },
     /// The launcher failed, and nobody said a word of any rank.

@@ -27,9 +27,7 @@ use crate::host::descriptors;
 /// A step under supervision: its plan, its processes, and where its events go.
 #[derive(Debug)]
 pub struct Step {
-    /// The plan.
     pub plan: StepPlan,
-    /// The generation's directory.
     pub directory: PathBuf,
     pub(super) children: Arc<Children>,
     events: File,

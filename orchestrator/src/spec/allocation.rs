@@ -52,7 +52,6 @@ pub enum FaultMoment {
     AfterCheckpoint(CheckpointId),
     /// In the middle of a phase.
     During {
-        /// The phase.
         phase: FaultPhase,
         /// Of this checkpoint; `None` = of the first that comes to it.
         checkpoint: Option<CheckpointId>,

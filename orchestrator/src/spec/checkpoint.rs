@@ -60,7 +60,6 @@ keys! {
     }
 }
 
-/// One redundancy descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redundancy {
     /// How files are protected.
@@ -167,7 +166,6 @@ impl CheckpointSource {
     }
 }
 
-/// A failure domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureDomain {
     /// Each node fails by itself.

@@ -23,7 +23,6 @@ impl Position {
     pub const START: Position = Position { line: 1, column: 1, width: 1 };
 }
 
-/// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Where it stands, if it stands anywhere.
@@ -70,7 +69,6 @@ impl Diagnostics {
         &self.file
     }
 
-    /// Each mistake.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Diagnostic> {
         self.list.iter()
     }

@@ -28,14 +28,12 @@ pub struct Environment {
     pub(super) above: Overrides,
     pub(super) below: Overrides,
     warnings: Vec<String>,
-    /// The environment.
     variables: BTreeMap<String, String>,
 }
 
 /// Why the environment cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    /// A configuration file.
     #[error(transparent)]
     File(#[from] ConfError),
     /// A parameter in one of the sources.

@@ -47,7 +47,6 @@ pub(super) struct Declared {
 pub(super) enum Shape {
     /// A single value or a list of words; no default means that it is not set.
     Value { default: Option<String>, parameter: Option<Parameter> },
-    /// A section.
     Section(Vec<Declared>),
     /// A list of sections that has one element with defaults.
     Elements(Vec<Declared>),
@@ -67,7 +66,6 @@ pub(super) struct Parameter {
 
 /// How a key is read and described.
 pub(super) trait Key {
-    /// The type of its value.
     type Value;
 
     fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value;

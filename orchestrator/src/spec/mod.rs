@@ -86,9 +86,7 @@ pub struct Step {
     pub name: String,
     /// The directory of its checkpoints and index: the job's prefix, or, in a job of several steps, `<prefix>/<name>`.
     pub prefix: PathBuf,
-    /// What is launched.
     pub run: RunSpec,
-    /// Its checkpoints.
     pub checkpoint: Checkpoint,
 }
 

@@ -24,7 +24,6 @@ const WIDTH: usize = 120;
 /// Where comments behind a value begin.
 const COMMENT_COLUMN: usize = 26;
 
-/// The reference.
 pub fn text(registered: &Registered) -> String {
     let mut text = HEAD.to_owned();
     for key in JobSpec::declared() {

@@ -4,7 +4,6 @@
 /// The resource managers and launchers that a spec may name, in the order in which messages list them.
 #[derive(Clone, Debug)]
 pub struct Registered {
-    /// The resource managers.
     pub managers: Vec<&'static ManagerFacts>,
     /// The launchers. With `launcher: auto` the first one is taken that can start ranks on the manager's nodes.
     pub launchers: Vec<&'static LauncherFacts>,
@@ -57,7 +56,6 @@ pub enum Chosen {
     ByVariables(&'static [&'static str]),
     /// One of these keys of `allocation:` is written; the manager cannot be used without.
     ByKeys {
-        /// The keys.
         keys: &'static [&'static str],
         /// What to write where none of them stands.
         help: &'static str,

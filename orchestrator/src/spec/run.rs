@@ -12,7 +12,6 @@ use super::value_kinds::{path, text, whole};
 const MAX_RANKS: u64 = 1 << 20;
 const MAX_NODES: u64 = 1 << 16;
 
-/// One application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSpec {
     /// The name of the launcher; `None` for `auto`.

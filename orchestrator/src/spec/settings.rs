@@ -13,13 +13,11 @@ pub enum Origin {
     Spec(Position),
     /// A variable of the environment, or another place of SCR's parameters, by name.
     Parameter(String),
-    /// The command line.
     CommandLine,
     /// Nobody: the default.
     Default,
 }
 
-/// One setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its key path: `checkpoint.redundancy[0].set_size`.

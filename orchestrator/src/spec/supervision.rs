@@ -48,7 +48,6 @@ keys! {
 pub struct ExitCodeRule {
     /// The codes, 1 to 255.
     pub codes: Vec<u8>,
-    /// What they mean.
     pub action: ExitAction,
 }
 
@@ -178,7 +177,6 @@ impl Halt {
 pub struct SiteCommand {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Where.
     pub on: CommandNodes,
 }
 

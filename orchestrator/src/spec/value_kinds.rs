@@ -97,7 +97,6 @@ pub(super) fn text() -> ValueKind<String> {
     ValueKind::new("text", |text| is_text(text).then(|| text.to_owned()), String::clone)
 }
 
-/// A path.
 pub(super) fn path() -> ValueKind<PathBuf> {
     ValueKind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
 }
@@ -128,7 +127,6 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
     /// What belongs to Holdfast but not to this version: recognised, so that it is not taken for a typing mistake.
     const LATER: &'static [&'static str] = &[];
 
-    /// The word for it.
     fn word(self) -> &'static str {
         Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
     }

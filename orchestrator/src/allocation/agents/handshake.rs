@@ -23,7 +23,6 @@ const LONGEST_LINE: usize = 64 << 10;
 /// Why an agent is not up.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// It ended.
     #[error("ended without saying that it is up")]
     Ended,
     /// It took too long.
@@ -32,12 +31,9 @@ pub enum HandshakeError {
     /// Another version of Holdfast.
     #[error("speaks version {found}, and this is version {ours}; install one version on all nodes")]
     Version {
-        /// Its version.
         found: u32,
-        /// Ours.
         ours: u32,
     },
-    /// The system.
     #[error("broke off while it was started ({0})")]
     Io(#[from] io::Error),
     /// What starts it on the node failed: its message.

@@ -19,11 +19,8 @@ const ABANDON_AFTER: Duration = Duration::from_secs(300);
 /// starts agents that find what the old ones left.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentTemplate {
-    /// The job's name.
     pub job: String,
-    /// The job id.
     pub job_id: String,
-    /// The user.
     pub user: String,
     /// Base of the control directory.
     pub control_base: String,
@@ -31,7 +28,6 @@ pub struct AgentTemplate {
     pub control_bytes: Option<u64>,
     /// Bases of the caches with their expected capacities.
     pub cache_bases: BTreeMap<String, Option<u64>>,
-    /// Certificate and token.
     pub trust: TrustMaterial,
 }
 

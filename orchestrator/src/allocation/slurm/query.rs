@@ -95,18 +95,14 @@ pub enum QueryError {
     /// The command did not run to its end.
     #[error("{0}; are Slurm's commands in PATH on this node, and is its controller up? (`scontrol ping`)")]
     NoAnswer(#[from] ExternalCommandError),
-    /// It failed.
     #[error("{command} failed: {message}; is Slurm's controller up? (`scontrol ping`)")]
     Failed {
-        /// The command.
         command: &'static str,
-        /// Its last line.
         message: String,
     },
     /// Its answer is not understood.
     #[error("{command} answered {answer:?}; is this version of Slurm supported?")]
     Strange {
-        /// The command.
         command: &'static str,
         /// The beginning of its answer.
         answer: String,

@@ -50,7 +50,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What `srun` meant.
     pub fn of(said: &str) -> Self {
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
         if says(&SILENT) {

@@ -13,30 +13,21 @@ pub enum SshError {
     /// The name leads nowhere.
     #[error("the name {host} cannot be resolved ({source}); check its spelling, DNS and /etc/hosts")]
     Name {
-        /// The host.
         host: String,
-        /// What the resolver said.
         source: io::Error,
     },
-    /// Nobody listens.
     #[error("{host} refuses connections on port {port}; does its ssh server run, and on this port?")]
     Refused {
-        /// The host.
         host: String,
-        /// The port.
         port: u16,
     },
-    /// Nothing comes back.
     #[error(
         "{host} did not answer on port {port} within {} s ({doing}); is it up, and does a firewall let us through? (`allocation.ssh.connect_timeout`)",
         within.as_secs_f64()
     )]
     Timeout {
-        /// The host.
         host: String,
-        /// The port.
         port: u16,
-        /// What was being done.
         doing: &'static str,
         /// How long it was waited.
         within: Duration,
@@ -44,19 +35,14 @@ pub enum SshError {
     /// The network said no.
     #[error("{host} cannot be reached on port {port}: {source}; check the network between here and there")]
     Network {
-        /// The host.
         host: String,
-        /// The port.
         port: u16,
-        /// What the system said.
         source: io::Error,
     },
     /// What answers is no ssh server that we can talk to.
     #[error("{host} port {port}: {problem}; is it an ssh server, and does it accept new connections? (`MaxStartups`)")]
     Handshake {
-        /// The host.
         host: String,
-        /// The port.
         port: u16,
         /// What libssh2 said.
         problem: String,
@@ -70,9 +56,7 @@ pub enum SshError {
         known_by.as_ref().map(|kinds| format!(" (only {kinds})")).unwrap_or_default(), options("-p", *port), options("-p", *port), file.display()
     )]
     UnknownKey {
-        /// The host.
         host: String,
-        /// The port.
         port: u16,
         /// `SHA256:…`, as `ssh-keygen -l` shows it, and the kind of key.
         key: String,
@@ -87,7 +71,6 @@ pub enum SshError {
         file.display(), file.display()
     )]
     ChangedKey {
-        /// The host.
         host: String,
         /// The name under which its key is noted.
         name: String,
@@ -95,17 +78,14 @@ pub enum SshError {
         key: String,
         /// Where the other stands.
         file: PathBuf,
-        /// On which line.
         line: usize,
     },
     /// The key is marked as stolen or retired.
     #[error("the host key of {host} is revoked by {}:{line}; ask the administrator of the host", file.display())]
     RevokedKey {
-        /// The host.
         host: String,
         /// Where that stands.
         file: PathBuf,
-        /// On which line.
         line: usize,
     },
     /// Nobody is let in.
@@ -114,7 +94,6 @@ pub enum SshError {
         tried_or_nothing(tried)
     )]
     Denied {
-        /// The host.
         host: String,
         /// Who wanted in.
         user: String,
@@ -126,9 +105,7 @@ pub enum SshError {
     /// A command on the host.
     #[error("{host}: cannot {doing}: {problem}")]
     Session {
-        /// The host.
         host: String,
-        /// What was being done.
         doing: &'static str,
         /// What libssh2 said.
         problem: String,
@@ -138,33 +115,22 @@ pub enum SshError {
         "{host} has no program {program} that can be run ({said}); install Holdfast there at this path, or say where it is with `allocation.ssh.program`"
     )]
     NoProgram {
-        /// The host.
         host: String,
-        /// The path.
         program: String,
-        /// What the shell said.
         said: String,
     },
-    /// Another release.
     #[error("{host} has Holdfast {found} at {program}, and this is {ours}; install one version on all nodes")]
     Version {
-        /// The host.
         host: String,
-        /// The path.
         program: String,
-        /// Its version.
         found: String,
-        /// Ours.
         ours: String,
     },
     /// It answers something else than it should.
     #[error("{host}: {program} {problem}")]
     Strange {
-        /// The host.
         host: String,
-        /// The path.
         program: String,
-        /// What it did.
         problem: String,
     },
     /// A directory, or the program, that has to be the same everywhere.
@@ -173,7 +139,6 @@ pub enum SshError {
         path.display()
     )]
     NotShared {
-        /// The host.
         host: String,
         /// The directory or program.
         path: PathBuf,
@@ -185,7 +150,6 @@ pub enum SshError {
         "the name {host} leads to {address}, which only this machine can reach; list the host by a name or address that all hosts can use"
     )]
     Loopback {
-        /// The host.
         host: String,
         /// Where the name leads.
         address: std::net::IpAddr,

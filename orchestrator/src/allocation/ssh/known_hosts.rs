@@ -45,7 +45,6 @@ enum Names {
 /// Where a key stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
     pub file: PathBuf,
     /// Its line, from 1.
     pub line: usize,

@@ -65,11 +65,8 @@ const LOOK_WITHIN: Duration = Duration::from_millis(250);
 /// A host with all that is needed to get there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// The host.
     pub host: SshHost,
-    /// Who signs in.
     pub user: String,
-    /// How.
     pub access: SshAccess,
     /// The path of `holdfast` there.
     pub program: String,

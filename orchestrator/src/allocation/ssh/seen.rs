@@ -10,7 +10,6 @@ use super::on_node::Facts;
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) facts: Facts,
-    /// Where it is.
     pub(super) address: IpAddr,
     /// Our clock when the answer came.
     pub(super) at: Timestamp,

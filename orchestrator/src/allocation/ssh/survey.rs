@@ -15,7 +15,6 @@ use crate::host::{boot_id, host_name};
 /// What was found of a host that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where it is.
     pub address: IpAddr,
     /// It is the machine that we run on.
     pub is_here: bool,

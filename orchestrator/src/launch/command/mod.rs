@@ -33,9 +33,7 @@ const LONGEST_LINE: usize = 64 << 10;
 /// A command that starts all ranks: the program and its arguments follow its own options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LauncherCommand {
-    /// Its program.
     pub(super) program: PathBuf,
-    /// Its options.
     pub(super) options: Vec<String>,
     /// Variables that it must not inherit.
     pub(super) without: Vec<String>,

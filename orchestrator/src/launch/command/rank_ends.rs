@@ -48,7 +48,6 @@ impl RankEnds {
         }
     }
 
-    /// The ranks, and where they are.
     pub(in crate::launch) fn ranks(&self) -> &BTreeMap<Rank, NodeName> {
         &self.ranks
     }
@@ -85,7 +84,6 @@ impl RankEnds {
         self.events.push(StepEvent::Failed { end: launcher });
     }
 
-    /// Reports the end of a rank.
     pub(in crate::launch) fn report(&mut self, rank: Rank, end: RankEnd) {
         if self.ranks.contains_key(&rank) && self.reported.insert(rank) {
             self.events.push(StepEvent::Exited { rank, end });

@@ -26,7 +26,6 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
 #[derive(Clone, Copy, Debug, Default)]
 struct LocalLauncher;
 
-/// One process of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StepProcess {
     rank: Rank,

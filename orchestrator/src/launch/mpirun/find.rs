@@ -35,9 +35,7 @@ pub enum FindError {
     /// It was not recognised.
     #[error("{} is not an mpirun that is known here: {KNOWN}. Asked for its version it said: {answer}. Name another: `run.launcher_program`", path.display())]
     Unknown {
-        /// The program.
         path: PathBuf,
-        /// Its first words.
         answer: String,
     },
     /// It did not tell its version.

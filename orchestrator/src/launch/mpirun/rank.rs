@@ -25,11 +25,9 @@ const NOT_RUN: u8 = 127;
 /// What is said of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RankNews {
-    /// It begins.
     Begins,
     /// Its program cannot be run.
     Refused(String),
-    /// It ended.
     Ended(RankEnd),
 }
 

@@ -86,9 +86,7 @@ pub enum RemoteShellError {
     /// The file cannot be used.
     #[error("cannot read {}, which says how nodes are reached: {source}", path.display())]
     File {
-        /// It.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The launcher wants a node that is not one of the run's.
@@ -100,11 +98,8 @@ pub enum RemoteShellError {
     /// The program that goes there.
     #[error("cannot run {program} to reach {host}: {source}")]
     Start {
-        /// The program.
         program: String,
-        /// The host.
         host: String,
-        /// What the system said.
         source: io::Error,
     },
 }

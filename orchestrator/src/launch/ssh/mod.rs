@@ -80,11 +80,9 @@ struct RemoteStep {
     nodes: BTreeMap<NodeName, RemoteNode>,
 }
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RemoteNode {
     target: Target,
-    /// The program there.
     program: PathBuf,
     /// The ranks with their variables.
     ranks: BTreeMap<Rank, BTreeMap<String, String>>,

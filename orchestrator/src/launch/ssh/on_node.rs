@@ -28,7 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Where messages are written: one at a time.
 type Out<W> = Arc<Mutex<W>>;
 
-/// The ranks of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRanks {
     /// What is run, with its arguments, where, and with which variables.
@@ -45,25 +44,18 @@ pub enum RanksNews {
     Up,
     /// A rank could not be started; those that were are killed.
     Refused {
-        /// The rank.
         rank: Rank,
-        /// Why.
         reason: String,
     },
     /// A rank wrote; its bytes follow this line.
     Output {
-        /// The rank.
         rank: Rank,
         /// To its standard error.
         errors: bool,
-        /// How many.
         bytes: usize,
     },
-    /// A rank ended.
     Exited {
-        /// The rank.
         rank: Rank,
-        /// How.
         end: RankEnd,
     },
     /// None is left.

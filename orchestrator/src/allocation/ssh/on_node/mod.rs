@@ -49,9 +49,7 @@ pub struct Facts {
     pub version: String,
     /// The version of what agents and orchestrators say to each other.
     pub wire: u32,
-    /// Its clock.
     pub clock: Timestamp,
-    /// Its own name.
     pub host_name: String,
     /// What the kernel calls this boot; machines in containers share it.
     pub boot_id: String,
@@ -64,7 +62,6 @@ pub struct Facts {
 pub struct NodeCommand {
     /// The program and its arguments.
     pub words: Vec<String>,
-    /// Where it runs.
     pub directory: PathBuf,
     /// Variables that it gets beside those of the sign-in.
     pub environment: BTreeMap<String, String>,
@@ -79,24 +76,18 @@ pub enum NodeError {
     /// A file or a process.
     #[error("cannot {action} {what}: {source}")]
     Io {
-        /// What was being done.
         action: &'static str,
-        /// To what.
         what: String,
-        /// What the system said.
         source: io::Error,
     },
-    /// A program.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The agent did not come up.
     #[error("the agent {problem}{}; see {log}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default())]
     Agent {
-        /// Why.
         problem: Box<HandshakeError>,
         /// The last line of its log.
         said: Option<String>,
-        /// Its log.
         log: String,
     },
 }

@@ -25,7 +25,6 @@ pub fn run(input: &mut impl BufRead, mut output: impl Write) -> Result<(), NodeE
     output.write_all(&line).and_then(|()| output.flush()).map_err(NodeError::io("write to", "standard output"))
 }
 
-/// Looks around.
 pub fn look(question: &Question) -> Facts {
     let mut problems = Vec::new();
     for directory in &question.directories {
