@@ -131,7 +131,7 @@ impl Agency for SimulatedAgents {
 pub fn play() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let task: Task = serde_json::from_str(&lines.next().ok_or("no task")??)?;
-    descriptors::provide_for(task.agents + OTHER_CONNECTIONS.min(task.agents))?;
+    descriptors::allow_connections(task.agents + OTHER_CONNECTIONS.min(task.agents))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let agents = {
         let _inside = runtime.enter();

@@ -19,27 +19,17 @@ use crate::host::program::ProgramError;
 pub enum AllocationError {
     /// A directory of the local manager.
     #[error("cannot {action} {}: {source}; {remedy}", path.display())]
-    Directory {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-        remedy: &'static str,
-    },
+    Directory { action: &'static str, path: PathBuf, source: io::Error, remedy: &'static str },
     /// We stand in an allocation that this version cannot use.
     #[error(
         "this is an allocation of {manager}, which this version cannot use; write `manager: local` under `allocation:` to run on this node only"
     )]
-    UnknownManager {
-        manager: String,
-    },
+    UnknownManager { manager: String },
     /// A command of the resource manager is missing.
     #[error(
         "{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it"
     )]
-    NoCommand {
-        command: &'static str,
-        manager: &'static str,
-    },
+    NoCommand { command: &'static str, manager: &'static str },
     /// Too old a resource manager.
     #[error("this is Slurm {found}, and steps that overlap came with {}.{:02}", oldest.0, oldest.1)]
     OldSlurm {
@@ -76,11 +66,7 @@ pub enum AllocationError {
     /// We stand in another allocation than the job's.
     #[error("the job ran in allocation {job_id} of {manager}, and this is {}; its nodes are gone",
         here.as_ref().map_or("none".to_owned(), |here| format!("allocation {here}")))]
-    Elsewhere {
-        manager: &'static str,
-        job_id: String,
-        here: Option<String>,
-    },
+    Elsewhere { manager: &'static str, job_id: String, here: Option<String> },
     /// A list of nodes that makes no sense.
     #[error("the manager's list of nodes cannot be read: {0}")]
     Nodes(#[from] HostlistError),
@@ -113,10 +99,7 @@ pub enum AllocationError {
     NoSsh,
     /// A name that cannot be a directory of its own.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
-    Name {
-        what: &'static str,
-        name: String,
-    },
+    Name { what: &'static str, name: String },
     /// The own program cannot be found, which is also the agents' and the step's.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -127,10 +110,7 @@ pub enum AllocationError {
 pub enum AgentStartError {
     /// The node is lost, for the whole allocation.
     #[error("node {node} is gone: {reason}")]
-    NodeGone {
-        node: NodeName,
-        reason: String,
-    },
+    NodeLost { node: NodeName, reason: String },
     /// The resource manager does not start it.
     #[error("no agent is started on node {node}: {reason}; see {}", log.display())]
     Refused {
@@ -140,31 +120,29 @@ pub enum AgentStartError {
         log: PathBuf,
     },
     /// It is not up.
-    #[error("the agent of node {node} {problem}{}; see {}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default(), log.display())]
+    #[error("the agent of node {node} {problem}{}; see {}", log_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default(), log.display())]
     NotReady {
         node: NodeName,
         /// Why; shared by the agents that one step starts.
         problem: Arc<HandshakeError>,
         /// The last line of its log.
-        said: Option<String>,
+        log_line: Option<String>,
         log: PathBuf,
     },
     /// The node has no such name.
     #[error("there is no node {node} in this allocation")]
-    Unknown {
-        node: NodeName,
-    },
+    Unknown { node: NodeName },
 }
 
 impl AgentStartError {
     /// An agent whose handshake failed, with the end of its log.
     pub(super) fn not_ready(node: &NodeName, problem: HandshakeError, log: &StartLog) -> Self {
-        let (problem, said) = (Arc::new(problem), log.last_line());
-        AgentStartError::NotReady { node: node.clone(), problem, said, log: log.path().to_owned() }
+        let (problem, log_line) = (Arc::new(problem), log.last_line());
+        AgentStartError::NotReady { node: node.clone(), problem, log_line, log: log.path().to_owned() }
     }
 
     /// True if another attempt is pointless because the node itself is lost.
-    pub fn is_node_gone(&self) -> bool {
-        matches!(self, AgentStartError::NodeGone { .. } | AgentStartError::Unknown { .. })
+    pub fn is_node_lost(&self) -> bool {
+        matches!(self, AgentStartError::NodeLost { .. } | AgentStartError::Unknown { .. })
     }
 }

@@ -179,7 +179,7 @@ pub trait AgentControl: Send + Sync {
     /// or is killed first.
     ///
     /// # Errors
-    /// [`AgentStartError::NodeGone`] if the node itself is lost; everything else may be tried again.
+    /// [`AgentStartError::NodeLost`] if the node itself is lost; everything else may be tried again.
     fn start_agent<'a>(
         &'a self,
         node: &'a NodeName,

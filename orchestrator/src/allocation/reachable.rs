@@ -16,21 +16,21 @@ const BETWEEN: Duration = Duration::from_millis(60);
 /// A network inside a machine room answers in far less than a millisecond.
 const WITHIN: Duration = Duration::from_millis(250);
 /// So many looks in a row that find nothing are a verdict.
-const LOOKS: u32 = 2;
+const UNANSWERED_PROBES: u32 = 2;
 /// While something is there, it is looked again after this.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum ProbeResult {
     /// Somebody listens there, or at least the kernel takes connections for him.
     Accepted,
     /// The machine is alive, and nobody listens.
     Refused,
     /// Nothing, or the network says that there is no way.
-    Nothing,
+    NoAnswer,
 }
 
-pub(crate) async fn look(address: SocketAddr) -> Reach {
+pub(crate) async fn probe(address: SocketAddr) -> ProbeResult {
     let mut attempts = JoinSet::new();
     for attempt in 0..ATTEMPTS {
         attempts.spawn(async move {
@@ -41,26 +41,26 @@ pub(crate) async fn look(address: SocketAddr) -> Reach {
     let answer = async {
         while let Some(ended) = attempts.join_next().await {
             match ended {
-                Ok(Ok(_)) => return Reach::Accepted,
-                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return Reach::Refused,
+                Ok(Ok(_)) => return ProbeResult::Accepted,
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return ProbeResult::Refused,
                 // No way to the host: the other attempts will hear the same, or better news.
                 _ => {}
             }
         }
-        Reach::Nothing
+        ProbeResult::NoAnswer
     };
-    tokio::time::timeout(WITHIN, answer).await.unwrap_or(Reach::Nothing)
+    tokio::time::timeout(WITHIN, answer).await.unwrap_or(ProbeResult::NoAnswer)
 }
 
 /// Ends when the machine at the address is gone. A process that dies with its machine is missed a moment before the
 /// machine is.
-pub(crate) async fn vanished(address: SocketAddr) {
-    let mut nothing = 0;
-    while nothing < LOOKS {
-        if look(address).await == Reach::Nothing {
-            nothing += 1;
+pub(crate) async fn wait_until_unreachable(address: SocketAddr) {
+    let mut unanswered = 0;
+    while unanswered < UNANSWERED_PROBES {
+        if probe(address).await == ProbeResult::NoAnswer {
+            unanswered += 1;
         } else {
-            nothing = 0;
+            unanswered = 0;
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -74,8 +74,8 @@ mod tests {
     async fn a_machine_that_refuses_is_there_and_one_that_accepts_too() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(look(address).await, Reach::Accepted);
+        assert_eq!(probe(address).await, ProbeResult::Accepted);
         drop(listener);
-        assert_eq!(look(address).await, Reach::Refused);
+        assert_eq!(probe(address).await, ProbeResult::Refused);
     }
 }

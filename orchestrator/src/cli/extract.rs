@@ -7,12 +7,12 @@ use holdfast_formats::{Destination, Extracted, Format, FormatsError, Options};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
-use super::findings::{self, Finding, Found, Outcome};
+use super::findings::{self, FileOutcome, FileResult, Finding};
 use super::inspect::unknown;
 use super::output::{Output, Report, document, printable};
 use super::progress::Bar;
 use super::verify::others;
-use super::walk::{Content, Trouble, Visited, visit, worst};
+use super::walk::{Content, FileFailure, Visited, visit, worst};
 
 /// Write what checkpoint files hold into a directory, each part as a file of its own
 ///
@@ -71,23 +71,23 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
                     format.extract(&visited.path, &to, &options, progress)
                 });
                 match extracted {
-                    Ok(extracted) => Some(Outcome::Found(Parts { to, extracted })),
+                    Ok(extracted) => Some(FileOutcome::Found(ExtractedParts { to, extracted })),
                     // Parity beside checkpoints holds none; nobody named it.
                     Err(FormatsError::NotPossible { .. }) if !visited.named => continue,
                     Err(error) if alone => return Err(error.into()),
-                    Err(error) => Some(Outcome::Failed(Trouble::of(error))),
+                    Err(error) => Some(FileOutcome::Failed(FileFailure::of(error))),
                 }
             }
             Content::Unknown if alone => return Err(unknown(&visited.path)),
-            Content::Unreadable(Trouble { message, code }) if alone => {
+            Content::Unreadable(FileFailure { message, code }) if alone => {
                 return Err(Failure::new(*code, message.clone()));
             }
-            content => Outcome::without_format(content),
+            content => FileOutcome::without_format(content),
         };
         files.extend(outcome.map(|outcome| Finding { visited, outcome }));
     }
     let code = worst(files.iter().map(Finding::code));
-    output.result(&All { files, to: args.to, dry_run: args.dry_run })?;
+    output.result(&ExtractReport { files, to: args.to, dry_run: args.dry_run })?;
     Ok(code)
 }
 
@@ -112,12 +112,12 @@ fn holds_parts(format: &dyn Format, path: &Path) -> bool {
 }
 
 /// The parts of one file, and where they went.
-struct Parts {
+struct ExtractedParts {
     to: PathBuf,
     extracted: Extracted,
 }
 
-impl Found for Parts {
+impl FileResult for ExtractedParts {
     fn is_intact(&self) -> bool {
         self.extracted.damages.is_empty()
     }
@@ -137,21 +137,21 @@ impl Found for Parts {
     }
 }
 
-struct All {
-    files: Vec<Finding<Parts>>,
+struct ExtractReport {
+    files: Vec<Finding<ExtractedParts>>,
     to: PathBuf,
     dry_run: bool,
 }
 
-impl Report for All {
+impl Report for ExtractReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let verb = if self.dry_run { "would extract" } else { "extracted" };
         for file in &self.files {
             let path = printable(&file.path());
             match &file.outcome {
-                Outcome::Unknown => writeln!(to, "{path}: unknown")?,
-                Outcome::Failed(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
-                Outcome::Found(Parts { to: place, extracted: Extracted { files, bytes, damages } }) => {
+                FileOutcome::Unknown => writeln!(to, "{path}: unknown")?,
+                FileOutcome::Failed(failure) => writeln!(to, "{}", printable(&failure.message))?,
+                FileOutcome::Found(ExtractedParts { to: place, extracted: Extracted { files, bytes, damages } }) => {
                     let place = printable(&place.display().to_string());
                     let plural = if files.len() == 1 { "" } else { "s" };
                     writeln!(to, "{path}: {verb} {} file{plural}, {bytes} bytes, to {place}", files.len())?;

@@ -3,11 +3,11 @@
 use holdfast_formats::Format;
 use serde_json::{Map, Value};
 
-use super::walk::{Content, Trouble, Visited};
+use super::walk::{Content, FileFailure, Visited};
 use crate::exit;
 
 /// What can be found in a file whose format is known.
-pub(super) trait Found {
+pub(super) trait FileResult {
     /// False if the file is damaged.
     fn is_intact(&self) -> bool;
 
@@ -18,37 +18,37 @@ pub(super) trait Found {
 /// A file and what was found in it.
 pub(super) struct Finding<T> {
     pub visited: Visited,
-    pub outcome: Outcome<T>,
+    pub outcome: FileOutcome<T>,
 }
 
-pub(super) enum Outcome<T> {
+pub(super) enum FileOutcome<T> {
     Found(T),
     Unknown,
-    Failed(Trouble),
+    Failed(FileFailure),
 }
 
-impl<T> Outcome<T> {
+impl<T> FileOutcome<T> {
     /// What is to be said where there is nothing to look into.
     pub(super) fn without_format(content: &Content) -> Option<Self> {
         match content {
             Content::Known(..) => None,
-            Content::Unknown => Some(Outcome::Unknown),
-            Content::Unreadable(Trouble { message, code }) => {
-                Some(Outcome::Failed(Trouble { message: message.clone(), code: *code }))
+            Content::Unknown => Some(FileOutcome::Unknown),
+            Content::Unreadable(FileFailure { message, code }) => {
+                Some(FileOutcome::Failed(FileFailure { message: message.clone(), code: *code }))
             }
         }
     }
 }
 
-impl<T: Found> Finding<T> {
+impl<T: FileResult> Finding<T> {
     /// The exit code for this file alone. A file of no known format is a mistake only if it was named.
     pub(super) fn code(&self) -> u8 {
         match &self.outcome {
-            Outcome::Found(found) if found.is_intact() => exit::FINISHED,
-            Outcome::Found(_) => exit::DAMAGED_DATA,
-            Outcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
-            Outcome::Unknown => exit::FINISHED,
-            Outcome::Failed(trouble) => trouble.code,
+            FileOutcome::Found(found) if found.is_intact() => exit::FINISHED,
+            FileOutcome::Found(_) => exit::DAMAGED_DATA,
+            FileOutcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
+            FileOutcome::Unknown => exit::FINISHED,
+            FileOutcome::Failed(failure) => failure.code,
         }
     }
 
@@ -57,11 +57,11 @@ impl<T: Found> Finding<T> {
         fields.insert("path".to_owned(), self.path().into());
         fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
         match &self.outcome {
-            Outcome::Found(found) => fields.extend(found.json()),
-            Outcome::Failed(trouble) => {
-                fields.insert("error".to_owned(), trouble.message.clone().into());
+            FileOutcome::Found(found) => fields.extend(found.json()),
+            FileOutcome::Failed(failure) => {
+                fields.insert("error".to_owned(), failure.message.clone().into());
             }
-            Outcome::Unknown => {}
+            FileOutcome::Unknown => {}
         }
         fields.into()
     }
@@ -73,9 +73,9 @@ impl<T: Found> Finding<T> {
 }
 
 /// `files`, those of no known format in `unknown`, and how many are `damaged`. With `only_damaged` the rest is not listed.
-pub(super) fn json<T: Found>(findings: &[Finding<T>], only_damaged: bool) -> Map<String, Value> {
+pub(super) fn json<T: FileResult>(findings: &[Finding<T>], only_damaged: bool) -> Map<String, Value> {
     let (unknown, known): (Vec<_>, Vec<_>) =
-        findings.iter().partition(|finding| matches!(finding.outcome, Outcome::Unknown));
+        findings.iter().partition(|finding| matches!(finding.outcome, FileOutcome::Unknown));
     let is_bad = |finding: &&&Finding<T>| finding.code() != exit::FINISHED;
     let damaged = known.iter().filter(is_bad).count();
     let listed: Vec<Value> =

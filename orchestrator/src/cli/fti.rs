@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_formats::fti_ff::restore::{Source, restore};
+use holdfast_formats::fti_ff::restore::{Source as RestoreSource, restore};
 use holdfast_formats::fti_ff::survivors::Survivors;
 use holdfast_formats::fti_ff::topology::Topology;
 use holdfast_formats::fti_ff::{group_check, name};
@@ -17,7 +17,7 @@ use super::failure::Failure;
 use super::output::{Output, Report, document, printable};
 use super::progress::Bar;
 use super::verify::others;
-use super::walk::{Trouble, worst};
+use super::walk::{FileFailure, worst};
 use crate::exit;
 
 /// FTI writes far less than this into its configuration.
@@ -116,7 +116,7 @@ pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
 
 /// What FTI derives groups from.
 #[derive(Clone, Copy)]
-struct Shape {
+struct GroupShape {
     node_size: u32,
     group_size: u32,
     head: bool,
@@ -139,9 +139,9 @@ impl GroupArgs {
         Ok(survivors)
     }
 
-    fn shape(&self) -> Result<Shape, Failure> {
+    fn shape(&self) -> Result<GroupShape, Failure> {
         if let (Some(node_size), Some(group_size)) = (self.node_size, self.group_size) {
-            return Ok(Shape { node_size, group_size, head: self.head });
+            return Ok(GroupShape { node_size, group_size, head: self.head });
         }
         let found =
             || self.directories.iter().map(|directory| directory.join("config.fti")).find(|path| path.is_file());
@@ -162,7 +162,7 @@ impl GroupArgs {
             value.and_then(|(_, value)| value.trim().parse::<u32>().ok())
         };
         let needed = |key: &str| number(key).ok_or_else(|| unusable(format!("it has no number for {key}")));
-        Ok(Shape {
+        Ok(GroupShape {
             node_size: needed("node_size")?,
             group_size: needed("group_size")?,
             head: number("head") == Some(1),
@@ -170,10 +170,10 @@ impl GroupArgs {
     }
 }
 
-impl Shape {
+impl GroupShape {
     /// The group of a rank. How many ranks there were nothing says; full groups are what FTI demands.
     fn group_of(self, rank: u32) -> Option<Vec<u32>> {
-        let Shape { node_size, group_size, head } = self;
+        let GroupShape { node_size, group_size, head } = self;
         Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
     }
 }
@@ -194,7 +194,7 @@ fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
         checked.push(Group { checkpoint, ranks, verdict });
     }
     let intact = checked.iter().all(|group| group.verdict.is_intact());
-    output.result(&Groups { groups: checked })?;
+    output.result(&GroupReport { groups: checked })?;
     Ok(if intact { exit::FINISHED } else { exit::DAMAGED_DATA })
 }
 
@@ -209,11 +209,11 @@ struct Group {
     verdict: Verdict,
 }
 
-struct Groups {
+struct GroupReport {
     groups: Vec<Group>,
 }
 
-impl Report for Groups {
+impl Report for GroupReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for Group { checkpoint, ranks, verdict } in &self.groups {
             let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -252,10 +252,10 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
         return Err(Failure::new(exit::UNAVAILABLE, "no checkpoint of FTI is left"));
     };
     // A restored file is read back before it gets its name, so that a dry run needs a place for it too.
-    let rehearsal = args.dry_run.then(tempfile::tempdir).transpose().map_err(|error| {
+    let temporary = args.dry_run.then(tempfile::tempdir).transpose().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "cannot make a temporary directory for the dry run").because(error)
     })?;
-    let directory = rehearsal.as_ref().map_or(args.to.as_path(), |rehearsal| rehearsal.path());
+    let directory = temporary.as_ref().map_or(args.to.as_path(), |temporary| temporary.path());
     let to = place(directory, args.force, false)?;
     let mut bar = Bar::new(output.shows_progress());
     let mut files = Vec::new();
@@ -267,11 +267,11 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
         }
         let result = bar
             .during(&file, |progress| restore(&survivors, &group, checkpoint, *rank, &to, progress))
-            .map_err(Trouble::of);
+            .map_err(FileFailure::of);
         files.push(Restored { rank: *rank, file, result });
     }
     let code =
-        worst(files.iter().map(|file| file.result.as_ref().err().map_or(exit::FINISHED, |trouble| trouble.code)));
+        worst(files.iter().map(|file| file.result.as_ref().err().map_or(exit::FINISHED, |failure| failure.code)));
     output.result(&Restoration { files, checkpoint, to: &args.to, dry_run: args.dry_run })?;
     Ok(code)
 }
@@ -279,7 +279,7 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
 struct Restored {
     rank: u32,
     file: String,
-    result: Result<Source, Trouble>,
+    result: Result<RestoreSource, FileFailure>,
 }
 
 struct Restoration<'a> {
@@ -296,13 +296,13 @@ impl Report for Restoration<'_> {
             match result {
                 Ok(source) => {
                     let source = match source {
-                        Source::Copy => "a copy of it",
-                        Source::Partner => "its partner copy",
-                        Source::ReedSolomon => "the parity of its group",
+                        RestoreSource::Copy => "a copy of it",
+                        RestoreSource::Partner => "its partner copy",
+                        RestoreSource::ReedSolomon => "the parity of its group",
                     };
                     writeln!(to, "{file}: {verb} from {source}")?;
                 }
-                Err(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
+                Err(failure) => writeln!(to, "{}", printable(&failure.message))?,
             }
         }
         Ok(())
@@ -312,13 +312,13 @@ impl Report for Restoration<'_> {
         let file = |restored: &Restored| match &restored.result {
             Ok(source) => {
                 let source = match source {
-                    Source::Copy => "copy",
-                    Source::Partner => "partner",
-                    Source::ReedSolomon => "reed-solomon",
+                    RestoreSource::Copy => "copy",
+                    RestoreSource::Partner => "partner",
+                    RestoreSource::ReedSolomon => "reed-solomon",
                 };
                 json!({"rank": restored.rank, "file": restored.file, "source": source})
             }
-            Err(trouble) => json!({"rank": restored.rank, "error": trouble.message}),
+            Err(failure) => json!({"rank": restored.rank, "error": failure.message}),
         };
         document(json!({
             "checkpoint": self.checkpoint,

@@ -7,10 +7,10 @@ use chrono::{DateTime, Local};
 use holdfast_model::{HaltChange, HaltCondition, HaltState};
 use serde_json::Value;
 
-use super::contact::Contact;
 use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
+use super::running_job::RunningJob;
 use crate::exit;
 use crate::job::settings::epoch;
 use crate::spec::quantity;
@@ -203,21 +203,21 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
             (&unset.job, Some(HaltChange { unset: unset.conditions(), ..HaltChange::default() }), unset.dry_run)
         }
     };
-    let contact = Contact::of(job, &style)?;
+    let running = RunningJob::of(job, &style)?;
     // A dry run changes nothing, but finds out whether there is a job to change.
     let sent = change.clone().filter(|_| !dry_run);
-    let state = super::runtime::block_on(contact.halt(sent))??;
-    style.result(&Halting { state, would: change.filter(|_| dry_run) })?;
+    let state = super::runtime::block_on(running.halt(sent))??;
+    style.result(&HaltReport { state, would: change.filter(|_| dry_run) })?;
     Ok(exit::FINISHED)
 }
 
 /// The conditions that are set.
-struct Halting {
+struct HaltReport {
     state: HaltState,
     would: Option<HaltChange>,
 }
 
-impl Report for Halting {
+impl Report for HaltReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         if let Some(change) = &self.would {
             for condition in &change.unset {

@@ -60,7 +60,7 @@ struct Form {
 }
 
 /// What is printed of the hosts.
-enum Shown {
+enum HostsForm {
     Count,
     One(NodeName),
     List,
@@ -69,16 +69,16 @@ enum Shown {
 
 struct Hosts {
     hosts: Vec<NodeName>,
-    shown: Shown,
+    shown: HostsForm,
 }
 
 pub(super) fn run(args: HostsArgs, output: &dyn Output) -> Result<u8, Failure> {
     let hosts = selected(&args)?;
     let shown = match args.form {
-        Form { count: true, .. } => Shown::Count,
-        Form { nth: Some(index), .. } => Shown::One(hostlist::nth(&hosts, index).map_err(misspelt)?.clone()),
-        Form { expand: true, .. } => Shown::Lines,
-        _ => Shown::List,
+        Form { count: true, .. } => HostsForm::Count,
+        Form { nth: Some(index), .. } => HostsForm::One(hostlist::nth(&hosts, index).map_err(misspelt)?.clone()),
+        Form { expand: true, .. } => HostsForm::Lines,
+        _ => HostsForm::List,
     };
     output.result(&Hosts { hosts, shown })?;
     Ok(exit::FINISHED)
@@ -114,16 +114,16 @@ fn misspelt(error: hostlist::HostlistError) -> Failure {
 impl Report for Hosts {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         match &self.shown {
-            Shown::Count => writeln!(to, "{}", self.hosts.len()),
-            Shown::One(host) => writeln!(to, "{host}"),
-            Shown::List => writeln!(to, "{}", hostlist::compress(&self.hosts)),
-            Shown::Lines => self.hosts.iter().try_for_each(|host| writeln!(to, "{host}")),
+            HostsForm::Count => writeln!(to, "{}", self.hosts.len()),
+            HostsForm::One(host) => writeln!(to, "{host}"),
+            HostsForm::List => writeln!(to, "{}", hostlist::compress(&self.hosts)),
+            HostsForm::Lines => self.hosts.iter().try_for_each(|host| writeln!(to, "{host}")),
         }
     }
 
     fn json(&self) -> Value {
         let hosts = match &self.shown {
-            Shown::One(host) => std::slice::from_ref(host),
+            HostsForm::One(host) => std::slice::from_ref(host),
             _ => &self.hosts,
         };
         document(json!({"count": hosts.len(), "list": hostlist::compress(hosts), "hosts": hosts}))

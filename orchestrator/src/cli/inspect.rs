@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::output::{Output, Report, document, printable, printable_text};
 use super::progress::Bar;
 use super::verify::others;
-use super::walk::{Content, Trouble, Visited, visit, worst};
+use super::walk::{Content, FileFailure, Visited, visit, worst};
 use crate::exit;
 
 /// Show what is in a checkpoint file: SCR's own files, FTI-FF checkpoints, SION containers, Jubatus models
@@ -54,27 +54,27 @@ pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure>
     let mut files: Vec<Inspected> = Vec::new();
     for visited in visit(&args.paths) {
         let content = match &visited.content {
-            Content::Unknown => Shown::Unknown,
-            Content::Known(..) if args.brief => Shown::Brief,
+            Content::Unknown => FileView::Unknown,
+            Content::Known(..) if args.brief => FileView::Brief,
             Content::Known(format, _) if args.check => check(*format, &visited, &mut bar),
             Content::Known(format, _) if is_scr(*format) => match file::read(&visited.path) {
-                Ok(tree) => Shown::Tree(tree),
+                Ok(tree) => FileView::Tree(tree),
                 // Alone it fails the whole command, with its causes.
                 Err(error) if one && visited.named => return Err(error.into()),
-                Err(error) => Shown::Nothing(hash_file_trouble(&error)),
+                Err(error) => FileView::Nothing(hash_file_failure(&error)),
             },
             Content::Known(format, _) => {
                 match bar.during(&visited.path.display().to_string(), |_| format.describe(&visited.path)) {
-                    Ok(description) => Shown::Description(description),
+                    Ok(description) => FileView::Description(description),
                     Err(error) if one && visited.named => return Err(error.into()),
-                    Err(error) => Shown::Nothing(Trouble::of(error)),
+                    Err(error) => FileView::Nothing(FileFailure::of(error)),
                 }
             }
-            Content::Unreadable(Trouble { message, code }) if one && visited.named => {
+            Content::Unreadable(FileFailure { message, code }) if one && visited.named => {
                 return Err(Failure::new(*code, message.clone()));
             }
-            Content::Unreadable(Trouble { message, code }) => {
-                Shown::Nothing(Trouble { message: message.clone(), code: *code })
+            Content::Unreadable(FileFailure { message, code }) => {
+                FileView::Nothing(FileFailure { message: message.clone(), code: *code })
             }
         };
         files.push(Inspected { visited, content });
@@ -82,15 +82,15 @@ pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure>
     let code = worst(files.iter().map(Inspected::code));
     match (&files[..], one) {
         ([Inspected { visited: Visited { named: true, path, .. }, content }], true) => match content {
-            Shown::Unknown => return Err(unknown(path)),
+            FileView::Unknown => return Err(unknown(path)),
             content => {
-                output.result(&One { content })?;
+                output.result(&SingleFile { content })?;
                 if let Some(damage) = content.damage() {
-                    output.complain(&format!("{}: {damage}", printable(&path.display().to_string())));
+                    output.report_damage(&format!("{}: {damage}", printable(&path.display().to_string())));
                 }
             }
         },
-        _ => output.result(&Several { files, check: args.check })?,
+        _ => output.result(&ManyFiles { files, check: args.check })?,
     }
     Ok(code)
 }
@@ -107,52 +107,52 @@ fn is_scr(format: &dyn Format) -> bool {
     format.name().starts_with("scr-")
 }
 
-fn hash_file_trouble(error: &FileError) -> Trouble {
+fn hash_file_failure(error: &FileError) -> FileFailure {
     let code = if matches!(error, FileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
-    Trouble { message: error.to_string(), code }
+    FileFailure { message: error.to_string(), code }
 }
 
 /// Verifies a file; only damage is shown of it.
-fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> Shown {
+fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> FileView {
     if is_scr(format)
         && let Err(error) = file::read(&visited.path)
     {
-        return Shown::Nothing(hash_file_trouble(&error));
+        return FileView::Nothing(hash_file_failure(&error));
     }
     let path = visited.path.display().to_string();
     match bar.during(&path, |progress| format.verify(&visited.path, &Options::default(), progress)) {
         Ok(verdict) => match verdict.damages.first() {
-            None => Shown::Brief,
+            None => FileView::Brief,
             Some(damage) => {
                 let others = others(verdict.damages.len(), verdict.unlisted);
                 let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
-                Shown::Nothing(Trouble { message, code: exit::DAMAGED_DATA })
+                FileView::Nothing(FileFailure { message, code: exit::DAMAGED_DATA })
             }
         },
-        Err(error) => Shown::Nothing(Trouble::of(error)),
+        Err(error) => FileView::Nothing(FileFailure::of(error)),
     }
 }
 
 struct Inspected {
     visited: Visited,
-    content: Shown,
+    content: FileView,
 }
 
 /// What is shown of a file.
-enum Shown {
+enum FileView {
     Tree(Tree),
     Description(Description),
     /// Only what it is.
     Brief,
     Unknown,
     /// Why it is not shown.
-    Nothing(Trouble),
+    Nothing(FileFailure),
 }
 
-impl Shown {
+impl FileView {
     fn damage(&self) -> Option<String> {
         match self {
-            Shown::Description(description) => damage_line(&description.damages),
+            FileView::Description(description) => damage_line(&description.damages),
             _ => None,
         }
     }
@@ -167,9 +167,9 @@ fn damage_line(damages: &[Damage]) -> Option<String> {
 impl Inspected {
     fn code(&self) -> u8 {
         match &self.content {
-            Shown::Nothing(trouble) => trouble.code,
-            Shown::Unknown if self.visited.named => exit::DAMAGED_DATA,
-            Shown::Description(description) if !description.damages.is_empty() => exit::DAMAGED_DATA,
+            FileView::Nothing(failure) => failure.code,
+            FileView::Unknown if self.visited.named => exit::DAMAGED_DATA,
+            FileView::Description(description) if !description.damages.is_empty() => exit::DAMAGED_DATA,
             _ => exit::FINISHED,
         }
     }
@@ -179,15 +179,15 @@ impl Inspected {
         fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
         fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
         match &self.content {
-            Shown::Tree(tree) => fields.insert("tree".to_owned(), tree_json::value(tree)),
-            Shown::Description(description) => {
+            FileView::Tree(tree) => fields.insert("tree".to_owned(), tree_json::value(tree)),
+            FileView::Description(description) => {
                 if let Some(damage) = damage_line(&description.damages) {
                     fields.insert("error".to_owned(), damage.into());
                 }
                 fields.insert("description".to_owned(), description.json.clone())
             }
-            Shown::Nothing(trouble) => fields.insert("error".to_owned(), trouble.message.clone().into()),
-            Shown::Brief | Shown::Unknown => None,
+            FileView::Nothing(failure) => fields.insert("error".to_owned(), failure.message.clone().into()),
+            FileView::Brief | FileView::Unknown => None,
         };
         fields.into()
     }
@@ -202,58 +202,58 @@ fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
     text.lines().try_for_each(|line| writeln!(to, "{}", printable(line)))
 }
 
-struct One<'a> {
-    content: &'a Shown,
+struct SingleFile<'a> {
+    content: &'a FileView,
 }
 
-impl Report for One<'_> {
+impl Report for SingleFile<'_> {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         match self.content {
-            Shown::Tree(tree) => write_tree(tree, to),
-            Shown::Description(description) => to.write_all(printable_text(&description.text).as_bytes()),
-            Shown::Brief | Shown::Unknown | Shown::Nothing(_) => Ok(()),
+            FileView::Tree(tree) => write_tree(tree, to),
+            FileView::Description(description) => to.write_all(printable_text(&description.text).as_bytes()),
+            FileView::Brief | FileView::Unknown | FileView::Nothing(_) => Ok(()),
         }
     }
 
     fn json(&self) -> Value {
         match self.content {
-            Shown::Tree(tree) => tree_json::value(tree),
-            Shown::Description(description) => description.json.clone(),
-            Shown::Brief | Shown::Unknown | Shown::Nothing(_) => Value::Null,
+            FileView::Tree(tree) => tree_json::value(tree),
+            FileView::Description(description) => description.json.clone(),
+            FileView::Brief | FileView::Unknown | FileView::Nothing(_) => Value::Null,
         }
     }
 }
 
-struct Several {
+struct ManyFiles {
     files: Vec<Inspected>,
     check: bool,
 }
 
-impl Report for Several {
+impl Report for ManyFiles {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for file in &self.files {
             let path = printable(&file.visited.path.display().to_string());
             let title = file.visited.title();
             match &file.content {
                 // The message names the path.
-                Shown::Nothing(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
+                FileView::Nothing(failure) => writeln!(to, "{}", printable(&failure.message))?,
                 _ if self.check => {
                     if file.code() != exit::FINISHED {
                         writeln!(to, "{path}: {title}")?;
                     }
                 }
-                Shown::Tree(tree) => {
+                FileView::Tree(tree) => {
                     writeln!(to, "{path}: {title}")?;
                     write_tree(tree, to)?;
                 }
-                Shown::Description(description) => {
+                FileView::Description(description) => {
                     writeln!(to, "{path}: {title}")?;
                     to.write_all(printable_text(&description.text).as_bytes())?;
                     if let Some(damage) = damage_line(&description.damages) {
                         writeln!(to, "{path}: {damage}")?;
                     }
                 }
-                Shown::Brief | Shown::Unknown => writeln!(to, "{path}: {title}")?,
+                FileView::Brief | FileView::Unknown => writeln!(to, "{path}: {title}")?,
             }
         }
         Ok(())
@@ -263,10 +263,10 @@ impl Report for Several {
         let unknown: Vec<String> = self
             .files
             .iter()
-            .filter(|file| matches!(file.content, Shown::Unknown))
+            .filter(|file| matches!(file.content, FileView::Unknown))
             .map(|file| file.visited.path.display().to_string())
             .collect();
-        let known = self.files.iter().filter(|file| !matches!(file.content, Shown::Unknown));
+        let known = self.files.iter().filter(|file| !matches!(file.content, FileView::Unknown));
         let bad = |file: &&Inspected| file.code() != exit::FINISHED;
         let damaged = known.clone().filter(bad).count();
         let shown: Vec<Value> = known.filter(|file| !self.check || bad(file)).map(Inspected::json).collect();

@@ -6,7 +6,6 @@
 
 mod agent;
 mod check;
-mod contact;
 mod drain;
 mod example;
 mod extract;
@@ -25,6 +24,7 @@ mod rank;
 mod reach;
 mod remote_shell;
 mod run;
+mod running_job;
 mod runtime;
 mod sion;
 mod status;

@@ -38,7 +38,7 @@ pub trait Output {
     fn detail(&self, text: &str);
 
     /// Says of a result that was shown that it is damaged, on standard error.
-    fn complain(&self, text: &str) {
+    fn report_damage(&self, text: &str) {
         let _ = writeln!(io::stderr(), "{text}");
     }
 

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::extract::place;
 use super::failure::Failure;
-use super::findings::{Finding, Outcome};
+use super::findings::{FileOutcome, Finding};
 use super::output::{Output, Report, Style, document, printable, printable_text};
 use super::progress::Bar;
-use super::verify::Verdicts;
-use super::walk::{Content, Trouble, Visited, worst};
+use super::verify::VerifyReport;
+use super::walk::{Content, FileFailure, Visited, worst};
 use crate::exit;
 
 /// Look into SION containers, take them apart, put them together
@@ -211,7 +211,7 @@ pub(super) fn run(args: SionArgs, style: Style) -> Result<u8, Failure> {
 }
 
 /// Tells what is odd; the exit code says whether data may be missing.
-fn told(warnings: &[Warning], output: &dyn Output) -> u8 {
+fn warn_all(warnings: &[Warning], output: &dyn Output) -> u8 {
     for warning in warnings {
         output.warn(&printable(&warning.to_string()));
     }
@@ -238,7 +238,7 @@ fn dump(args: &DumpArgs, style: Style) -> Result<u8, Failure> {
     }
     let json = if matches!(style, Style::Json { .. }) { Sion.describe(&args.file)?.json } else { Value::Null };
     style.result(&Dumped { text, json })?;
-    Ok(told(container.warnings(), &style))
+    Ok(warn_all(container.warnings(), &style))
 }
 
 struct Dumped {
@@ -266,7 +266,7 @@ fn split(args: &SplitArgs, output: &dyn Output) -> Result<u8, Failure> {
     let to = place(&args.to, args.force, args.dry_run)?;
     let split = Bar::new(output.shows_progress())
         .during(&args.file.display().to_string(), |progress| sion::split(&args.file, &to, &options, progress))?;
-    let code = told(&split.warnings, output);
+    let code = warn_all(&split.warnings, output);
     for (task, fault) in &split.damaged {
         output.warn(&format!("task {task} is damaged: {fault}"));
     }
@@ -353,7 +353,7 @@ fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
     let name = args.input.display().to_string();
     let Defragmented { tasks, bytes, warnings } = Bar::new(output.shows_progress())
         .during(&name, |progress| sion::defrag(&args.input, &args.output, &options, progress))?;
-    let code = told(&warnings, output);
+    let code = warn_all(&warnings, output);
     output.result(&Made { output: &args.output, tasks, bytes, warnings: Some(warnings), dry_run: args.dry_run })?;
     Ok(code)
 }
@@ -396,8 +396,8 @@ fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
     for path in args.files {
         let name = path.display().to_string();
         let outcome = match bar.during(&name, |progress| sion::verify(&path, &options, progress)) {
-            Ok(verdict) => Outcome::Found(verdict),
-            Err(error) => Outcome::Failed(Trouble::of(error.into())),
+            Ok(verdict) => FileOutcome::Found(verdict),
+            Err(error) => FileOutcome::Failed(FileFailure::of(error.into())),
         };
         let below = path.file_name().map(PathBuf::from).unwrap_or_default();
         files.push(Finding {
@@ -407,6 +407,6 @@ fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
     }
     let code = worst(files.iter().map(Finding::code));
     let details = args.details || files.len() == 1;
-    output.result(&Verdicts { files, details, damaged: false })?;
+    output.result(&VerifyReport { files, details, damaged: false })?;
     Ok(code)
 }

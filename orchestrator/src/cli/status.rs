@@ -8,10 +8,10 @@ use holdfast_model::{CheckpointId, HaltState, NodeName, Timestamp};
 use holdfast_wire::agent::Health;
 use serde_json::{Value, json};
 
-use super::contact::Contact;
 use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
+use super::running_job::RunningJob;
 use crate::events::{History, reader::Reader};
 use crate::exit;
 use crate::relaunch::Explanation;
@@ -34,25 +34,25 @@ pub struct StatusArgs {
 }
 
 pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
-    let contact = Contact::of(&args.job, &style)?;
-    let (health, halt) = super::runtime::block_on(async { (contact.health().await, contact.halt(None).await.ok()) })?;
-    if health.is_empty() && !contact.driven {
-        return Err(contact.nobody());
+    let job = RunningJob::of(&args.job, &style)?;
+    let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
+    if health.is_empty() && !job.has_orchestrator {
+        return Err(job.not_running());
     }
-    let directory = crate::job::state::directory(&contact.prefix);
+    let directory = crate::job::state::directory(&job.prefix);
     let read = || Reader::open(&directory)?.map(History::of).transpose();
     // The agents' answers are worth showing without it.
     let history = read().unwrap_or_else(|error| {
         style.warn(&error.to_string());
         None
     });
-    let explanation = contact.state.explain();
-    style.result(&Status { contact, explanation, health, halt, history: history.unwrap_or_default() })?;
+    let explanation = job.state.explain();
+    style.result(&Status { job, explanation, health, halt, history: history.unwrap_or_default() })?;
     Ok(exit::FINISHED)
 }
 
 struct Status {
-    contact: Contact,
+    job: RunningJob,
     explanation: Option<Explanation>,
     health: BTreeMap<NodeName, Health>,
     halt: Option<HaltState>,
@@ -107,10 +107,10 @@ fn local_time(time: Timestamp) -> String {
 
 impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let state = &self.contact.state;
+        let state = &self.job.state;
         let phase = self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string());
         writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation())?;
-        if !self.contact.driven {
+        if !self.job.has_orchestrator {
             writeln!(to, "its orchestrator (process {}) is gone; `holdfast run` takes it over", state.orchestrator)?;
         }
         match self.checkpoint() {
@@ -143,12 +143,12 @@ impl Report for Status {
     }
 
     fn json(&self) -> Value {
-        let state = &self.contact.state;
+        let state = &self.job.state;
         let node = |node: NodeLine| json!({"name": node.name, "state": node.state, "ranks": node.ranks, "reason": node.reason});
         document(json!({
             "job": state.job,
             "job_id": state.agents.job_id,
-            "orchestrator": self.contact.driven.then_some(state.orchestrator),
+            "orchestrator": self.job.has_orchestrator.then_some(state.orchestrator),
             "generation": state.generation(),
             "phase": self.phase(),
             "checkpoint": self.checkpoint(),

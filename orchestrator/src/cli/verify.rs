@@ -9,10 +9,10 @@ use holdfast_formats::{Damage, FormatsError, Options, Verdict};
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
-use super::findings::{self, Finding, Found, Outcome};
+use super::findings::{self, FileOutcome, FileResult, Finding};
 use super::output::{Output, Report, document, printable};
 use super::progress::Bar;
-use super::walk::{Content, Trouble, visit, worst};
+use super::walk::{Content, FileFailure, visit, worst};
 use crate::exit;
 
 /// Check every hash and every rule of checkpoint files: SCR's own, FTI-FF, SION, Jubatus
@@ -118,20 +118,22 @@ pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> 
     for visited in visit(&args.paths) {
         let name = visited.path.display().to_string();
         let outcome = match &visited.content {
-            Content::Known(format, _) => {
-                bar.during(&name, |progress| match format.name() {
+            Content::Known(format, _) => bar
+                .during(&name, |progress| match format.name() {
                     "jubatus" => server.verify(&visited.path, progress),
                     _ => format.verify(&visited.path, &options, progress),
                 })
-                .map_or_else(|error| Some(Outcome::Failed(Trouble::of(error))), |verdict| Some(Outcome::Found(verdict)))
-            }
-            content => Outcome::without_format(content),
+                .map_or_else(
+                    |error| Some(FileOutcome::Failed(FileFailure::of(error))),
+                    |verdict| Some(FileOutcome::Found(verdict)),
+                ),
+            content => FileOutcome::without_format(content),
         };
         files.extend(outcome.map(|outcome| Finding { visited, outcome }));
     }
     let code = worst(files.iter().map(Finding::code));
     let details = args.details || files.len() == 1;
-    output.result(&Verdicts { files, details, damaged: args.damaged })?;
+    output.result(&VerifyReport { files, details, damaged: args.damaged })?;
     Ok(code)
 }
 
@@ -143,7 +145,7 @@ pub(super) fn others(listed: usize, unlisted: u64) -> String {
     }
 }
 
-impl Found for Verdict {
+impl FileResult for Verdict {
     fn is_intact(&self) -> bool {
         Verdict::is_intact(self)
     }
@@ -157,13 +159,13 @@ impl Found for Verdict {
 }
 
 /// What was found in all files.
-pub(super) struct Verdicts {
+pub(super) struct VerifyReport {
     pub files: Vec<Finding<Verdict>>,
     pub details: bool,
     pub damaged: bool,
 }
 
-impl Report for Verdicts {
+impl Report for VerifyReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for file in &self.files {
             if self.damaged && file.code() == exit::FINISHED {
@@ -171,9 +173,9 @@ impl Report for Verdicts {
             }
             let (path, title) = (printable(&file.path()), file.visited.title());
             match &file.outcome {
-                Outcome::Unknown => writeln!(to, "{path}: unknown")?,
-                Outcome::Failed(trouble) => writeln!(to, "{}", printable(&trouble.message))?,
-                Outcome::Found(verdict) => {
+                FileOutcome::Unknown => writeln!(to, "{path}: unknown")?,
+                FileOutcome::Failed(failure) => writeln!(to, "{}", printable(&failure.message))?,
+                FileOutcome::Found(verdict) => {
                     match verdict.damages.first() {
                         None => {
                             let remarks = match verdict.remarks.len() {

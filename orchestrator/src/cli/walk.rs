@@ -28,7 +28,7 @@ pub(super) struct Visited {
 pub(super) enum Content {
     Known(&'static dyn Format, Confidence),
     Unknown,
-    Unreadable(Trouble),
+    Unreadable(FileFailure),
 }
 
 impl Visited {
@@ -51,15 +51,15 @@ impl Visited {
 }
 
 /// Why nothing can be said of a file, and the exit code for that.
-pub(super) struct Trouble {
+pub(super) struct FileFailure {
     pub message: String,
     pub code: u8,
 }
 
-impl Trouble {
-    pub(super) fn of(error: FormatsError) -> Trouble {
+impl FileFailure {
+    pub(super) fn of(error: FormatsError) -> FileFailure {
         let code = Failure::from_formats(&error);
-        Trouble { message: error.to_string(), code }
+        FileFailure { message: error.to_string(), code }
     }
 }
 
@@ -81,7 +81,7 @@ fn look(path: PathBuf, below: PathBuf, named: bool) -> Visited {
     let content = match holdfast_formats::recognise(&path) {
         Ok(Recognised { format: Some(format), confidence }) => Content::Known(format, confidence),
         Ok(_) => Content::Unknown,
-        Err(error) => Content::Unreadable(Trouble::of(error)),
+        Err(error) => Content::Unreadable(FileFailure::of(error)),
     };
     Visited { path, below, named, content }
 }
@@ -91,7 +91,7 @@ fn enter(directory: &Path, below: &Path, depth: usize, visited: &mut Vec<Visited
         path: directory.to_owned(),
         below: below.to_owned(),
         named: depth == 0,
-        content: Content::Unreadable(Trouble { message, code: exit::UNAVAILABLE }),
+        content: Content::Unreadable(FileFailure { message, code: exit::UNAVAILABLE }),
     };
     if depth > MAX_DEPTH {
         visited.push(unreadable(format!("{}: deeper than {MAX_DEPTH} levels; not entered", directory.display())));

@@ -17,10 +17,7 @@ const LONGEST_LINE: u64 = 64 << 20;
 pub enum ReadError {
     /// The file system refused.
     #[error("cannot read the event log {}: {source}", path.display())]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A line of a version that is not known here.
     #[error(
         "{}:{line}: the event has version {found} of the schema, and this Holdfast reads {SCHEMA}; \

@@ -18,9 +18,7 @@ pub enum DownReason {
     },
     /// Its agent could never be started.
     #[error("its agent could not be started: {reason}")]
-    AgentNotStarted {
-        reason: String,
-    },
+    AgentNotStarted { reason: String },
     /// Its agent fell silent and did not come back.
     #[error("its agent is silent ({reason}) and could not be restarted: {restart}")]
     AgentSilent {
@@ -38,14 +36,10 @@ pub enum DownReason {
     },
     /// A health test failed.
     #[error("a health test failed: {fault}")]
-    Health {
-        fault: String,
-    },
+    Health { fault: String },
     /// Its agent refused a run.
     #[error("its agent refused the run: {reason}")]
-    Refused {
-        reason: String,
-    },
+    Refused { reason: String },
 }
 
 /// Why a generation ended.
@@ -59,32 +53,22 @@ pub enum EndCause {
     /// All ranks ended with 0, had used the checkpoint API, but neither called finalize nor were told to halt.
     WithoutFinalize,
     /// A halt condition held.
-    Halted {
-        reason: String,
-    },
+    Halted { reason: String },
     /// Nodes of the run went down.
-    NodeFailure {
-        nodes: Vec<NodeName>,
-    },
+    NodeFailure { nodes: Vec<NodeName> },
     Application {
         /// The first rank that failed, if the launcher tells.
         rank: Option<Rank>,
         end: RankEnd,
     },
     /// The watchdog found no progress.
-    Hang {
-        what: String,
-    },
+    Hang { what: String },
     /// The allocation is about to end.
     TimeLimit,
     /// The launcher could not be started.
-    LaunchFailed {
-        reason: String,
-    },
+    LaunchFailed { reason: String },
     /// An orchestrator that took over could not follow the step.
-    StepLost {
-        reason: String,
-    },
+    StepLost { reason: String },
 }
 
 impl EndCause {
@@ -238,19 +222,12 @@ pub enum DrainResult {
     /// There was nothing to drain: no dataset in cache, or all are on the prefix directory.
     Nothing,
     /// A dataset is complete on the prefix directory and current.
-    Complete {
-        checkpoint: CheckpointId,
-    },
+    Complete { checkpoint: CheckpointId },
     /// No dataset could be completed; what there is of this one is recorded as incomplete, and an older one, if there is one,
     /// stays current.
-    Incomplete {
-        checkpoint: CheckpointId,
-        reason: String,
-    },
+    Incomplete { checkpoint: CheckpointId, reason: String },
     /// The drain could not be carried out.
-    Failed {
-        reason: String,
-    },
+    Failed { reason: String },
 }
 
 /// A reason and the time of the verdict.

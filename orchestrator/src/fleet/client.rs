@@ -77,12 +77,12 @@ impl AgentClient {
     /// after each answer.
     #[must_use]
     pub fn for_agents(self, count: usize) -> Self {
-        if descriptors::provide_for(2 * count).is_ok() {
+        if descriptors::allow_connections(2 * count).is_ok() {
             return self;
         }
         let client = self.closing_connections();
         // Requests of one kind are bounded; a relaunch has two or three kinds under way at a time.
-        if let Err(error) = descriptors::provide_for(count + 4 * client.at_once()) {
+        if let Err(error) = descriptors::allow_connections(count + 4 * client.at_once()) {
             tracing::warn!(%error, "not all agents may be connected at a time");
         }
         client

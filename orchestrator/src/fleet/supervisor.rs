@@ -248,7 +248,7 @@ impl AgentSupervisor {
                     let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
                     Ok(Started { address, pid, generation, health, clock_skew_ms })
                 }
-                Err(error) => Err(StartFailure { node_gone: error.is_node_gone(), reason: error.to_string() }),
+                Err(error) => Err(StartFailure { node_gone: error.is_node_lost(), reason: error.to_string() }),
             };
             let _ = reports.send(Report::Started { node, outcome });
         });

@@ -30,7 +30,7 @@ pub struct DescriptorError {
 ///
 /// # Errors
 /// The hard limit is lower, and this user may not raise it. As many as it allows are allowed then.
-pub fn provide_for(connections: usize) -> Result<(), DescriptorError> {
+pub fn allow_connections(connections: usize) -> Result<(), DescriptorError> {
     let needed = connections as u64 + OTHERS;
     let inherited = getrlimit(Resource::Nofile);
     if inherited.current.is_none_or(|current| current >= needed) {
@@ -48,7 +48,7 @@ pub fn provide_for(connections: usize) -> Result<(), DescriptorError> {
 }
 
 /// Sets a process that this one has started back to the limit that this one was started with.
-pub fn set_back(pid: u32) {
+pub fn restore_limit(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let (Some(inherited), Some(pid)) = (INHERITED.get(), pid)
         && let Err(error) = prlimit(Some(pid), Resource::Nofile, *inherited)
@@ -69,10 +69,10 @@ mod tests {
         // So that it can be raised without being the administrator.
         let lowered = current - OTHERS;
         setrlimit(Resource::Nofile, Rlimit { current: Some(lowered), ..before }).unwrap();
-        provide_for(usize::try_from(lowered).unwrap()).unwrap();
+        allow_connections(usize::try_from(lowered).unwrap()).unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current, Some(current));
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        set_back(child.id());
+        restore_limit(child.id());
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -16,16 +16,10 @@ const LONGEST_OUTPUT: u64 = 16 << 20;
 pub enum ExternalCommandError {
     /// It could not be started or waited for.
     #[error("{command} cannot be run: {source}")]
-    Start {
-        command: String,
-        source: io::Error,
-    },
+    Start { command: String, source: io::Error },
     /// It did not end, and was killed.
     #[error("{command} did not answer within {} s", within.as_secs_f64())]
-    Timeout {
-        command: String,
-        within: Duration,
-    },
+    Timeout { command: String, within: Duration },
 }
 
 impl ExternalCommandError {
@@ -116,7 +110,7 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(60));
         assert!(error.to_string().contains("sh did not answer within 1 s"), "{error}");
         let child: u32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-        assert!(super::super::process::wait_gone(child, Duration::from_secs(10)));
+        assert!(super::super::process::wait_for_end(child, Duration::from_secs(10)));
     }
 
     #[test]

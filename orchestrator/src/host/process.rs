@@ -16,12 +16,12 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// True if the process is this program in the given role (`agent`, `step`): its first argument names it.
-pub fn plays(pid: u32, role: &str) -> bool {
+pub fn runs_as(pid: u32, role: &str) -> bool {
     arguments(pid).first().is_some_and(|first| first == role)
 }
 
 /// True if the process is this program in the given role, and this is the file that it was given.
-pub fn plays_with(pid: u32, role: &str, file: &Path) -> bool {
+pub fn runs_as_with(pid: u32, role: &str, file: &Path) -> bool {
     let arguments = arguments(pid);
     arguments.len() >= 2 && arguments[0] == role && Path::new(&arguments[1]) == file
 }
@@ -44,11 +44,11 @@ fn arguments(pid: u32) -> Vec<OsString> {
 
 /// Kills an agent and waits until it is gone, `patience` at most; a process that is something else is left alone.
 pub fn kill_agent(pid: u32, patience: Duration) -> bool {
-    if !plays(pid, "agent") {
+    if !runs_as(pid, "agent") {
         return true;
     }
     signal(pid, Signal::KILL);
-    wait_gone(pid, patience)
+    wait_for_end(pid, patience)
 }
 
 /// Kills the process group that a rank leads, unless the number belongs to somebody else by now.
@@ -64,7 +64,7 @@ pub fn signal(pid: u32, signal: Signal) -> bool {
 }
 
 /// Waits until a process is gone.
-pub fn wait_gone(pid: u32, patience: Duration) -> bool {
+pub fn wait_for_end(pid: u32, patience: Duration) -> bool {
     let begun = Instant::now();
     let mut pause = Duration::from_micros(200);
     while is_alive(pid) {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_process_that_ended_and_was_not_waited_for_counts_as_gone() {
         let mut child = Command::new("true").spawn().unwrap();
-        assert!(wait_gone(child.id(), Duration::from_secs(10)));
+        assert!(wait_for_end(child.id(), Duration::from_secs(10)));
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
     }

@@ -21,9 +21,7 @@ pub enum ProgramError {
     },
     /// It exists, and cannot be run.
     #[error("{} is not an executable file; check `run.command` and its mode", path.display())]
-    NotExecutable {
-        path: PathBuf,
-    },
+    NotExecutable { path: PathBuf },
     /// The path of this program is unknown.
     #[error("cannot find the holdfast program itself: {0}; was it replaced or removed while it runs?")]
     Ourselves(io::Error),

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use crate::host::process;
-use crate::launch::follow::{Follower, Look};
+use crate::launch::follow::{Followed, Follower};
 use crate::launch::output::{OutputTail, Stream};
 use crate::launch::{StepEvent, StepPlan, registry};
 
@@ -161,10 +161,10 @@ pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u
     ranks.extend(started);
     // By its plan, not by its lock, which one that is just beginning has not taken yet.
     let supervisor =
-        supervisor.or(written).filter(|pid| process::plays_with(*pid, "step", &StepPlan::path_in(directory)));
+        supervisor.or(written).filter(|pid| process::runs_as_with(*pid, "step", &StepPlan::path_in(directory)));
     if let Some(pid) = supervisor {
         process::signal(pid, Signal::TERM);
-        if process::wait_gone(pid, CANCEL_WITHIN) {
+        if process::wait_for_end(pid, CANCEL_WITHIN) {
             return;
         }
         process::signal(pid, Signal::KILL);
@@ -178,7 +178,7 @@ pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u
 fn written_down(directory: &Path) -> (Option<u32>, Vec<u32>) {
     let (mut supervisor, mut ranks) = (None, BTreeMap::new());
     let mut follower = Follower::new(directory, true);
-    while let Ok(Look::Events(events)) = follower.look() {
+    while let Ok(Followed::Events(events)) = follower.poll() {
         if events.is_empty() {
             break;
         }
@@ -211,8 +211,8 @@ fn watch(
     let mut looks = 0_u32;
     let last = loop {
         looks = looks.wrapping_add(1);
-        match follower.look() {
-            Ok(Look::Events(events)) => {
+        match follower.poll() {
+            Ok(Followed::Events(events)) => {
                 for event in &events {
                     if let StepEvent::Started { rank, .. } = event {
                         tail.started(*rank);
@@ -232,7 +232,7 @@ fn watch(
                     }
                 }
             }
-            Ok(Look::Orphaned) => break Some(StepNews::Orphaned),
+            Ok(Followed::Orphaned) => break Some(StepNews::Orphaned),
             Err(error) => break Some(StepNews::Unreadable(error.to_string())),
         }
         if follower.is_done() || stop.load(Ordering::Relaxed) {

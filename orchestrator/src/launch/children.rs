@@ -142,7 +142,7 @@ mod tests {
         children.kill_all();
         assert_eq!(reap_one(&children), (Rank(0), RankEnd::Signal(9)));
         let grandchild = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-        assert!(crate::host::process::wait_gone(grandchild, Duration::from_secs(10)));
+        assert!(crate::host::process::wait_for_end(grandchild, Duration::from_secs(10)));
         assert!(children.start(Rank(1), &mut Command::new("true")).unwrap().is_none());
         assert!(children.is_ending());
     }

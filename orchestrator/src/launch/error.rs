@@ -21,10 +21,7 @@ pub enum LaunchError {
     Mpirun(#[from] FindError),
     /// A launcher and a resource manager that do not go together.
     #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
-    Unsuitable {
-        launcher: &'static str,
-        manager: &'static str,
-    },
+    Unsuitable { launcher: &'static str, manager: &'static str },
     /// A plan names a launcher that this version does not have.
     #[error("the launch plan names the launcher {launcher:?}, which this version of Holdfast does not have")]
     UnknownLauncher {
@@ -40,34 +37,24 @@ pub enum LaunchError {
     },
     /// The working directory is not there.
     #[error("the working directory {} does not exist; check `run.directory`", path.display())]
-    NoDirectory {
-        path: PathBuf,
-    },
+    NoDirectory { path: PathBuf },
     /// No agent of that node has prepared the generation.
     #[error("the agent of node {node} has not told its socket")]
-    NoSocket {
-        node: NodeName,
-    },
+    NoSocket { node: NodeName },
     /// The agents' sockets have different paths, and one command starts all ranks.
     #[error(
         "the agents' sockets differ from node to node ({}), and this launcher gives all ranks one environment; give `checkpoint.control.base` a path without `{{node}}`",
         path.display()
     )]
-    SocketsDiffer {
-        path: PathBuf,
-    },
+    SocketsDiffer { path: PathBuf },
     /// The launcher needs daemons on nodes that it cannot get onto.
     #[error(
         "nobody knows how mpirun could start a daemon on node {node}; write `launcher: local`, or leave `run.launcher` out"
     )]
-    NoWay {
-        node: NodeName,
-    },
+    NoWay { node: NodeName },
     /// A path that a launcher would split into words.
     #[error("mpirun cannot use a path with a blank or a colon: {}; give the job another `prefix`", path.display())]
-    Blank {
-        path: PathBuf,
-    },
+    Blank { path: PathBuf },
     /// A file of the generation.
     #[error("cannot {action} {}: {source}; check the prefix directory", path.display())]
     File {
@@ -88,9 +75,7 @@ pub enum LaunchError {
     },
     /// Another supervisor has this step.
     #[error("the step in {} is already being run", path.display())]
-    Running {
-        path: PathBuf,
-    },
+    Running { path: PathBuf },
     /// The supervisor's process.
     #[error("cannot start the step supervisor: {0}")]
     Supervisor(io::Error),

@@ -13,9 +13,9 @@ const PIECE_BYTES: u64 = 256 << 10;
 const LONGEST_LINE: usize = 1 << 20;
 
 /// Every so many looks without news it is asked whether the supervisor lives.
-const LOOKS_BETWEEN_QUESTIONS: u32 = 20;
+const POLLS_BETWEEN_LOCK_CHECKS: u32 = 20;
 /// A supervisor that was just started has so many looks to take its lock.
-const LOOKS_TO_BEGIN: u32 = 2_000;
+const POLLS_TO_BEGIN: u32 = 2_000;
 
 /// Follows the events of one step.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Follower {
 
 /// What a look at the step found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Followed {
     /// These happened, maybe none.
     Events(Vec<StepEvent>),
     /// The supervisor is gone and did not say that it was done: nobody knows how its ranks end.
@@ -50,26 +50,27 @@ impl Follower {
     ///
     /// # Errors
     /// The file cannot be read, or holds something else.
-    pub fn look(&mut self) -> io::Result<Look> {
+    pub fn poll(&mut self) -> io::Result<Followed> {
         if self.done {
-            return Ok(Look::Events(Vec::new()));
+            return Ok(Followed::Events(Vec::new()));
         }
         let mut events = self.read()?;
         if events.is_empty() {
             self.quiet += 1;
-            let ask = self.quiet.is_multiple_of(LOOKS_BETWEEN_QUESTIONS) && (self.begun || self.quiet > LOOKS_TO_BEGIN);
+            let ask =
+                self.quiet.is_multiple_of(POLLS_BETWEEN_LOCK_CHECKS) && (self.begun || self.quiet > POLLS_TO_BEGIN);
             if ask && !step::is_supervised(&self.directory) {
                 // What it wrote between our reading and its end.
                 events = self.read()?;
                 if events.is_empty() {
-                    return Ok(Look::Orphaned);
+                    return Ok(Followed::Orphaned);
                 }
             }
         } else {
             (self.quiet, self.begun) = (0, true);
         }
         self.done = events.contains(&StepEvent::Done);
-        Ok(Look::Events(events))
+        Ok(Followed::Events(events))
     }
 
     /// True after [`StepEvent::Done`].
@@ -121,11 +122,11 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let mut follower = Follower::new(base.path(), false);
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n{\"event\":\"exited\",\"rank\":1,");
-        assert_eq!(follower.look().unwrap(), Look::Events(vec![StepEvent::Supervisor { pid: 7 }]));
+        assert_eq!(follower.poll().unwrap(), Followed::Events(vec![StepEvent::Supervisor { pid: 7 }]));
         write(base.path(), "\"end\":{\"code\":3}}\n{\"event\":\"done\"}\n");
         let exited = StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(3) };
-        assert_eq!(follower.look().unwrap(), Look::Events(vec![exited, StepEvent::Done]));
-        assert_eq!(follower.look().unwrap(), Look::Events(vec![]));
+        assert_eq!(follower.poll().unwrap(), Followed::Events(vec![exited, StepEvent::Done]));
+        assert_eq!(follower.poll().unwrap(), Followed::Events(vec![]));
     }
 
     #[test]
@@ -133,15 +134,15 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n");
         let mut follower = Follower::new(base.path(), false);
-        follower.look().unwrap();
-        let looks = (0..LOOKS_BETWEEN_QUESTIONS).map(|_| follower.look().unwrap());
-        assert_eq!(looks.last(), Some(Look::Orphaned));
+        follower.poll().unwrap();
+        let looks = (0..POLLS_BETWEEN_LOCK_CHECKS).map(|_| follower.poll().unwrap());
+        assert_eq!(looks.last(), Some(Followed::Orphaned));
     }
 
     #[test]
     fn what_is_no_event_is_an_error_and_not_skipped() {
         let base = tempfile::tempdir().unwrap();
         write(base.path(), "garbage\n");
-        assert!(Follower::new(base.path(), true).look().is_err());
+        assert!(Follower::new(base.path(), true).poll().is_err());
     }
 }

@@ -105,7 +105,7 @@ impl OutputTail {
         while self.pass_on(&mut sink) {}
         for tailed in &mut self.files {
             if !tailed.partial.is_empty() {
-                tailed.hand_on(&tailed.partial, self.labels, &mut sink);
+                tailed.pass_on_line(&tailed.partial, self.labels, &mut sink);
                 tailed.partial.clear();
             }
         }
@@ -128,7 +128,7 @@ impl Tailed {
         Ok(read)
     }
 
-    fn hand_on(&self, line: &[u8], labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+    fn pass_on_line(&self, line: &[u8], labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
         match (self.rank, labels) {
             (Some(rank), _) => sink(rank, self.stream, line),
             (None, None) => {}
@@ -144,12 +144,12 @@ impl Tailed {
     fn take_lines(&mut self, labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
         let mut begin = 0;
         while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
-            self.hand_on(&self.partial[begin..begin + length], labels, sink);
+            self.pass_on_line(&self.partial[begin..begin + length], labels, sink);
             begin += length + 1;
         }
         self.partial.drain(..begin);
         if self.partial.len() > LONGEST_LINE {
-            self.hand_on(&self.partial, labels, sink);
+            self.pass_on_line(&self.partial, labels, sink);
             self.partial.clear();
         }
     }

@@ -147,6 +147,6 @@ pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, La
         .spawn()
         .map_err(LaunchError::Supervisor)?;
     // Ranks may use `select`.
-    descriptors::set_back(child.id());
+    descriptors::restore_limit(child.id());
     Ok(child)
 }

@@ -46,7 +46,10 @@ pub(super) struct Declared {
 /// What stands behind a key.
 pub(super) enum Shape {
     /// A single value or a list of words; no default means that it is not set.
-    Value { default: Option<String>, parameter: Option<Parameter> },
+    Value {
+        default: Option<String>,
+        parameter: Option<Parameter>,
+    },
     Section(Vec<Declared>),
     /// A list of sections that has one element with defaults.
     Elements(Vec<Declared>),

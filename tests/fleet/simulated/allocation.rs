@@ -116,7 +116,7 @@ impl AgentControl for Simulated {
         template: &'a AgentTemplate,
     ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
         Box::pin(async move {
-            let gone = |reason| AgentStartError::NodeGone { node: name.clone(), reason };
+            let gone = |reason| AgentStartError::NodeLost { node: name.clone(), reason };
             let address = self.start(name, &template.trust).map_err(gone)?;
             let (node, version) = (name.clone(), VERSION);
             let ready = AgentReady { version, node, address, pid: 0, adopted: None, clock_ms: None };

@@ -30,10 +30,7 @@ pub enum HandshakeError {
     Timeout(Duration),
     /// Another version of Holdfast.
     #[error("speaks version {found}, and this is version {ours}; install one version on all nodes")]
-    Version {
-        found: u32,
-        ours: u32,
-    },
+    Version { found: u32, ours: u32 },
     #[error("broke off while it was started ({0})")]
     Io(#[from] io::Error),
     /// What starts it on the node failed: its message.

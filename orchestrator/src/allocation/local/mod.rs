@@ -61,18 +61,21 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     preview: |_| Ok(Vec::new()),
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
     reopen: |record, faults, logs| {
-        let opened = record.details().and_then(|places| Local::with(record.identity.clone(), places, faults, logs));
+        let opened =
+            record.details().and_then(|directories| Local::with(record.identity.clone(), directories, faults, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
-    is_there: |record| record.details::<Places>().is_ok_and(|places| places.are_there()),
+    is_there: |record| record.details::<LocalDirectories>().is_ok_and(|directories| directories.exist()),
     place: |record| {
-        record.details::<Places>().map_or_else(|_| "?".to_owned(), |places| places.roots.display().to_string())
+        record
+            .details::<LocalDirectories>()
+            .map_or_else(|_| "?".to_owned(), |directories| directories.roots.display().to_string())
     },
 };
 
 /// What a second orchestrator has to know about the virtual nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Places {
+struct LocalDirectories {
     /// The job's own directory below the temporary directory; absent if the roots are the user's.
     workspace: Option<PathBuf>,
     /// Where the nodes' roots lie.
@@ -81,8 +84,8 @@ struct Places {
     end: Option<u64>,
 }
 
-impl Places {
-    fn are_there(&self) -> bool {
+impl LocalDirectories {
+    fn exist(&self) -> bool {
         self.workspace.as_ref().unwrap_or(&self.roots).is_dir()
     }
 }
@@ -91,15 +94,15 @@ impl Places {
 #[derive(Debug)]
 pub struct Local {
     identity: Identity,
-    places: Places,
+    directories: LocalDirectories,
     logs: PathBuf,
     program: PathBuf,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LocalState>>,
 }
 
 #[derive(Debug)]
-struct State {
-    agents: BTreeMap<NodeName, Agent>,
+struct LocalState {
+    agents: BTreeMap<NodeName, LocalAgent>,
     /// Nodes whose injected loss has begun. It takes a while and happens in the background; no agent is started meanwhile.
     lost: BTreeSet<NodeName>,
     faults: FaultSchedule,
@@ -107,7 +110,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Agent {
+struct LocalAgent {
     pid: u32,
     /// We ended it: it has not injected any of its failures.
     killed: bool,
@@ -130,8 +133,8 @@ impl Local {
         }
         let end = spec.time_limit.map(|limit| SystemTime::now() + limit);
         let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
-        let places = Places { workspace: Some(workspace), roots, end };
-        Local::with(Identity { job_id, user, nodes }, places, faults, logs)
+        let directories = LocalDirectories { workspace: Some(workspace), roots, end };
+        Local::with(Identity { job_id, user, nodes }, directories, faults, logs)
     }
 
     /// Takes virtual nodes whose roots the user has: `<roots>/<node>` each. Nothing of them is ever deleted.
@@ -151,22 +154,22 @@ impl Local {
             check_name("the node", node.as_str())?;
         }
         let roots = absolute(&roots)?;
-        let places = Places { workspace: None, roots, end: None };
-        Local::with(Identity { job_id, user, nodes }, places, Vec::new(), logs)
+        let directories = LocalDirectories { workspace: None, roots, end: None };
+        Local::with(Identity { job_id, user, nodes }, directories, Vec::new(), logs)
     }
 
     fn with(
         identity: Identity,
-        places: Places,
+        directories: LocalDirectories,
         faults: Vec<InjectedFault>,
         logs: PathBuf,
     ) -> Result<Self, AllocationError> {
         let program = program::ourselves()?;
         make_directory(&logs)?;
-        let injected = places.workspace.as_deref().map(injected_in).unwrap_or_default();
+        let injected = directories.workspace.as_deref().map(injected_in).unwrap_or_default();
         let faults = FaultSchedule::new(faults, injected);
-        let state = State { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
-        Ok(Local { identity, places, logs, program, state: Arc::new(Mutex::new(state)) })
+        let state = LocalState { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
+        Ok(Local { identity, directories, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
     /// The node names that a directory of roots offers, sorted, numbers by value.
@@ -191,10 +194,10 @@ impl Local {
     }
 
     fn root(&self, node: &NodeName) -> PathBuf {
-        self.places.roots.join(node.as_str())
+        self.directories.roots.join(node.as_str())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LocalState> {
         self.state.lock()
     }
 
@@ -204,7 +207,7 @@ impl Local {
 
     /// Notes on disk that a failure was injected: a second orchestrator must not repeat it.
     fn note_injected(&self, number: usize) {
-        if let Some(workspace) = &self.places.workspace
+        if let Some(workspace) = &self.directories.workspace
             && let Err(error) = fs::write(workspace.join(format!("injected-{number}")), b"")
         {
             tracing::warn!(%error, number, "cannot note that a failure was injected");
@@ -213,7 +216,7 @@ impl Local {
 
     /// Makes a node's directories disappear: renamed away in one step, so that no reader meets half of it, then deleted.
     fn delete_root(&self, node: &NodeName) {
-        let Some(workspace) = &self.places.workspace else { return };
+        let Some(workspace) = &self.directories.workspace else { return };
         let number = {
             let mut state = self.lock();
             state.discarded += 1;
@@ -230,7 +233,7 @@ impl Local {
     /// Removes the dead agent of a node before the next one starts; a node that it took along is deleted.
     fn reap_agent(&self, node: &NodeName) {
         let Some(agent) = self.lock().agents.get(node).copied() else { return };
-        let by_itself = !agent.killed && process::wait_gone(agent.pid, ENDING);
+        let by_itself = !agent.killed && process::wait_for_end(agent.pid, ENDING);
         if !by_itself {
             process::kill_agent(agent.pid, KILLED);
         }
@@ -263,7 +266,7 @@ impl Local {
         let root = self.root(node);
         if self.is_lost(node) || !root.is_dir() {
             let reason = format!("its root directory {} does not exist", root.display());
-            return Err(AgentStartError::NodeGone { node: node.clone(), reason });
+            return Err(AgentStartError::NodeLost { node: node.clone(), reason });
         }
         start.root = Some(root);
         start.rehearsals = self.lock().faults.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
@@ -303,7 +306,7 @@ impl AllocatedNodes for Local {
     }
 
     fn end(&self) -> Option<SystemTime> {
-        self.places.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
+        self.directories.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
     }
 
     fn own_node(&self) -> Option<NodeName> {
@@ -311,11 +314,11 @@ impl AllocatedNodes for Local {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.places)
+        AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.directories)
     }
 
     fn release(&self) -> Result<(), AllocationError> {
-        let Some(workspace) = &self.places.workspace else { return Ok(()) };
+        let Some(workspace) = &self.directories.workspace else { return Ok(()) };
         remove_tree(workspace);
         match workspace.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -345,7 +348,7 @@ impl AgentControl for Local {
         let killed = {
             let mut state = self.lock();
             let killed = state.lost.contains(node);
-            state.agents.insert(node.clone(), Agent { pid, killed });
+            state.agents.insert(node.clone(), LocalAgent { pid, killed });
             killed
         };
         if killed {
@@ -368,7 +371,7 @@ impl AgentControl for Local {
 
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration) {
         for (_, pid) in agents {
-            process::wait_gone(*pid, patience);
+            process::wait_for_end(*pid, patience);
         }
         self.identity.nodes.iter().for_each(|node| self.kill_agent(node));
     }

@@ -1,6 +1,6 @@
 //! Agents on many nodes by one step, and on one node again.
 //!
-//! Who wants an agent asks for one; questions that come together become one `srun`. Its standard input goes to all tasks,
+//! Who wants an agent asks for one; requests that come together become one `srun`. Its standard input goes to all tasks,
 //! so that one start message serves all: each agent finds out by itself where it is. What the agents say comes back on
 //! its standard output, in any order, each with its node's name.
 //!
@@ -31,13 +31,13 @@ use crate::allocation::{AgentStartError, AgentTemplate};
 use crate::host::log::{last_line, tail};
 
 /// Questions that come within this time of each other become one step.
-const TOGETHER: Duration = Duration::from_millis(5);
-/// But no question waits longer.
-const AT_MOST: Duration = Duration::from_millis(50);
+const GATHER_FOR: Duration = Duration::from_millis(5);
+/// But no request waits longer.
+const GATHER_AT_MOST: Duration = Duration::from_millis(50);
 /// While agents come up, it is looked this often what their srun says.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// What srun says itself begins with this,
-const OWN_MESSAGE: &str = "srun: error: ";
+const SRUN_ERROR: &str = "srun: error: ";
 /// and with this when there is no step at all.
 const NO_STEP: &str = "srun: error: Unable to ";
 
@@ -54,19 +54,19 @@ type Waiting = BTreeMap<NodeName, Answer>;
 type Answer = oneshot::Sender<Result<AgentReady, AgentStartError>>;
 
 #[derive(Debug)]
-struct Question {
+struct StartRequest {
     node: NodeName,
     start: AgentStart,
     patience: Patience,
     answer: Answer,
     /// Breaks when nobody waits for the answer any more.
-    wanted: oneshot::Receiver<()>,
+    abandoned: oneshot::Receiver<()>,
 }
 
 /// The steps that hold the agents.
 #[derive(Debug)]
 pub(super) struct AgentSteps {
-    questions: mpsc::UnboundedSender<Question>,
+    requests: mpsc::UnboundedSender<StartRequest>,
     running: Arc<AtomicUsize>,
     give_up: watch::Sender<bool>,
     logs: PathBuf,
@@ -84,12 +84,12 @@ struct StepContext {
 impl AgentSteps {
     /// No step yet. Agents are `program agent`; their logs, and those of the steps, go to `logs`.
     pub(super) fn start(program: PathBuf, logs: PathBuf) -> Self {
-        let (questions, ear) = mpsc::unbounded_channel();
+        let (requests, queue) = mpsc::unbounded_channel();
         let (give_up, gives_up) = watch::channel(false);
         let running = Arc::new(AtomicUsize::new(0));
         let context = StepContext { program, logs: logs.clone(), running: Arc::clone(&running), give_up: gives_up };
-        tokio::spawn(gather(ear, context));
-        AgentSteps { questions, running, give_up, logs }
+        tokio::spawn(gather(queue, context));
+        AgentSteps { requests, running, give_up, logs }
     }
 
     /// Starts an agent on a node and waits until it is up.
@@ -100,12 +100,17 @@ impl AgentSteps {
         patience: Patience,
     ) -> Result<AgentReady, AgentStartError> {
         let (answer, answered) = oneshot::channel();
-        let (_waits, wanted) = oneshot::channel();
+        let (_waits, abandoned) = oneshot::channel();
         let log = StartLog::new(self.logs.join(format!("{node}.log")));
-        let question =
-            Question { node: node.clone(), start: template.for_any_node(Identity::Slurm), patience, answer, wanted };
+        let request = StartRequest {
+            node: node.clone(),
+            start: template.for_any_node(Identity::Slurm),
+            patience,
+            answer,
+            abandoned,
+        };
         let ended = || AgentStartError::not_ready(&node, HandshakeError::Abandoned, &log);
-        if self.questions.send(question).is_err() {
+        if self.requests.send(request).is_err() {
             return Err(ended());
         }
         answered.await.unwrap_or_else(|_| Err(ended()))
@@ -122,45 +127,45 @@ impl AgentSteps {
     }
 }
 
-/// Makes steps of the questions.
-async fn gather(mut ear: mpsc::UnboundedReceiver<Question>, context: StepContext) {
+/// Makes steps of the requests.
+async fn gather(mut queue: mpsc::UnboundedReceiver<StartRequest>, context: StepContext) {
     let mut number = 0_u32;
-    while let Some(question) = ear.recv().await {
-        let mut together = vec![question];
-        let until = Instant::now() + AT_MOST;
+    while let Some(request) = queue.recv().await {
+        let mut together = vec![request];
+        let until = Instant::now() + GATHER_AT_MOST;
         loop {
-            let wait = TOGETHER.min(until.saturating_duration_since(Instant::now()));
-            match tokio::time::timeout(wait, ear.recv()).await {
-                Ok(Some(question)) => together.push(question),
+            let wait = GATHER_FOR.min(until.saturating_duration_since(Instant::now()));
+            match tokio::time::timeout(wait, queue.recv()).await {
+                Ok(Some(request)) => together.push(request),
                 Ok(None) | Err(_) => break,
             }
         }
         // Agents that are started for the first time come up together; one that is missed elsewhere must not wait for them.
-        let (first, again): (Vec<_>, Vec<_>) = together.into_iter().partition(|question| question.patience.first);
-        for questions in std::iter::once(first).chain(again.into_iter().map(|question| vec![question])) {
-            if !questions.is_empty() {
+        let (first, again): (Vec<_>, Vec<_>) = together.into_iter().partition(|request| request.patience.first);
+        for requests in std::iter::once(first).chain(again.into_iter().map(|request| vec![request])) {
+            if !requests.is_empty() {
                 number += 1;
-                tokio::spawn(step(questions, context.clone(), number));
+                tokio::spawn(step(requests, context.clone(), number));
             }
         }
     }
 }
 
 /// One step, from its start to its end.
-async fn step(questions: Vec<Question>, mut context: StepContext, number: u32) {
+async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32) {
     let log = context.logs.join(format!("srun-{}-{number}.log", std::process::id()));
-    let Some((start, within)) = questions.first().map(|first| (first.start.clone(), first.patience.within)) else {
+    let Some((start, within)) = requests.first().map(|first| (first.start.clone(), first.patience.within)) else {
         return;
     };
-    let (mut waiting, mut wanted) = (Waiting::new(), Vec::new());
-    for question in questions {
-        waiting.insert(question.node, question.answer);
-        wanted.push(question.wanted);
+    let (mut waiting, mut abandoned) = (Waiting::new(), Vec::new());
+    for request in requests {
+        waiting.insert(request.node, request.answer);
+        abandoned.push(request.abandoned);
     }
     let abandoned = async {
-        for wanted in wanted {
-            // Nothing is ever sent: it ends with the question.
-            let _ = wanted.await;
+        for abandoned in abandoned {
+            // Nothing is ever sent: it ends with the request.
+            let _ = abandoned.await;
         }
     };
     let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
@@ -178,14 +183,14 @@ async fn step(questions: Vec<Question>, mut context: StepContext, number: u32) {
         }
     };
     context.running.fetch_add(1, Ordering::AcqRel);
-    let talk = async {
+    let handshake = async {
         handshake::send(input, &start).await?;
         receive(output, &mut waiting, &failures).await
     };
     let problem = tokio::select! {
         // Who has got his answer does not wait any more either.
         biased;
-        ended = tokio::time::timeout(within, talk) => ended.unwrap_or(Err(HandshakeError::Timeout(within))).err(),
+        ended = tokio::time::timeout(within, handshake) => ended.unwrap_or(Err(HandshakeError::Timeout(within))).err(),
         // The node is known to be gone by now.
         () = abandoned => Some(HandshakeError::Abandoned),
         _ = context.give_up.wait_for(|given_up| *given_up) => Some(HandshakeError::Abandoned),
@@ -197,7 +202,7 @@ async fn step(questions: Vec<Question>, mut context: StepContext, number: u32) {
         for (node, answer) in waiting {
             let _ = answer.send(Err(match &refused {
                 Some(line) => {
-                    let reason = line.trim_start_matches(OWN_MESSAGE).to_owned();
+                    let reason = line.trim_start_matches(SRUN_ERROR).to_owned();
                     AgentStartError::Refused { node, reason, log: log.clone() }
                 }
                 None => failures.of(node, &problem),
@@ -250,7 +255,7 @@ fn spawn(context: &StepContext, nodes: &[NodeName], log: &Path) -> io::Result<(C
     command.args(arguments(nodes)).arg(&context.program).arg("agent");
     // Not by srun's own `--error`: where a node has no such directory, no agent at all would start.
     command.env(AGENT_LOGS, &context.logs);
-    for name in environment::leaves_out() {
+    for name in environment::removed_variables() {
         command.env_remove(name);
     }
     let mut child = command
@@ -276,11 +281,11 @@ impl Failures<'_> {
     fn of(&self, node: NodeName, problem: &Arc<HandshakeError>) -> AgentStartError {
         let own = self.logs.get(&node).and_then(|log| Some((log.last_line()?, log.path())));
         let of_step = || last_line(self.step_log, 0, |line| line.contains("error") && !line.contains(": task "));
-        let (said, log) = match own {
+        let (log_line, log) = match own {
             Some((line, log)) => (Some(line), log),
             None => (of_step(), self.step_log),
         };
-        AgentStartError::NotReady { node, problem: Arc::clone(problem), said, log: log.to_owned() }
+        AgentStartError::NotReady { node, problem: Arc::clone(problem), log_line, log: log.to_owned() }
     }
 }
 
@@ -288,7 +293,7 @@ impl Failures<'_> {
 /// more.
 async fn receive(output: ChildStdout, waiting: &mut Waiting, failures: &Failures<'_>) -> Result<(), HandshakeError> {
     let (mut reports, mut looked) = (Reports::new(output), 0);
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut look = tokio::time::interval(CHECK_EVERY);
     while !waiting.is_empty() {
         tokio::select! {
             ready = reports.next() => {
@@ -318,7 +323,7 @@ async fn receive(output: ChildStdout, waiting: &mut Waiting, failures: &Failures
 /// Some could not be started, and then none is told what it has to know.
 fn ended_on(said: &str) -> Result<Vec<NodeName>, HandshakeError> {
     let mut nodes = Vec::new();
-    for line in said.lines().filter_map(|line| line.strip_prefix(OWN_MESSAGE)) {
+    for line in said.lines().filter_map(|line| line.strip_prefix(SRUN_ERROR)) {
         if line.contains("launch failed") || line.starts_with("Task launch for") {
             return Err(HandshakeError::Starter(line.to_owned()));
         }

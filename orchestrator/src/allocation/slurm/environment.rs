@@ -40,7 +40,7 @@ const SHAPE: [&str; 22] = [
 ];
 
 /// The variables that no step of ours inherits.
-pub fn leaves_out() -> &'static [&'static str] {
+pub fn removed_variables() -> &'static [&'static str] {
     &SHAPE
 }
 

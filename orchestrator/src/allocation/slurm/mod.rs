@@ -29,7 +29,7 @@ use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
     Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
-use crate::allocation::reachable::{self, Reach};
+use crate::allocation::reachable::{self, ProbeResult};
 use crate::host::program;
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, NodeCount};
 use agents::{AgentSteps, Patience};
@@ -37,11 +37,11 @@ use environment::Environment;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use parking_lot::{Mutex, MutexGuard};
-use refusal::{Persistence, Refusal};
+use refusal::{Refusal, RetrySchedule};
 use watch::Watch;
 
 use environment::job_of_environment;
-pub use environment::leaves_out;
+pub use environment::removed_variables;
 pub use query::QueryError;
 
 /// An agent that is started for the first time: all nodes at once, on a busy machine.
@@ -180,11 +180,11 @@ impl Slurm {
         template: &AgentTemplate,
         patience: Patience,
     ) -> Result<AgentReady, AgentStartError> {
-        let mut persistence = Persistence::default();
+        let mut retries = RetrySchedule::default();
         loop {
             let started = self.steps.agent(node.clone(), template, patience).await;
             let Err(AgentStartError::Refused { reason, .. }) = &started else { return started };
-            let Some(pause) = persistence.again(Refusal::of(reason), Instant::now()) else { return started };
+            let Some(pause) = retries.next_pause(Refusal::of(reason), Instant::now()) else { return started };
             tracing::info!(%node, reason, "an agent is not started yet, and tried again");
             tokio::time::sleep(pause).await;
         }
@@ -208,15 +208,15 @@ impl Slurm {
     ) -> Result<AgentReady, AgentStartError> {
         let gone = || {
             let reason = format!("nothing answers at {}, where its agent was", address.ip());
-            AgentStartError::NodeGone { node: node.clone(), reason }
+            AgentStartError::NodeLost { node: node.clone(), reason }
         };
-        let within = match reachable::look(address).await {
-            Reach::Refused | Reach::Nothing => RESTART,
-            Reach::Accepted => self.restart_of_silent(),
+        let within = match reachable::probe(address).await {
+            ProbeResult::Refused | ProbeResult::NoAnswer => RESTART,
+            ProbeResult::Accepted => self.restart_of_silent(),
         };
         tokio::select! {
             started = self.ask(node, template, Patience { within, first: false }) => started,
-            () = reachable::vanished(address) => Err(gone()),
+            () = reachable::wait_until_unreachable(address) => Err(gone()),
         }
     }
 }
@@ -262,7 +262,7 @@ impl AgentControl for Slurm {
 
     fn restart_within(&self) -> Duration {
         // Whatever else happens: every attempt has its own, much shorter, limit.
-        Persistence::at_most() + RESTART
+        RetrySchedule::at_most() + RESTART
     }
 
     fn start_agent<'a>(

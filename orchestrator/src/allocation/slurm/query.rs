@@ -18,19 +18,19 @@ const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 
 /// A job as Slurm knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct SlurmJob {
     pub(super) state: String,
     pub(super) user: String,
     pub(super) end: Option<SystemTime>,
 }
 
 /// State, owner and end of a job.
-pub(super) async fn job(job_id: &str) -> Result<Job, QueryError> {
-    let text = ask("squeue", &["--noheader", "--states=all", "--format=%T|%u|%e", "--jobs", job_id]).await?;
-    read_job(&text).ok_or_else(|| QueryError::strange("squeue", &text))
+pub(super) async fn job(job_id: &str) -> Result<SlurmJob, QueryError> {
+    let text = query("squeue", &["--noheader", "--states=all", "--format=%T|%u|%e", "--jobs", job_id]).await?;
+    read_job(&text).ok_or_else(|| QueryError::unparsable("squeue", &text))
 }
 
-fn read_job(text: &str) -> Option<Job> {
+fn read_job(text: &str) -> Option<SlurmJob> {
     let mut fields = text.lines().next()?.trim().split('|');
     let (state, user, end) = (fields.next()?, fields.next()?, fields.next()?);
     let end = match end.parse::<u64>() {
@@ -38,13 +38,13 @@ fn read_job(text: &str) -> Option<Job> {
         Err(_) if NO_END.contains(&end) => None,
         Err(_) => return None,
     };
-    Some(Job { state: state.to_owned(), user: user.to_owned(), end })
+    Some(SlurmJob { state: state.to_owned(), user: user.to_owned(), end })
 }
 
 /// The nodes among these that are down, each with Slurm's state and reason. Nodes that are only being drained work on.
 pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, QueryError> {
     let list = hostlist::compress(nodes);
-    let text = ask("sinfo", &["--noheader", "--states=down,fail", "--format=%N|%T|%E", "--nodes", &list]).await?;
+    let text = query("sinfo", &["--noheader", "--states=down,fail", "--format=%N|%T|%E", "--nodes", &list]).await?;
     Ok(read_down(&text, nodes))
 }
 
@@ -67,7 +67,7 @@ fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
     down
 }
 
-async fn ask(command: &'static str, arguments: &[&str]) -> Result<String, QueryError> {
+async fn query(command: &'static str, arguments: &[&str]) -> Result<String, QueryError> {
     let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
     let asked = tokio::task::spawn_blocking(move || {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -96,13 +96,10 @@ pub enum QueryError {
     #[error("{0}; are Slurm's commands in PATH on this node, and is its controller up? (`scontrol ping`)")]
     NoAnswer(#[from] ExternalCommandError),
     #[error("{command} failed: {message}; is Slurm's controller up? (`scontrol ping`)")]
-    Failed {
-        command: &'static str,
-        message: String,
-    },
+    Failed { command: &'static str, message: String },
     /// Its answer is not understood.
     #[error("{command} answered {answer:?}; is this version of Slurm supported?")]
-    Strange {
+    Unparsable {
         command: &'static str,
         /// The beginning of its answer.
         answer: String,
@@ -110,15 +107,15 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    fn strange(command: &'static str, text: &str) -> Self {
-        QueryError::Strange { command, answer: text.trim().chars().take(200).collect() }
+    fn unparsable(command: &'static str, text: &str) -> Self {
+        QueryError::Unparsable { command, answer: text.trim().chars().take(200).collect() }
     }
 
     /// What this tells about the controller.
     pub(super) fn refusal(&self) -> Refusal {
         match self {
             QueryError::NoAnswer(ExternalCommandError::Timeout { .. }) => Refusal::NoController,
-            QueryError::NoAnswer(ExternalCommandError::Start { .. }) | QueryError::Strange { .. } => Refusal::Final,
+            QueryError::NoAnswer(ExternalCommandError::Start { .. }) | QueryError::Unparsable { .. } => Refusal::Final,
             QueryError::Failed { message, .. } => Refusal::of(message),
         }
     }

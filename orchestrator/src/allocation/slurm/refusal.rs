@@ -64,15 +64,15 @@ impl Refusal {
 
 /// How long somebody has been trying.
 #[derive(Clone, Debug, Default)]
-pub struct Persistence {
+pub struct RetrySchedule {
     silent_since: Option<Instant>,
     refused_since: Option<Instant>,
     attempts: u32,
 }
 
-impl Persistence {
+impl RetrySchedule {
     /// After how long to try again; `None`: not any more.
-    pub fn again(&mut self, refusal: Refusal, now: Instant) -> Option<Duration> {
+    pub fn next_pause(&mut self, refusal: Refusal, now: Instant) -> Option<Duration> {
         let (since, patience) = match refusal {
             Refusal::NoController => {
                 // One that comes back begins anew.
@@ -120,19 +120,19 @@ mod tests {
     #[test]
     fn a_controller_is_waited_for_longer_than_its_refusals_which_count_anew_when_it_comes_back() {
         let start = Instant::now();
-        let mut persistence = Persistence::default();
-        assert_eq!(persistence.again(Refusal::NotYet, start), Some(PAUSE));
-        assert_eq!(persistence.again(Refusal::NotYet, start + SETTLING), None);
-        assert!(persistence.again(Refusal::NoController, start + SETTLING).is_some());
-        assert!(persistence.again(Refusal::NotYet, start + SETTLING * 2).is_some());
-        assert_eq!(persistence.again(Refusal::NoController, start + SETTLING + CONTROLLER), None);
-        assert_eq!(persistence.again(Refusal::Final, start), None);
+        let mut retries = RetrySchedule::default();
+        assert_eq!(retries.next_pause(Refusal::NotYet, start), Some(PAUSE));
+        assert_eq!(retries.next_pause(Refusal::NotYet, start + SETTLING), None);
+        assert!(retries.next_pause(Refusal::NoController, start + SETTLING).is_some());
+        assert!(retries.next_pause(Refusal::NotYet, start + SETTLING * 2).is_some());
+        assert_eq!(retries.next_pause(Refusal::NoController, start + SETTLING + CONTROLLER), None);
+        assert_eq!(retries.next_pause(Refusal::Final, start), None);
     }
 
     #[test]
     fn the_pauses_grow_and_stay_short_enough_to_notice_a_controller_that_is_back() {
-        let (start, mut persistence) = (Instant::now(), Persistence::default());
-        let pauses: Vec<_> = (0..12).filter_map(|_| persistence.again(Refusal::NoController, start)).collect();
+        let (start, mut retries) = (Instant::now(), RetrySchedule::default());
+        let pauses: Vec<_> = (0..12).filter_map(|_| retries.next_pause(Refusal::NoController, start)).collect();
         assert!(pauses.is_sorted() && pauses[0] == PAUSE && pauses[11] == LONGEST_PAUSE, "{pauses:?}");
     }
 }

@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::query::{self, QueryError};
-use super::refusal::Persistence;
+use super::refusal::RetrySchedule;
 use crate::allocation::AllocationError;
 
 /// How often. Each look is two requests to a controller that serves a whole site.
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SlurmStatus {
     down: Vec<(NodeName, String)>,
     end: Option<SystemTime>,
     user: Option<String>,
@@ -27,7 +27,7 @@ struct Seen {
 /// What Slurm said last. The looking ends with this.
 #[derive(Debug)]
 pub(super) struct Watch {
-    seen: Arc<Mutex<Seen>>,
+    status: Arc<Mutex<SlurmStatus>>,
     task: JoinHandle<()>,
 }
 
@@ -37,12 +37,12 @@ impl Watch {
     /// # Errors
     /// The first look fails, or the job does not run.
     pub(super) async fn start(job_id: &str, nodes: &[NodeName]) -> Result<Self, AllocationError> {
-        let mut persistence = Persistence::default();
+        let mut retries = RetrySchedule::default();
         let (job, down) = loop {
             let (job, down) = tokio::join!(query::job(job_id), query::down(nodes));
             let refusal =
                 [job.as_ref().err(), down.as_ref().err()].into_iter().flatten().map(QueryError::refusal).next();
-            let Some(pause) = refusal.and_then(|refusal| persistence.again(refusal, Instant::now())) else {
+            let Some(pause) = refusal.and_then(|refusal| retries.next_pause(refusal, Instant::now())) else {
                 break (job, down);
             };
             tracing::warn!("Slurm's controller does not answer; asked again");
@@ -53,21 +53,21 @@ impl Watch {
         if job.state != "RUNNING" {
             return Err(AllocationError::NotRunning { job_id: job_id.to_owned(), state: job.state });
         }
-        let seen = Arc::new(Mutex::new(Seen { down: down?, end: job.end, user: Some(job.user) }));
-        let task = tokio::spawn(look(Arc::clone(&seen), job_id.to_owned(), nodes.to_vec()));
-        Ok(Watch { seen, task })
+        let status = Arc::new(Mutex::new(SlurmStatus { down: down?, end: job.end, user: Some(job.user) }));
+        let task = tokio::spawn(watch(Arc::clone(&status), job_id.to_owned(), nodes.to_vec()));
+        Ok(Watch { status, task })
     }
 
     pub(super) fn down_nodes(&self) -> Vec<(NodeName, String)> {
-        self.seen.lock().down.clone()
+        self.status.lock().down.clone()
     }
 
     pub(super) fn end(&self) -> Option<SystemTime> {
-        self.seen.lock().end
+        self.status.lock().end
     }
 
     pub(super) fn user(&self) -> Option<String> {
-        self.seen.lock().user.clone()
+        self.status.lock().user.clone()
     }
 }
 
@@ -77,16 +77,16 @@ impl Drop for Watch {
     }
 }
 
-async fn look(seen: Arc<Mutex<Seen>>, job_id: String, nodes: Vec<NodeName>) {
+async fn watch(status: Arc<Mutex<SlurmStatus>>, job_id: String, nodes: Vec<NodeName>) {
     loop {
         tokio::time::sleep(EVERY).await;
         let (job, down) = tokio::join!(query::job(&job_id), query::down(&nodes));
         match job {
-            Ok(job) => seen.lock().end = job.end,
+            Ok(job) => status.lock().end = job.end,
             Err(error) => tracing::info!(%error, "the end of the allocation is not known anew"),
         }
         match down {
-            Ok(down) => seen.lock().down = down,
+            Ok(down) => status.lock().down = down,
             Err(error) => tracing::info!(%error, "down nodes are not known anew"),
         }
     }

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::Target;
 use super::connection::{Command, Connection};
 use super::error::SshError;
-use super::on_node::{Facts, NodeCommand, Question};
-use super::seen::Seen;
+use super::on_node::{HostFacts, NodeCommand, SurveyRequest};
+use super::survey_answer::SurveyAnswer;
 use crate::exit;
 
 /// Starting an agent and looking at directories take as long, on a busy machine or a slow file system.
@@ -27,20 +27,20 @@ const LONGEST_LINE: u64 = 1 << 20;
 const FOREIGN_LINES: usize = 1000;
 
 /// Asks a host what it is.
-pub(super) fn ask(target: &Target, question: &Question) -> Result<Seen, SshError> {
+pub(super) fn survey_host(target: &Target, request: &SurveyRequest) -> Result<SurveyAnswer, SshError> {
     let connection = Connection::open(target)?;
-    connection.patience(Some(ANSWER_WITHIN));
-    let mut command = connection.start(&["node", "survey"], &line(target, question)?)?;
-    let facts = match answer::<Facts>(target, &mut command, |_| ()) {
+    connection.set_timeout(Some(ANSWER_WITHIN));
+    let mut command = connection.start(&["node", "survey"], &line(target, request)?)?;
+    let facts = match answer::<HostFacts>(target, &mut command, |_| ()) {
         Err(error) => return Err(version_instead(target, &connection, error)),
         Ok(facts) => facts,
     };
-    Ok(Seen { facts, address: connection.address(), at: Timestamp::from(SystemTime::now()) })
+    Ok(SurveyAnswer { facts, address: connection.address(), at: Timestamp::from(SystemTime::now()) })
 }
 
-/// A program that does not know the question may be another version of Holdfast.
+/// A program that does not know the request may be another version of Holdfast.
 fn version_instead(target: &Target, connection: &Connection, error: SshError) -> SshError {
-    if !matches!(error, SshError::Strange { .. }) {
+    if !matches!(error, SshError::UnexpectedAnswer { .. }) {
         return error;
     }
     let said = connection.start(&["--version"], b"").ok().and_then(|mut command| {
@@ -73,7 +73,7 @@ pub(super) fn start(
     }
     // Where we reach the host, the other hosts do.
     start.listen = SocketAddr::new(connection.address(), 0);
-    connection.patience(Some(ANSWER_WITHIN));
+    connection.set_timeout(Some(ANSWER_WITHIN));
     let log = log.to_string_lossy();
     let mut command = connection.start(&["node", "agent", &log], &line(target, &start)?)?;
     let ready: AgentReady = answer(target, &mut command, |line| foreign_line(target, line))?;
@@ -87,11 +87,11 @@ pub(super) fn start(
 /// Ends a process on a host if it is an agent and still there `patience` after now.
 pub(super) fn end(target: &Target, pid: u32, patience: Duration) -> Result<(), SshError> {
     let connection = Connection::open(target)?;
-    connection.patience(Some(ANSWER_WITHIN));
+    connection.set_timeout(Some(ANSWER_WITHIN));
     let (pid, patience) = (pid.to_string(), patience.as_millis().to_string());
     let mut command = connection.start(&["node", "end", &pid, &patience], b"")?;
     let ended = command.end().map_err(|error| target.io("end an agent", &error))?;
-    if ended.code == Some(0) { Ok(()) } else { Err(command.judge(&ended, "did not end the agent")) }
+    if ended.code == Some(0) { Ok(()) } else { Err(command.error_for(&ended, "did not end the agent")) }
 }
 
 /// Runs a command on a host, its output here: its exit code, as a shell gives it.
@@ -101,7 +101,7 @@ pub(super) fn end(target: &Target, pid: u32, patience: Duration) -> Result<(), S
 pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> {
     let connection = Connection::open(target)?;
     // How long it may take, whoever asked knows.
-    connection.patience(None);
+    connection.set_timeout(None);
     let mut command = connection.start(&["node", "run"], &line(target, what)?)?;
     let broken = |error: &io::Error| target.io("run a command", error);
     loop {
@@ -117,14 +117,14 @@ pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> 
     }
     let ended = command.end().map_err(|error| broken(&error))?;
     match ended.code {
-        Some(code @ (126 | 127)) if ended.said.contains(&target.program) => {
-            Err(command.judge(&super::connection::Ended { code: Some(code), ..ended }, "is not there"))
+        Some(code @ (126 | 127)) if ended.errors.contains(&target.program) => {
+            Err(command.error_for(&super::connection::CommandEnd { code: Some(code), ..ended }, "is not there"))
         }
         Some(code) => {
-            let _ = writeln!(io::stderr(), "{}", ended.said);
+            let _ = writeln!(io::stderr(), "{}", ended.errors);
             Ok(u8::try_from(code).unwrap_or(exit::INTERNAL))
         }
-        None => Err(command.judge(&ended, "was ended by a signal")),
+        None => Err(command.error_for(&ended, "was ended by a signal")),
     }
 }
 
@@ -143,12 +143,12 @@ pub fn follow<T: DeserializeOwned>(
     let connection = Connection::open(target)?;
     let mut command = connection.start(&["node", verb], &line(target, message)?)?;
     // Ranks compute for hours without a message.
-    connection.patience(None);
+    connection.set_timeout(None);
     let broken = |error: &io::Error| target.io("follow what runs there", error);
     loop {
         let Some(line) = command.line(LONGEST_LINE).map_err(|error| broken(&error))? else {
             let ended = command.end().map_err(|error| broken(&error))?;
-            return Err(command.judge(&ended, "ended too early"));
+            return Err(command.error_for(&ended, "ended too early"));
         };
         let Ok(message) = serde_json::from_slice::<T>(&line) else {
             foreign_line(target, &line);
@@ -187,5 +187,5 @@ fn answer<T: DeserializeOwned>(target: &Target, command: &mut Command, foreign: 
         }
     }
     let ended = command.end().map_err(|error| target.io("hear an answer", &error))?;
-    Err(command.judge(&ended, "ended without an answer"))
+    Err(command.error_for(&ended, "ended without an answer"))
 }

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use ssh2::{Channel, HashType, MethodType, Session};
 
 use super::error::SshError;
-use super::known_hosts::{self, KnownHosts, Verdict, lookup_name};
+use super::known_hosts::{self, HostKeyCheck, KnownHosts, lookup_name};
 use super::sign_in;
 use super::{Target, quoted};
 
@@ -51,11 +51,11 @@ pub struct Command {
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct CommandEnd {
     /// Its exit code; none if a signal ended it.
     pub code: Option<i32>,
     /// The end of what it said on its standard error.
-    pub said: String,
+    pub errors: String,
 }
 
 impl Connection {
@@ -118,7 +118,7 @@ impl Connection {
         command.channel.write_all(input).and_then(|()| command.channel.flush()).map_err(|error| {
             // One that is not there ends before it reads.
             match command.end() {
-                Ok(ended) => command.judge(&ended, "ended before it was told anything"),
+                Ok(ended) => command.error_for(&ended, "ended before it was told anything"),
                 Err(_) => target.io("hand a command its input", &error),
             }
         })?;
@@ -126,7 +126,7 @@ impl Connection {
     }
 
     /// From now on a command may be silent for as long as this, or for ever.
-    pub fn patience(&self, within: Option<Duration>) {
+    pub fn set_timeout(&self, within: Option<Duration>) {
         self.session.set_timeout(within.map_or(0, milliseconds));
     }
 }
@@ -159,9 +159,9 @@ impl Command {
     ///
     /// # Errors
     /// The connection broke, or it does not end in time.
-    pub fn end(&mut self) -> io::Result<Ended> {
-        let mut said = Vec::new();
-        self.channel.stderr().take(KEPT_ERRORS).read_to_end(&mut said)?;
+    pub fn end(&mut self) -> io::Result<CommandEnd> {
+        let mut errors = Vec::new();
+        self.channel.stderr().take(KEPT_ERRORS).read_to_end(&mut errors)?;
         let broken = |error: ssh2::Error| io::Error::other(error.to_string());
         let _ = self.channel.send_eof();
         self.channel.wait_eof().map_err(broken)?;
@@ -169,18 +169,18 @@ impl Command {
         self.channel.wait_close().map_err(broken)?;
         let signal = self.channel.exit_signal().ok().and_then(|signal| signal.exit_signal);
         let code = self.channel.exit_status().ok().filter(|_| signal.is_none());
-        Ok(Ended { code, said: String::from_utf8_lossy(&said).trim().to_owned() })
+        Ok(CommandEnd { code, errors: String::from_utf8_lossy(&errors).trim().to_owned() })
     }
 
     /// What it means that the program ended like this without having said what it should.
-    pub fn judge(&self, ended: &Ended, problem: &str) -> SshError {
+    pub fn error_for(&self, ended: &CommandEnd, problem: &str) -> SshError {
         let (host, program) = (self.target.host.name.clone(), self.target.program.clone());
-        let last = ended.said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned();
+        let last = ended.errors.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned();
         match ended.code {
             // What shells say of a program that is not there, or is none.
-            Some(126 | 127) => SshError::NoProgram { host, program, said: last },
-            _ if last.is_empty() => SshError::Strange { host, program, problem: problem.to_owned() },
-            _ => SshError::Strange { host, program, problem: format!("{problem}: {last}") },
+            Some(126 | 127) => SshError::NoProgram { host, program, shell_message: last },
+            _ if last.is_empty() => SshError::UnexpectedAnswer { host, program, problem: problem.to_owned() },
+            _ => SshError::UnexpectedAnswer { host, program, problem: format!("{problem}: {last}") },
         }
     }
 }
@@ -272,17 +272,17 @@ fn check_host_key(session: &Session, target: &Target, known: &KnownHosts) -> Res
     let hash = session.host_key_hash(HashType::Sha256).unwrap_or_default();
     let shown = format!("SHA256:{} ({})", STANDARD_NO_PAD.encode(hash), known_hosts::kind_of(key));
     match known.check(&host, port, key) {
-        Verdict::Known => Ok(()),
-        Verdict::Unknown { others } => {
+        HostKeyCheck::Known => Ok(()),
+        HostKeyCheck::Unknown { others } => {
             let known_by = (!others.is_empty()).then(|| others.join(", "));
             let file = known.files().first().cloned().unwrap_or_default();
             Err(SshError::UnknownKey { host, port, key: shown, known_by, file })
         }
-        Verdict::Changed(place) => {
+        HostKeyCheck::Changed(place) => {
             let name = lookup_name(&host, port);
             Err(SshError::ChangedKey { host, name, key: shown, file: place.file, line: place.line })
         }
-        Verdict::Revoked(place) => Err(SshError::RevokedKey { host, file: place.file, line: place.line }),
+        HostKeyCheck::Revoked(place) => Err(SshError::RevokedKey { host, file: place.file, line: place.line }),
     }
 }
 

@@ -12,15 +12,9 @@ pub enum SshError {
     NotBuilt,
     /// The name leads nowhere.
     #[error("the name {host} cannot be resolved ({source}); check its spelling, DNS and /etc/hosts")]
-    Name {
-        host: String,
-        source: io::Error,
-    },
+    Name { host: String, source: io::Error },
     #[error("{host} refuses connections on port {port}; does its ssh server run, and on this port?")]
-    Refused {
-        host: String,
-        port: u16,
-    },
+    Refused { host: String, port: u16 },
     #[error(
         "{host} did not answer on port {port} within {} s ({doing}); is it up, and does a firewall let us through? (`allocation.ssh.connect_timeout`)",
         within.as_secs_f64()
@@ -34,11 +28,7 @@ pub enum SshError {
     },
     /// The network said no.
     #[error("{host} cannot be reached on port {port}: {source}; check the network between here and there")]
-    Network {
-        host: String,
-        port: u16,
-        source: io::Error,
-    },
+    Network { host: String, port: u16, source: io::Error },
     /// What answers is no ssh server that we can talk to.
     #[error("{host} port {port}: {problem}; is it an ssh server, and does it accept new connections? (`MaxStartups`)")]
     Handshake {
@@ -112,27 +102,14 @@ pub enum SshError {
     },
     /// The program is not there.
     #[error(
-        "{host} has no program {program} that can be run ({said}); install Holdfast there at this path, or say where it is with `allocation.ssh.program`"
+        "{host} has no program {program} that can be run ({shell_message}); install Holdfast there at this path, or say where it is with `allocation.ssh.program`"
     )]
-    NoProgram {
-        host: String,
-        program: String,
-        said: String,
-    },
+    NoProgram { host: String, program: String, shell_message: String },
     #[error("{host} has Holdfast {found} at {program}, and this is {ours}; install one version on all nodes")]
-    Version {
-        host: String,
-        program: String,
-        found: String,
-        ours: String,
-    },
+    Version { host: String, program: String, found: String, ours: String },
     /// It answers something else than it should.
     #[error("{host}: {program} {problem}")]
-    Strange {
-        host: String,
-        program: String,
-        problem: String,
-    },
+    UnexpectedAnswer { host: String, program: String, problem: String },
     /// A directory, or the program, that has to be the same everywhere.
     #[error(
         "{host} does not see {} as this machine does ({problem}); it must be the same on all hosts: a shared file system",

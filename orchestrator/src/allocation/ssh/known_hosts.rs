@@ -20,13 +20,13 @@ const USUAL_PORT: u16 = 22;
 /// Trusted keys, in the order of the files.
 #[derive(Clone, Debug, Default)]
 pub struct KnownHosts {
-    entries: Vec<Entry>,
+    entries: Vec<KnownKey>,
     /// The files that were looked at, for messages.
     files: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct KnownKey {
     names: Names,
     revoked: bool,
     key: Vec<u8>,
@@ -44,7 +44,7 @@ enum Names {
 
 /// Where a key stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct KeyLocation {
     pub file: PathBuf,
     /// Its line, from 1.
     pub line: usize,
@@ -52,7 +52,7 @@ pub struct Place {
 
 /// What the files say about a host's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HostKeyCheck {
     /// It is the host's.
     Known,
     /// No key of this kind is known of the host.
@@ -61,9 +61,9 @@ pub enum Verdict {
         others: Vec<String>,
     },
     /// Another key of this kind is.
-    Changed(Place),
+    Changed(KeyLocation),
     /// The key must not be used any more.
-    Revoked(Place),
+    Revoked(KeyLocation),
 }
 
 impl KnownHosts {
@@ -123,32 +123,32 @@ impl KnownHosts {
     }
 
     /// What the files say about this key of a host.
-    pub fn check(&self, host: &str, port: u16, key: &[u8]) -> Verdict {
+    pub fn check(&self, host: &str, port: u16, key: &[u8]) -> HostKeyCheck {
         let kind = kind_of(key);
-        let place = |entry: &Entry| Place { file: entry.file.clone(), line: entry.line };
+        let place = |entry: &KnownKey| KeyLocation { file: entry.file.clone(), line: entry.line };
         let mut changed = None;
         for entry in self.of(host, port) {
             match (entry.revoked, entry.key == key) {
-                (true, true) => return Verdict::Revoked(place(entry)),
+                (true, true) => return HostKeyCheck::Revoked(place(entry)),
                 (false, false) if kind_of(&entry.key) == kind => changed = changed.or(Some(place(entry))),
                 _ => {}
             }
         }
         if self.of(host, port).any(|entry| !entry.revoked && entry.key == key) {
-            return Verdict::Known;
+            return HostKeyCheck::Known;
         }
         // A key that was noted when the server had the usual port still speaks for the host; another one there does not
         // speak against this.
-        if port != USUAL_PORT && changed.is_none() && self.check(host, USUAL_PORT, key) == Verdict::Known {
-            return Verdict::Known;
+        if port != USUAL_PORT && changed.is_none() && self.check(host, USUAL_PORT, key) == HostKeyCheck::Known {
+            return HostKeyCheck::Known;
         }
         match changed {
-            Some(place) => Verdict::Changed(place),
-            None => Verdict::Unknown { others: self.kinds(host, port) },
+            Some(place) => HostKeyCheck::Changed(place),
+            None => HostKeyCheck::Unknown { others: self.kinds(host, port) },
         }
     }
 
-    fn of<'a>(&'a self, host: &str, port: u16) -> impl Iterator<Item = &'a Entry> {
+    fn of<'a>(&'a self, host: &str, port: u16) -> impl Iterator<Item = &'a KnownKey> {
         let name = lookup_name(host, port);
         self.entries.iter().filter(move |entry| entry.names.include(&name))
     }
@@ -167,7 +167,7 @@ pub fn kind_of(key: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-fn parse(line: &str, file: &Path, number: usize) -> Option<Entry> {
+fn parse(line: &str, file: &Path, number: usize) -> Option<KnownKey> {
     let mut words = line.split_ascii_whitespace().peekable();
     if words.peek()?.starts_with('#') {
         return None;
@@ -181,7 +181,7 @@ fn parse(line: &str, file: &Path, number: usize) -> Option<Entry> {
     let names = Names::parse(words.next()?)?;
     let kind = words.next()?;
     let key = STANDARD.decode(words.next()?).ok()?;
-    (kind_of(&key) == kind).then(|| Entry { names, revoked, key, file: file.to_owned(), line: number })
+    (kind_of(&key) == kind).then(|| KnownKey { names, revoked, key, file: file.to_owned(), line: number })
 }
 
 impl Names {
@@ -260,29 +260,29 @@ mod tests {
     fn a_key_is_known_unknown_changed_or_revoked() {
         let text = line("n1,10.0.0.1", ED, 1) + &line("n2", RSA, 2) + "@revoked " + &line("*", ED, 9);
         let known = known(&text);
-        assert_eq!(known.check("n1", 22, &key(ED, 1)), Verdict::Known);
-        assert_eq!(known.check("N1", 22, &key(ED, 1)), Verdict::Known);
-        assert_eq!(known.check("10.0.0.1", 22, &key(ED, 1)), Verdict::Known);
-        assert_eq!(known.check("n3", 22, &key(ED, 1)), Verdict::Unknown { others: Vec::new() });
-        assert_eq!(known.check("n2", 22, &key(ED, 1)), Verdict::Unknown { others: vec![RSA.to_owned()] });
-        assert!(matches!(known.check("n1", 22, &key(ED, 3)), Verdict::Changed(Place { line: 1, .. })));
-        assert!(matches!(known.check("n1", 22, &key(ED, 9)), Verdict::Revoked(Place { line: 3, .. })));
+        assert_eq!(known.check("n1", 22, &key(ED, 1)), HostKeyCheck::Known);
+        assert_eq!(known.check("N1", 22, &key(ED, 1)), HostKeyCheck::Known);
+        assert_eq!(known.check("10.0.0.1", 22, &key(ED, 1)), HostKeyCheck::Known);
+        assert_eq!(known.check("n3", 22, &key(ED, 1)), HostKeyCheck::Unknown { others: Vec::new() });
+        assert_eq!(known.check("n2", 22, &key(ED, 1)), HostKeyCheck::Unknown { others: vec![RSA.to_owned()] });
+        assert!(matches!(known.check("n1", 22, &key(ED, 3)), HostKeyCheck::Changed(KeyLocation { line: 1, .. })));
+        assert!(matches!(known.check("n1", 22, &key(ED, 9)), HostKeyCheck::Revoked(KeyLocation { line: 3, .. })));
     }
 
     #[test]
     fn a_host_may_have_several_keys_of_a_kind_while_it_changes_them() {
         let known = known(&(line("n1", ED, 1) + &line("n1", ED, 2)));
-        assert_eq!(known.check("n1", 22, &key(ED, 2)), Verdict::Known);
+        assert_eq!(known.check("n1", 22, &key(ED, 2)), HostKeyCheck::Known);
         assert_eq!(known.kinds("n1", 22), [ED]);
     }
 
     #[test]
     fn another_port_is_another_host_unless_the_same_key_is_known_without() {
         let known = known(&(line("[n1]:2222", ED, 1) + &line("n2", ED, 2)));
-        assert_eq!(known.check("n1", 2222, &key(ED, 1)), Verdict::Known);
-        assert!(matches!(known.check("n1", 22, &key(ED, 1)), Verdict::Unknown { .. }));
-        assert_eq!(known.check("n2", 2222, &key(ED, 2)), Verdict::Known);
-        assert!(matches!(known.check("n2", 2222, &key(ED, 3)), Verdict::Unknown { .. }));
+        assert_eq!(known.check("n1", 2222, &key(ED, 1)), HostKeyCheck::Known);
+        assert!(matches!(known.check("n1", 22, &key(ED, 1)), HostKeyCheck::Unknown { .. }));
+        assert_eq!(known.check("n2", 2222, &key(ED, 2)), HostKeyCheck::Known);
+        assert!(matches!(known.check("n2", 2222, &key(ED, 3)), HostKeyCheck::Unknown { .. }));
     }
 
     #[test]
@@ -294,9 +294,9 @@ mod tests {
             format!("|1|{}|{}", STANDARD.encode(salt), STANDARD.encode(hash.as_ref()))
         };
         let known = known(&(line(&hashed("n1"), ED, 1) + &line(&hashed("[n2]:2222"), ED, 2)));
-        assert_eq!(known.check("n1", 22, &key(ED, 1)), Verdict::Known);
-        assert_eq!(known.check("n2", 2222, &key(ED, 2)), Verdict::Known);
-        assert!(matches!(known.check("n2", 22, &key(ED, 2)), Verdict::Unknown { .. }));
+        assert_eq!(known.check("n1", 22, &key(ED, 1)), HostKeyCheck::Known);
+        assert_eq!(known.check("n2", 2222, &key(ED, 2)), HostKeyCheck::Known);
+        assert!(matches!(known.check("n2", 22, &key(ED, 2)), HostKeyCheck::Unknown { .. }));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         for (name, expected) in
             [("a.cluster", true), ("bad.cluster", false), ("n1", true), ("n12", false), ("cluster", false)]
         {
-            assert_eq!(known.check(name, 22, &key(ED, 1)) == Verdict::Known, expected, "{name}");
+            assert_eq!(known.check(name, 22, &key(ED, 1)) == HostKeyCheck::Known, expected, "{name}");
         }
         assert!(matches(b"*a*b*", b"xxaxxbxx") && !matches(b"*a*b", b"xxaxxbxx") && matches(b"**", b""));
     }
@@ -322,7 +322,7 @@ mod tests {
         let wrong_kind = format!("n1 {RSA} {}\n", STANDARD.encode(key(ED, 1)));
         let text = format!("# n1\n\nn1\nn1 {ED}\nn1 {ED} %%%\n{wrong_kind}@cert-authority {}", line("n1", ED, 1));
         let known = known(&text);
-        assert_eq!(known.check("n1", 22, &key(ED, 1)), Verdict::Unknown { others: Vec::new() });
+        assert_eq!(known.check("n1", 22, &key(ED, 1)), HostKeyCheck::Unknown { others: Vec::new() });
         assert_eq!(kind_of(b"\xff\xff\xff\xff"), "");
     }
 

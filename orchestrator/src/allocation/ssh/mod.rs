@@ -5,7 +5,7 @@
 //! | `connection` | one connection to one host: made, checked, signed in, a command run over it |
 //! | `known_hosts` | the host keys that a user trusts |
 //! | `sign_in` | ssh-agent and key files |
-//! | `seen` | what a host answers when it is asked what it is |
+//! | `survey_answer` | what a host answers when it is asked what it is |
 //! | `survey` | which hosts can be used, and what is wrong with the others, before anything is started |
 //! | `agents` | starting and ending an agent, following the ranks of a node |
 //! | `error` | what can go wrong on the way to a host, with what the user can do |
@@ -13,7 +13,7 @@
 //! What runs on the hosts, at the other end, is [`on_node`]; the launcher's part of it is in [`crate::launch::ssh`]. An agent outlives the connection that started it.
 //! Nothing secret is on a command line: the job's key travels on standard input.
 
-#[cfg_attr(not(feature = "ssh"), path = "without.rs")]
+#[cfg_attr(not(feature = "ssh"), path = "agents_not_built.rs")]
 mod agents;
 #[cfg(feature = "ssh")]
 mod connection;
@@ -21,10 +21,10 @@ mod error;
 #[cfg(feature = "ssh")]
 mod known_hosts;
 pub mod on_node;
-mod seen;
 #[cfg(feature = "ssh")]
 mod sign_in;
 mod survey;
+mod survey_answer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -41,7 +41,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::reachable::{self, Reach};
+use super::reachable::{self, ProbeResult};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
     AllocationRequest, Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
@@ -52,8 +52,8 @@ use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, NodeCount, SshAccess, Ss
 
 pub use agents::{follow, run_command};
 pub use error::SshError;
-use on_node::Question;
-pub use survey::{Found, survey};
+use on_node::SurveyRequest;
+pub use survey::{UsableHost, survey};
 
 /// An agent whose machine is there, but that went silent: frozen, and then nothing can be started there either.
 const RESTART_OF_SILENT: Duration = Duration::from_secs(3);
@@ -127,11 +127,11 @@ pub struct Ssh {
     /// Hosts that could not be used from the beginning, and why.
     refused: BTreeMap<NodeName, String>,
     /// Agents that were started or adopted.
-    agents: Mutex<BTreeMap<NodeName, Agent>>,
+    agents: Mutex<BTreeMap<NodeName, HostAgent>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Agent {
+struct HostAgent {
     pid: u32,
     /// Known of those that were started by us.
     address: Option<SocketAddr>,
@@ -164,20 +164,20 @@ fn quoted(word: &str) -> String {
 }
 
 /// What every host of a list must have.
-fn question(request: &AllocationRequest<'_>) -> Question {
+fn survey_request(request: &AllocationRequest<'_>) -> SurveyRequest {
     let own = host::program::ourselves().ok();
     let owned = |paths: &BTreeSet<&Path>| paths.iter().map(|path| (*path).to_owned()).collect();
     let programs = request.programs.iter().copied().filter(|program| own.as_deref() != Some(*program));
     let directories = request.working_directories.iter().copied();
-    Question { directories: owned(&directories.collect()), programs: owned(&programs.collect()), mark: None }
+    SurveyRequest { directories: owned(&directories.collect()), programs: owned(&programs.collect()), mark: None }
 }
 
 /// What a dry run finds out about the hosts.
 fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationError> {
     let targets = targets(request.spec, &request.user)?;
-    let surveyed = survey(&targets, &question(request), request.spec.ssh.at_once as usize);
-    let line = |(node, found): (NodeName, Result<Found, SshError>)| match found {
-        Ok(Found { address, version, clock: (apart, ahead), .. }) => {
+    let surveyed = survey(&targets, &survey_request(request), request.spec.ssh.at_once as usize);
+    let line = |(node, found): (NodeName, Result<UsableHost, SshError>)| match found {
+        Ok(UsableHost { address, version, clock: (apart, ahead), .. }) => {
             let clock = match (apart.as_secs(), ahead) {
                 (0, _) => String::new(),
                 (seconds, true) => format!(", its clock {seconds} s ahead of ours"),
@@ -197,12 +197,12 @@ impl Ssh {
         let AllocationRequest { spec, job_id, user, needed, state, .. } = &request;
         make_directory(&request.logs)?;
         let mark = state.join(format!("mark-{job_id}"));
-        let mut question = question(&request);
-        question.directories.insert(0, request.prefix.to_owned());
-        question.mark = Some((mark.clone(), job_id.clone()));
+        let mut asked = survey_request(&request);
+        asked.directories.insert(0, request.prefix.to_owned());
+        asked.mark = Some((mark.clone(), job_id.clone()));
         durable::replace(&mark, job_id.as_bytes())?;
         let (targets, at_once) = (targets(spec, user)?, spec.ssh.at_once as usize);
-        let looking = tokio::task::spawn_blocking(move || survey(&targets, &question, at_once));
+        let looking = tokio::task::spawn_blocking(move || survey(&targets, &asked, at_once));
         let found = looking.await.map_err(AllocationError::Survey);
         let _ = std::fs::remove_file(&mark);
         let found = found?;
@@ -242,12 +242,12 @@ impl Ssh {
         Some(target(host, &self.hosts.access, &self.identity.user, &self.hosts.program))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, Agent>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, HostAgent>> {
         self.agents.lock()
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
-        let gone = |reason: String| AgentStartError::NodeGone { node: node.clone(), reason };
+        let gone = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
         let Some(target) = self.target(node) else {
             return Err(AgentStartError::Unknown { node: node.clone() });
         };
@@ -265,7 +265,7 @@ impl Ssh {
         let started = async {
             let started = match starting.await {
                 Ok(Ok(ready)) => handshake::check_version(ready),
-                Ok(Err(error @ SshError::Strange { .. })) => Err(HandshakeError::Starter(error.to_string())),
+                Ok(Err(error @ SshError::UnexpectedAnswer { .. })) => Err(HandshakeError::Starter(error.to_string())),
                 // Nothing that a second attempt would mend.
                 Ok(Err(error)) => return Err(gone(error.to_string())),
                 Err(error) => Err(io::Error::other(error).into()),
@@ -276,7 +276,7 @@ impl Ssh {
             None => started.await?,
             Some(address) => self.start_again(node, address, started).await?,
         };
-        self.lock().insert(node.clone(), Agent { pid: ready.pid, address: Some(ready.address) });
+        self.lock().insert(node.clone(), HostAgent { pid: ready.pid, address: Some(ready.address) });
         Ok(RunningAgent { ready, log: log.path().to_owned() })
     }
 
@@ -288,8 +288,8 @@ impl Ssh {
         address: SocketAddr,
         started: impl Future<Output = Result<AgentReady, AgentStartError>>,
     ) -> Result<AgentReady, AgentStartError> {
-        let gone = |reason: String| AgentStartError::NodeGone { node: node.clone(), reason };
-        let silent = reachable::look(address).await == Reach::Accepted;
+        let gone = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
+        let silent = reachable::probe(address).await == ProbeResult::Accepted;
         let limited = async {
             if !silent {
                 return started.await;
@@ -299,7 +299,7 @@ impl Ssh {
         };
         tokio::select! {
             started = limited => started,
-            () = reachable::vanished(address) => {
+            () = reachable::wait_until_unreachable(address) => {
                 Err(gone(format!("nothing answers at {}, where its agent was", address.ip())))
             }
         }
@@ -399,12 +399,12 @@ impl AgentControl for Ssh {
     }
 
     fn adopt_agent(&self, node: &NodeName, pid: u32) {
-        self.lock().entry(node.clone()).or_insert(Agent { pid, address: None });
+        self.lock().entry(node.clone()).or_insert(HostAgent { pid, address: None });
     }
 
     fn kill_agent(&self, node: &NodeName) {
         let agent = self.lock().get(node).copied();
-        if let Some(Agent { pid, .. }) = agent {
+        if let Some(HostAgent { pid, .. }) = agent {
             self.end(node, pid, Duration::ZERO);
         }
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use holdfast_model::NodeName;
 
 use super::error::SshError;
-use super::on_node::Question;
-use super::seen::Seen;
+use super::on_node::SurveyRequest;
+use super::survey_answer::SurveyAnswer;
 use super::{Target, agents, on_threads};
 use crate::host::{boot_id, host_name};
 
 /// What was found of a host that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct UsableHost {
     pub address: IpAddr,
     /// It is the machine that we run on.
     pub is_here: bool,
@@ -25,18 +25,22 @@ pub struct Found {
 }
 
 /// Looks at all hosts, some at a time.
-pub fn survey(targets: &[Target], question: &Question, at_once: usize) -> Vec<(NodeName, Result<Found, SshError>)> {
-    let seen = on_threads(targets, at_once, |target| agents::ask(target, question));
+pub fn survey(
+    targets: &[Target],
+    request: &SurveyRequest,
+    at_once: usize,
+) -> Vec<(NodeName, Result<UsableHost, SshError>)> {
+    let seen = on_threads(targets, at_once, |target| agents::survey_host(target, request));
     let addresses: Vec<IpAddr> = seen.iter().flatten().map(|seen| seen.address).collect();
-    let judged = targets.iter().zip(seen).map(|(target, seen)| {
-        let found = seen.and_then(|seen| judge(target, &seen, &addresses));
+    let checked = targets.iter().zip(seen).map(|(target, seen)| {
+        let found = seen.and_then(|seen| check(target, &seen, &addresses));
         (NodeName::new(target.host.name.clone()), found)
     });
-    judged.collect()
+    checked.collect()
 }
 
 /// What the facts of a host mean.
-fn judge(target: &Target, seen: &Seen, addresses: &[IpAddr]) -> Result<Found, SshError> {
+fn check(target: &Target, seen: &SurveyAnswer, addresses: &[IpAddr]) -> Result<UsableHost, SshError> {
     let (host, facts, address) = (target.host.name.clone(), &seen.facts, seen.address);
     let ours = env!("CARGO_PKG_VERSION");
     if facts.version != ours || facts.wire != holdfast_wire::VERSION {
@@ -54,40 +58,40 @@ fn judge(target: &Target, seen: &Seen, addresses: &[IpAddr]) -> Result<Found, Ss
     }
     let is_here = facts.host_name == host_name() && facts.boot_id == boot_id();
     let clock = (Duration::from_millis(facts.clock.millis().abs_diff(seen.at.millis())), facts.clock > seen.at);
-    Ok(Found { address, is_here, version: facts.version.clone(), clock })
+    Ok(UsableHost { address, is_here, version: facts.version.clone(), clock })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::ssh::on_node::Facts;
+    use crate::allocation::ssh::on_node::HostFacts;
     use crate::spec::{SshAccess, SshHost};
     use std::path::PathBuf;
 
-    fn judged(change: impl Fn(&mut Facts), address: &str, others: &[&str]) -> Result<Found, SshError> {
+    fn checked(change: impl Fn(&mut HostFacts), address: &str, others: &[&str]) -> Result<UsableHost, SshError> {
         let host = SshHost { name: "n1".to_owned(), user: None, port: 22 };
         let (user, program) = ("anna".to_owned(), "/opt/holdfast".to_owned());
         let target = Target { host, user, access: SshAccess::default(), program };
-        let mut facts = super::super::on_node::survey::look(&Question::default());
+        let mut facts = super::super::on_node::survey::look(&SurveyRequest::default());
         change(&mut facts);
         let addresses: Vec<IpAddr> = others.iter().map(|other| other.parse().unwrap()).collect();
-        judge(&target, &Seen { at: facts.clock, facts, address: address.parse().unwrap() }, &addresses)
+        check(&target, &SurveyAnswer { at: facts.clock, facts, address: address.parse().unwrap() }, &addresses)
     }
 
     #[test]
     fn a_host_of_another_version_or_without_the_directory_is_refused_with_what_to_do() {
-        let error = judged(|facts| facts.version = "0.0.9".to_owned(), "10.0.0.1", &[]).unwrap_err().to_string();
+        let error = checked(|facts| facts.version = "0.0.9".to_owned(), "10.0.0.1", &[]).unwrap_err().to_string();
         assert!(error.contains("0.0.9") && error.contains("one version"), "{error}");
         let missing = (PathBuf::from("/pfs/run"), "it does not exist there".to_owned());
-        let error = judged(|facts| facts.problems.push(missing.clone()), "10.0.0.1", &[]).unwrap_err().to_string();
+        let error = checked(|facts| facts.problems.push(missing.clone()), "10.0.0.1", &[]).unwrap_err().to_string();
         assert!(error.contains("/pfs/run") && error.contains("shared file system"), "{error}");
     }
 
     #[test]
     fn a_loopback_address_will_do_only_where_all_hosts_are_this_machine() {
-        assert!(judged(|_| (), "127.0.0.1", &["127.0.0.1", "127.0.0.1"]).is_ok());
-        let error = judged(|_| (), "127.0.1.1", &["127.0.1.1", "10.0.0.2"]).unwrap_err().to_string();
+        assert!(checked(|_| (), "127.0.0.1", &["127.0.0.1", "127.0.0.1"]).is_ok());
+        let error = checked(|_| (), "127.0.1.1", &["127.0.1.1", "10.0.0.2"]).unwrap_err().to_string();
         assert!(error.contains("127.0.1.1"), "{error}");
-        assert!(judged(|_| (), "10.0.0.1", &["10.0.0.1"]).is_ok_and(|found| found.is_here));
+        assert!(checked(|_| (), "10.0.0.1", &["10.0.0.1"]).is_ok_and(|found| found.is_here));
     }
 }

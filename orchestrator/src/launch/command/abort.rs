@@ -23,14 +23,14 @@ pub(super) struct Abort {
 
 impl Abort {
     /// Takes in a line without its label; `label` is the rank whose line it is. The first abort counts.
-    pub(super) fn hear(&mut self, label: Option<Rank>, line: &str) {
+    pub(super) fn read_line(&mut self, label: Option<Rank>, line: &str) {
         if self.rank.is_none()
-            && let Some((rank, code)) = in_open_mpi_s_words(line).or_else(|| in_mpich_s_words(label, line))
+            && let Some((rank, code)) = parse_open_mpi_abort(line).or_else(|| parse_mpich_abort(label, line))
         {
             (self.rank, self.code) = (Some(rank), code);
             self.called = code.is_none() || line.contains(CALLED);
         } else if self.rank.is_some() && self.code.is_none() {
-            self.code = open_mpi_s_code(line);
+            self.code = parse_open_mpi_code(line);
         }
     }
 
@@ -58,7 +58,7 @@ impl Abort {
 
 /// `MPI_ABORT was invoked on rank 4 in communicator MPI_COMM_WORLD`; the code follows in the next lines. In another
 /// communicator the rank has another number.
-fn in_open_mpi_s_words(line: &str) -> Option<(Rank, Option<i32>)> {
+fn parse_open_mpi_abort(line: &str) -> Option<(Rank, Option<i32>)> {
     let (_, rest) = line.split_once("MPI_ABORT was invoked on rank ")?;
     let (rank, rest) = rest.split_once(' ')?;
     if !rest.contains("MPI_COMM_WORLD") {
@@ -68,7 +68,7 @@ fn in_open_mpi_s_words(line: &str) -> Option<(Rank, Option<i32>)> {
 }
 
 /// `with errorcode 5.`, since Open MPI 5 `Errorcode: 5`.
-fn open_mpi_s_code(line: &str) -> Option<i32> {
+fn parse_open_mpi_code(line: &str) -> Option<i32> {
     let line = line.trim();
     let code = line.strip_prefix("with errorcode ").or_else(|| line.strip_prefix("Errorcode: "))?;
     code.trim_end_matches('.').parse().ok()
@@ -76,7 +76,7 @@ fn open_mpi_s_code(line: &str) -> Option<i32> {
 
 /// `Abort(5) on node 4 (rank 4 in comm 0): application called MPI_Abort(…)`, also for an error that the library ends the
 /// program for. The node is the rank in the world.
-fn in_mpich_s_words(label: Option<Rank>, line: &str) -> Option<(Rank, Option<i32>)> {
+fn parse_mpich_abort(label: Option<Rank>, line: &str) -> Option<(Rank, Option<i32>)> {
     let (code, rest) = line.strip_prefix("Abort(")?.split_once(") on node ")?;
     let (node, _) = rest.split_once(' ')?;
     Some((label.or(node.parse().ok().map(Rank))?, Some(code.parse().ok()?)))
@@ -88,7 +88,7 @@ mod tests {
 
     fn heard(lines: &[(Option<u32>, &str)]) -> (Option<Rank>, RankEnd) {
         let mut abort = Abort::default();
-        lines.iter().for_each(|(label, line)| abort.hear(label.map(Rank), line));
+        lines.iter().for_each(|(label, line)| abort.read_line(label.map(Rank), line));
         (abort.rank(), abort.end(None))
     }
 
@@ -111,7 +111,7 @@ mod tests {
     fn a_call_is_told_from_an_error_of_the_library() {
         let called = |line: &str| {
             let mut abort = Abort::default();
-            abort.hear(Some(Rank(2)), line);
+            abort.read_line(Some(Rank(2)), line);
             assert_eq!(abort.rank(), Some(Rank(2)));
             abort.was_called_by(Rank(2))
         };

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 
 /// Those of an mpirun that ended well are gone within this.
 const PATIENCE: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 /// While they are killed, they may start others.
 const ROUNDS: usize = 5;
 
@@ -40,7 +40,7 @@ pub(super) fn terminate() {
         if all().is_empty() {
             return;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
     kill();
 }
@@ -82,7 +82,7 @@ mod tests {
                 break found;
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "the grandchild is not found");
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         };
         kill_process(grandchild, Signal::KILL).unwrap();
         child.wait().unwrap();

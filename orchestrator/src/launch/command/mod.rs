@@ -24,7 +24,7 @@ use super::{LaunchError, LineLabels, Step, StepEvent, StepPlan};
 use rank_ends::RankEnds;
 
 /// How often the command's messages are read, and its end is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 /// Read of the launcher's messages at once at most.
 const PIECE_BYTES: u64 = 64 << 10;
 /// A line without end is not the launcher's.
@@ -50,7 +50,7 @@ pub(super) trait LauncherMessages {
     fn read_line(&mut self, rank: Option<Rank>, text: &str, ends: &mut RankEnds);
 
     /// Looks for what the launcher does not say itself.
-    fn look(&mut self, _directory: &Path, _ends: &mut RankEnds) {}
+    fn poll(&mut self, _directory: &Path, _ends: &mut RankEnds) {}
 
     /// True for a signal by which this launcher ends ranks for the sake of others.
     fn is_own_signal(&self, end: RankEnd) -> bool;
@@ -69,7 +69,7 @@ pub(super) trait LauncherMessages {
     fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds);
 
     /// How the ranks ended of which nothing was said, when the launcher has ended so.
-    fn end_of_silent(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd;
+    fn end_of_unreported(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd;
 }
 
 /// Runs the command to its end; again, while its messages give a reason to retry.
@@ -81,7 +81,7 @@ pub(super) fn supervise(
     // What it starts and leaves behind comes to us, so that we can end it.
     descendants::adopt();
     let first = command.ranks.keys().next().copied().unwrap_or(Rank(0));
-    let mut watch = Watch::new(command, messages);
+    let mut watch = LauncherWatch::new(command, messages);
     let mut waiting_for = None;
     loop {
         match start(step, command, first) {
@@ -103,25 +103,25 @@ pub(super) fn supervise(
         }
         let until = Instant::now() + pause;
         while Instant::now() < until && !step.children.is_ending() {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 }
 
 /// Waits for the end of the command, and reports the ends of ranks meanwhile.
-fn wait_for_end(step: &mut Step, watch: &mut Watch<'_, impl LauncherMessages>) -> Result<RankEnd, LaunchError> {
+fn wait_for_end(step: &mut Step, watch: &mut LauncherWatch<'_, impl LauncherMessages>) -> Result<RankEnd, LaunchError> {
     loop {
         if let Some((_, end)) = step.children.reap().pop() {
             return Ok(end);
         }
-        let events = watch.look(&step.directory);
+        let events = watch.poll(&step.directory);
         // Some ranks may have begun, and would wait for those that cannot.
         let refused = events.iter().any(|event| matches!(event, StepEvent::Refused { .. }));
         step.emit_all(events)?;
         if refused {
             step.kill_all();
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
 }
 
@@ -148,7 +148,7 @@ fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Opt
 }
 
 /// Reads what the command says, in the words of its messages.
-struct Watch<'a, D> {
+struct LauncherWatch<'a, D> {
     messages: &'a mut D,
     ends: RankEnds,
     errors: Option<File>,
@@ -156,17 +156,17 @@ struct Watch<'a, D> {
     partial: Vec<u8>,
 }
 
-impl<'a, D: LauncherMessages> Watch<'a, D> {
+impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
     fn new(command: &LauncherCommand, messages: &'a mut D) -> Self {
         let ends = RankEnds::new(command.ranks.clone());
-        Watch { messages, ends, errors: None, offset: 0, partial: Vec::new() }
+        LauncherWatch { messages, ends, errors: None, offset: 0, partial: Vec::new() }
     }
 
     /// What has become known since the last look.
-    fn look(&mut self, directory: &Path) -> Vec<StepEvent> {
+    fn poll(&mut self, directory: &Path) -> Vec<StepEvent> {
         self.read_lines(directory);
         self.ends.release_due(self.messages);
-        self.messages.look(directory, &mut self.ends);
+        self.messages.poll(directory, &mut self.ends);
         self.ends.take_events()
     }
 
@@ -181,8 +181,8 @@ impl<'a, D: LauncherMessages> Watch<'a, D> {
         self.read_lines(directory);
         self.ends.release(self.messages, Some(launcher));
         self.messages.finish(launcher, &mut self.ends);
-        let end = self.messages.end_of_silent(launcher, &self.ends);
-        self.ends.report_silent(end);
+        let end = self.messages.end_of_unreported(launcher, &self.ends);
+        self.ends.report_remaining(end);
         self.ends.take_events()
     }
 
@@ -239,17 +239,18 @@ pub(super) mod fixtures {
             Watched { directory, messages, ends: None }
         }
 
-        fn with<R>(&mut self, work: impl FnOnce(&mut Watch<'_, D>, &Path) -> R) -> R {
+        fn with<R>(&mut self, work: impl FnOnce(&mut LauncherWatch<'_, D>, &Path) -> R) -> R {
             let ranks = (0..3).map(|rank| (Rank(rank), NodeName::from("n1"))).collect();
             let (ends, offset) = self.ends.take().unwrap_or_else(|| (RankEnds::new(ranks), 0));
-            let mut watch = Watch { messages: &mut self.messages, ends, errors: None, offset, partial: Vec::new() };
+            let mut watch =
+                LauncherWatch { messages: &mut self.messages, ends, errors: None, offset, partial: Vec::new() };
             let result = work(&mut watch, self.directory.path());
             self.ends = Some((watch.ends, watch.offset));
             result
         }
 
-        pub(in crate::launch) fn look(&mut self) -> Vec<StepEvent> {
-            self.with(|watch, directory| watch.look(directory))
+        pub(in crate::launch) fn poll(&mut self) -> Vec<StepEvent> {
+            self.with(|watch, directory| watch.poll(directory))
         }
 
         pub(in crate::launch) fn retry(&mut self, end: RankEnd) -> Option<String> {

@@ -58,7 +58,7 @@ impl RankEnds {
     }
 
     /// True if the end of no rank is known.
-    pub(in crate::launch) fn is_silent(&self) -> bool {
+    pub(in crate::launch) fn none_ended(&self) -> bool {
         self.reported.is_empty() && self.held.is_empty()
     }
 
@@ -96,7 +96,7 @@ impl RankEnds {
     }
 
     pub(super) fn read_abort(&mut self, rank: Option<Rank>, text: &str) {
-        self.abort.hear(rank, text);
+        self.abort.read_line(rank, text);
     }
 
     /// Reports all that wait once one of them has waited long enough.
@@ -134,7 +134,7 @@ impl RankEnds {
     }
 
     /// Reports all ranks of which nothing is known.
-    pub(super) fn report_silent(&mut self, end: RankEnd) {
+    pub(super) fn report_remaining(&mut self, end: RankEnd) {
         let silent: Vec<Rank> = self.ranks.keys().filter(|rank| !self.reported.contains(rank)).copied().collect();
         for rank in silent {
             self.report(rank, end);

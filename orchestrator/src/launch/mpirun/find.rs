@@ -34,10 +34,7 @@ pub enum FindError {
     },
     /// It was not recognised.
     #[error("{} is not an mpirun that is known here: {KNOWN}. Asked for its version it said: {answer}. Name another: `run.launcher_program`", path.display())]
-    Unknown {
-        path: PathBuf,
-        answer: String,
-    },
+    Unknown { path: PathBuf, answer: String },
     /// It did not tell its version.
     #[error("{0}, asked for its version; try `--version` by hand, or name another: `run.launcher_program`")]
     Silent(#[from] ExternalCommandError),

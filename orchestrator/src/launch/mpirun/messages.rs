@@ -6,7 +6,7 @@ use std::path::Path;
 
 use holdfast_model::{NodeName, Rank, RankEnd};
 
-use super::rank::{self, RankNews};
+use super::rank::{self, RankReport};
 use super::{Dialect, hydra, openmpi, remote_shell};
 use crate::launch::LineLabels;
 use crate::launch::command::LauncherMessages;
@@ -68,18 +68,18 @@ impl LauncherMessages for MpirunMessages {
         if rank.is_none() {
             return self.keep(text);
         }
-        match RankNews::parse(text) {
-            Some((rank, RankNews::Begins)) => drop(self.begun.insert(rank)),
-            Some((rank, RankNews::Refused(reason))) => ends.refuse(rank, reason),
+        match RankReport::parse(text) {
+            Some((rank, RankReport::Begins)) => drop(self.begun.insert(rank)),
+            Some((rank, RankReport::Refused(reason))) => ends.refuse(rank, reason),
             // mpirun ends the other ranks itself, and their parents report that: those wait for the one that began.
-            Some((rank, RankNews::Ended(end))) if may_be_consequence(end) => ends.hold(rank, end),
-            Some((rank, RankNews::Ended(end))) => ends.report(rank, end),
+            Some((rank, RankReport::Ended(end))) if may_be_consequence(end) => ends.hold(rank, end),
+            Some((rank, RankReport::Ended(end))) => ends.report(rank, end),
             None => {}
         }
     }
 
     /// A daemon that did not come up: MPICH's mpiexec would wait for it for ever.
-    fn look(&mut self, directory: &Path, ends: &mut RankEnds) {
+    fn poll(&mut self, directory: &Path, ends: &mut RankEnds) {
         if ends.is_refused() || self.begun.len() >= ends.ranks().len() {
             return;
         }
@@ -87,8 +87,8 @@ impl LauncherMessages for MpirunMessages {
             let mut ranks = ends.ranks().iter();
             ranks.find(|(rank, home)| *home == node && !self.begun.contains(rank)).map(|(rank, _)| *rank)
         };
-        let broken = remote_shell::broken(directory);
-        let found = broken.into_iter().find_map(|(node, problem)| Some((silent_rank(&node)?, node, problem)));
+        let failures = remote_shell::failures(directory);
+        let found = failures.into_iter().find_map(|(node, problem)| Some((silent_rank(&node)?, node, problem)));
         if let Some((rank, node, problem)) = found {
             let colon = if self.launcher_messages.is_empty() { "" } else { ": " };
             let said = &self.launcher_messages;
@@ -118,7 +118,7 @@ impl LauncherMessages for MpirunMessages {
     }
 
     /// The ranks' parents say nothing of ranks that succeed.
-    fn end_of_silent(&self, launcher: RankEnd, _ends: &RankEnds) -> RankEnd {
+    fn end_of_unreported(&self, launcher: RankEnd, _ends: &RankEnds) -> RankEnd {
         if launcher == RankEnd::SUCCESS { RankEnd::SUCCESS } else { RankEnd::Unknown }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         let text = "[0] @holdfast-rank 0 begins\n[2] @holdfast-rank 2 begins\n[0] @holdfast-rank 0 signal 15\n\
                     [2] @holdfast-rank 2 code 3\n[1] @holdfast-rank 1 signal 15\n";
         let mut watched = under_mpirun(text);
-        assert_eq!(watched.look(), []);
+        assert_eq!(watched.poll(), []);
         let events = watched.finish(RankEnd::Code(3));
         assert_eq!(events[0], StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(3) });
         assert_eq!(events.len(), 3);
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn under_mpirun_silent_ranks_did_not_succeed_when_another_failed() {
         let mut watched = under_mpirun("[1] @holdfast-rank 1 signal 11\n");
-        assert_eq!(watched.look(), [StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) }]);
+        assert_eq!(watched.poll(), [StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) }]);
         let unknown = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::Unknown };
         assert_eq!(watched.finish(RankEnd::Code(255)), [unknown(0), unknown(2)]);
     }
@@ -205,7 +205,7 @@ mod tests {
         let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
         for text in [[said, echo, own], [echo, own, said], [echo, said, own], [echo, own, ""], [ended, echo, said]] {
             let mut watched = under(Dialect::OpenMpi, &text.concat());
-            assert_eq!(watched.look(), [], "another may still turn out to be the first");
+            assert_eq!(watched.poll(), [], "another may still turn out to be the first");
             assert_eq!(watched.finish(RankEnd::Code(5)).first(), Some(&abort), "{text:?}");
         }
     }

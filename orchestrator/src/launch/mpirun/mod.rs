@@ -46,7 +46,7 @@ use crate::allocation::slurm;
 use crate::host::program;
 use crate::spec::{KeyFacts, LauncherFacts};
 use messages::MpirunMessages;
-use remote_shell::{REACH_FILE, Reach};
+use remote_shell::{REACH_FILE, RemoteShells};
 
 /// The file that says where each rank goes.
 const HOST_FILE: &str = "hosts";
@@ -157,12 +157,12 @@ impl Launcher for MpirunLauncher {
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
         let homes = request.homes();
-        let mut ways = Vec::new();
+        let mut shells = Vec::new();
         for node in placement.used() {
-            let way = request.reach.get(&node.name).cloned();
-            ways.push((&node.name, way.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?));
+            let shell = request.reach.get(&node.name).cloned();
+            shells.push((&node.name, shell.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?));
         }
-        let reach_file = Reach::new(job_id, generation, ways.into_iter()).write(directory)?;
+        let reach_file = RemoteShells::new(job_id, generation, shells.into_iter()).write(directory)?;
         let host_file = directory.join(HOST_FILE);
         let hosts = match self.dialect {
             Dialect::Hydra => hydra::host_file(&homes),
@@ -201,7 +201,7 @@ impl Launcher for MpirunLauncher {
         let of_ranks = environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun);
         let of_ranks = of_ranks.flat_map(|variables| std::iter::once(&variables.rank).chain(variables.ranks));
         let without: BTreeSet<&str> =
-            slurm::leaves_out().iter().chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
+            slurm::removed_variables().iter().chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
         let without = without.into_iter().map(str::to_owned).collect();
         let command = LauncherCommand { program: self.program.clone(), options, without, ranks: homes };
         plan.with_details(ENTRY.facts.name, &MpirunStep { dialect: self.dialect, command })

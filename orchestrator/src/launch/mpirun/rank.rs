@@ -24,43 +24,43 @@ const NOT_RUN: u8 = 127;
 
 /// What is said of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RankNews {
+pub enum RankReport {
     Begins,
     /// Its program cannot be run.
     Refused(String),
     Ended(RankEnd),
 }
 
-impl fmt::Display for RankNews {
+impl fmt::Display for RankReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RankNews::Begins => write!(f, "begins"),
-            RankNews::Refused(reason) => write!(f, "refused {}", reason.replace('\n', " ")),
-            RankNews::Ended(RankEnd::Code(code)) => write!(f, "code {code}"),
-            RankNews::Ended(RankEnd::Signal(signal)) => write!(f, "signal {signal}"),
-            RankNews::Ended(RankEnd::Unknown) => write!(f, "unknown"),
+            RankReport::Begins => write!(f, "begins"),
+            RankReport::Refused(reason) => write!(f, "refused {}", reason.replace('\n', " ")),
+            RankReport::Ended(RankEnd::Code(code)) => write!(f, "code {code}"),
+            RankReport::Ended(RankEnd::Signal(signal)) => write!(f, "signal {signal}"),
+            RankReport::Ended(RankEnd::Unknown) => write!(f, "unknown"),
         }
     }
 }
 
-impl RankNews {
+impl RankReport {
     fn line(&self, rank: Rank) -> String {
         format!("{MARK}{rank} {self}\n")
     }
 
     /// Reads a line of a rank's standard error, without its label.
-    pub fn parse(line: &str) -> Option<(Rank, RankNews)> {
+    pub fn parse(line: &str) -> Option<(Rank, RankReport)> {
         let (rank, rest) = line.strip_prefix(MARK)?.split_once(' ')?;
         let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let news = match word {
-            "begins" => RankNews::Begins,
-            "refused" => RankNews::Refused(rest.to_owned()),
-            "code" => RankNews::Ended(RankEnd::Code(rest.trim().parse().ok()?)),
-            "signal" => RankNews::Ended(RankEnd::Signal(rest.trim().parse().ok()?)),
-            "unknown" => RankNews::Ended(RankEnd::Unknown),
+        let report = match word {
+            "begins" => RankReport::Begins,
+            "refused" => RankReport::Refused(rest.to_owned()),
+            "code" => RankReport::Ended(RankEnd::Code(rest.trim().parse().ok()?)),
+            "signal" => RankReport::Ended(RankEnd::Signal(rest.trim().parse().ok()?)),
+            "unknown" => RankReport::Ended(RankEnd::Unknown),
             _ => return None,
         };
-        Some((Rank(rank.parse().ok()?), news))
+        Some((Rank(rank.parse().ok()?), report))
     }
 }
 
@@ -94,9 +94,9 @@ pub fn run(command: &[String]) -> Result<u8, NoRank> {
     for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
-    say(rank, &RankNews::Begins);
+    report(rank, &RankReport::Begins);
     let Some((program, arguments)) = command.split_first() else {
-        say(rank, &RankNews::Refused("there is no command".to_owned()));
+        report(rank, &RankReport::Refused("there is no command".to_owned()));
         return Ok(NOT_RUN);
     };
     // The innermost launcher's number, whatever an outer one has left in the environment.
@@ -111,12 +111,12 @@ pub fn run(command: &[String]) -> Result<u8, NoRank> {
         Ok(status) => {
             let end = end_of(status);
             if end != RankEnd::SUCCESS {
-                say(rank, &RankNews::Ended(end));
+                report(rank, &RankReport::Ended(end));
             }
             Ok(code_of(end))
         }
         Err(error) => {
-            say(rank, &RankNews::Refused(format!("cannot run {program} on {}: {error}", host_name())));
+            report(rank, &RankReport::Refused(format!("cannot run {program} on {}: {error}", host_name())));
             Ok(NOT_RUN)
         }
     }
@@ -132,10 +132,10 @@ fn code_of(end: RankEnd) -> u8 {
 }
 
 /// One write: lines of several ranks never mix. The rank may have left half a line behind.
-fn say(rank: Rank, news: &RankNews) {
-    let line = match news {
-        RankNews::Begins => news.line(rank),
-        _ => format!("\n{}", news.line(rank)),
+fn report(rank: Rank, report: &RankReport) {
+    let line = match report {
+        RankReport::Begins => report.line(rank),
+        _ => format!("\n{}", report.line(rank)),
     };
     let _ = io::stderr().write_all(line.as_bytes());
 }
@@ -160,22 +160,22 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let all = [
-            RankNews::Begins,
-            RankNews::Refused("no such file".to_owned()),
-            RankNews::Ended(RankEnd::Code(3)),
-            RankNews::Ended(RankEnd::Signal(11)),
+            RankReport::Begins,
+            RankReport::Refused("no such file".to_owned()),
+            RankReport::Ended(RankEnd::Code(3)),
+            RankReport::Ended(RankEnd::Signal(11)),
         ];
-        for news in all {
-            let line = news.line(Rank(7));
+        for report in all {
+            let line = report.line(Rank(7));
             assert!(is_internal(line.as_bytes()));
-            assert_eq!(RankNews::parse(line.trim_end()), Some((Rank(7), news)));
+            assert_eq!(RankReport::parse(line.trim_end()), Some((Rank(7), report)));
         }
     }
 
     #[test]
     fn what_the_application_says_is_not_taken_for_ours() {
         for line in ["", "rank 3 code 3", "@holdfast-rank x code 3", "@holdfast-rank 3 code x", "@holdfast-rank 3"] {
-            assert_eq!(RankNews::parse(line), None, "{line}");
+            assert_eq!(RankReport::parse(line), None, "{line}");
         }
     }
 

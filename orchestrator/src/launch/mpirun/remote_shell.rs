@@ -33,7 +33,7 @@ pub const REACH_FILE: &str = "HOLDFAST_REACH_FILE";
 /// The file's name in the generation's directory.
 const FILE: &str = "reach.json";
 /// Beside it: ways that ended badly, one line each.
-const BROKEN: &str = "reach.broken";
+const FAILURES: &str = "reach.broken";
 /// A link to this program by which it is called, where a launcher's remote shell is a path and nothing else.
 pub const CALLED: &str = "holdfast-remote-shell";
 /// A list of a hundred thousand nodes stays below this.
@@ -61,15 +61,15 @@ pub(super) fn link(directory: &Path, holdfast: &Path) -> Result<PathBuf, LaunchE
 
 /// How the nodes of a generation are reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reach {
+pub struct RemoteShells {
     job_id: String,
     generation: Generation,
-    nodes: BTreeMap<NodeName, Way>,
+    nodes: BTreeMap<NodeName, NodeShell>,
 }
 
-/// The way to one node.
+/// How one node is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Way {
+struct NodeShell {
     words: Vec<String>,
     inherits: bool,
 }
@@ -85,35 +85,28 @@ pub enum RemoteShellError {
     Arguments(Vec<String>),
     /// The file cannot be used.
     #[error("cannot read {}, which says how nodes are reached: {source}", path.display())]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// The launcher wants a node that is not one of the run's.
     #[error("{host} is no node of this run; does `run.launcher_options` name other hosts?")]
-    Stranger {
+    UnknownHost {
         /// As the launcher said it.
         host: String,
     },
     /// The program that goes there.
     #[error("cannot run {program} to reach {host}: {source}")]
-    Start {
-        program: String,
-        host: String,
-        source: io::Error,
-    },
+    Start { program: String, host: String, source: io::Error },
 }
 
-impl Reach {
+impl RemoteShells {
     /// The ways to the nodes of a generation.
     pub(super) fn new<'a>(
         job_id: &str,
         generation: Generation,
         nodes: impl Iterator<Item = (&'a NodeName, RemoteShell)>,
     ) -> Self {
-        let way = |shell: RemoteShell| Way { words: found_here(shell.words), inherits: shell.inherits };
-        let nodes = nodes.map(|(node, shell)| (node.clone(), way(shell))).collect();
-        Reach { job_id: job_id.to_owned(), generation, nodes }
+        let resolve = |shell: RemoteShell| NodeShell { words: found_here(shell.words), inherits: shell.inherits };
+        let nodes = nodes.map(|(node, shell)| (node.clone(), resolve(shell))).collect();
+        RemoteShells { job_id: job_id.to_owned(), generation, nodes }
     }
 
     /// Writes it down for the remote shells: the file's path.
@@ -127,12 +120,12 @@ impl Reach {
     /// The words that run a launcher's command line on a host.
     fn words(&self, host: &str, line: &str) -> Option<(&NodeName, Vec<String>)> {
         // Some launchers cut a name at its first dot.
-        let way = self.nodes.iter().find(|(node, _)| node.as_str() == host).or_else(|| {
+        let shell = self.nodes.iter().find(|(node, _)| node.as_str() == host).or_else(|| {
             let mut short = self.nodes.iter().filter(|(node, _)| node.as_str().split('.').next() == Some(host));
             short.next().filter(|_| short.next().is_none())
         });
-        let (node, way) = way?;
-        let line = match way.inherits {
+        let (node, shell) = shell?;
+        let line = match shell.inherits {
             true => line.to_owned(),
             // So that the node's agent knows whose daemon this is. The shell is the one for which the line was written.
             false => format!(
@@ -144,7 +137,7 @@ impl Reach {
                 quoted(line)
             ),
         };
-        Some((node, way.words.iter().cloned().chain([line]).collect()))
+        Some((node, shell.words.iter().cloned().chain([line]).collect()))
     }
 }
 
@@ -169,9 +162,10 @@ pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShe
     let (host, line) = parts(arguments).ok_or_else(|| RemoteShellError::Arguments(arguments.to_vec()))?;
     let mut bytes = Vec::new();
     let read = File::open(&path).and_then(|file| file.take(LARGEST_FILE).read_to_end(&mut bytes));
-    let reach = read.and_then(|_| serde_json::from_slice::<Reach>(&bytes).map_err(io::Error::from));
+    let reach = read.and_then(|_| serde_json::from_slice::<RemoteShells>(&bytes).map_err(io::Error::from));
     let reach = reach.map_err(|source| RemoteShellError::File { path: path.clone(), source })?;
-    let (node, words) = reach.words(host, &line).ok_or_else(|| RemoteShellError::Stranger { host: host.to_owned() })?;
+    let (node, words) =
+        reach.words(host, &line).ok_or_else(|| RemoteShellError::UnknownHost { host: host.to_owned() })?;
     let ended = go(&words, host);
     let problem = match &ended {
         Ok(status) if status.success() => None,
@@ -180,7 +174,7 @@ pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShe
     };
     if let Some(problem) = problem {
         // Hydra would wait for its daemon for ever.
-        tell(&path, node, &problem);
+        record_failure(&path, node, &problem);
     }
     let status = ended?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
@@ -211,16 +205,16 @@ fn go(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError> {
 }
 
 /// One line, one write.
-fn tell(file: &Path, node: &NodeName, problem: &str) {
+fn record_failure(file: &Path, node: &NodeName, problem: &str) {
     let line = format!("{node} {}\n", problem.replace('\n', " "));
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file.with_file_name(BROKEN));
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file.with_file_name(FAILURES));
     // If it cannot be written down, mpirun's own words are left.
     let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
 }
 
 /// The ways that ended badly so far: nodes, and how.
-pub(super) fn broken(directory: &Path) -> Vec<(NodeName, String)> {
-    let Ok(file) = File::open(directory.join(BROKEN)) else { return Vec::new() };
+pub(super) fn failures(directory: &Path) -> Vec<(NodeName, String)> {
+    let Ok(file) = File::open(directory.join(FAILURES)) else { return Vec::new() };
     let mut text = String::new();
     let _ = file.take(LARGEST_FILE).read_to_string(&mut text);
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -232,10 +226,10 @@ pub(super) fn broken(directory: &Path) -> Vec<(NodeName, String)> {
 mod tests {
     use super::*;
 
-    fn reach(names: &[&str], inherits: bool) -> Reach {
+    fn reach(names: &[&str], inherits: bool) -> RemoteShells {
         let names: Vec<NodeName> = names.iter().map(|name| (*name).into()).collect();
         let shell = |name: &NodeName| RemoteShell { words: vec!["go".to_owned(), name.to_string()], inherits };
-        Reach::new("17", Generation(3), names.iter().map(|name| (name, shell(name))))
+        RemoteShells::new("17", Generation(3), names.iter().map(|name| (name, shell(name))))
     }
 
     fn text(words: &[&str]) -> Vec<String> {
@@ -277,7 +271,7 @@ mod tests {
     fn what_was_written_is_read_again() {
         let base = tempfile::tempdir().unwrap();
         let path = reach(&["n1"], true).write(base.path()).unwrap();
-        let read: Reach = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let read: RemoteShells = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         assert_eq!(read, reach(&["n1"], true));
         assert!(matches!(run(&text(&["n1", "x"]), None), Err(RemoteShellError::ByHand)));
     }
@@ -290,12 +284,12 @@ mod tests {
             RemoteShell { words, inherits: true }
         };
         let nodes = [("n1".into(), shell("0")), ("n2".into(), shell("3"))];
-        let reach = Reach::new("17", Generation(1), nodes.iter().map(|(node, shell)| (node, shell.clone())));
+        let reach = RemoteShells::new("17", Generation(1), nodes.iter().map(|(node, shell)| (node, shell.clone())));
         let path = reach.write(base.path()).unwrap();
         assert_eq!(run(&text(&["n1", "x"]), Some(path.clone().into())).unwrap(), 0);
-        assert_eq!(broken(base.path()), []);
+        assert_eq!(failures(base.path()), []);
         assert_eq!(run(&text(&["-x", "n2", "x"]), Some(path.into())).unwrap(), 3);
-        let told = broken(base.path());
+        let told = failures(base.path());
         assert_eq!(told.len(), 1);
         assert!(told[0].0 == "n2".into() && told[0].1.contains("exit status: 3"), "{told:?}");
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::hostlist;
 use holdfast_model::{Rank, RankEnd};
 
-use crate::allocation::slurm::refusal::{Persistence, Refusal};
+use crate::allocation::slurm::refusal::{Refusal, RetrySchedule};
 use crate::launch::LineLabels;
 use crate::launch::command::LauncherMessages;
 use crate::launch::command::rank_ends::{RankEnds, is_termination, may_be_consequence};
@@ -29,7 +29,7 @@ pub(super) struct SrunMessages {
     obstacle: Option<String>,
     /// Slurm ends the step: how its ranks end says nothing of why.
     cancelled: bool,
-    persistence: Persistence,
+    retries: RetrySchedule,
 }
 
 impl LauncherMessages for SrunMessages {
@@ -65,8 +65,8 @@ impl LauncherMessages for SrunMessages {
     }
 
     fn retry(&mut self, launcher: RankEnd, ends: &RankEnds) -> Option<(String, Duration)> {
-        let reason = self.obstacle.clone().filter(|_| ends.is_silent() && matches!(launcher, RankEnd::Code(_)))?;
-        let pause = self.persistence.again(Refusal::of(&reason), Instant::now())?;
+        let reason = self.obstacle.clone().filter(|_| ends.none_ended() && matches!(launcher, RankEnd::Code(_)))?;
+        let pause = self.retries.next_pause(Refusal::of(&reason), Instant::now())?;
         // What it said so far does not count for the next attempt.
         (self.obstacle, self.cancelled) = (None, false);
         Some((reason, pause))
@@ -79,7 +79,7 @@ impl LauncherMessages for SrunMessages {
     }
 
     /// srun says nothing of ranks that succeed. If it names none that failed, and fails itself, the ends are unknown.
-    fn end_of_silent(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd {
+    fn end_of_unreported(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd {
         match launcher {
             RankEnd::Code(0) => RankEnd::SUCCESS,
             RankEnd::Code(_) if !ends.none_reported() => RankEnd::SUCCESS,
@@ -177,7 +177,7 @@ mod tests {
     fn a_rank_s_end_is_told_once_and_the_silent_ones_succeeded() {
         let mut watched = watched("srun: error: n1: task 1: Aborted\nsrun: error: n1: task 1: Killed\nsrun: er");
         let aborted = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(6) };
-        assert_eq!(watched.look(), [aborted]);
+        assert_eq!(watched.poll(), [aborted]);
         let fine = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::SUCCESS };
         assert_eq!(watched.finish(RankEnd::Code(134)), [fine(0), fine(2)]);
     }
@@ -187,7 +187,7 @@ mod tests {
         let text = "srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n1: task 1: Segmentation fault\n";
         let mut watched = watched(text);
         let segfault = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) };
-        assert_eq!(watched.look(), [segfault]);
+        assert_eq!(watched.poll(), [segfault]);
         let echo = StepEvent::Exited { rank: Rank(0), end: RankEnd::Code(1) };
         let silent = StepEvent::Exited { rank: Rank(2), end: RankEnd::SUCCESS };
         assert_eq!(watched.finish(RankEnd::Code(139)), [echo, silent]);
@@ -259,7 +259,7 @@ mod tests {
             [cancelled, others, own, ""],
         ] {
             let mut watched = watched(&text.concat());
-            assert_eq!(watched.look(), [], "{text:?}");
+            assert_eq!(watched.poll(), [], "{text:?}");
             assert_eq!(watched.finish(RankEnd::Code(137)).first(), Some(&abort), "{text:?}");
         }
     }

@@ -65,7 +65,7 @@ impl Launcher for SrunLauncher {
         let command = LauncherCommand {
             program: PathBuf::from("srun"),
             options: self.options(homes.len(), request.placement.used().count(), &request.run.launcher_options),
-            without: slurm::leaves_out().iter().map(|name| (*name).to_owned()).collect(),
+            without: slurm::removed_variables().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
         };
         plan.with_details(ENTRY.facts.name, &command)

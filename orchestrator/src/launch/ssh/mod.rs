@@ -24,18 +24,18 @@ use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, SshError, Target};
 use crate::host::user_name;
 use crate::spec::{KeyFacts, LauncherFacts};
-use on_node::{NodeRanks, RanksNews};
+use on_node::{NodeRanks, NodeRanksMessage};
 
 /// While nothing happens, it is looked this often whether the step is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// News that wait to be written down; an application that prints faster waits.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// NodeEvent that wait to be written down; an application that prints faster waits.
 const WAITING: usize = 256;
 /// What the supervisor's own end does to the ranks.
 const KILLED: RankEnd = RankEnd::Signal(9);
 
 /// Variables that belong to a machine or to a sign-in, not to a job; everything else that `holdfast run` was started with
 /// goes to the ranks, as `srun` would have it.
-const STAY: [&str; 20] = [
+const NOT_PASSED_ON: [&str; 20] = [
     "HOME",
     "USER",
     "LOGNAME",
@@ -57,7 +57,7 @@ const STAY: [&str; 20] = [
     "LS_COLORS",
     "INVOCATION_ID",
 ];
-const STAY_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
+const NOT_PASSED_ON_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
 
 /// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
@@ -129,8 +129,8 @@ impl Launcher for SshLauncher {
 }
 
 /// What a node's thread tells.
-enum News {
-    Told(RanksNews, Vec<u8>),
+enum NodeEvent {
+    Message(NodeRanksMessage, Vec<u8>),
     Lost(SshError),
 }
 
@@ -142,8 +142,8 @@ impl Supervision for SshSupervision {
     /// Starts the ranks of all nodes, writes down what they print and how they end, until none is left. When it returns,
     /// the process is to end: that ends what is still there.
     fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
-        let (news, without) = start_all(&step.plan, &self.nodes);
-        let mut watched = Watched::new(&self.nodes);
+        let (events, without) = start_all(&step.plan, &self.nodes);
+        let mut watched = RunningRanks::new(&self.nodes);
         for node in &without {
             step.emit_all(watched.lost(node))?;
         }
@@ -151,38 +151,38 @@ impl Supervision for SshSupervision {
             if step.children.is_ending() {
                 return step.emit_all(watched.give_up(KILLED));
             }
-            let (node, news) = match news.recv_timeout(LOOK_EVERY) {
-                Ok(news) => news,
+            let (node, event) = match events.recv_timeout(POLL_EVERY) {
+                Ok(event) => event,
                 Err(mpsc::RecvTimeoutError::Timeout) => continue,
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             };
-            if let News::Told(RanksNews::Output { rank, errors, .. }, bytes) = &news {
-                write_down(&step.directory, *rank, *errors, bytes)?;
+            if let NodeEvent::Message(NodeRanksMessage::Output { rank, errors, .. }, bytes) = &event {
+                append_output(&step.directory, *rank, *errors, bytes)?;
                 continue;
             }
-            if let News::Lost(error) = &news {
+            if let NodeEvent::Lost(error) = &event {
                 // Where people look when ranks end without a message.
                 let message = format!("holdfast: {error}\n");
                 if let Some(rank) = watched.first_of(&node) {
-                    write_down(&step.directory, rank, true, message.as_bytes())?;
+                    append_output(&step.directory, rank, true, message.as_bytes())?;
                 }
             }
-            step.emit_all(watched.take_in(&node, news))?;
+            step.emit_all(watched.receive(&node, event))?;
         }
         step.emit_all(watched.give_up(RankEnd::Unknown))
     }
 }
 
 /// The ranks that have not ended.
-struct Watched {
+struct RunningRanks {
     left: BTreeMap<NodeName, BTreeSet<Rank>>,
     refused: bool,
 }
 
-impl Watched {
+impl RunningRanks {
     fn new(remote: &RemoteStep) -> Self {
         let ranks = |(node, remote): (&NodeName, &RemoteNode)| (node.clone(), remote.ranks.keys().copied().collect());
-        Watched { left: remote.nodes.iter().map(ranks).collect(), refused: false }
+        RunningRanks { left: remote.nodes.iter().map(ranks).collect(), refused: false }
     }
 
     fn is_over(&self) -> bool {
@@ -193,26 +193,26 @@ impl Watched {
         self.left.get(node)?.first().copied()
     }
 
-    fn take_in(&mut self, node: &NodeName, news: News) -> Vec<StepEvent> {
-        match news {
-            News::Told(RanksNews::Exited { rank, end }, _) => {
+    fn receive(&mut self, node: &NodeName, event: NodeEvent) -> Vec<StepEvent> {
+        match event {
+            NodeEvent::Message(NodeRanksMessage::Exited { rank, end }, _) => {
                 let is_new = self.left.get_mut(node).is_some_and(|left| left.remove(&rank));
                 if is_new { vec![StepEvent::Exited { rank, end }] } else { Vec::new() }
             }
-            News::Told(RanksNews::Refused { rank, reason }, _) => {
+            NodeEvent::Message(NodeRanksMessage::Refused { rank, reason }, _) => {
                 self.refused = true;
                 vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}") }]
             }
-            News::Told(RanksNews::Done, _) => self.lost(node),
+            NodeEvent::Message(NodeRanksMessage::Done, _) => self.lost(node),
             // It would be so on every attempt.
-            News::Lost(error @ (SshError::NoProgram { .. } | SshError::NotBuilt)) => {
+            NodeEvent::Lost(error @ (SshError::NoProgram { .. } | SshError::NotBuilt)) => {
                 self.refused = true;
                 let rank = self.first_of(node).unwrap_or(Rank(0));
                 vec![StepEvent::Refused { rank, reason: error.to_string() }]
             }
             // Perhaps the node is down: that is for others to say.
-            News::Lost(_) => self.lost(node),
-            News::Told(RanksNews::Up | RanksNews::Output { .. }, _) => Vec::new(),
+            NodeEvent::Lost(_) => self.lost(node),
+            NodeEvent::Message(NodeRanksMessage::Up | NodeRanksMessage::Output { .. }, _) => Vec::new(),
         }
     }
 
@@ -231,15 +231,15 @@ impl Watched {
 }
 
 /// One thread a node; some connections are made at a time. Also the nodes for which there is no thread.
-fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName, News)>, Vec<NodeName>) {
+fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName, NodeEvent)>, Vec<NodeName>) {
     let mut without = Vec::new();
-    let (news, ear) = mpsc::sync_channel(WAITING);
+    let (sender, events) = mpsc::sync_channel(WAITING);
     let (free, permits) = mpsc::sync_channel(remote.at_once.max(1));
     for _ in 0..remote.at_once.max(1) {
         let _ = free.send(());
     }
     let permits = Arc::new(Mutex::new(permits));
-    let inherited = handed_on(
+    let inherited = passed_on(
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
     );
     for (node, remote) in &remote.nodes {
@@ -247,22 +247,22 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName,
         let environment = inherited.clone().into_iter().chain(plan.environment.clone()).collect();
         let command = NodeCommand { words: words.collect(), directory: plan.working_directory.clone(), environment };
         let ranks = NodeRanks { command, ranks: remote.ranks.clone() };
-        let (news, free, permits) = (news.clone(), free.clone(), Arc::clone(&permits));
+        let (sender, free, permits) = (sender.clone(), free.clone(), Arc::clone(&permits));
         let (name, target) = (node.clone(), remote.target.clone());
         let follow = move || {
             let mut permit = permits.lock().recv().ok();
-            let followed = ssh::follow(&target, "ranks", &ranks, RanksNews::bytes_behind, |told, bytes| {
+            let followed = ssh::follow(&target, "ranks", &ranks, NodeRanksMessage::bytes_behind, |message, bytes| {
                 if permit.take().is_some() {
                     let _ = free.try_send(());
                 }
-                let done = told == RanksNews::Done;
-                news.send((name.clone(), News::Told(told, bytes))).is_ok() && !done
+                let done = message == NodeRanksMessage::Done;
+                sender.send((name.clone(), NodeEvent::Message(message, bytes))).is_ok() && !done
             });
             if permit.take().is_some() {
                 let _ = free.try_send(());
             }
             if let Err(error) = followed {
-                let _ = news.send((name, News::Lost(error)));
+                let _ = sender.send((name, NodeEvent::Lost(error)));
             }
         };
         let thread = std::thread::Builder::new().name("node".to_owned()).stack_size(512 << 10).spawn(follow);
@@ -271,16 +271,18 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName,
             without.push(node.clone());
         }
     }
-    (ear, without)
+    (events, without)
 }
 
 /// Those of these variables that the ranks get.
-fn handed_on(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    let stays = |name: &str| STAY.contains(&name) || STAY_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+fn passed_on(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let stays = |name: &str| {
+        NOT_PASSED_ON.contains(&name) || NOT_PASSED_ON_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
     variables.filter(|(name, _)| !stays(name)).collect()
 }
 
-fn write_down(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
+fn append_output(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
     let path = if errors { StepPlan::errors_in(directory, rank) } else { StepPlan::output_in(directory, rank) };
     let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let written: io::Result<()> = open().and_then(|mut file| file.write_all(bytes));
@@ -318,18 +320,18 @@ mod tests {
         assert_eq!(plan.arguments, ["--fast"]);
     }
 
-    fn watched() -> Watched {
-        Watched::new(&details(&plan()))
+    fn watched() -> RunningRanks {
+        RunningRanks::new(&details(&plan()))
     }
 
     #[test]
     fn a_node_that_is_lost_takes_its_ranks_along_and_nobody_else_s() {
         let mut step = watched();
-        let fine = RanksNews::Exited { rank: Rank(0), end: RankEnd::SUCCESS };
-        assert_eq!(step.take_in(&"n3".into(), News::Told(fine.clone(), Vec::new())).len(), 1);
-        assert!(step.take_in(&"n3".into(), News::Told(fine, Vec::new())).is_empty(), "told once");
+        let fine = NodeRanksMessage::Exited { rank: Rank(0), end: RankEnd::SUCCESS };
+        assert_eq!(step.receive(&"n3".into(), NodeEvent::Message(fine.clone(), Vec::new())).len(), 1);
+        assert!(step.receive(&"n3".into(), NodeEvent::Message(fine, Vec::new())).is_empty(), "told once");
         let broken = || SshError::Session { host: "n3".into(), doing: "follow", problem: "gone".into() };
-        let lost = step.take_in(&"n3".into(), News::Lost(broken()));
+        let lost = step.receive(&"n3".into(), NodeEvent::Lost(broken()));
         assert_eq!(lost, [StepEvent::Exited { rank: Rank(2), end: RankEnd::Unknown }]);
         assert!(!step.is_over());
         assert_eq!(step.give_up(KILLED), [StepEvent::Exited { rank: Rank(1), end: KILLED }]);
@@ -339,8 +341,8 @@ mod tests {
     #[test]
     fn a_program_that_cannot_be_started_ends_the_step_with_the_node_s_name() {
         let mut step = watched();
-        let refused = RanksNews::Refused { rank: Rank(1), reason: "no such file".to_owned() };
-        let told = step.take_in(&"n2".into(), News::Told(refused, Vec::new()));
+        let refused = NodeRanksMessage::Refused { rank: Rank(1), reason: "no such file".to_owned() };
+        let told = step.receive(&"n2".into(), NodeEvent::Message(refused, Vec::new()));
         assert_eq!(told, [StepEvent::Refused { rank: Rank(1), reason: "n2: no such file".to_owned() }]);
         assert!(step.is_over());
     }
@@ -348,7 +350,7 @@ mod tests {
     #[test]
     fn what_belongs_to_the_sign_in_here_does_not_go_there() {
         let variables = [("PATH", "/bin"), ("HOME", "/root"), ("SSH_AUTH_SOCK", "/x"), ("OMP_NUM_THREADS", "4")];
-        let handed = handed_on(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
+        let handed = passed_on(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
         assert_eq!(handed.keys().collect::<Vec<_>>(), ["OMP_NUM_THREADS", "PATH"]);
     }
 }

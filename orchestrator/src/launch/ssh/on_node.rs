@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 32 << 10;
 /// What a rank has started and that still holds its output is waited for so long after the rank's own end.
 const LEFT_OVER: Duration = Duration::from_millis(500);
 /// While ranks run, it is looked this often whether one has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// Where messages are written: one at a time.
 type Out<W> = Arc<Mutex<W>>;
@@ -39,7 +39,7 @@ pub struct NodeRanks {
 /// A message about the ranks of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "news", rename_all = "snake_case")]
-pub enum RanksNews {
+pub enum NodeRanksMessage {
     /// The message was understood; ranks are being started.
     Up,
     /// A rank could not be started; those that were are killed.
@@ -62,11 +62,11 @@ pub enum RanksNews {
     Done,
 }
 
-impl RanksNews {
+impl NodeRanksMessage {
     /// The number of bytes that follow this message.
     pub(super) fn bytes_behind(&self) -> usize {
         match self {
-            RanksNews::Output { bytes, .. } => *bytes,
+            NodeRanksMessage::Output { bytes, .. } => *bytes,
             _ => 0,
         }
     }
@@ -94,14 +94,14 @@ fn run_all<W: Write + Send + 'static>(
     out: &Out<W>,
     children: &Children,
 ) -> io::Result<()> {
-    send(out, &RanksNews::Up, &[])?;
+    send(out, &NodeRanksMessage::Up, &[])?;
     let mut readers = BTreeMap::new();
     for (rank, variables) in ranks {
         match start(command, rank, &variables, children) {
             Ok(Some(Started { output, errors, .. })) => {
                 let of_rank = [
-                    output.map(|stream| hand_on(stream, rank, false, out)),
-                    errors.map(|stream| hand_on(stream, rank, true, out)),
+                    output.map(|stream| pass_on(stream, rank, false, out)),
+                    errors.map(|stream| pass_on(stream, rank, true, out)),
                 ];
                 readers.insert(rank, of_rank);
             }
@@ -109,7 +109,7 @@ fn run_all<W: Write + Send + 'static>(
             Err(error) => {
                 children.kill_all();
                 let reason = format!("cannot start {}: {error}", command.words.first().map_or("", String::as_str));
-                send(out, &RanksNews::Refused { rank, reason }, &[])?;
+                send(out, &NodeRanksMessage::Refused { rank, reason }, &[])?;
                 break;
             }
         }
@@ -117,14 +117,14 @@ fn run_all<W: Write + Send + 'static>(
     while !children.is_empty() {
         let ended = children.reap();
         if ended.is_empty() {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
         for (rank, end) in ended {
             wait_for(readers.remove(&rank).into_iter().flatten().flatten().collect());
-            send(out, &RanksNews::Exited { rank, end }, &[])?;
+            send(out, &NodeRanksMessage::Exited { rank, end }, &[])?;
         }
     }
-    send(out, &RanksNews::Done, &[])
+    send(out, &NodeRanksMessage::Done, &[])
 }
 
 fn start(
@@ -147,7 +147,7 @@ fn start(
 }
 
 /// Hands on what a rank writes, on a thread of its own.
-fn hand_on<W: Write + Send + 'static>(
+fn pass_on<W: Write + Send + 'static>(
     mut stream: impl Read + Send + 'static,
     rank: Rank,
     errors: bool,
@@ -160,7 +160,7 @@ fn hand_on<W: Write + Send + 'static>(
             match stream.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(bytes) => {
-                    if send(&out, &RanksNews::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
+                    if send(&out, &NodeRanksMessage::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
                         return;
                     }
                 }
@@ -175,12 +175,12 @@ fn hand_on<W: Write + Send + 'static>(
 fn wait_for(readers: Vec<JoinHandle<()>>) {
     let begun = Instant::now();
     while readers.iter().any(|reader| !reader.is_finished()) && begun.elapsed() < LEFT_OVER {
-        std::thread::sleep(LOOK_EVERY / 5);
+        std::thread::sleep(POLL_EVERY / 5);
     }
 }
 
-fn send<W: Write>(out: &Out<W>, news: &RanksNews, bytes: &[u8]) -> io::Result<()> {
-    let mut message = serde_json::to_vec(news)?;
+fn send<W: Write>(out: &Out<W>, message: &NodeRanksMessage, bytes: &[u8]) -> io::Result<()> {
+    let mut message = serde_json::to_vec(message)?;
     message.push(b'\n');
     message.extend_from_slice(bytes);
     let mut out = out.lock();
@@ -195,7 +195,7 @@ mod tests {
     use rustix::process::{Pid, Signal};
 
     /// Every message of ranks that run this script, with the bytes that follow each.
-    fn told(script: &str, ranks: u32) -> Vec<(RanksNews, Vec<u8>)> {
+    fn messages_of(script: &str, ranks: u32) -> Vec<(NodeRanksMessage, Vec<u8>)> {
         let command = NodeCommand {
             words: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
             directory: "/".into(),
@@ -207,45 +207,46 @@ mod tests {
         run_all(&command, ranks, &out, &Children::default()).unwrap();
         let bytes = out.lock().clone();
         let mut rest = &bytes[..];
-        let mut news = Vec::new();
+        let mut messages = Vec::new();
         while !rest.is_empty() {
-            let told: RanksNews = serde_json::from_slice(&line(&mut rest).unwrap()).unwrap();
+            let message: NodeRanksMessage = serde_json::from_slice(&line(&mut rest).unwrap()).unwrap();
             let mut follow = Vec::new();
-            if let RanksNews::Output { bytes, .. } = told {
+            if let NodeRanksMessage::Output { bytes, .. } = message {
                 follow = rest[..bytes].to_vec();
                 rest = &rest[bytes..];
             }
-            news.push((told, follow));
+            messages.push((message, follow));
         }
-        news
+        messages
     }
 
     #[test]
     fn each_rank_s_output_is_handed_on_before_its_end_is_told() {
-        let news = told("echo rank $RANK of $JOB; echo oops >&2; exit $RANK", 2);
+        let messages = messages_of("echo rank $RANK of $JOB; echo oops >&2; exit $RANK", 2);
         for rank in [0, 1] {
             let of = |wanted: bool| {
-                let is_of = |news: &&(RanksNews, Vec<u8>)| matches!(&news.0, RanksNews::Output { rank: of, errors, .. } if of.0 == rank && *errors == wanted);
-                news.iter().filter(is_of).flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>()
+                let is_of = |message: &&(NodeRanksMessage, Vec<u8>)| matches!(&message.0, NodeRanksMessage::Output { rank: of, errors, .. } if of.0 == rank && *errors == wanted);
+                messages.iter().filter(is_of).flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>()
             };
             assert_eq!(of(false), format!("rank {rank} of 17\n").into_bytes());
             assert_eq!(of(true), b"oops\n");
-            let end = RanksNews::Exited { rank: Rank(rank), end: RankEnd::Code(rank as i32) };
-            let at = news.iter().position(|(news, _)| *news == end).unwrap();
-            let last =
-                news.iter().rposition(|(news, _)| matches!(news, RanksNews::Output { rank: of, .. } if of.0 == rank));
+            let end = NodeRanksMessage::Exited { rank: Rank(rank), end: RankEnd::Code(rank as i32) };
+            let at = messages.iter().position(|(message, _)| *message == end).unwrap();
+            let last = messages
+                .iter()
+                .rposition(|(message, _)| matches!(message, NodeRanksMessage::Output { rank: of, .. } if of.0 == rank));
             assert!(last.unwrap() < at);
         }
-        assert_eq!(news.last().unwrap().0, RanksNews::Done);
+        assert_eq!(messages.last().unwrap().0, NodeRanksMessage::Done);
     }
 
     #[test]
     fn a_signal_is_told_as_one_and_what_a_rank_leaves_behind_keeps_nobody_waiting() {
-        let mut news = told("sleep 600 & echo $!; kill -KILL $$", 1);
-        assert_eq!(news.remove(0).0, RanksNews::Up);
-        let child: i32 = String::from_utf8(news[0].1.clone()).unwrap().trim().parse().unwrap();
+        let mut messages = messages_of("sleep 600 & echo $!; kill -KILL $$", 1);
+        assert_eq!(messages.remove(0).0, NodeRanksMessage::Up);
+        let child: i32 = String::from_utf8(messages[0].1.clone()).unwrap().trim().parse().unwrap();
         rustix::process::kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
-        assert_eq!(news[1].0, RanksNews::Exited { rank: Rank(0), end: RankEnd::Signal(9) });
+        assert_eq!(messages[1].0, NodeRanksMessage::Exited { rank: Rank(0), end: RankEnd::Signal(9) });
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
     });
     let ready = started.map_err(|problem| NodeError::Agent {
         problem: Box::new(problem),
-        said: log.last_line(),
+        log_line: log.last_line(),
         log: log.path().display().to_string(),
     })?;
     let mut line = serde_json::to_vec(&ready).map_err(|error| NodeError::Message(error.into()))?;
@@ -53,5 +53,5 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
 /// Ends the process if it is an agent, and still there after `patience`; another process of its number is left alone. False if
 /// it does not end.
 pub fn end(pid: u32, patience: Duration) -> bool {
-    !process::plays(pid, "agent") || process::wait_gone(pid, patience) || process::kill_agent(pid, KILLED)
+    !process::runs_as(pid, "agent") || process::wait_for_end(pid, patience) || process::kill_agent(pid, KILLED)
 }

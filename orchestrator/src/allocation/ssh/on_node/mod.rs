@@ -33,7 +33,7 @@ const LONGEST_LINE: u64 = 64 << 20;
 
 /// What a host is asked before anything is started there.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Question {
+pub struct SurveyRequest {
     /// Directories that must be there.
     pub directories: Vec<PathBuf>,
     /// Files that must be there and executable.
@@ -44,7 +44,7 @@ pub struct Question {
 
 /// What a host says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Facts {
+pub struct HostFacts {
     /// Its version of Holdfast.
     pub version: String,
     /// The version of what agents and orchestrators say to each other.
@@ -75,19 +75,15 @@ pub enum NodeError {
     Message(io::Error),
     /// A file or a process.
     #[error("cannot {action} {what}: {source}")]
-    Io {
-        action: &'static str,
-        what: String,
-        source: io::Error,
-    },
+    Io { action: &'static str, what: String, source: io::Error },
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The agent did not come up.
-    #[error("the agent {problem}{}; see {log}", said.as_ref().map(|line| format!(": {line}")).unwrap_or_default())]
+    #[error("the agent {problem}{}; see {log}", log_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default())]
     Agent {
         problem: Box<HandshakeError>,
         /// The last line of its log.
-        said: Option<String>,
+        log_line: Option<String>,
         log: String,
     },
 }

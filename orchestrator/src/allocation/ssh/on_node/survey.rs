@@ -8,26 +8,26 @@ use std::time::SystemTime;
 
 use holdfast_model::Timestamp;
 
-use super::{Facts, NodeError, Question, message};
+use super::{HostFacts, NodeError, SurveyRequest, message};
 use crate::host::{boot_id, host_name};
 
 /// A mark is shorter.
 const LONGEST_MARK: u64 = 4096;
 
-/// Answers one question.
+/// Answers one request.
 ///
 /// # Errors
 /// [`NodeError`].
 pub fn run(input: &mut impl BufRead, mut output: impl Write) -> Result<(), NodeError> {
-    let question: Question = message(input)?;
-    let mut line = serde_json::to_vec(&look(&question)).map_err(|error| NodeError::Message(error.into()))?;
+    let request: SurveyRequest = message(input)?;
+    let mut line = serde_json::to_vec(&look(&request)).map_err(|error| NodeError::Message(error.into()))?;
     line.push(b'\n');
     output.write_all(&line).and_then(|()| output.flush()).map_err(NodeError::io("write to", "standard output"))
 }
 
-pub fn look(question: &Question) -> Facts {
+pub fn look(request: &SurveyRequest) -> HostFacts {
     let mut problems = Vec::new();
-    for directory in &question.directories {
+    for directory in &request.directories {
         let problem = match fs::metadata(directory) {
             Ok(metadata) if metadata.is_dir() => continue,
             Ok(_) => "it is no directory there".to_owned(),
@@ -35,10 +35,10 @@ pub fn look(question: &Question) -> Facts {
         };
         problems.push((directory.clone(), problem));
     }
-    if let Some((mark, text)) = &question.mark
+    if let Some((mark, text)) = &request.mark
         && problems.is_empty()
     {
-        let directory = question.directories.first().cloned().unwrap_or_default();
+        let directory = request.directories.first().cloned().unwrap_or_default();
         match read(mark) {
             Ok(found) if found == *text => {}
             Ok(_) => problems.push((directory, "it is another directory there".to_owned())),
@@ -48,7 +48,7 @@ pub fn look(question: &Question) -> Facts {
             Err(error) => problems.push((directory, in_words(&error))),
         }
     }
-    for program in &question.programs {
+    for program in &request.programs {
         let problem = match fs::metadata(program) {
             Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => continue,
             Ok(_) => "it is no executable file there".to_owned(),
@@ -56,7 +56,7 @@ pub fn look(question: &Question) -> Facts {
         };
         problems.push((program.clone(), problem));
     }
-    Facts {
+    HostFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         wire: holdfast_wire::VERSION,
         clock: Timestamp::from(SystemTime::now()),
@@ -87,12 +87,13 @@ mod tests {
     fn a_directory_of_the_same_name_is_told_from_the_same_directory() {
         let base = tempfile::tempdir().unwrap();
         let mark = (base.path().join("mark"), "17".to_owned());
-        let question = Question { directories: vec![base.path().to_owned()], mark: Some(mark), programs: Vec::new() };
-        assert!(look(&question).problems[0].1.contains("another directory"));
+        let request =
+            SurveyRequest { directories: vec![base.path().to_owned()], mark: Some(mark), programs: Vec::new() };
+        assert!(look(&request).problems[0].1.contains("another directory"));
         fs::write(base.path().join("mark"), "17").unwrap();
-        assert!(look(&question).problems.is_empty());
+        assert!(look(&request).problems.is_empty());
         fs::write(base.path().join("mark"), "18").unwrap();
-        assert_eq!(look(&question).problems.len(), 1);
+        assert_eq!(look(&request).problems.len(), 1);
     }
 
     #[test]
@@ -101,8 +102,8 @@ mod tests {
         let program = base.path().join("app");
         fs::write(&program, b"").unwrap();
         let directories = vec![base.path().join("run"), program.clone()];
-        let question = Question { directories, programs: vec![program], mark: None };
-        let problems = look(&question).problems;
+        let request = SurveyRequest { directories, programs: vec![program], mark: None };
+        let problems = look(&request).problems;
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems[0].1.contains("does not exist"), "{problems:?}");
     }

@@ -18,15 +18,15 @@ use crate::job::state::{JobLock, JobState};
 const WITHIN: Duration = Duration::from_secs(2);
 
 /// A job, and the way to its agents.
-pub(super) struct Contact {
+pub(super) struct RunningJob {
     pub(super) prefix: PathBuf,
     pub(super) state: JobState,
     /// Its orchestrator lives.
-    pub(super) driven: bool,
+    pub(super) has_orchestrator: bool,
     client: AgentClient,
 }
 
-impl Contact {
+impl RunningJob {
     /// The job that was named.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
         let prefix = job::prefix_with_state(selection, &job::environment(output)?)?;
@@ -38,11 +38,11 @@ impl Contact {
         })?;
         let client = AgentClient::new(&state.agents.trust, state.requests_at_once)
             .map_err(|error| Failure::of(exit::INTERNAL, &error))?;
-        Ok(Contact { driven: JobLock::is_held(&prefix), prefix, state, client })
+        Ok(RunningJob { has_orchestrator: JobLock::is_held(&prefix), prefix, state, client })
     }
 
     /// That nobody is there.
-    pub(super) fn nobody(&self) -> Failure {
+    pub(super) fn not_running(&self) -> Failure {
         Failure::new(
             exit::UNAVAILABLE,
             format!("no agent of job {} answers: it is not running", self.state.agents.job_id),
@@ -78,7 +78,7 @@ impl Contact {
         match (found, refused) {
             (Some(state), _) => Ok(state),
             (None, Some(error)) => Err(Failure::of(exit::UNAVAILABLE, &error)),
-            (None, None) => Err(self.nobody()),
+            (None, None) => Err(self.not_running()),
         }
     }
 

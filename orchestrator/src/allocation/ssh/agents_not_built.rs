@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Target;
 use super::error::SshError;
-use super::on_node::{NodeCommand, Question};
-use super::seen::Seen;
+use super::on_node::{NodeCommand, SurveyRequest};
+use super::survey_answer::SurveyAnswer;
 
-pub(super) fn ask(_target: &Target, _question: &Question) -> Result<Seen, SshError> {
+pub(super) fn survey_host(_target: &Target, _question: &SurveyRequest) -> Result<SurveyAnswer, SshError> {
     Err(SshError::NotBuilt)
 }
 
