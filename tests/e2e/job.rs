@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -182,9 +183,14 @@ impl<'a> Job<'a> {
         running.end();
     }
 
+    /// The command that runs it.
+    pub fn command_line(&self) -> Command {
+        self.world.holdfast(["run".as_ref(), self.spec().as_os_str()])
+    }
+
     /// Starts it.
     pub fn start(&self) -> Running<'a> {
-        self.world.start(self.world.holdfast(["run".as_ref(), self.spec().as_os_str()]))
+        self.world.start(self.command_line())
     }
 
     /// Runs it to its end.

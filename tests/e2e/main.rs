@@ -27,6 +27,7 @@ mod schemes;
 mod scr_files;
 mod signals;
 mod stalled_prefix;
+mod stalled_screen;
 mod steps;
 mod strangers;
 mod too_few_nodes;

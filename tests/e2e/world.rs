@@ -93,17 +93,19 @@ impl World {
         command
     }
 
-    /// Starts a program.
-    pub fn start(&self, mut command: Command) -> Running<'_> {
+    /// Starts a program whose output is kept.
+    pub fn start(&self, command: Command) -> Running<'_> {
+        let number = self.started.borrow().len();
+        let file = |kind: &str| File::create(self.path(&format!("{kind}.{number}"))).unwrap();
+        self.start_to(command, file("out"), file("err"))
+    }
+
+    /// Starts a program with this standard output and standard error.
+    pub fn start_to(&self, mut command: Command, out: impl Into<Stdio>, err: impl Into<Stdio>) -> Running<'_> {
         let mut started = self.started.borrow_mut();
         let number = started.len();
         started.push(format!("{command:?}"));
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(File::create(self.path(&format!("out.{number}"))).unwrap())
-            .stderr(File::create(self.path(&format!("err.{number}"))).unwrap())
-            .spawn()
-            .unwrap();
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         Running { world: self, child, number }
     }
 
@@ -286,6 +288,11 @@ impl Running<'_> {
         signal(self.child.id(), signal_);
     }
 
+    /// True until it has ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub fn end(mut self) -> Ran {
@@ -297,7 +304,9 @@ impl Running<'_> {
             assert!(begun.elapsed() < DEADLINE, "it does not end");
             std::thread::sleep(LOOK);
         };
-        let read = |kind: &str| fs::read_to_string(self.world.path(&format!("{kind}.{}", self.number))).unwrap();
+        // None if the output went to somewhere else.
+        let read =
+            |kind: &str| fs::read_to_string(self.world.path(&format!("{kind}.{}", self.number))).unwrap_or_default();
         Ran { status, out: read("out"), err: read("err") }
     }
 

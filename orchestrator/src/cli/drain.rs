@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
-use super::output::{Output, Report, Style, document, printable};
+use super::output::{Report, Style, document, printable};
 use crate::drain::DrainReport;
-use crate::events::{DrainResult, Screen};
+use crate::events::DrainResult;
 use crate::exit;
 use crate::host;
 use crate::job::standalone::{self, Preview, Roots, StandaloneError};
@@ -104,22 +104,20 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     let prefix = prefix.canonicalize().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
     })?;
-    let (wanted, mut screen) = (args.checkpoint, Screen::new(super::runtime::screen(style)));
+    let wanted = args.checkpoint;
     if args.dry_run {
-        let preview =
-            super::runtime::block_on(standalone::preview(&prefix, roots, wanted, &mut screen))?.map_err(failed)?;
-        style.result(&Previewed(preview))?;
+        super::runtime::with_screen(style, async |screen| {
+            standalone::preview(&prefix, roots, wanted, &screen).await.map(Previewed).map_err(failed)
+        })?;
         return Ok(exit::FINISHED);
     }
-    let drained = super::runtime::block_on(async {
-        match roots {
-            Some(roots) => standalone::of_roots(&prefix, roots, wanted, &mut screen).await.map(Some),
-            None => standalone::of_prefix(&prefix, wanted, &mut screen).await,
-        }
+    let report = super::runtime::with_screen(style, async |screen| {
+        let drained = match roots {
+            Some(roots) => standalone::of_roots(&prefix, roots, wanted, &screen).await.map(Some),
+            None => standalone::of_prefix(&prefix, wanted, &screen).await,
+        };
+        drained.map(Drained).map_err(failed)
     })?;
-    screen.close();
-    let report = Drained(drained.map_err(failed)?);
-    style.result(&report)?;
     Ok(report.exit_code())
 }
 

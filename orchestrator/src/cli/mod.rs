@@ -35,6 +35,9 @@ mod walk;
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -60,6 +63,10 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// A message that is not accepted within this, because nothing reads it or its file system hangs, does not keep the
+/// process.
+const REPORTED_WITHIN: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -194,10 +201,19 @@ fn usage(error: &clap::Error) -> u8 {
 }
 
 fn report(failure: &Failure, style: Style) {
-    if matches!(style, Style::Json { .. }) {
-        let _ = writeln!(io::stdout(), "{}", failure.json());
+    let document = matches!(style, Style::Json { .. }).then(|| failure.json());
+    let text = failure.to_string();
+    let (written, is_written) = mpsc::channel();
+    let thread = thread::Builder::new().spawn(move || {
+        if let Some(document) = document {
+            let _ = writeln!(io::stdout(), "{document}");
+        }
+        let _ = writeln!(io::stderr(), "{text}");
+        let _ = written.send(());
+    });
+    if thread.is_ok() {
+        let _ = is_written.recv_timeout(REPORTED_WITHIN);
     }
-    let _ = writeln!(io::stderr(), "{failure}");
 }
 
 /// Whoever read our output has seen enough: not worth a message.

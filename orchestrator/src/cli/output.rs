@@ -69,17 +69,27 @@ pub enum Style {
     Quiet,
 }
 
+impl Style {
+    /// Writes a result in this style.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn write(self, report: &dyn Report, to: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Style::Human { .. } => report.human(to),
+            Style::Json { .. } => {
+                serde_json::to_writer_pretty(&mut *to, &report.json())?;
+                to.write_all(b"\n")
+            }
+            Style::Quiet => Ok(()),
+        }
+    }
+}
+
 impl Output for Style {
     fn result(&self, report: &dyn Report) -> io::Result<()> {
         let mut to = io::stdout().lock();
-        match self {
-            Style::Human { .. } => report.human(&mut to)?,
-            Style::Json { .. } => {
-                serde_json::to_writer_pretty(&mut to, &report.json())?;
-                to.write_all(b"\n")?;
-            }
-            Style::Quiet => {}
-        }
+        self.write(report, &mut to)?;
         to.flush()
     }
 

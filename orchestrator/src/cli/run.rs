@@ -60,9 +60,9 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
         style.result(&Planned(crate::job::plan_text(&spec).map_err(failed)?))?;
         return Ok(exit::FINISHED);
     }
-    let options = RunOptions { spec, style: super::runtime::screen(style) };
-    let report = super::runtime::block_on(crate::job::run(&options))?.map_err(failed)?;
-    style.result(&report)?;
+    let report = super::runtime::with_screen(style, async |screen| {
+        crate::job::run(&RunOptions { spec, screen }).await.map_err(failed)
+    })?;
     Ok(report.exit_code)
 }
 

@@ -1,14 +1,16 @@
 //! What the commands that talk to agents share: threads, the internal log, the style of the screen.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::task::Poll;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use super::failure::Failure;
-use super::output::Style;
-use crate::events::ScreenStyle;
+use super::output::{Report, Style};
+use crate::events::{Screen, ScreenStyle};
 use crate::exit;
 
 /// The variable that says what is logged: `debug`, `holdfast::drain=trace`, ….
@@ -38,11 +40,37 @@ pub(super) fn block_on<R>(work: impl Future<Output = R>) -> Result<R, Failure> {
     Ok(result)
 }
 
-/// What people see of long work in this style.
-pub(super) fn screen(style: Style) -> ScreenStyle {
-    ScreenStyle {
+/// Runs long work that is shown on a screen, then writes its result. A standard output that is closed early, or that
+/// accepts nothing for too long, changes nothing in what is returned.
+pub(super) fn with_screen<R, W>(style: Style, work: impl FnOnce(Screen) -> W) -> Result<R, Failure>
+where
+    R: Report,
+    W: Future<Output = Result<R, Failure>>,
+{
+    let screen = Screen::new(ScreenStyle {
         quiet: style == Style::Quiet,
         document: matches!(style, Style::Json { .. }),
         labels: matches!(style, Style::Human { verbose: true } | Style::Json { verbose: true }),
-    }
+    });
+    let screen = screen.map_err(|error| Failure::new(exit::INTERNAL, "cannot start threads").because(error))?;
+    block_on(async {
+        let report = work(screen.clone()).await;
+        let mut result = Vec::new();
+        let rendered = report.as_ref().map_or(Ok(()), |report| style.write(report, &mut result));
+        match rendered.and(screen.close(result, interrupt()).await) {
+            Err(error) if report.is_ok() && error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => report,
+        }
+    })?
+}
+
+/// Completes with the next signal that asks the process to end.
+async fn interrupt() {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let mut signals: Vec<_> = signals.into_iter().filter_map(|kind| signal(kind).ok()).collect();
+    poll_fn(|context| match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
 }

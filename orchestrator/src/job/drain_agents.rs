@@ -26,22 +26,22 @@ const RESTARTS: u32 = 3;
 
 /// The agents that a drain works with: started where they are missing, and started again a few times when they are
 /// lost.
-pub(super) struct DrainAgents<'a> {
+pub(super) struct DrainAgents {
     allocation: Arc<dyn Allocation>,
     pub(super) agents: AgentSupervisor,
     job_id: String,
-    reporter: Reporter<'a>,
+    reporter: Reporter,
     restarts: BTreeMap<NodeName, u32>,
     /// Nodes whose agent is being started.
     starting: BTreeSet<NodeName>,
 }
 
-impl<'a> DrainAgents<'a> {
+impl DrainAgents {
     pub(super) fn new(
         allocation: Arc<dyn Allocation>,
         template: AgentTemplate,
         requests_at_once: u32,
-        reporter: Reporter<'a>,
+        reporter: Reporter,
     ) -> Result<Self, FleetError> {
         let client = AgentClient::new(&template.trust, requests_at_once)?.for_agents(allocation.nodes().len());
         let job_id = template.job_id.clone();

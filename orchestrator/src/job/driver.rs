@@ -53,7 +53,7 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     let spec = &options.spec;
     let mut job = JobDriver {
         spec,
-        screen: Screen::new(options.style),
+        screen: options.screen.clone(),
         signals: Signals::new().map_err(RunError::io("listen for signals"))?,
         _lock: JobLock::take(&start::make_prefix(&spec.prefix)?)?,
     };
@@ -66,7 +66,6 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
         }
     }
     let last = job.run_steps(steps).await?;
-    job.screen.close();
     last.map_or_else(|| report::finished_before(spec), Ok)
 }
 
@@ -126,7 +125,7 @@ impl<'job> JobDriver<'job> {
         let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix)).transpose()?;
         let event_log =
             EventLog::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
-        let mut reporter = Reporter { event_log: Some(event_log), screen: &mut self.screen };
+        let mut reporter = Reporter { event_log: Some(event_log), screen: self.screen.clone() };
         let all: Vec<&Prepared> = iter::once(&prepared).chain(later.iter().map(|step| &step.prepared)).collect();
         let (allocation, state) =
             open_nodes(spec, step, (&prepared, &all), &prefix, &mut reporter, &mut self.signals).await?;
@@ -188,7 +187,7 @@ impl<'job> JobDriver<'job> {
             settings: settings::settings(spec, step, &prefix, end),
             machine,
             agents,
-            ranks: Ranks::new(launch, Arc::clone(allocation)),
+            ranks: Ranks::new(launch, Arc::clone(allocation), self.screen.clone()),
             commands: CommandContext {
                 job_id: allocation.job_id().to_owned(),
                 prefix: prefix.clone(),
@@ -196,7 +195,7 @@ impl<'job> JobDriver<'job> {
                 allocation: Arc::clone(allocation),
             },
             record,
-            reporter: Reporter { event_log, screen: &mut self.screen },
+            reporter: Reporter { event_log, screen: self.screen.clone() },
             signals: &mut self.signals,
             allocation: Arc::clone(allocation),
             drain: DrainTask::default(),
@@ -226,12 +225,12 @@ async fn open_nodes(
     step: &Step,
     (prepared, all): (&Prepared, &[&Prepared]),
     prefix: &Path,
-    reporter: &mut Reporter<'_>,
+    reporter: &mut Reporter,
     signals: &mut Signals,
 ) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
     let mut previous = JobState::read(prefix)?.filter(JobState::has_nodes);
     if let Some(state) = previous.take_if(|state| matches!(state.stage, Stage::Undrained { .. })) {
-        signals.or(start::finish_earlier(prefix, state, reporter.screen)).await?;
+        signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
     }
     let job_prefix = start::make_prefix(&spec.prefix)?;
     let faults = spec.allocation.faults.clone();

@@ -33,14 +33,14 @@ pub(super) async fn hand_over<'job>(
     let (wanted, job) = (step.prefix.clone(), driver.spec.job.clone());
     let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&wanted, &job)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
-    let mut reporter = Reporter { event_log: Some(event_log), screen: &mut *driver.reporter.screen };
+    let mut reporter = Reporter { event_log: Some(event_log), screen: driver.reporter.screen.clone() };
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it could note the end of the former step.
         Some(state) if state.stage == Stage::Running && state.agents.is_same_job(&former.agents) => state,
         left => {
             if let Some(left) = left {
-                driver.signals.or(start::finish_earlier(&prefix, left, reporter.screen)).await?;
+                driver.signals.or(start::finish_earlier(&prefix, left, &reporter.screen)).await?;
             }
             let (allocation, template) = (former.allocation.clone(), former.agents.clone());
             let mut state = start::state_of_step(driver.spec, step, allocation, template);

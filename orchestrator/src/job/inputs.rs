@@ -159,12 +159,9 @@ impl StepDriver<'_> {
     pub(super) fn step_update(&mut self, update: StepUpdate) {
         let StepUpdate { generation, news } = update;
         match news {
-            StepNews::Output(lines) => {
+            StepNews::Printed => {
                 if self.spec.health.hang_after.is_some() {
                     self.feed(Event::Printed { generation });
-                }
-                for (rank, stream, line) in lines {
-                    self.reporter.screen.rank_line(rank, stream, &line);
                 }
             }
             StepNews::Event(event) => self.step_event(generation, event),

@@ -16,12 +16,13 @@ use super::background::{Background, TaskResult};
 use super::running_step::{self, RanksOfNode, RunningStep, StepNews, StepUpdate};
 use super::state;
 use crate::allocation::Allocation;
+use crate::events::Screen;
 use crate::launch::{LaunchError, LaunchRequest, Launcher, StepPlan, step};
 use crate::relaunch::Event;
 use crate::spec::RunSpec;
 
-/// Batches of lines that wait to be shown; an application that prints faster waits in its files.
-const WAITING_OUTPUT: usize = 64;
+/// Updates that wait to be taken.
+const WAITING_UPDATES: usize = 64;
 /// At the end of a step, a launch that was given up is waited for as long as this.
 const BEGUN_WITHIN: Duration = Duration::from_secs(5);
 
@@ -48,6 +49,7 @@ pub(super) struct LaunchSettings {
 pub(super) struct Ranks {
     settings: Arc<LaunchSettings>,
     allocation: Arc<dyn Allocation>,
+    screen: Screen,
     beginning: Option<Beginning>,
     running: Option<RunningStep>,
     updates: mpsc::Sender<StepUpdate>,
@@ -65,11 +67,12 @@ struct Beginning {
 }
 
 impl Ranks {
-    pub(super) fn new(settings: LaunchSettings, allocation: Arc<dyn Allocation>) -> Self {
-        let (updates, updated) = mpsc::channel(WAITING_OUTPUT);
+    pub(super) fn new(settings: LaunchSettings, allocation: Arc<dyn Allocation>, screen: Screen) -> Self {
+        let (updates, updated) = mpsc::channel(WAITING_UPDATES);
         Ranks {
             settings: Arc::new(settings),
             allocation,
+            screen,
             beginning: None,
             running: None,
             updates,
@@ -97,8 +100,7 @@ impl Ranks {
             let followed = self.running.as_mut().filter(|running| running.generation == *generation);
             match (followed, news) {
                 (Some(running), StepNews::Event(event)) => running.take_in(event),
-                // The last lines of a generation that is over are shown too.
-                (Some(_), _) | (None, StepNews::Output(_)) => {}
+                (Some(_), _) => {}
                 (None, _) => continue,
             }
             return update;
@@ -141,6 +143,7 @@ impl Ranks {
             settings: Arc::clone(&self.settings),
             allocation: Arc::clone(&self.allocation),
             updates: self.updates.clone(),
+            screen: self.screen.clone(),
             directory: self.directory(generation),
         }
     }
@@ -239,6 +242,7 @@ struct Opening {
     settings: Arc<LaunchSettings>,
     allocation: Arc<dyn Allocation>,
     updates: mpsc::Sender<StepUpdate>,
+    screen: Screen,
     directory: PathBuf,
 }
 
@@ -285,7 +289,8 @@ impl Opening {
     fn follow_from(&self, placement: &Placement, child: Option<Child>) -> Result<RunningStep, LaunchError> {
         let ranks: Vec<Rank> = placement.used().flat_map(|node| node.ranks.iter().copied()).collect();
         let (job_id, updates) = (self.allocation.job_id(), self.updates.clone());
-        let running = RunningStep::follow(self.generation, job_id, &self.directory, ranks, child, updates);
+        let turn = self.screen.output_turn();
+        let running = RunningStep::follow(self.generation, job_id, &self.directory, ranks, child, updates, turn);
         running.map_err(LaunchError::Supervisor)
     }
 }

@@ -7,13 +7,13 @@ use crate::relaunch::Machine;
 use crate::relaunch::explain::Summary;
 
 /// The event log of a prefix directory, and the screen.
-pub(super) struct Reporter<'job> {
+pub(super) struct Reporter {
     /// None where nothing may be changed.
     pub(super) event_log: Option<EventLog>,
-    pub(super) screen: &'job mut Screen,
+    pub(super) screen: Screen,
 }
 
-impl Reporter<'_> {
+impl Reporter {
     /// Logs and shows an event.
     pub(super) fn emit(&mut self, event: LogEvent) {
         self.log(&event);
@@ -38,7 +38,7 @@ impl Reporter<'_> {
             return;
         }
         let Summary { phase, generation, newest, protected, used, spare, down } = machine.summary();
-        self.screen.show(&View {
+        self.screen.show(View {
             phase: phase.to_string(),
             generation: (generation > Generation::NONE).then_some(generation),
             newest: newest.map(|newest| (newest, protected)),

@@ -13,6 +13,7 @@ use holdfast_wire::environment;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
+use crate::events::OutputTurn;
 use crate::host::process;
 use crate::launch::follow::{Followed, Follower};
 use crate::launch::output::{OutputTail, Stream};
@@ -43,8 +44,8 @@ pub enum StepNews {
     Orphaned,
     /// Its file cannot be read.
     Unreadable(String),
-    /// Ranks printed these lines.
-    Output(Vec<(Rank, Stream, Vec<u8>)>),
+    /// Ranks printed something.
+    Printed,
 }
 
 /// A step that is followed.
@@ -71,6 +72,7 @@ impl RunningStep {
         ranks: Vec<Rank>,
         child: Option<Child>,
         updates: mpsc::Sender<StepUpdate>,
+        turn: OutputTurn,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
@@ -78,7 +80,7 @@ impl RunningStep {
         let supervisor = child.as_ref().map(Child::id);
         let thread = std::thread::Builder::new()
             .name("step".to_owned())
-            .spawn(move || watch(generation, &place, ranks, child, &updates, &stopped))?;
+            .spawn(move || watch(generation, &place, ranks, child, &updates, &stopped, turn))?;
         Ok(RunningStep {
             generation,
             job_id: job_id.to_owned(),
@@ -201,8 +203,8 @@ fn watch(
     mut child: Option<Child>,
     updates: &mpsc::Sender<StepUpdate>,
     stop: &AtomicBool,
+    turn: OutputTurn,
 ) {
-    // The channel is bounded: an application that prints without end waits in its files.
     let send = |news| updates.blocking_send(StepUpdate { generation, news });
     let mut follower = Follower::new(directory, child.is_none());
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
@@ -214,19 +216,20 @@ fn watch(
         match follower.poll() {
             Ok(Followed::Events(events)) => {
                 for event in &events {
-                    if let StepEvent::Started { rank, .. } = event {
-                        tail.started(*rank);
+                    match event {
+                        StepEvent::Started { rank, .. } => tail.started(*rank),
+                        StepEvent::Done => tail.all_started(),
+                        _ => {}
                     }
                 }
-                // What a rank printed is shown before its end.
-                if !events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT) {
-                    pass_on(&mut tail, &send, false);
+                // What a rank printed is shown before its end, unless the screen accepts nothing.
+                let done = events.contains(&StepEvent::Done);
+                if (!events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT)) && show_output(&mut tail, &turn, done)
+                {
+                    let _ = send(StepNews::Printed);
                 }
                 for event in events {
                     let done = event == StepEvent::Done;
-                    if done {
-                        pass_on(&mut tail, &send, true);
-                    }
                     if send(StepNews::Event(event)).is_err() || done {
                         break;
                     }
@@ -241,9 +244,11 @@ fn watch(
         std::thread::sleep(LOOK_EVERY);
     };
     if let Some(last) = last {
-        pass_on(&mut tail, &send, true);
+        tail.all_started();
+        show_output(&mut tail, &turn, true);
         let _ = send(last);
     }
+    show_rest(&mut tail, turn);
     if let Some(child) = &mut child {
         // Only asked for, never waited for: a supervisor that goes on is the next orchestrator's.
         for _ in 0..100 {
@@ -255,15 +260,42 @@ fn watch(
     }
 }
 
-fn pass_on<E>(tail: &mut OutputTail, send: &impl Fn(StepNews) -> Result<(), E>, all: bool) {
+/// Shows what ranks printed, as much of it as the screen accepts now; the rest stays in its files. With `all`, which takes
+/// ranks that have ended, more than a piece of each file. Returns whether they printed something.
+fn show_output(tail: &mut OutputTail, turn: &OutputTurn, all: bool) -> bool {
+    let mut printed = false;
+    while turn.has_room() {
+        let (lines, more) = read(tail);
+        printed |= !lines.is_empty();
+        turn.show(&lines);
+        if !(all && more) {
+            return printed;
+        }
+    }
+    tail.has_grown() || printed
+}
+
+/// Shows the output that is left after the end of a step, as soon as the screen accepts it. The process may end before: its
+/// end waits for this, but not without limit.
+fn show_rest(tail: &mut OutputTail, turn: OutputTurn) {
+    loop {
+        while !turn.has_room() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let (mut lines, more) = read(tail);
+        if !more {
+            tail.finish(|rank, stream, line| lines.push((rank, stream, line.to_vec())));
+        }
+        turn.show(&lines);
+        if !more {
+            return;
+        }
+    }
+}
+
+/// A piece of what each rank printed, in lines, and whether there may be more.
+fn read(tail: &mut OutputTail) -> (Vec<(Rank, Stream, Vec<u8>)>, bool) {
     let mut lines = Vec::new();
-    let mut keep = |rank, stream, line: &[u8]| lines.push((rank, stream, line.to_vec()));
-    if all {
-        tail.finish(&mut keep);
-    } else {
-        tail.pass_on(&mut keep);
-    }
-    if !lines.is_empty() {
-        let _ = send(StepNews::Output(lines));
-    }
+    let more = tail.pass_on(|rank, stream, line| lines.push((rank, stream, line.to_vec())));
+    (lines, more)
 }

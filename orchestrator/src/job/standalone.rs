@@ -102,7 +102,7 @@ impl StandaloneError {
 pub async fn of_prefix(
     prefix: &Path,
     wanted: Option<CheckpointId>,
-    screen: &mut Screen,
+    screen: &Screen,
 ) -> Result<Option<DrainReport>, StandaloneError> {
     if !prefix.is_dir() {
         return Err(StandaloneError::NoJob { prefix: prefix.to_owned() });
@@ -135,11 +135,11 @@ pub async fn of_state(
     prefix: &Path,
     mut state: JobState,
     wanted: Option<CheckpointId>,
-    screen: &mut Screen,
+    screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
     end_step(prefix, &state).await;
-    let reporter = Reporter { event_log: Some(event_log(prefix, &state.agents.job)?), screen };
+    let reporter = Reporter { event_log: Some(event_log(prefix, &state.agents.job)?), screen: screen.clone() };
     let mut agents = DrainAgents::new(Arc::clone(&allocation), state.agents.clone(), state.requests_at_once, reporter)?;
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
@@ -178,11 +178,11 @@ pub async fn of_roots(
     prefix: &Path,
     roots: Roots,
     wanted: Option<CheckpointId>,
-    screen: &mut Screen,
+    screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let _lock = JobLock::take(prefix)?;
     let crc = roots.checkpoint.crc.on_flush;
-    let reporter = Reporter { event_log: Some(event_log(prefix, OF_ROOTS)?), screen };
+    let reporter = Reporter { event_log: Some(event_log(prefix, OF_ROOTS)?), screen: screen.clone() };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
     let result = agents.drain(prefix, crc, settings::COPY_BYTES, wanted).await;
@@ -210,9 +210,9 @@ pub async fn preview(
     prefix: &Path,
     roots: Option<Roots>,
     wanted: Option<CheckpointId>,
-    screen: &mut Screen,
+    screen: &Screen,
 ) -> Result<Option<Preview>, StandaloneError> {
-    let reporter = Reporter { event_log: None, screen };
+    let reporter = Reporter { event_log: None, screen: screen.clone() };
     let found = match roots {
         Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, wanted).await,
         None => {
@@ -290,7 +290,7 @@ async fn end_step(prefix: &Path, state: &JobState) {
 }
 
 /// The agents of directories that the user has; none is started yet.
-fn agents_of<'a>(prefix: &Path, roots: Roots, reporter: Reporter<'a>) -> Result<DrainAgents<'a>, StandaloneError> {
+fn agents_of(prefix: &Path, roots: Roots, reporter: Reporter) -> Result<DrainAgents, StandaloneError> {
     let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
     let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
     let Checkpoint { control, cache, .. } = roots.checkpoint;

@@ -19,7 +19,7 @@ use super::standalone;
 use super::state::{JobLock, JobState, Stage};
 use super::{settings, site, state};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRecord, AllocationRequest};
-use crate::events::{DrainResult, LogEvent, Screen, ScreenStyle};
+use crate::events::{DrainResult, LogEvent, Screen};
 use crate::host::user_name;
 use crate::spec::{JobSpec, Step, virtual_node};
 
@@ -28,8 +28,8 @@ use crate::spec::{JobSpec, Step, virtual_node};
 pub struct RunOptions {
     /// The job.
     pub spec: JobSpec,
-    /// What people see.
-    pub style: ScreenStyle,
+    /// Where people look. The caller closes it.
+    pub screen: Screen,
 }
 
 /// What would be started where: `holdfast run --dry-run`. Changes nothing.
@@ -87,7 +87,7 @@ pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
 }
 
 /// What an earlier run could not drain is drained before a new one begins: the new one would not see it.
-pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &mut Screen) -> Result<(), RunError> {
+pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Screen) -> Result<(), RunError> {
     let report = standalone::of_state(prefix, state, None, screen).await.map_err(Box::new)?;
     match report.result {
         DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
@@ -128,7 +128,7 @@ pub(super) async fn begin(
     step: &Step,
     prefix: &Path,
     allocation: &Arc<dyn Allocation>,
-    reporter: &mut Reporter<'_>,
+    reporter: &mut Reporter,
     signals: &mut Signals,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
@@ -176,7 +176,7 @@ pub(super) fn state_of_step(
 }
 
 /// A step begins in its prefix directory.
-pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter<'_>) {
+pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter) {
     reporter.emit(LogEvent::JobStarted {
         job_id: state.agents.job_id.clone(),
         nodes: state.allocation.nodes().to_vec(),

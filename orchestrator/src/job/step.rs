@@ -45,7 +45,7 @@ pub(super) struct StepDriver<'job> {
     pub(super) ranks: Ranks,
     pub(super) drain: DrainTask,
     pub(super) record: JobRecord,
-    pub(super) reporter: Reporter<'job>,
+    pub(super) reporter: Reporter,
     pub(super) commands: CommandContext,
     pub(super) outcome: Option<Outcome>,
     pub(super) signals: &'job mut Signals,

@@ -42,6 +42,8 @@ struct Tailed {
     path: PathBuf,
     file: Option<File>,
     offset: u64,
+    /// Its length when growth was asked for.
+    seen: u64,
     partial: Vec<u8>,
 }
 
@@ -69,7 +71,7 @@ impl OutputTail {
 
     fn add(&mut self, rank: Option<Rank>, stream: Stream, path: PathBuf, from_end: bool) {
         let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
-        self.files.push(Tailed { rank, stream, path, file: None, offset, partial: Vec::new() });
+        self.files.push(Tailed { rank, stream, path, file: None, offset, seen: 0, partial: Vec::new() });
     }
 
     fn add_rank(&mut self, rank: Rank, from_end: bool) {
@@ -97,11 +99,27 @@ impl OutputTail {
         more
     }
 
-    /// Passes on what is left, also lines that have no end.
-    pub fn finish(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) {
+    /// No further rank is started: the files of those that were not reported are read too, if there are any.
+    pub fn all_started(&mut self) {
         for rank in std::mem::take(&mut self.expected) {
             self.add_rank(rank, false);
         }
+    }
+
+    /// True if ranks have printed since this was asked last, or since lines were passed on.
+    pub fn has_grown(&mut self) -> bool {
+        let mut grown = false;
+        for tailed in &mut self.files {
+            let length = tailed.path.metadata().map_or(0, |metadata| metadata.len());
+            grown |= length > tailed.offset.max(tailed.seen);
+            tailed.seen = length;
+        }
+        grown
+    }
+
+    /// Passes on what is left, also lines that have no end.
+    pub fn finish(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) {
+        self.all_started();
         while self.pass_on(&mut sink) {}
         for tailed in &mut self.files {
             if !tailed.partial.is_empty() {
@@ -201,6 +219,20 @@ mod tests {
         let mut rest = Vec::new();
         tail.finish(|_, _, line| rest.extend_from_slice(line));
         assert_eq!(rest, b"no such program");
+    }
+
+    #[test]
+    fn growth_is_noticed_without_reading() {
+        let base = tempfile::tempdir().unwrap();
+        let path = StepPlan::output_in(base.path(), Rank(0));
+        let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), None, false);
+        tail.started(Rank(0));
+        assert!(!tail.has_grown());
+        add(&path, "one\n");
+        assert_eq!([tail.has_grown(), tail.has_grown()], [true, false]);
+        add(&path, "two\n");
+        assert_eq!(lines(&mut tail), ["0: one", "0: two"]);
+        assert!(!tail.has_grown());
     }
 
     #[test]

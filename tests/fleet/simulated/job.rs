@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use holdfast::allocation::{Allocation, ManagerEntry};
-use holdfast::events::{RunReport, ScreenStyle};
+use holdfast::events::{RunReport, Screen, ScreenStyle};
 use holdfast::job::{self, Prepared, RunOptions};
 use holdfast::launch::LauncherContext;
 use holdfast::spec::{Chosen, Environment, JobSpec, KeyFacts, ManagerFacts, NodeCount};
@@ -99,7 +99,8 @@ impl Job {
             supervisor: supervisor.to_owned(),
         };
         *NEXT.lock() = Some(Arc::clone(&allocation));
-        let options = RunOptions { spec, style: ScreenStyle { quiet: true, document: true, labels: false } };
+        let screen = Screen::new(ScreenStyle { quiet: true, document: true, labels: false })?;
+        let options = RunOptions { spec, screen };
         let running = thread::Builder::new().name("job".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(|error| error.to_string())?;

@@ -1,0 +1,120 @@
+//! The live view on a terminal: a status line, and bars of long work.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_model::{NodeName, Progress};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::View;
+use super::queue::Frame;
+
+/// How often a bar is redrawn for the time that passes.
+const REDRAW: Duration = Duration::from_millis(250);
+/// Bars at a time; a terminal has few lines.
+const MOST_BARS: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct LiveView {
+    bars: MultiProgress,
+    status: ProgressBar,
+    work: BTreeMap<(NodeName, String), ProgressBar>,
+    shown: View,
+}
+
+impl LiveView {
+    pub(super) fn new() -> Self {
+        let bars = MultiProgress::new();
+        let status = bars.add(ProgressBar::new_spinner());
+        status.enable_steady_tick(REDRAW);
+        LiveView { bars, status, work: BTreeMap::new(), shown: View::default() }
+    }
+
+    pub(super) fn show(&mut self, frame: Frame) {
+        if let Some(view) = frame.view.filter(|view| *view != self.shown) {
+            self.status.set_message(status_text(&view));
+            self.shown = view;
+        }
+        for (node, work) in &frame.progress {
+            self.progress(node, work);
+        }
+    }
+
+    /// Shows the long work of a node; what is not listed any more is over.
+    fn progress(&mut self, node: &NodeName, work: &[Progress]) {
+        let name = |item: &Progress| (node.clone(), format!("{} {}", item.task, item.checkpoint));
+        let current: BTreeMap<_, _> = work.iter().map(|item| (name(item), item)).collect();
+        self.work.retain(|key, bar| {
+            let stays = key.0 != *node || current.contains_key(key);
+            if !stays {
+                bar.finish_and_clear();
+            }
+            stays
+        });
+        for (key, item) in current {
+            if !self.work.contains_key(&key) && self.work.len() >= MOST_BARS {
+                continue;
+            }
+            let bars = &self.bars;
+            let bar = self.work.entry(key).or_insert_with_key(|(node, task)| {
+                let bar = bars.add(ProgressBar::new(item.total));
+                bar.set_style(bar_style());
+                bar.set_prefix(format!("{node} {task}"));
+                bar
+            });
+            bar.set_length(item.total);
+            bar.set_position(item.done);
+        }
+    }
+
+    /// Writes above the view.
+    pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bars.suspend(write)
+    }
+
+    pub(super) fn clear(self) {
+        for bar in self.work.values() {
+            bar.finish_and_clear();
+        }
+        self.status.finish_and_clear();
+    }
+}
+
+fn bar_style() -> ProgressStyle {
+    // The template is a constant; should it be wrong, a plain bar is shown.
+    ProgressStyle::with_template("  {prefix:24} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+fn status_text(view: &View) -> String {
+    let generation = view.generation.map(|it| format!(", generation {it}")).unwrap_or_default();
+    let newest = match view.newest {
+        Some((id, true)) => format!("checkpoint {id}, protected"),
+        Some((id, false)) => format!("checkpoint {id}, not protected"),
+        None => "no checkpoint yet".to_owned(),
+    };
+    let View { phase, used, spare, down, .. } = view;
+    format!("{phase}{generation} | nodes: {used} used, {spare} spare, {down} down | {newest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::{CheckpointId, Generation};
+
+    use super::*;
+
+    #[test]
+    fn the_status_line_shows_whether_the_newest_checkpoint_is_protected() {
+        let view = View {
+            phase: "running".to_owned(),
+            generation: Some(Generation(2)),
+            used: 4,
+            spare: 1,
+            down: 1,
+            newest: Some((CheckpointId(7), true)),
+        };
+        let text = status_text(&view);
+        assert_eq!(text, "running, generation 2 | nodes: 4 used, 1 spare, 1 down | checkpoint 7, protected");
+    }
+}

@@ -1,0 +1,148 @@
+//! Standard output and standard error accept nothing for some time, as files on a file system that hangs do: the job goes
+//! on, and what it had to show follows in order.
+
+use std::fs;
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::Signal;
+
+use crate::job::Job;
+use crate::world::World;
+
+/// A pipe that is full.
+struct FullPipe {
+    reader: PipeReader,
+    writer: PipeWriter,
+    filled: usize,
+}
+
+impl FullPipe {
+    fn new() -> Self {
+        let (reader, mut writer) = pipe().unwrap();
+        let flags = fcntl_getfl(&writer).unwrap();
+        fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+        let mut filled = 0;
+        while let Ok(written) = writer.write(&[b' '; 4096]) {
+            filled += written;
+        }
+        fcntl_setfl(&writer, flags).unwrap();
+        FullPipe { reader, writer, filled }
+    }
+
+    /// What was written to it since, to the end of all writers.
+    fn read(self) -> String {
+        let FullPipe { mut reader, writer, filled } = self;
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text.split_off(filled)
+    }
+}
+
+/// What the rank printed in a generation.
+fn printed(world: &World, generation: u64, rank: u32) -> String {
+    let directory = world.prefix().join(format!(".holdfast/generations/{generation}"));
+    fs::read_to_string(directory.join(format!("rank_{rank}.out"))).unwrap()
+}
+
+#[track_caller]
+fn assert_in_order(text: &str, parts: &[&str]) {
+    let mut from = 0;
+    for part in parts {
+        let found =
+            text[from..].find(part).unwrap_or_else(|| panic!("{part:?} is not there, or too early, in:\n{text}"));
+        from += found + part.len();
+    }
+}
+
+#[test]
+fn a_job_relaunches_and_ends_its_work_while_its_output_is_not_accepted() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 1, after_checkpoint: 4}");
+    let pipe = FullPipe::new();
+    let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
+    let mut running = world.start_to(job.command_line(), out, err);
+    running.sees_event("node_down");
+    job.go_on();
+    running.sees_event("finished");
+    world.wait("the end of everything but the orchestrator", || (world.processes().len() == 1).then_some(()));
+    assert!(running.is_running(), "it ended before its output was accepted");
+    let text = pipe.read();
+    running.ends_with(0);
+    job.assert_result();
+    let first = printed(&world, 1, 0);
+    let second = printed(&world, 2, 0);
+    let expected: Vec<&str> = first.lines().chain(second.lines()).collect();
+    assert!(expected.len() > 2, "{expected:?}");
+    assert_in_order(&text, &expected);
+    assert_in_order(
+        &text,
+        &["generation 1 launched", "node1 is down", "generation 2 launched", "the job is finished", "exit code 0"],
+    );
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn ranks_that_print_more_than_is_accepted_do_not_wait_and_every_line_is_shown_in_the_end() {
+    let world = World::new();
+    let spec = format!(
+        "job: much\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
+         run: {{nodes: 1, ranks_per_node: 1, command: [seq, \"4000000\"]}}\n",
+        world.prefix()
+    );
+    let spec = world.write("much.yaml", &spec);
+    let pipe = FullPipe::new();
+    let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
+    let mut running = world.start_to(world.holdfast(["run".as_ref(), spec.as_os_str()]), out, err);
+    running.sees_event("finished");
+    assert!(running.is_running(), "it ended before its output was accepted");
+    let text = pipe.read();
+    running.ends_with(0);
+    let numbers: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(numbers.iter().copied().eq(1..=4_000_000), "{} numbers", numbers.len());
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_output_that_is_not_accepted() {
+    let world = World::new();
+    let job = Job::new(&world, 0);
+    let pipe = FullPipe::new();
+    let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
+    let mut running = world.start_to(job.command_line(), out, err);
+    running.sees_event("finished");
+    world.wait("the end after a signal", || {
+        running.signal(Signal::INT);
+        (!running.is_running()).then_some(())
+    });
+    running.ends_with(0);
+    job.assert_result();
+}
+
+#[test]
+fn a_reader_that_leaves_changes_nothing_in_the_exit_code() {
+    let world = World::new();
+    let job = Job::new(&world, 0).heat("--exit-at 7 --exit-code 5").top("relaunch: {attempts: 0}");
+    let FullPipe { reader, writer, .. } = FullPipe::new();
+    drop(reader);
+    let running = world.start_to(job.command_line(), writer.try_clone().unwrap(), writer);
+    running.ends_with(90);
+}
+
+#[test]
+fn what_standard_output_does_not_accept_is_named_on_standard_error() {
+    let world = World::new();
+    let job = Job::new(&world, 0);
+    let pipe = FullPipe::new();
+    let err = fs::File::create(world.path("errors")).unwrap();
+    let mut running = world.start_to(job.command_line(), pipe.writer.try_clone().unwrap(), err);
+    running.sees_event("finished");
+    let errors = || fs::read_to_string(world.path("errors")).unwrap();
+    world.wait("lines on the other stream", || errors().contains("the job is finished").then_some(()));
+    world.wait("the end after a signal", || {
+        running.signal(Signal::INT);
+        (!running.is_running()).then_some(())
+    });
+    running.ends_with(0);
+    assert!(errors().contains("standard output accepts nothing"), "{}", errors());
+}
