@@ -43,9 +43,4 @@ impl Placement {
     pub fn node(&self, name: &NodeName) -> Option<&RunNode> {
         self.nodes.iter().find(|node| node.name == *name)
     }
-
-    /// The node of a rank.
-    pub fn home(&self, rank: Rank) -> Option<&RunNode> {
-        self.nodes.iter().find(|node| node.ranks.contains(&rank))
-    }
 }

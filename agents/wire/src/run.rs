@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::time::millis;
 use holdfast_model::{
-    CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, Rank, RestartPolicy, RunNode,
+    CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, RestartPolicy, RunNode,
 };
 
 /// A whole run, as the agent that leads it has it. Members have [`MemberPlan`](crate::plan::MemberPlan).
@@ -34,11 +34,6 @@ impl RunPlan {
     /// The node of this name.
     pub fn node(&self, name: &NodeName) -> Option<&RunNode> {
         self.nodes.iter().find(|node| node.name == *name)
-    }
-
-    /// The node that runs this rank.
-    pub fn home(&self, rank: Rank) -> Option<&RunNode> {
-        self.nodes.iter().find(|node| node.ranks.contains(&rank))
     }
 }
 

@@ -58,11 +58,6 @@ impl Group {
     pub fn size(&self) -> u32 {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
-
-    /// The index of a member.
-    pub fn index_of(&self, rank: Rank) -> Option<u32> {
-        self.members.iter().position(|member| *member == rank).and_then(|at| u32::try_from(at).ok())
-    }
 }
 
 /// A rank's place in its group.

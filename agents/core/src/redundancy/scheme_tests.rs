@@ -104,14 +104,15 @@ impl World<'_> {
                         .map(|(_, data)| data.len() as u64)
                         .sum()
                 };
+                let index_of = |rank| group.members.iter().position(|member| *member == rank).unwrap() as u32;
                 let task = MemberTask {
                     checkpoint: ID,
                     ranks: RANKS,
                     group_id: group.id,
                     members: group.members.clone(),
                     index,
-                    left: group.index_of(place.left).unwrap(),
-                    right: group.index_of(place.right).unwrap(),
+                    left: index_of(place.left),
+                    right: index_of(place.right),
                     largest: group.members.iter().map(bytes).max().unwrap(),
                     only: None,
                 };

@@ -1,4 +1,4 @@
-//! A file of FTI-FF that was opened: its layout, its metadata, its variables, readable from any offset.
+//! A file of FTI-FF that was opened: its layout, its metadata, and where its variables are.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -111,32 +111,6 @@ impl Checkpoint {
             Variable { id, parts: parts.into_iter().map(|(_, part)| part).collect() }
         };
         variables.into_iter().map(in_order).collect()
-    }
-
-    /// Fills the buffer with the variable's bytes from this offset on.
-    ///
-    /// # Errors
-    /// When the variable ends before, or the file cannot be read.
-    pub fn read_variable(&self, variable: &Variable, offset: u64, buffer: &mut [u8]) -> Result<(), FormatsError> {
-        let (mut skip, mut rest) = (offset, buffer);
-        for (at, bytes) in variable.parts.iter().filter_map(|part| part.range) {
-            if rest.is_empty() {
-                break;
-            }
-            if skip >= bytes {
-                skip -= bytes;
-                continue;
-            }
-            let now = usize::try_from(bytes - skip).unwrap_or(usize::MAX).min(rest.len());
-            let (here, later) = rest.split_at_mut(now);
-            self.input.read_at(at.saturating_add(skip), here)?;
-            (skip, rest) = (0, later);
-        }
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let what = format!("variable {} has {} bytes, not {} more", variable.id, variable.size(), rest.len());
-        Err(FormatsError::damaged("read", self.input.path(), what))
     }
 
     /// The name of a part's place in messages.

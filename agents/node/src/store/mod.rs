@@ -128,21 +128,6 @@ impl Store {
         map.files(checkpoint, rank).filter_map(|path| base_name(path).ok()).map(str::to_owned).collect()
     }
 
-    /// Where the files of a rank really are, in filemap order, with their base names.
-    ///
-    /// # Errors
-    /// When an entry leads out of the job's directories.
-    pub fn file_paths(&self, checkpoint: CheckpointId, rank: Rank) -> Result<Vec<(String, PathBuf)>, StoreError> {
-        let filemaps = self.filemaps.lock();
-        let Some(map) = filemaps.holder(checkpoint, rank) else { return Ok(Vec::new()) };
-        let mut paths = Vec::new();
-        for node_path in map.files(checkpoint, rank) {
-            let real = self.paths.real_of_job(node_path, &filemaps.bases)?;
-            paths.push((base_name(node_path)?.to_owned(), real));
-        }
-        Ok(paths)
-    }
-
     /// True if all files of the rank that are expected are there, whole by their meta files. The content is not read.
     pub fn has(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
         let (map, bases) = {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use holdfast_testkit::{files_below, fixtures};
 use serde_json::Value;
 
+use super::checkpoint::{Checkpoint, Variable};
+
 mod damaged;
 mod intact;
 mod mutated;
@@ -31,6 +33,17 @@ pub(super) fn content(id: i32, rank: u32, layers: &[(u32, usize, usize)]) -> Vec
         }
     }
     bytes
+}
+
+/// The bytes of a variable, joined over its containers.
+pub(super) fn value(checkpoint: &Checkpoint, variable: &Variable) -> Vec<u8> {
+    let mut value = Vec::new();
+    for (offset, bytes) in variable.parts.iter().filter_map(|part| part.range) {
+        let mut part = vec![0; usize::try_from(bytes).unwrap()];
+        checkpoint.input.read_at(offset, &mut part).unwrap();
+        value.append(&mut part);
+    }
+    value
 }
 
 /// One file of the fixtures with what is expected of it.
