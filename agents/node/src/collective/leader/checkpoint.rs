@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode, Locations, Rank};
+use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode, Locations, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 use holdfast_wire::rank::Reply;
@@ -13,6 +13,7 @@ use super::action::HaltWork;
 use super::collective::{delete, halt_condition, spread_halt};
 use super::context::Context;
 use super::layout::Protection;
+use super::memory::CompletedDataset;
 use super::{datasets, direct, files, flush, restart};
 use crate::collective::CallError;
 use crate::collective::writers;
@@ -78,29 +79,28 @@ pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, Ca
     };
     let begun = cx.now();
     let dataset = cx.dataset(checkpoint);
-    let protected = if invalid.is_empty() {
-        match &dataset.direct {
-            Some(directory) => direct::complete(cx, checkpoint, directory, &dataset, begun).await,
-            None => seal_and_protect(cx, checkpoint, &dataset, begun).await,
-        }
-    } else {
-        Err(CallError::NotWritten(invalid.to_vec()))
+    let known = cx.memory(|memory| memory.completed.filter(|known| known.checkpoint == checkpoint));
+    let completed = match known {
+        Some(known) => Ok(known),
+        None if !invalid.is_empty() => Err(CallError::NotWritten(invalid.to_vec())),
+        None => finish(cx, checkpoint, &dataset, begun).await,
     };
     cx.memory(|memory| {
-        memory.open = None;
+        (memory.open, memory.completed) = (None, None);
         memory.last = checkpoint;
     });
-    if let Err(error) = protected {
-        let reason = Failure::from(error).to_string();
-        cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason });
-        if let Some(directory) = &dataset.direct {
-            direct::give_up(cx, directory).await;
+    let completed = match completed {
+        Ok(completed) => completed,
+        Err(error) => {
+            give_up(cx, checkpoint, &dataset, error).await?;
+            return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
         }
-        delete(cx, checkpoint).await?;
-        return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
-    }
+    };
+    report(cx, &dataset, completed);
     if dataset.direct.is_none() {
         cx.memory(|memory| memory.cached.insert(checkpoint));
+    } else {
+        direct::forget_older(cx, checkpoint).await;
     }
     if !cx.policy(|policy, _| policy.is_progress(&dataset)) {
         flush::output(cx, checkpoint).await?;
@@ -124,22 +124,60 @@ pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, Ca
     Ok(Reply::Completed { checkpoint, kept: true, halt })
 }
 
-async fn seal_and_protect(
+/// Makes the open dataset complete and durable against one failure a group, and records that on disk.
+async fn finish(
     cx: &Context,
     checkpoint: CheckpointId,
     dataset: &Dataset,
     begun: Duration,
+) -> Result<CompletedDataset, CallError> {
+    let (scheme, bytes) = match &dataset.direct {
+        Some(directory) => (direct::SCHEME, direct::complete(cx, checkpoint, directory, dataset).await?),
+        None => seal_and_protect(cx, checkpoint).await?,
+    };
+    let completed = CompletedDataset { checkpoint, scheme, bytes, millis: cx.millis_since(begun) };
+    let memory = cx.memory(|memory| {
+        memory.completed = Some(completed);
+        memory.clone()
+    });
+    // Where this fails, the driver has reported it. The checkpoint is complete all the same; only a restart of this very
+    // agent before the results are on disk would judge it anew.
+    let _ = files::save_memory(cx, memory).await;
+    Ok(completed)
+}
+
+async fn give_up(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    dataset: &Dataset,
+    error: CallError,
 ) -> Result<(), CallError> {
+    let reason = Failure::from(error).to_string();
+    cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason });
+    if let Some(directory) = &dataset.direct {
+        direct::give_up(cx, directory).await;
+    }
+    delete(cx, checkpoint).await
+}
+
+/// A run that writes only output makes no progress: what becomes of the output is reported when it is on the prefix
+/// directory.
+fn report(cx: &Context, dataset: &Dataset, completed: CompletedDataset) {
+    let (generation, CompletedDataset { checkpoint, scheme, bytes, millis }) = (cx.generation(), completed);
+    if cx.policy(|policy, _| policy.is_progress(dataset)) {
+        cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis });
+    } else if let Some(directory) = &dataset.direct {
+        cx.emit(AgentEvent::Flushed { generation, checkpoint, directory: directory.clone(), millis });
+    }
+}
+
+/// Returns what protects the checkpoint, and the bytes of all ranks' files.
+async fn seal_and_protect(cx: &Context, checkpoint: CheckpointId) -> Result<(Scheme, u64), CallError> {
     let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
     let bytes = protect(cx, checkpoint, protection).await?;
     cx.order(cx.where_ranks_are(&Order::Commit { checkpoint })).await?;
     restart::note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
-    // A run that writes only output makes no progress; what becomes of the output is reported by its flush.
-    if cx.policy(|policy, _| policy.is_progress(dataset)) {
-        let (generation, scheme, millis) = (cx.generation(), protection.scheme(), cx.millis_since(begun));
-        cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis });
-    }
-    Ok(())
+    Ok((protection.scheme(), bytes))
 }
 
 /// Meta files, then redundancy. Returns the bytes of all ranks' files.

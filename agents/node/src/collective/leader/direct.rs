@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_core::redundancy::inventory::candidates;
@@ -23,7 +22,7 @@ use super::{datasets, files};
 use crate::collective::CallError;
 
 /// What the log calls the redundancy of such a dataset: the parallel file system's own.
-const SCHEME: Scheme = Scheme::new("PREFIX");
+pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
 
 /// Begins one: a directory, an entry in the index, and the directory is known to the ranks' agents.
 pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
@@ -44,14 +43,13 @@ pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, C
     Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
 }
 
-/// All ranks have written their files.
+/// All ranks have written their files. Returns the bytes of all files.
 pub(super) async fn complete(
     cx: &Context,
     checkpoint: CheckpointId,
     directory: &str,
     dataset: &Dataset,
-    begun: Duration,
-) -> Result<(), CallError> {
+) -> Result<u64, CallError> {
     let directory = DirectoryName::given(directory)?;
     let summary = if files::is_usable(cx, &directory).await? {
         // Published by a leader that was restarted before its results were on disk: the nodes may have closed the
@@ -68,26 +66,22 @@ pub(super) async fn complete(
     };
     cx.order(cx.where_ranks_are(&Order::CloseDirect { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
-    let (generation, millis) = (cx.generation(), cx.millis_since(begun));
-    cx.emit(if cx.policy(|policy, _| policy.is_progress(dataset)) {
-        let bytes = bytes_of(&summary);
-        AgentEvent::CheckpointComplete { generation, checkpoint, scheme: SCHEME, bytes, millis }
-    } else {
-        AgentEvent::Flushed { generation, checkpoint, directory: directory.to_string(), millis }
-    });
-    forget_older(cx, checkpoint).await
+    Ok(bytes_of(&summary))
 }
 
-/// The prefix directory itself lists all but the newest ones: the nodes need not keep records of them for ever.
-async fn forget_older(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+/// The prefix directory itself lists all but the newest ones: the nodes need not keep records of them for ever. Where
+/// this fails, they are kept until the next one is complete.
+pub(super) async fn forget_older(cx: &Context, checkpoint: CheckpointId) {
     let older: Vec<CheckpointId> = cx.memory(|memory| {
         let direct = memory.datasets.iter().rev().filter(|(_, dataset)| dataset.direct.is_some());
         direct.map(|(id, _)| *id).filter(|id| *id < checkpoint).skip(1).collect()
     });
     for id in older {
-        delete(cx, id).await?;
+        if let Err(error) = delete(cx, id).await {
+            let reason = Failure::from(error);
+            cx.emit(AgentEvent::Notice { message: format!("the record of dataset {id} stays on the nodes: {reason}") });
+        }
     }
-    Ok(())
 }
 
 /// Records in the index that what lies in this directory is not complete.

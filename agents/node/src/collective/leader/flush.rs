@@ -27,24 +27,31 @@ pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
         return;
     }
     cx.flush_ended().await;
-    // If the flush file cannot be read, the dataset is flushed again.
-    if !files::locations_here(cx, checkpoint).await.is_ok_and(|locations| locations.pfs) {
+    if !is_flushed(cx, checkpoint).await {
         flush(cx, checkpoint, 0).await;
     }
+}
+
+/// True if the flush file has the dataset on the prefix directory: also when the call that had it flushed is repeated.
+/// If the flush file cannot be read, the dataset is flushed again.
+async fn is_flushed(cx: &Context, checkpoint: CheckpointId) -> bool {
+    files::locations_here(cx, checkpoint).await.is_ok_and(|locations| locations.pfs)
 }
 
 /// Brings a dataset to the prefix directory because the application declared it as output, whatever the flush
 /// settings are.
 pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
-    if cx.dataset(checkpoint).direct.is_some() {
+    let dataset = cx.dataset(checkpoint);
+    if dataset.direct.is_some() {
         // It was written there.
         return Ok(());
     }
-    if cx.settings().flush.mode == FlushMode::Async {
+    let flushed = is_flushed(cx, checkpoint).await;
+    if !flushed && cx.settings().flush.mode == FlushMode::Async {
         return in_background(cx, checkpoint).await;
     }
     cx.flush_ended().await;
-    if flush(cx, checkpoint, 0).await && !cx.dataset(checkpoint).checkpoint {
+    if (flushed || flush(cx, checkpoint, 0).await) && !dataset.checkpoint {
         cx.delete_after_results(checkpoint);
     }
     Ok(())
@@ -53,6 +60,9 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
 /// Begins to flush, and lets the ranks go on.
 pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
     cx.flush_ended().await;
+    if is_flushed(cx, checkpoint).await {
+        return Ok(());
+    }
     note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: true }).await?;
     cx.request_flush(checkpoint);
     Ok(())

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_model::{CheckpointId, Dataset, Generation};
+use holdfast_model::{CheckpointId, Dataset, Generation, Scheme};
 use holdfast_wire::peer::Outcome;
 use holdfast_wire::rank::Reply;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,11 @@ pub struct LeaderMemory {
     pub last: CheckpointId,
     /// The checkpoint between start and complete.
     pub open: Option<CheckpointId>,
+    /// Set while the complete call of that checkpoint is carried out, before the checkpoint is reported. A leader that is
+    /// restarted before the results of the call are on disk reports the same again. It does not judge the checkpoint anew:
+    /// a file that was lost since would withdraw what is already relied on.
+    #[serde(default)]
+    pub completed: Option<CompletedDataset>,
     /// The newest checkpoint that is complete in cache.
     pub complete: Option<CheckpointId>,
     /// What the run restarted from, until the ranks confirm that they could read it.
@@ -34,6 +39,19 @@ pub struct LeaderMemory {
     /// What the application declared of the datasets; plain checkpoints are not listed.
     #[serde(default)]
     pub datasets: BTreeMap<CheckpointId, Dataset>,
+}
+
+/// A dataset whose files and redundancy are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompletedDataset {
+    /// The dataset.
+    pub checkpoint: CheckpointId,
+    /// What protects it.
+    pub scheme: Scheme,
+    /// Bytes of all ranks' files.
+    pub bytes: u64,
+    /// How long the ranks waited for it.
+    pub millis: u64,
 }
 
 /// What was restarted from.
@@ -54,6 +72,7 @@ impl LeaderMemory {
             outcome: Arc::new(Ok(Reply::Done)),
             last: CheckpointId::NONE,
             open: None,
+            completed: None,
             complete: None,
             restart: None,
             cached: BTreeSet::new(),

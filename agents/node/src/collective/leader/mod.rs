@@ -46,4 +46,4 @@ pub use driver::Leader;
 pub use event::{LeaderEvent, WorkOutput, WorkResult};
 pub use layout::LayoutError;
 pub use machine::{LeaderMachine, LeaderStart};
-pub use memory::{LeaderMemory, Restarted, UnfinishedFlushes};
+pub use memory::{CompletedDataset, LeaderMemory, Restarted, UnfinishedFlushes};

@@ -57,7 +57,7 @@ fn output_stays_in_cache_until_the_results_of_its_collective_are_on_disk() {
         let id = CheckpointId(1);
         world.call(start("plot", false, true, false)).unwrap();
         // Killed before the results are on disk, and after the dataset is on the prefix directory.
-        world.hold_work(|work| matches!(work, LeaderWork::SaveMemory(_)));
+        world.hold_work(|work| matches!(work, LeaderWork::SaveMemory(memory) if memory.open.is_none()));
         world.begin(Call::Complete { valid: true });
         assert_eq!((world.outcome(), world.prefix.complete()), (None, vec![1]));
         assert!(world.nodes[&"n1".into()].held.contains_key(&id), "a leader after this one finds it as it was");
@@ -195,6 +195,18 @@ fn a_dataset_past_the_cache_is_in_the_index_before_it_is_written_and_complete_af
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
     assert_eq!(world.nodes[&"n2".into()].direct, Some(CheckpointId(1)));
+}
+
+#[test]
+fn a_dataset_past_the_cache_is_kept_although_the_records_of_older_ones_cannot_be_deleted() {
+    let mut world = ready();
+    write(&mut world, start("one", true, false, true));
+    write(&mut world, start("two", true, false, true));
+    world.fail_orders(|node, order| (node == "n4" && matches!(order, Order::Delete { .. })).then(disk_full));
+    assert_eq!(write(&mut world, start("three", true, false, true)), CheckpointId(3));
+    assert_eq!(world.prefix.complete(), [1, 2, 3]);
+    let AgentEvent::Notice { message } = world.events.last().unwrap() else { panic!("{:?}", world.events) };
+    assert!(message.contains("the record of dataset 1 stays on the nodes"), "{message}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 use holdfast_model::{CheckpointId, FlushMode};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 
-use super::super::LeaderWork;
+use super::super::{HaltWork, LeaderWork};
 use super::world::{World, disk_full};
 
 #[test]
@@ -59,6 +60,68 @@ fn a_leader_that_is_restarted_in_the_middle_of_a_collective_carries_it_out_under
     assert_eq!(world.outcome(), Some(Ok(completed)));
     let after = world.orders.iter().rfind(|(_, _, what)| matches!(what, Order::Encode { .. })).unwrap().1;
     assert_ne!(before, after, "numbers of the leader before are not used again");
+}
+
+/// The events of complete checkpoints.
+fn completed(world: &World) -> Vec<&AgentEvent> {
+    world.events.iter().filter(|event| matches!(event, AgentEvent::CheckpointComplete { .. })).collect()
+}
+
+#[test]
+fn a_repeated_complete_reports_the_same_although_files_were_lost_since() {
+    let bypass = Call::StartOutput { name: None, checkpoint: true, output: false, bypass: true };
+    for start in [Call::Start, bypass] {
+        let mut world = World::new();
+        world.init();
+        world.call(start).unwrap();
+        // The leader dies between the report and the end of the call.
+        world.hold_work(|work| matches!(work, LeaderWork::Halt(HaltWork::CountCheckpoint)));
+        world.begin(Call::Complete { valid: true });
+        assert_eq!((world.outcome(), completed(&world).len()), (None, 1));
+        world.hold_work(|_| false);
+        world.fail_orders(|_, order| matches!(order, Order::Seal { .. } | Order::SealDirect { .. }).then(disk_full));
+        world.fail_work(|work| matches!(work, LeaderWork::ReadSummary { .. }).then(disk_full));
+        world.restart_leader(Some(Call::Complete { valid: true }));
+        let kept = Reply::Completed { checkpoint: CheckpointId(1), kept: true, halt: None };
+        assert_eq!(world.outcome(), Some(Ok(kept)));
+        let [first, second] = completed(&world)[..] else { panic!("{:?}", world.events) };
+        assert_eq!(first, second);
+        assert!(!world.reported().contains(&"checkpoint_failed".to_owned()));
+    }
+}
+
+#[test]
+fn a_repeated_complete_does_not_flush_again_what_is_flushed() {
+    for mode in [FlushMode::Sync, FlushMode::Async] {
+        let mut world = World::with(|plan| {
+            plan.settings.flush.every = 1;
+            plan.settings.flush.mode = mode;
+        });
+        world.init();
+        world.call(Call::Start).unwrap();
+        // The results of the call do not reach the disk; a flush in the background ends all the same.
+        world.hold_work(|work| matches!(work, LeaderWork::SaveMemory(memory) if memory.open.is_none()));
+        world.begin(Call::Complete { valid: true });
+        assert_eq!((world.outcome(), world.prefix.complete()), (None, vec![1]), "{mode:?}");
+        world.hold_work(|_| false);
+        world.restart_leader(Some(Call::Complete { valid: true }));
+        assert!(world.outcome().is_some());
+        assert_eq!(world.prefix.directories.len(), 1, "{mode:?}");
+    }
+}
+
+#[test]
+fn what_was_completed_under_an_id_does_not_count_for_the_next_dataset_of_that_id() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    world.init();
+    world.checkpoints(2);
+    let first = world.prefix.of(1).0.to_string();
+    world.call(Call::Current { name: first }).unwrap();
+    let started = world.call(Call::Start);
+    assert!(matches!(started, Ok(Reply::Started { checkpoint: CheckpointId(2), .. })));
+    world.fail_orders(|_, order| matches!(order, Order::Seal { .. }).then(disk_full));
+    let failed = world.call(Call::Complete { valid: true });
+    assert_eq!(failed, Ok(Reply::Completed { checkpoint: CheckpointId(2), kept: false, halt: None }));
 }
 
 #[test]
