@@ -6,18 +6,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_core::redundancy::inventory::candidates;
 use holdfast_model::{CheckpointId, Dataset, Failure, Location, Locations, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
 
 use super::checkpoint::next_id;
-use super::collective::{clear_cache, delete};
+use super::collective::delete;
 use super::context::Context;
 use super::fetch::fetched;
 use super::flush::summary_of;
-use super::restart::{Found, Inventories, attempt_failed, note};
+use super::restart::{Found, attempt_failed, note};
 use super::{datasets, files};
 use crate::collective::CallError;
 
@@ -92,34 +91,15 @@ pub(super) async fn give_up(cx: &Context, directory: &str) {
     }
 }
 
-/// The newest dataset past the cache that is newer than any in cache, if it can be read.
-pub(super) async fn restart(
-    cx: &Context,
-    limit: Option<CheckpointId>,
-    held: &Inventories,
-) -> Result<Option<Found>, CallError> {
-    let known: Vec<(CheckpointId, String)> = cx.memory(|memory| {
-        let direct = memory.datasets.iter().filter(|(_, dataset)| dataset.checkpoint);
-        direct.rev().filter_map(|(id, dataset)| Some((*id, dataset.direct.clone()?))).collect()
-    });
-    let in_cache = candidates(held.iter().map(|(_, held)| held))
-        .into_iter()
-        .find(|id| cx.dataset(*id).checkpoint && limit.is_none_or(|limit| *id < limit));
-    for (checkpoint, directory) in known {
-        if limit.is_some_and(|limit| checkpoint >= limit) || in_cache.is_some_and(|newer| newer > checkpoint) {
-            continue;
-        }
-        match try_directory(cx, &directory).await {
-            Ok(found) => {
-                clear_cache(cx, Some(checkpoint)).await?;
-                return Ok(Some(found));
-            }
-            Err(error) => {
-                attempt_failed(cx, checkpoint, Location::ParallelFileSystem, Failure::from(error).to_string());
-            }
+/// Restarts from a dataset past the cache, if it can be read.
+pub(super) async fn restart(cx: &Context, checkpoint: CheckpointId, directory: &str) -> Result<Option<Found>, CallError> {
+    match try_directory(cx, directory).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => {
+            attempt_failed(cx, checkpoint, Location::ParallelFileSystem, Failure::from(error).to_string());
+            Ok(None)
         }
     }
-    Ok(None)
 }
 
 async fn try_directory(cx: &Context, directory: &str) -> Result<Found, CallError> {

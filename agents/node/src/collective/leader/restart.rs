@@ -1,6 +1,7 @@
 //! Init: find the newest checkpoint that can be used, move its files to where their ranks now live, rebuild what is
 //! missing; else fetch from the prefix directory; else start afresh (`SCR manual §11.4`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_core::redundancy::inventory::candidates;
@@ -78,13 +79,7 @@ async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duratio
     if datasets::rescue_output(cx, &held).await? {
         held = inventories(cx).await?;
     }
-    let mut found = None;
-    if restart.distribute || restart.fetch {
-        found = direct::restart(cx, limit, &held).await?;
-    }
-    if found.is_none() && restart.distribute {
-        found = from_cache(cx, limit, &held).await?;
-    }
+    let mut found = newest_known(cx, limit, &held).await?;
     drop(held);
     if found.is_none() {
         clear_cache(cx, None).await?;
@@ -125,29 +120,51 @@ pub(super) fn attempt_failed(cx: &Context, checkpoint: CheckpointId, from: Locat
     cx.emit(AgentEvent::RestartAttempt { generation: cx.generation(), checkpoint, from, reason });
 }
 
-/// The rebuild loop of §11.4.2: highest id first, the first that works wins and the others are deleted.
-async fn from_cache(cx: &Context, limit: Option<CheckpointId>, held: &Inventories) -> Result<Option<Found>, CallError> {
-    for checkpoint in candidates(held.iter().map(|(_, held)| held)) {
-        if limit.is_some_and(|limit| checkpoint >= limit) || !cx.dataset(checkpoint).checkpoint {
-            continue;
-        }
-        let planned = plan(checkpoint, &cx.layout().sites, held);
-        let reason = match planned {
-            Err(unusable) => unusable.to_string(),
-            Ok(plan) => match rebuild::carry_out(cx, plan).await {
-                Ok(found) => {
-                    // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
-                    // between the two would leave it nothing.
-                    note_in_cache(cx, checkpoint, held).await?;
-                    clear_cache(cx, Some(checkpoint)).await?;
-                    return Ok(Some(found));
-                }
-                Err(error) => error.to_string(),
-            },
+/// The newest checkpoint that the nodes hold in cache or have a record of, if it can be used: highest id first, as in
+/// `SCR manual §11.4.2`, be it in cache or on the prefix directory, where some are written past the cache.
+async fn newest_known(
+    cx: &Context,
+    limit: Option<CheckpointId>,
+    held: &Inventories,
+) -> Result<Option<Found>, CallError> {
+    let restart = cx.settings().restart;
+    let mut ids: BTreeSet<CheckpointId> = candidates(held.iter().map(|(_, held)| held)).into_iter().collect();
+    ids.extend(cx.memory(|memory| {
+        let direct = memory.datasets.iter().filter(|(_, dataset)| dataset.direct.is_some());
+        direct.map(|(id, _)| *id).collect::<Vec<_>>()
+    }));
+    for checkpoint in ids.into_iter().rev().filter(|id| limit.is_none_or(|limit| *id < limit)) {
+        let dataset = cx.dataset(checkpoint);
+        let found = match &dataset.direct {
+            _ if !dataset.checkpoint => None,
+            Some(directory) if restart.distribute || restart.fetch => direct::restart(cx, checkpoint, directory).await?,
+            None if restart.distribute => from_cache(cx, checkpoint, held).await?,
+            _ => None,
         };
-        attempt_failed(cx, checkpoint, Location::Cache, reason);
-        delete(cx, checkpoint).await?;
+        if let Some(found) = found {
+            clear_cache(cx, Some(checkpoint)).await?;
+            return Ok(Some(found));
+        }
     }
+    Ok(None)
+}
+
+/// Brings a checkpoint in cache to where its ranks run now, or deletes it if that cannot be done.
+async fn from_cache(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Result<Option<Found>, CallError> {
+    let reason = match plan(checkpoint, &cx.layout().sites, held) {
+        Err(unusable) => unusable.to_string(),
+        Ok(plan) => match rebuild::carry_out(cx, plan).await {
+            Ok(found) => {
+                // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
+                // between the two would leave it nothing.
+                note_in_cache(cx, checkpoint, held).await?;
+                return Ok(Some(found));
+            }
+            Err(error) => error.to_string(),
+        },
+    };
+    attempt_failed(cx, checkpoint, Location::Cache, reason);
+    delete(cx, checkpoint).await?;
     Ok(None)
 }
 

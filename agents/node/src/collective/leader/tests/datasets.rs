@@ -298,6 +298,16 @@ fn a_checkpoint_in_cache_that_is_newer_than_the_one_past_it_is_preferred() {
 }
 
 #[test]
+fn one_past_the_cache_is_preferred_to_an_older_one_in_cache_although_a_newer_one_is_incomplete() {
+    let mut world = ready();
+    world.checkpoint();
+    write(&mut world, start("shared", true, false, true));
+    world.call(Call::Start).unwrap();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+}
+
+#[test]
 fn one_past_the_cache_that_was_marked_as_failed_is_not_read() {
     let mut world = ready();
     write(&mut world, start("shared", true, false, true));
