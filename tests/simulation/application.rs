@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdfast::relaunch::Event;
 use holdfast_core::prefix::DirectoryName;
+use holdfast_model::dataset::default_name;
 use holdfast_model::{CheckpointId, Generation, Rank, RankEnd};
 use holdfast_testkit::Dice;
 use holdfast_wire::payload::Payload;
@@ -46,12 +47,23 @@ pub struct RankState {
     made_to: u64,
     phase: Phase,
     iteration: u32,
+    /// It has loaded once: the iterations that it repeats do not load again.
+    loaded: bool,
 }
 
 impl RankState {
     /// Not started.
     pub fn new() -> Self {
-        RankState { alive: false, turn: 0, seq: 0, call: None, made_to: 0, phase: Phase::Begin, iteration: 0 }
+        RankState {
+            alive: false,
+            turn: 0,
+            seq: 0,
+            call: None,
+            made_to: 0,
+            phase: Phase::Begin,
+            iteration: 0,
+            loaded: false,
+        }
     }
 }
 
@@ -68,10 +80,17 @@ enum Phase {
 /// What the application does in an iteration.
 enum Deed {
     Checkpoint,
-    Output { checkpoint: bool, bypass: bool },
+    Output {
+        checkpoint: bool,
+        bypass: bool,
+    },
     Need,
     ShouldExit,
     Allgather,
+    RestartName,
+    Load,
+    /// A call that names the dataset of an earlier iteration.
+    Named(fn(String) -> Call, String),
 }
 
 impl World {
@@ -91,20 +110,20 @@ impl World {
     /// What a rank does that does not wait for an answer.
     pub fn rank_step(&mut self, generation: Generation, rank: Rank, turn: u32) {
         let Some(state) = self.rank(generation, rank, turn) else { return };
-        let iteration = state.iteration;
+        let (iteration, loaded) = (state.iteration, state.loaded);
         match state.phase.clone() {
             Phase::Begin => self.make_call(generation, rank, Call::Init),
             Phase::Read(checkpoint) => self.read_files(generation, rank, checkpoint),
             Phase::Write(checkpoint, part) => self.write_file(generation, rank, checkpoint, part),
             Phase::Compute => {
-                let call = self.next_call(iteration, rank);
+                let call = self.next_call(iteration, rank, loaded);
                 self.make_call(generation, rank, call);
             }
         }
     }
 
     /// The call of an iteration; the same on all ranks.
-    fn next_call(&self, iteration: u32, rank: Rank) -> Call {
+    fn next_call(&self, iteration: u32, rank: Rank, loaded: bool) -> Call {
         if iteration >= self.scenario.iterations {
             return Call::Finalize;
         }
@@ -114,6 +133,10 @@ impl World {
                 Call::StartOutput { name: Some(format!("output {iteration}")), checkpoint, output: true, bypass }
             }
             Deed::Need => Call::Need,
+            Deed::RestartName => Call::RestartName,
+            Deed::Load if loaded => Call::Need,
+            Deed::Load => Call::Load,
+            Deed::Named(call, name) => call(name),
             Deed::ShouldExit => Call::ShouldExit,
             Deed::Allgather => Call::Allgather { data: Payload::from(rank.0.to_be_bytes().to_vec()) },
         }
@@ -122,11 +145,14 @@ impl World {
     fn make_call(&mut self, generation: Generation, rank: Rank, call: Call) {
         if matches!(call, Call::Start | Call::StartOutput { .. }) {
             self.evict();
+        } else if manages(&call) {
+            self.oracle.datasets_given_up(generation);
         }
         let Some(application) = self.applications.get_mut(&generation) else { return };
         let state = &mut application.ranks[rank.index()];
         state.seq += 1;
         state.turn += 1;
+        state.loaded |= call == Call::Load;
         (state.call, state.made_to) = (Some(call), 0);
         let turn = state.turn;
         self.rank_calls(generation, rank, turn);
@@ -203,6 +229,10 @@ impl World {
         match &**outcome {
             Err(failure) => {
                 trace!(self, "rank {rank}: its call failed: {failure}");
+                if call.as_ref().is_some_and(manages) {
+                    // There is no such dataset, or the prefix directory failed.
+                    return self.rank_goes_on(generation, rank, call, &Reply::Done);
+                }
                 self.rank_ends(generation, rank, RankEnd::Code(1));
             }
             Ok(reply) => self.rank_goes_on(generation, rank, call, reply),
@@ -324,7 +354,15 @@ impl World {
             };
             found.extend(content.map(|content| (part, content)));
         }
-        let valid = found.len() == usize::from(parts) && self.dice.below(500) > 0;
+        let damaged = found.values().any(|content| matches!(content, Content::Damaged | Content::Garbage));
+        if damaged {
+            trace!(self, "rank {rank}: files of checkpoint {checkpoint} are damaged on n{at}");
+            // A file that is read where it was written is not compared with its checksum.
+            let in_place = !found.values().any(|content| matches!(content, Content::Garbage));
+            let excused = self.oracle.undetected || (in_place && self.nodes[at as usize].damaged);
+            self.oracle.unreadable(generation, rank, checkpoint, excused);
+        }
+        let valid = found.len() == usize::from(parts) && !damaged && self.dice.below(500) > 0;
         if found.len() < usize::from(parts) {
             trace!(self, "rank {rank}: files of checkpoint {checkpoint} are missing on n{at}");
             let excused = self.nodes[at as usize].damaged;
@@ -348,15 +386,42 @@ impl World {
     }
 }
 
+/// True for calls that manage datasets by their name.
+fn manages(call: &Call) -> bool {
+    matches!(call, Call::Current { .. } | Call::Load | Call::Drop { .. } | Call::Delete { .. })
+}
+
 fn deed(program: u64, iteration: u32) -> Deed {
-    let mut dice = Dice(program ^ (u64::from(iteration) << 32));
-    match dice.below(100) {
-        0..55 => Deed::Checkpoint,
-        55..60 => Deed::Output { checkpoint: false, bypass: false },
-        60..65 => Deed::Output { checkpoint: true, bypass: false },
-        65..70 => Deed::Output { checkpoint: true, bypass: true },
-        70..80 => Deed::Need,
-        80..90 => Deed::ShouldExit,
-        _ => Deed::Allgather,
+    let (mut dice, choice) = choice(program, iteration);
+    match choice {
+        0..53 => Deed::Checkpoint,
+        53..58 => Deed::Output { checkpoint: false, bypass: false },
+        58..63 => Deed::Output { checkpoint: true, bypass: false },
+        63..68 => Deed::Output { checkpoint: true, bypass: true },
+        68..77 => Deed::Need,
+        77..85 => Deed::ShouldExit,
+        85..93 => Deed::Allgather,
+        93 => Deed::RestartName,
+        94 => Deed::Load,
+        95..97 => Deed::Named(|name| Call::Current { name }, earlier(program, iteration, &mut dice)),
+        97 => Deed::Named(|name| Call::Drop { name }, earlier(program, iteration, &mut dice)),
+        _ => Deed::Named(|name| Call::Delete { name }, earlier(program, iteration, &mut dice)),
     }
+}
+
+/// The name of a dataset that an earlier iteration may have written.
+fn earlier(program: u64, iteration: u32, dice: &mut Dice) -> String {
+    let before = dice.below(iteration.max(1));
+    if (53..68).contains(&choice(program, before).1) {
+        format!("output {before}")
+    } else {
+        default_name(CheckpointId(u64::from(before) + 1))
+    }
+}
+
+/// What decides what an iteration does.
+fn choice(program: u64, iteration: u32) -> (Dice, u32) {
+    let mut dice = Dice(program ^ (u64::from(iteration) << 32));
+    let choice = dice.below(100);
+    (dice, choice)
 }

@@ -76,6 +76,8 @@ pub enum Content {
     Parity(Arc<Parity>),
     /// Computed from files that do not belong together.
     Garbage,
+    /// Changed since it was sealed: a checksum finds that.
+    Damaged,
 }
 
 impl PartialEq for Content {

@@ -18,6 +18,7 @@ use holdfast_wire::agent::CopyReply;
 use crate::names::{At, position, start_of};
 use crate::prefix::PrefixFile;
 use crate::queue::{MS, Time};
+use crate::store::File;
 use crate::world::{Defect, Happening, Life, PrefixState, World, trace};
 
 /// A drain under way.
@@ -265,6 +266,7 @@ impl World {
     ) -> Option<Result<CopyReply, String>> {
         let midway = self.dies_midway(at);
         let broken = self.disk_fails(at, false);
+        let verified = self.scenario.settings.crc.on_copy;
         let disk = &self.nodes[at as usize].disk;
         let Some(target) = self.prefix.directories.get_mut(directory) else {
             return Some(Err("no such directory".to_owned()));
@@ -291,7 +293,8 @@ impl World {
                 break;
             }
             left -= 1;
-            let copied = held.files.iter().filter(|file| file.there && file.sealed && !broken);
+            let readable = |file: &&File| file.can_be_read(verified) && !broken;
+            let copied = held.files.iter().filter(readable);
             let mut names = Vec::new();
             for file in copied {
                 target.files.insert(file.name, PrefixFile { rank: *rank, content: file.content.clone() });
@@ -300,7 +303,7 @@ impl World {
             let bytes = names.iter().map(|name| name.size()).sum();
             let listed = held.files.len() as u32;
             target.filemaps.insert(*rank, (names, held.expected.unwrap_or(listed + 1)));
-            if held.is_complete() && !broken {
+            if held.is_complete() && held.files.iter().all(|file| readable(&file)) {
                 reply.copied.insert(*rank, bytes);
             } else {
                 reply.failed.insert(*rank, "not complete".to_owned());

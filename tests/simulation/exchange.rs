@@ -31,18 +31,14 @@ pub enum Effect {
         sender: Option<Sender>,
     },
     /// The receiver has all files of a rank.
-    Received {
-        checkpoint: CheckpointId,
-        rank: Rank,
-        keep: bool,
-    },
+    Received,
 }
 
 /// The left neighbour's descriptor is kept.
 pub type Neighbour = (Rank, Option<Arc<RankDescriptor>>);
 
-/// Who waits for an acknowledgement, and keeps its files or not.
-pub type Sender = (At, u64, bool);
+/// The node and the process that wait for an acknowledgement.
+pub type Sender = (At, u64);
 
 /// A neighbour's descriptor; what is held of the neighbour's files stays as it is.
 pub fn keep_descriptor(disk: &mut Disk, checkpoint: CheckpointId, of: Rank, descriptor: Option<Arc<RankDescriptor>>) {
@@ -53,20 +49,38 @@ fn descriptor_of(disk: &Disk, checkpoint: CheckpointId, rank: Rank) -> Option<Ar
     disk.get(checkpoint, rank)?.descriptor.clone()
 }
 
+/// A checksum does not match.
+pub fn damaged() -> Failure {
+    Failure::new(FailureKind::Damaged, "a file does not match its checksum")
+}
+
+/// Why a rank's files cannot be sent.
+fn fault(held: &Held, verified: bool) -> Option<Failure> {
+    if held.files.iter().all(|file| file.can_be_read(verified)) {
+        return None;
+    }
+    let present = held.files.iter().all(|file| file.can_be_read(false));
+    Some(if present { damaged() } else { Failure::new(FailureKind::Io, "a file cannot be read") })
+}
+
 fn failed(count: usize, failure: &Failure) -> Vec<Option<Effect>> {
     (0..count).map(|_| Some(Effect::Failed(failure.clone()))).collect()
 }
 
 /// A member's files go to the node of its right neighbour.
-pub fn copy(checkpoint: CheckpointId, rank: Rank, from: &Disk, sender: (At, u64)) -> Vec<Option<Effect>> {
+pub fn copy(
+    checkpoint: CheckpointId,
+    rank: Rank,
+    from: &Disk,
+    sender: (At, u64),
+    verified: bool,
+) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
-    if source.files.iter().any(|file| !file.there || !file.sealed) {
-        let unreadable = Failure::new(FailureKind::Io, "a file cannot be read");
-        return vec![Some(Effect::Failed(unreadable)), Some(Effect::Failed(lost_peer()))];
+    if let Some(failure) = fault(&source, verified) {
+        return vec![Some(Effect::Failed(failure)), Some(Effect::Failed(lost_peer()))];
     }
     let held = Held { expected: Some(source.files.len() as u32), partner_of: Some(sender.0), ..source };
-    let sender = Some((sender.0, sender.1, true));
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender })]
+    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]
 }
 
 /// Each member gets the parity of all.
@@ -95,7 +109,13 @@ pub fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disk
 }
 
 /// The lost member's files, from all others'.
-pub fn rebuild(checkpoint: CheckpointId, group: &GroupWork, missing: &[u32], disks: &[&Disk]) -> Vec<Option<Effect>> {
+pub fn rebuild(
+    checkpoint: CheckpointId,
+    group: &GroupWork,
+    missing: &[u32],
+    disks: &[&Disk],
+    verified: bool,
+) -> Vec<Option<Effect>> {
     let size = group.members.len();
     let [lost] = missing else {
         return failed(size, &Failure::new(FailureKind::Damaged, "more is lost than can be computed"));
@@ -104,6 +124,9 @@ pub fn rebuild(checkpoint: CheckpointId, group: &GroupWork, missing: &[u32], dis
     let mut survivors = Vec::new();
     for (member, (rank, _)) in group.members.iter().enumerate().filter(|(member, _)| *member != lost) {
         let held = disks[member].get(checkpoint, *rank);
+        if let Some(failure) = held.and_then(|held| fault(held, verified)) {
+            return failed(size, &failure);
+        }
         let parity = held.and_then(Held::parity).filter(|file| file.there && file.sealed);
         let content = parity.map(|file| file.content.clone());
         let files = held.map(Held::written).unwrap_or_default();
@@ -129,19 +152,18 @@ pub fn rebuild(checkpoint: CheckpointId, group: &GroupWork, missing: &[u32], dis
     (0..size).map(|member| if member == lost { held.take() } else { Some(Effect::Nothing) }).collect()
 }
 
-/// A rank's files go home; the sender's part ends when the receiver has them.
+/// A rank's files go to its node; the sender's part ends when the receiver has them.
 pub fn transfer(
     checkpoint: CheckpointId,
     rank: Rank,
-    keep: bool,
     from: &Disk,
     sender: (At, u64),
+    verified: bool,
 ) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
-    if source.files.iter().any(|file| !file.there || !file.sealed) {
-        return failed(2, &Failure::new(FailureKind::Io, "a file cannot be read"));
+    if let Some(failure) = fault(&source, verified) {
+        return failed(2, &failure);
     }
     let held = Held { expected: Some(source.files.len() as u32), partner_of: None, ..source };
-    let sender = Some((sender.0, sender.1, keep));
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender })]
+    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]
 }

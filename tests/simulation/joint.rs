@@ -7,7 +7,7 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, Outgoing};
 
 use crate::content::keeps_copies;
-use crate::exchange::{Effect, copy, keep_descriptor, parity, rebuild, transfer};
+use crate::exchange::{Effect, copy, damaged, keep_descriptor, parity, rebuild, transfer};
 use crate::names::{At, position};
 use crate::orders::{cancelled, lost_peer};
 use crate::queue::MS;
@@ -50,10 +50,9 @@ enum Kind {
         group: GroupWork,
         missing: Vec<u32>,
     },
-    /// From member 0 to member 1; the source stays if the sender says so.
+    /// From member 0 to member 1.
     Transfer {
         rank: Rank,
-        keep: bool,
     },
     /// From member 0 to member 1, its right neighbour.
     Copy {
@@ -136,39 +135,14 @@ impl World {
         incoming: Vec<Member>,
     ) {
         self.open_parts(at, instance, order, outgoing.len() + incoming.len());
-        for Outgoing { rank, to, keep } in outgoing {
-            let known = self.nodes[at as usize].disk.get(checkpoint, rank);
-            if known.is_none_or(|held| held.descriptor.is_none()) {
-                // Acknowledged and deleted in an earlier try.
-                self.part_ends(at, instance, order, Ok(()));
-                continue;
-            }
+        for Outgoing { rank, to } in outgoing {
             let members = vec![Some(at), position(&to)];
-            let kind = Kind::Transfer { rank, keep };
-            self.join(at, instance, self.key(at, order, TRANSFER | rank.0), 0, checkpoint, members, kind);
+            let key = self.key(at, order, TRANSFER | rank.0);
+            self.join(at, instance, key, 0, checkpoint, members, Kind::Transfer { rank });
         }
         for Member { rank, .. } in incoming {
-            let known = self.nodes[at as usize].disk.get(checkpoint, rank);
-            let arrived = known.is_some_and(|held| held.partner_of.is_none() && held.is_complete());
             let key = self.key(at, order, TRANSFER | rank.0);
-            let (members, kind) = (vec![None, Some(at)], Kind::Transfer { rank, keep: true });
-            self.join(at, instance, key, 1, checkpoint, members, kind);
-            if arrived {
-                // In an earlier try: the sender sends again, or has deleted its own.
-                self.after(2000 * MS, Happening::GiveUpSender(key, at, instance));
-            }
-        }
-    }
-
-    /// A receiver that has a rank's files already does not wait for them any longer.
-    pub fn give_up_sender(&mut self, key: JointKey, at: At, instance: u64) {
-        let Some(joint) = self.joints.get_mut(&key).filter(|joint| !joint.failed && joint.joined[0].is_none()) else {
-            return;
-        };
-        joint.failed = true;
-        joint.joined[1] = None;
-        if self.serving(at) == Some(key.generation) {
-            self.part_ends(at, instance, key.order, Ok(()));
+            self.join(at, instance, key, 1, checkpoint, vec![None, Some(at)], Kind::Transfer { rank });
         }
     }
 
@@ -209,7 +183,7 @@ impl World {
         let first = !self.joints.contains_key(&key);
         let joint = self.joints.entry(key).or_insert_with(|| {
             let (joined, lefts) = (vec![None; members.len()], vec![0; members.len()]);
-            let kind = Kind::Transfer { rank: Rank(0), keep: true };
+            let kind = Kind::Transfer { rank: Rank(0) };
             Joint { checkpoint, kind, members: members.clone(), joined, lefts, failed: false }
         });
         if let Kind::Encode { group } = &kind {
@@ -305,12 +279,17 @@ impl World {
         }
         let Some(joint) = self.joints.remove(&key) else { return };
         let disks: Vec<&Disk> = members.iter().map(|(at, _)| &self.nodes[*at as usize].disk).collect();
+        let verified = self.scenario.settings.crc.on_copy;
         let effects = match &joint.kind {
-            Kind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0]),
+            Kind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
             Kind::Encode { group } => parity(joint.checkpoint, group, &joint.lefts, &disks),
-            Kind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks),
-            Kind::Transfer { rank, keep } => transfer(joint.checkpoint, *rank, *keep, disks[0], members[0]),
+            Kind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
+            Kind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
         };
+        let is_damaged = |effect: &Option<Effect>| matches!(effect, Some(Effect::Failed(why)) if *why == damaged());
+        if effects.iter().any(is_damaged) {
+            self.oracle.disk_failures += 1;
+        }
         for ((at, instance), effect) in members.into_iter().zip(effects) {
             let Some(effect) = effect else { continue };
             let delay = self.between(200, 8 * MS);
@@ -340,7 +319,7 @@ impl World {
         let disk = &mut self.nodes[at as usize].disk;
         let mut result = Ok(());
         match effect {
-            Effect::Nothing => {}
+            Effect::Nothing | Effect::Received => {}
             Effect::Failed(failure) => result = Err(failure),
             Effect::Parity { checkpoint, rank, file, left: (neighbour, descriptor) } => {
                 keep_descriptor(disk, checkpoint, neighbour, descriptor);
@@ -365,15 +344,10 @@ impl World {
                     held.expected = Some(held.files.len() as u32);
                 }
                 disk.held.insert((checkpoint, rank), held);
-                if let Some((at, instance, keep)) = sender.filter(|_| !midway) {
+                if let Some((at, instance)) = sender.filter(|_| !midway) {
                     let delay = self.hop();
-                    let effect = Box::new(Effect::Received { checkpoint, rank, keep });
+                    let effect = Box::new(Effect::Received);
                     self.after(delay, Happening::Effect { at, instance, generation, order, effect });
-                }
-            }
-            Effect::Received { checkpoint, rank, keep } => {
-                if !keep && !midway {
-                    disk.delete_rank(checkpoint, rank);
                 }
             }
         }

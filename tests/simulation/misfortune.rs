@@ -5,6 +5,7 @@ use holdfast::relaunch::Event;
 use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 
+use crate::content::Content;
 use crate::names::{At, address, name};
 use crate::queue::MS;
 use crate::scenario::ms;
@@ -29,7 +30,8 @@ impl World {
             }
             42..52 => self.freeze(at),
             52..58 => self.disk_breaks(at),
-            58..62 => self.loses_file(at),
+            58..60 => self.loses_file(at),
+            60..62 => self.damages_file(at),
             62..68 => self.some_link_breaks(),
             68..76 => {
                 if let Some((generation, rank)) = self.some_rank() {
@@ -119,6 +121,21 @@ impl World {
             node.damaged = true;
             let (checkpoint, rank) = (*checkpoint, *rank);
             trace!(self, "n{at}: loses a file of rank {rank} of checkpoint {checkpoint}");
+        }
+    }
+
+    /// The bytes of a file of a complete checkpoint in cache change.
+    fn damages_file(&mut self, at: At) {
+        let part = self.dice.below(16_usize);
+        let node = &mut self.nodes[at as usize];
+        let complete = node.disk.held.iter_mut().filter(|(_, held)| held.is_complete() && !held.files.is_empty());
+        if let Some(((checkpoint, rank), held)) = complete.last() {
+            let part = part % held.files.len();
+            held.files[part].content = Content::Damaged;
+            node.damaged = true;
+            self.oracle.undetected |= !self.scenario.settings.crc.on_copy;
+            let (checkpoint, rank) = (*checkpoint, *rank);
+            trace!(self, "n{at}: a file of rank {rank} of checkpoint {checkpoint} is damaged");
         }
     }
 

@@ -9,7 +9,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::peer::Outcome as CallOutcome;
 
 use crate::content::{Content, Origin};
-use crate::names::position;
+use crate::names::{At, position};
 use crate::protection::Protected;
 use crate::world::{Life, World};
 
@@ -37,12 +37,17 @@ pub struct Oracle {
     answered: HashMap<Rank, u64>,
     /// What the ranks of a generation restarted from.
     restored: BTreeMap<(Generation, CheckpointId), Origin>,
-    /// Orders that failed because of a disk.
+    /// Orders that failed because of a disk, or of a damaged file.
     pub disk_failures: u32,
+    /// A file was damaged in a job without checksums.
+    pub undetected: bool,
     /// The newest checkpoint that the application could not read.
     pub rejected: Option<CheckpointId>,
     /// The newest checkpoint that survives the loss of a node.
     pub protected: Option<Protected>,
+    /// The newest checkpoint that was written past the cache, if that was after the last restart, and the nodes that have
+    /// a record of it.
+    pub on_prefix: Option<(CheckpointId, BTreeSet<At>)>,
 }
 
 impl Oracle {
@@ -113,9 +118,15 @@ impl Oracle {
         origin.iteration
     }
 
-    /// A rank's files of the checkpoint that it is to restart from are not there.
+    /// The application deletes datasets by name or restarts from older ones: what was protected is not expected any more.
+    pub fn datasets_given_up(&mut self, generation: Generation) {
+        (self.protected, self.on_prefix) = (None, None);
+        self.restored.retain(|(of, _), _| *of != generation);
+    }
+
+    /// A rank's files of the checkpoint that it is to restart from are missing or damaged.
     pub fn unreadable(&mut self, generation: Generation, rank: Rank, checkpoint: CheckpointId, excused: bool) {
-        assert!(excused, "generation {generation}: rank {rank} has no files of checkpoint {checkpoint}");
+        assert!(excused, "generation {generation}: rank {rank} cannot read checkpoint {checkpoint}");
     }
 }
 

@@ -232,6 +232,7 @@ impl World {
             return Err(Failure::new(FailureKind::Io, "the prefix directory fails"));
         }
         let lost = |what: String| Err(Failure::new(FailureKind::Io, what));
+        let verified = self.scenario.settings.crc.on_copy;
         let disk = &self.nodes[at as usize].disk;
         let Some(target) = self.prefix.directories.get_mut(&directory_of(directory)) else {
             return lost("the directory is gone".to_owned());
@@ -240,7 +241,7 @@ impl World {
         for rank in local {
             let mut files = Vec::new();
             for file in disk.get(checkpoint, *rank).into_iter().flat_map(|held| held.application()) {
-                if !file.there || !file.sealed {
+                if !file.can_be_read(verified) {
                     return lost(format!("{} cannot be read", file.name));
                 }
                 target.files.insert(file.name, PrefixFile { rank: *rank, content: file.content.clone() });

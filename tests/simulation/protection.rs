@@ -7,7 +7,7 @@ use std::sync::Arc;
 use holdfast::events::DrainResult;
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{CheckpointId, Generation, Rank, RankDescriptor, Scheme};
+use holdfast_model::{CheckpointId, Generation, Location, Rank, RankDescriptor, Scheme};
 use holdfast_wire::agent::AgentEvent;
 
 use crate::content::{Content, FileName};
@@ -19,6 +19,8 @@ use crate::world::{Life, World, trace};
 #[derive(Clone, Debug)]
 pub struct Protected {
     pub checkpoint: CheckpointId,
+    /// The generation that reported it.
+    generation: Generation,
     /// The node of each rank.
     homes: Vec<At>,
     /// Its groups, each a list of members.
@@ -37,10 +39,18 @@ impl World {
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
                 self.watch_complete(at, *generation, *checkpoint, *scheme);
             }
-            // The leader died before the end of the call was on disk, and a file was lost before it was repeated.
-            AgentEvent::CheckpointFailed { checkpoint, .. } => {
-                let other = |protected: &Protected| protected.checkpoint != *checkpoint;
-                self.oracle.protected = self.oracle.protected.take().filter(other);
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+                let reported = |known: &Protected| (known.generation, known.checkpoint) == (*generation, *checkpoint);
+                let withdrawn = self.oracle.protected.as_ref().is_some_and(reported);
+                assert!(
+                    !withdrawn || self.oracle.disk_failures > 0,
+                    "checkpoint {checkpoint} was reported as protected, and is withdrawn: {reason}"
+                );
+            }
+            AgentEvent::RestartAttempt { generation, checkpoint, from: Location::Cache, reason }
+                if serving == Some(*generation) =>
+            {
+                self.watch_attempt(at, *checkpoint, reason);
             }
             AgentEvent::Restarted { generation, checkpoint, .. } if serving == Some(*generation) => {
                 self.watch_restart(at, *generation, *checkpoint);
@@ -85,7 +95,11 @@ impl World {
     /// A checkpoint is called complete: every rank's files are there and whole, and each group's redundancy with them.
     fn watch_complete(&mut self, at: At, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
         let homes = self.homes(at);
-        if scheme.as_str() == "PREFIX" || self.serving(at) != Some(generation) {
+        if self.serving(at) != Some(generation) {
+            return;
+        }
+        if scheme.as_str() == "PREFIX" {
+            self.oracle.on_prefix = Some((checkpoint, self.sound_nodes(at)));
             return;
         }
         for (rank, home) in (0u32..).map(Rank).zip(&homes) {
@@ -107,7 +121,7 @@ impl World {
             }
         } else {
             let before = self.oracle.protected.take();
-            self.check_redundancy(&homes, checkpoint);
+            self.check_redundancy(&homes, generation, checkpoint);
             let described = self.nodes[at as usize].disk.datasets.get(&checkpoint);
             if described.is_some_and(|dataset| !dataset.checkpoint) {
                 // Output: no run restarts from it.
@@ -117,7 +131,7 @@ impl World {
     }
 
     /// Every group survives the loss of any one of its nodes.
-    fn check_redundancy(&mut self, homes: &[At], checkpoint: CheckpointId) {
+    fn check_redundancy(&mut self, homes: &[At], generation: Generation, checkpoint: CheckpointId) {
         let mut groups: std::collections::BTreeMap<u32, Vec<Rank>> = std::collections::BTreeMap::new();
         let mut copies = false;
         for rank in (0..homes.len() as u32).map(Rank) {
@@ -146,7 +160,8 @@ impl World {
             }
         }
         let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
-        self.oracle.protected = Some(Protected { checkpoint, homes: homes.to_vec(), groups, copies, newer: 0 });
+        let homes = homes.to_vec();
+        self.oracle.protected = Some(Protected { checkpoint, generation, homes, groups, copies, newer: 0 });
     }
 
     fn copies(&self, homes: &[At], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<At>> {
@@ -207,6 +222,40 @@ impl World {
         }
     }
 
+    /// True if the nodes that are not `lost` hold enough of a checkpoint, wherever it is, to bring all of it back.
+    fn is_recoverable(&self, protected: &Protected, lost: impl Fn(At) -> bool) -> bool {
+        let complete = |rank: &Rank| {
+            let home = protected.homes[rank.index()];
+            let elsewhere = (0..self.nodes.len() as At).filter(|node| *node != home);
+            let has = |node: At| self.held(node, protected.checkpoint, *rank).is_some_and(Held::is_complete);
+            [home].into_iter().chain(elsewhere).any(|node| !lost(node) && has(node))
+        };
+        let tolerated = usize::from(protected.copies.is_none());
+        protected.groups.iter().all(|group| group.iter().filter(|rank| !complete(rank)).count() <= tolerated)
+    }
+
+    /// The nodes of a run that can be relied on.
+    fn sound_nodes(&self, at: At) -> BTreeSet<At> {
+        let part = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref());
+        let nodes = part.into_iter().flat_map(|part| &part.plan.nodes);
+        nodes.filter_map(|node| position(&node.name)).filter(|node| !self.is_unsound(*node)).collect()
+    }
+
+    /// A run gives up a checkpoint in cache: only if it cannot be brought back.
+    fn watch_attempt(&self, at: At, checkpoint: CheckpointId, reason: &str) {
+        let Some(protected) = self.oracle.protected.as_ref().filter(|known| known.checkpoint == checkpoint) else {
+            return;
+        };
+        if self.oracle.rejected >= Some(checkpoint) || self.oracle.disk_failures > 0 {
+            return;
+        }
+        let sound = self.sound_nodes(at);
+        assert!(
+            !self.is_recoverable(protected, |node| !sound.contains(&node)),
+            "checkpoint {checkpoint} was protected and is given up ({reason}), although the nodes hold enough of it"
+        );
+    }
+
     /// A run restarts: from nothing older than what survives.
     fn watch_restart(&mut self, at: At, generation: Generation, from: Option<CheckpointId>) {
         let homes = self.homes(at);
@@ -229,6 +278,17 @@ impl World {
                 protected.homes
             );
         }
+        if let Some((checkpoint, nodes)) = self.oracle.on_prefix.take()
+            && !self.scenario.weather.prefix_fails
+            && self.oracle.rejected < Some(checkpoint)
+            && (settings.restart.distribute || settings.restart.fetch)
+        {
+            let known = self.sound_nodes(at).intersection(&nodes).next().is_some();
+            assert!(
+                from >= Some(checkpoint) || !known || self.oracle.disk_failures > 0,
+                "generation {generation} restarts from {from:?}, although checkpoint {checkpoint} is on the prefix"
+            );
+        }
         self.oracle.protected = None;
         if let Some(checkpoint) = from {
             let everywhere = homes.iter().zip(0u32..);
@@ -236,13 +296,13 @@ impl World {
             let schemes: Option<Vec<Scheme>> =
                 here.map(|held| Some(held?.descriptor.as_ref()?.descriptor.scheme)).collect();
             if schemes.is_some_and(|schemes| schemes.iter().all(|scheme| !is_unprotected(*scheme))) {
-                self.check_redundancy_after_restart(&homes, checkpoint);
+                self.check_redundancy_after_restart(&homes, generation, checkpoint);
             }
         }
     }
 
     /// A checkpoint that was moved and rebuilt is as well protected as before, where the placement allows it.
-    fn check_redundancy_after_restart(&mut self, homes: &[At], checkpoint: CheckpointId) {
+    fn check_redundancy_after_restart(&mut self, homes: &[At], generation: Generation, checkpoint: CheckpointId) {
         let mut groups: std::collections::BTreeMap<u32, BTreeSet<At>> = std::collections::BTreeMap::new();
         let mut sizes: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
         for rank in (0..homes.len() as u32).map(Rank) {
@@ -252,7 +312,7 @@ impl World {
         }
         // Fewer nodes may have brought two members of a group together.
         if groups.iter().all(|(id, nodes)| nodes.len() == sizes[id] && nodes.len() > 1) {
-            self.check_redundancy(homes, checkpoint);
+            self.check_redundancy(homes, generation, checkpoint);
         }
     }
 
@@ -263,7 +323,7 @@ impl World {
             return;
         }
         let Some(directory) = self.prefix.directories.get(name) else { panic!("{name} is published and not there") };
-        let problem = directory.problem(world, self.scenario.parts);
+        let problem = directory.problem(world, self.scenario.parts).filter(|_| !self.oracle.undetected);
         assert_eq!(problem, None, "{name} is indexed as complete");
     }
 
@@ -278,7 +338,8 @@ impl World {
         let Some(protected) = self.oracle.protected.clone() else { return };
         let reached: BTreeSet<At> = self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
         let lost = |node: At| self.is_unsound(node) || !reached.contains(&node);
-        if undisturbed && self.oracle.disk_failures == 0 && self.survives(&protected, lost) {
+        let could_be_saved = self.survives(&protected, lost) || self.is_recoverable(&protected, lost);
+        if undisturbed && self.oracle.disk_failures == 0 && could_be_saved {
             assert!(
                 newest >= Some(protected.checkpoint),
                 "the drain ended with {result:?}, although checkpoint {} was protected, in groups {:?} on {:?}",
@@ -300,7 +361,7 @@ impl World {
         let world = self.scenario.world();
         for entry in complete {
             if let Some(directory) = self.prefix.directories.get(&entry.directory) {
-                let problem = directory.problem(world, self.scenario.parts);
+                let problem = directory.problem(world, self.scenario.parts).filter(|_| !self.oracle.undetected);
                 assert_eq!(problem, None, "{} is indexed as complete at the end", entry.directory);
             }
         }

@@ -146,7 +146,7 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             bandwidth: 0,
             on_restart: dice.percent(20),
         },
-        crc: CrcPolicy { on_copy: false, on_flush: dice.percent(50) },
+        crc: CrcPolicy { on_copy: dice.percent(50), on_flush: dice.percent(50) },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

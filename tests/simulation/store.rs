@@ -32,6 +32,13 @@ pub struct File {
     pub there: bool,
 }
 
+impl File {
+    /// True if it can be copied; `verified` against its checksum.
+    pub fn can_be_read(&self, verified: bool) -> bool {
+        self.there && self.sealed && !(verified && matches!(self.content, Content::Damaged))
+    }
+}
+
 /// The files of one rank of one checkpoint on one node, and what is recorded about them.
 #[derive(Clone, Debug, Default)]
 pub struct Held {

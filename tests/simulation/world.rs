@@ -104,7 +104,6 @@ pub enum Happening {
     },
     Exchange(JointKey),
     CheckJoint(JointKey, u32),
-    GiveUpSender(JointKey, At, u64),
     Effect {
         at: At,
         instance: u64,
@@ -368,7 +367,6 @@ impl World {
             }
             Happening::Exchange(key) => self.exchange(key),
             Happening::CheckJoint(key, tries) => self.check_joint(key, tries),
-            Happening::GiveUpSender(key, at, instance) => self.give_up_sender(key, at, instance),
             Happening::Effect { at, instance, generation, order, effect } => {
                 self.take_effect(at, instance, generation, order, *effect);
             }

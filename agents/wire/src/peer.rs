@@ -209,7 +209,7 @@ pub enum Order {
         /// The ranks.
         ranks: Vec<Rank>,
     },
-    /// Send and receive files of ranks that live elsewhere now.
+    /// Send and receive files of ranks that have moved. The sender keeps its files.
     Transfer {
         /// The dataset.
         checkpoint: CheckpointId,
@@ -328,8 +328,6 @@ pub struct Outgoing {
     pub rank: Rank,
     /// Where it lives.
     pub to: NodeName,
-    /// The files stay here too: they are the partner copy that is wanted here.
-    pub keep: bool,
 }
 
 /// A rank and its redundancy descriptor for a dataset.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use holdfast_model::{CheckpointId, Inventory, Locations, Rank, RankDescriptor, Scheme};
 
-use super::inventory::{by_rank, named};
+use super::inventory::{Held, by_rank, named};
 use super::registry;
 
 /// Whether a checkpoint can be drained.
@@ -100,8 +100,21 @@ struct Seen<'a> {
     known: BTreeMap<u32, Rank>,
 }
 
+/// True if some node has complete files of each rank. Then nothing has to be computed, and the descriptors do not matter:
+/// those of a restart that was interrupted may be of two placements.
+fn every_rank_is_complete(held: &Held<'_>) -> bool {
+    let complete = || held.values().flatten().map(|(_, holding)| holding).filter(|holding| holding.complete);
+    let mut worlds = complete().filter_map(|holding| holding.ranks);
+    let Some(world) = worlds.next() else { return false };
+    let ranks: BTreeSet<Rank> = complete().map(|holding| holding.rank).collect();
+    worlds.all(|other| other == world) && ranks.into_iter().eq((0..world).map(Rank))
+}
+
 fn judge<'a>(id: CheckpointId, inventories: impl IntoIterator<Item = &'a Inventory>) -> Result<Vec<u32>, Reason> {
     let held = by_rank(id, (0u32..).zip(inventories));
+    if every_rank_is_complete(&held) {
+        return Ok(Vec::new());
+    }
     let mut groups: BTreeMap<u32, Seen<'_>> = BTreeMap::new();
     let mut run: Option<(Scheme, u32)> = None;
     for (rank, holders) in &held {
@@ -216,17 +229,17 @@ mod tests {
         )
     }
 
-    fn verdict(inventories: &[Inventory]) -> Drainability {
+    fn judged(inventories: &[Inventory]) -> Drainability {
         drainable(CheckpointId(3), inventories, Some(IN_CACHE))
     }
 
     #[test]
     fn one_lost_node_in_each_set_is_drainable_and_the_sets_are_named() {
         let mut run = xor_run();
-        assert_eq!(verdict(&run), Drainability::Drainable { rebuild: vec![] });
+        assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
         run[2].holdings.clear();
         run[7].holdings.clear();
-        assert_eq!(verdict(&run), Drainability::Drainable { rebuild: vec![0, 4] });
+        assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![0, 4] });
     }
 
     #[test]
@@ -234,7 +247,7 @@ mod tests {
         let mut run = xor_run();
         run[1].holdings.clear();
         run[2].holdings.clear();
-        let Drainability::Incomplete(reason) = verdict(&run) else { panic!("two members of set 0 are gone") };
+        let Drainability::Incomplete(reason) = judged(&run) else { panic!("two members of set 0 are gone") };
         assert!(reason.to_string().contains("group 0 lost 2 member(s)"), "{reason}");
         assert!(reason.to_string().contains("rank 2"), "{reason}");
     }
@@ -244,7 +257,7 @@ mod tests {
         let mut run = xor_run();
         run.truncate(4);
         let expected = Reason::GroupsUnseen { expected: 2, seen: 1 };
-        assert_eq!(verdict(&run), Drainability::Incomplete(expected));
+        assert_eq!(judged(&run), Drainability::Incomplete(expected));
     }
 
     #[test]
@@ -252,9 +265,26 @@ mod tests {
         let whole = |rank| holding(rank, partner::NAME, (1, 0, 3, rank), true);
         let mut run = nodes((0..3).map(|rank| vec![whole(rank), whole((rank + 2) % 3)]).collect());
         run[0].holdings.clear();
-        assert_eq!(verdict(&run), Drainability::Drainable { rebuild: vec![] });
+        assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
         run[1].holdings.clear();
-        assert!(matches!(verdict(&run), Drainability::Incomplete(Reason::GroupLost { missing: 1, .. })));
+        assert!(matches!(judged(&run), Drainability::Incomplete(Reason::GroupLost { missing: 1, .. })));
+    }
+
+    #[test]
+    fn complete_files_of_every_rank_are_enough_when_an_interrupted_restart_left_descriptors_of_two_placements() {
+        let own = |rank, groups| Holding { ranks: Some(3), ..holding(rank, partner::NAME, (groups, 0, 3, rank), true) };
+        // The ranks of node 2 and 3 have the descriptors of the new placement already.
+        let mut run = nodes(vec![vec![own(0, 1)], vec![own(1, 2)], vec![own(2, 2), own(1, 1)]]);
+        assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
+        run[0].holdings.clear();
+        assert!(matches!(judged(&run), Drainability::Incomplete(Reason::Contradiction(_))), "rank 0 is lost");
+    }
+
+    #[test]
+    fn complete_files_of_all_ranks_but_the_last_are_not_enough() {
+        let own = |rank| Holding { ranks: Some(3), ..holding(rank, partner::NAME, (1, 0, 3, rank), true) };
+        let run = nodes(vec![vec![own(0)], vec![own(1)], Vec::new()]);
+        assert!(matches!(judged(&run), Drainability::Incomplete(Reason::GroupLost { missing: 1, .. })));
     }
 
     #[test]

@@ -19,8 +19,6 @@ pub struct Move {
     pub from_node: u32,
     /// Where the rank runs.
     pub to_node: u32,
-    /// The source stays: it is the copy that this placement wants there. Otherwise it is removed.
-    pub keep_source: bool,
 }
 
 /// One group of which some members' files are computed again.
@@ -43,7 +41,8 @@ pub struct Deletion {
     pub rank: Rank,
 }
 
-/// What to do, in this order: deletions, moves, rebuilds, copies, and at last the deletion of surplus copies.
+/// What to do, in this order: deletions, moves, rebuilds, copies, and at last the deletion of surplus copies. Until then
+/// no step removes complete files: another node may be lost between any two of them.
 ///
 /// Afterwards a rank's files at home carry no partner tag in the file map, and each copy elsewhere carries the name of the
 /// rank's present node, whatever the tags were before: a copy may have become the original, and the other way round.
@@ -55,14 +54,14 @@ pub struct RestartPlan {
     pub groups: Groups,
     /// Incomplete files, which are in the way.
     pub deletions: Vec<Deletion>,
-    /// Files that go home.
+    /// Files that go home. Their source stays, as a copy or until the end.
     pub moves: Vec<Move>,
     /// Groups to rebuild.
     pub rebuilds: Vec<GroupRebuild>,
     /// Copies to make (again).
     pub recopy: Vec<NeighbourCopy>,
-    /// Complete files that the new placement has no use for. They go last: until the copies are made, they may be the only
-    /// ones that survive the loss of another node.
+    /// Complete files that the new placement has no use for, the sources of moves among them. They are deleted last: until
+    /// the copies are made, they may be the only ones that survive the loss of another node.
     pub surplus: Vec<Deletion>,
     /// Each rank's descriptor for the new run.
     pub descriptors: Vec<RankDescriptor>,
@@ -183,8 +182,7 @@ pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[(u32, Inventory)]) 
         match source {
             Some((node, _)) => {
                 *sent.entry(*node).or_default() += 1;
-                let keep_source = kept.contains(&(*node, rank));
-                moves.push(Move { rank, from_node: *node, to_node: site.node, keep_source });
+                moves.push(Move { rank, from_node: *node, to_node: site.node });
             }
             None => {
                 missing.insert(rank);
@@ -196,13 +194,11 @@ pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[(u32, Inventory)]) 
     let unwanted = held
         .iter()
         .flat_map(|(rank, holders)| holders.iter().map(move |(node, holding)| (*node, *rank, *holding)))
-        .filter(|(node, rank, holding)| {
-            holding.has_files() && !kept.contains(&(*node, *rank)) && !sources.contains(&(*node, *rank))
-        })
-        .map(|(node, rank, holding)| (holding.complete, Deletion { node, rank }));
+        .filter(|(node, rank, holding)| holding.has_files() && !kept.contains(&(*node, *rank)))
+        .map(|(node, rank, holding)| (holding.complete || sources.contains(&(node, rank)), Deletion { node, rank }));
     let (mut deletions, mut surplus) = (BTreeSet::new(), BTreeSet::new());
-    for (complete, deletion) in unwanted {
-        if complete { &mut surplus } else { &mut deletions }.insert(deletion);
+    for (needed, deletion) in unwanted {
+        if needed { &mut surplus } else { &mut deletions }.insert(deletion);
     }
     // A node with a complete and an incomplete holding of a rank: deleting one takes both.
     surplus.retain(|deletion| !deletions.contains(deletion));

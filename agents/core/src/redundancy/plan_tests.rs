@@ -85,7 +85,7 @@ fn the_original_s_restart_with_a_replaced_node_is_planned_the_same_way() {
     let mut held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, xor::NAME, 4);
     held[2].1.holdings.clear();
     let plan = plan(ID, &one_a_node(&[0, 1, 3, 4]), &held).unwrap();
-    assert_eq!(plan.moves, [Move { rank: Rank(3), from_node: 3, to_node: 4, keep_source: false }]);
+    assert_eq!(plan.moves, [Move { rank: Rank(3), from_node: 3, to_node: 4 }]);
     assert_eq!(plan.groups.groups[0].members, [Rank(0), Rank(1), Rank(2), Rank(3)]);
     assert_eq!(plan.rebuilds, [GroupRebuild { group_id: 0, missing: vec![2], ranks: vec![Rank(2)] }]);
     assert_eq!(plan.deletions, []);
@@ -117,6 +117,27 @@ fn a_copy_that_a_new_placement_has_no_use_for_stays_until_the_new_copies_are_mad
 }
 
 #[test]
+fn the_source_of_a_move_stays_until_the_end_and_is_then_surplus_unless_it_is_a_copy() {
+    for scheme in [partner::NAME, xor::NAME] {
+        // Rank 3 moves to a node that was spare; its node stays in use as a spare.
+        let held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, scheme, 4);
+        let sites = one_a_node(&[0, 1, 2, 4]);
+        let plan = plan(ID, &sites, &held).unwrap();
+        assert_eq!(plan.moves, [Move { rank: Rank(3), from_node: 3, to_node: 4 }]);
+        assert_eq!(plan.deletions, []);
+        assert!(plan.surplus.contains(&Deletion { node: 3, rank: Rank(3) }), "{scheme}: {plan:?}");
+        perform(&plan, &sites, &held);
+    }
+    // An incomplete holding beside the source does not take it along before the move.
+    let mut held = after_run(&one_a_node(&[0, 1]), 3, local::NAME, 4);
+    let incomplete = Holding { complete: false, ..held[1].1.holdings[0].clone() };
+    held[1].1.holdings.push(incomplete);
+    let plan = plan(ID, &one_a_node(&[0, 2]), &held).unwrap();
+    assert_eq!((plan.moves.len(), &plan.deletions[..]), (1, &[][..]));
+    assert_eq!(plan.surplus, [Deletion { node: 1, rank: Rank(1) }]);
+}
+
+#[test]
 fn an_incomplete_rank_is_deleted_and_rebuilt_at_home() {
     let sites = one_a_node(&[0, 1, 2, 3]);
     let mut held = after_run(&sites, 4, xor::NAME, 4);
@@ -133,7 +154,7 @@ fn a_partner_s_copy_replaces_the_files_of_a_lost_node() {
     let mut held = after_run(&one_a_node(&[0, 1, 2]), 4, partner::NAME, 8);
     held[1].1.holdings.clear();
     let plan = plan(ID, &one_a_node(&[0, 3, 2]), &held).unwrap();
-    assert_eq!(plan.moves, [Move { rank: Rank(1), from_node: 2, to_node: 3, keep_source: true }]);
+    assert_eq!(plan.moves, [Move { rank: Rank(1), from_node: 2, to_node: 3 }]);
     let copied: Vec<(u32, u32)> = plan.recopy.iter().map(|copy| (copy.rank.0, copy.to_node)).collect();
     assert_eq!(copied, [(0, 3)]);
 }
@@ -187,10 +208,6 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
     for step in &plan.moves {
         assert!(complete.contains(&(step.from_node, step.rank)), "moves only whole ranks");
         assert_eq!(step.to_node, sites[step.rank.index()].node);
-        if !step.keep_source {
-            complete.remove(&(step.from_node, step.rank));
-            present.remove(&(step.from_node, step.rank));
-        }
         assert!(present.insert((step.to_node, step.rank)), "arrives once");
         complete.insert((step.to_node, step.rank));
     }

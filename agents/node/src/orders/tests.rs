@@ -71,13 +71,14 @@ async fn a_flush_of_what_is_not_held_is_refused_and_publishes_nothing() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_is_repeated_after_the_files_left_changes_nothing() {
+async fn a_transfer_of_files_that_are_not_held_names_the_rank() {
     let (_root, node) = node().await;
     let (checkpoint, rank) = (CheckpointId(3), Rank(1));
     carry_out(&node, Order::Discard { checkpoint, ranks: vec![rank] }).unwrap();
-    let outgoing = vec![Outgoing { rank, to: "node2".into(), keep: false }];
+    let outgoing = vec![Outgoing { rank, to: "node2".into() }];
     let transfer = Order::Transfer { checkpoint, outgoing, incoming: Vec::new() };
-    assert_eq!(carry_out(&node, transfer).unwrap(), OrderResult::Done);
+    let failure = carry_out(&node, transfer).unwrap_err();
+    assert_eq!((failure.kind, failure.subject.rank, failure.retryable), (FailureKind::NotFound, Some(rank), false));
 }
 
 #[tokio::test]

@@ -12,8 +12,6 @@ use super::{OrderError, Result, Work, rank_directory};
 
 /// How long the sender may take to come: its agent may have to be restarted first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a sender that still has files that arrived in an earlier try may take to send them again.
-const PATIENCE_FOR_REPETITION: Duration = Duration::from_secs(2);
 
 impl Work<'_> {
     pub(super) fn transfer(
@@ -36,37 +34,22 @@ impl Work<'_> {
     }
 
     fn send_away(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
-        let store = &self.agent.store;
-        let Some(descriptor) = store.descriptor(checkpoint, step.rank) else {
-            // In an earlier try of the order they were acknowledged and deleted. A receiver that does not have them after
-            // all waits for them, and then says so.
-            return Ok(());
-        };
+        let not_held = || OrderError::NotHeld { checkpoint, rank: step.rank };
+        let descriptor = self.agent.store.descriptor(checkpoint, step.rank).ok_or_else(not_held)?;
         let descriptor = from_tree(&descriptor).map_err(|source| OrderError::Descriptor { rank: step.rank, source })?;
         let owner = Member { rank: step.rank, descriptor };
         let total = self.bytes_of(checkpoint, step)?;
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
         let mut stream = self.agent.streams.connect(self.run.plan.generation, &step.to, purpose)?;
-        self.send_files(&mut stream, checkpoint, &owner, &working)?;
-        if !step.keep {
-            store.delete_rank(checkpoint, step.rank)?;
-        }
-        Ok(())
+        self.send_files(&mut stream, checkpoint, &owner, &working)
     }
 
+    /// The sender keeps its files, so that an order that is tried again replaces what arrived before.
     fn receive_home(&self, checkpoint: CheckpointId, member: &Member) -> Result<()> {
-        let store = &self.agent.store;
-        // In an earlier try of the order. The sender has deleted its own since, or lost the acknowledgement and sends
-        // them again.
-        let arrived = store.partner(checkpoint, member.rank).is_none() && store.has(checkpoint, member.rank);
-        let patience = if arrived { PATIENCE_FOR_REPETITION } else { PATIENCE };
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: member.rank });
-        match self.agent.streams.claim(self.run.plan.generation, &purpose, patience) {
-            Ok(mut stream) => self.receive_files(&mut stream, checkpoint, member.rank, &Keep::Own),
-            Err(_) if arrived => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let mut stream = self.agent.streams.claim(self.run.plan.generation, &purpose, PATIENCE)?;
+        self.receive_files(&mut stream, checkpoint, member.rank, &Keep::Own)
     }
 
     fn bytes_of(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<u64> {

@@ -146,12 +146,7 @@ async fn finish(
     Ok(completed)
 }
 
-async fn give_up(
-    cx: &Context,
-    checkpoint: CheckpointId,
-    dataset: &Dataset,
-    error: CallError,
-) -> Result<(), CallError> {
+async fn give_up(cx: &Context, checkpoint: CheckpointId, dataset: &Dataset, error: CallError) -> Result<(), CallError> {
     let reason = Failure::from(error).to_string();
     cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason });
     if let Some(directory) = &dataset.direct {

@@ -92,7 +92,11 @@ pub(super) async fn give_up(cx: &Context, directory: &str) {
 }
 
 /// Restarts from a dataset past the cache, if it can be read.
-pub(super) async fn restart(cx: &Context, checkpoint: CheckpointId, directory: &str) -> Result<Option<Found>, CallError> {
+pub(super) async fn restart(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    directory: &str,
+) -> Result<Option<Found>, CallError> {
     match try_directory(cx, directory).await {
         Ok(found) => Ok(Some(found)),
         Err(error) => {

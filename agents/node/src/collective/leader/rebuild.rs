@@ -66,7 +66,7 @@ fn transfers(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
     for step in &plan.moves {
         let (Some(_), Some(to)) = (node(cx, step.from_node), node(cx, step.to_node)) else { continue };
         let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
-        let outgoing = Outgoing { rank: step.rank, to: to.clone(), keep: step.keep_source };
+        let outgoing = Outgoing { rank: step.rank, to: to.clone() };
         nodes.entry(step.from_node).or_default().0.push(outgoing);
         let member = Member { rank: step.rank, descriptor: descriptor.clone() };
         nodes.entry(step.to_node).or_default().1.push(member);

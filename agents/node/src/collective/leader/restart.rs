@@ -137,7 +137,9 @@ async fn newest_known(
         let dataset = cx.dataset(checkpoint);
         let found = match &dataset.direct {
             _ if !dataset.checkpoint => None,
-            Some(directory) if restart.distribute || restart.fetch => direct::restart(cx, checkpoint, directory).await?,
+            Some(directory) if restart.distribute || restart.fetch => {
+                direct::restart(cx, checkpoint, directory).await?
+            }
             None if restart.distribute => from_cache(cx, checkpoint, held).await?,
             _ => None,
         };

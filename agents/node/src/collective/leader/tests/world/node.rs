@@ -107,12 +107,9 @@ pub(super) fn carry_out(
         }
         Order::Transfer { checkpoint, outgoing, .. } => {
             for step in outgoing {
-                let held = nodes.get_mut(name).unwrap().held.entry(checkpoint).or_default();
-                let mut holding = held.remove(&step.rank).ok_or_else(|| missing(name, step.rank))?;
-                if step.keep {
-                    held.insert(step.rank, Holding { partner_of: Some(step.to.clone()), ..holding.clone() });
-                }
-                holding.partner_of = None;
+                let held = nodes[name].held.get(&checkpoint).and_then(|held| held.get(&step.rank));
+                let source = held.ok_or_else(|| missing(name, step.rank))?;
+                let holding = Holding { partner_of: None, ..source.clone() };
                 nodes.get_mut(&step.to).unwrap().held.entry(checkpoint).or_default().insert(step.rank, holding);
             }
         }
