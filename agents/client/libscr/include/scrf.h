@@ -14,15 +14,15 @@
 !
 ! NAME, FILE, CONFIG, VALUE and VERSION are CHARACTER*(*), the others INTEGER; flags are 1 (true) and 0.
 
-! what IERROR says when all is well
+! IERROR on success
       INTEGER SCR_SUCCESS
       PARAMETER (SCR_SUCCESS=0)
 
-! characters of a path or a name, at the most
+! longest path or name, in characters
       INTEGER SCR_MAX_FILENAME
       PARAMETER (SCR_MAX_FILENAME=1024)
 
-! what a dataset is for; to be added
+! kind of a dataset; add the values
       INTEGER SCR_FLAG_NONE
       PARAMETER (SCR_FLAG_NONE=0)
 

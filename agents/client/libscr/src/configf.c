@@ -5,7 +5,7 @@
 
 const char *SCR_Config(const char *config);
 
-/* Longer settings than this are refused: paths are the longest ones that make sense. */
+/* Longer settings are refused; the longest useful ones contain a path. */
 enum { LONGEST = 8192 };
 
 const char *holdfast_scr_configf(const char *format, ...)

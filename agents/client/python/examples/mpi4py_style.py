@@ -1,4 +1,4 @@
-"""An MPI program with SCR's plain functions, one call after the other.
+"""An MPI program with SCR's plain functions.
 
     holdfast run -- python3 mpi4py_style.py --steps 6 --results .
 """
@@ -16,7 +16,7 @@ import scr
 
 
 def read_state(name):
-    """The rank's numbers; None if they cannot be read."""
+    """The rank's numbers, or None if they cannot be read."""
     try:
         with open(scr.route_file(name)) as file:
             step, total = map(int, file.read().split())
@@ -29,11 +29,11 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--steps", type=int, default=10)
     arguments.add_argument("--results", default=".")
-    arguments.add_argument("--step-delay", type=float, default=0, help="seconds that a step takes longer")
+    arguments.add_argument("--step-delay", type=float, default=0, help="additional seconds a step")
     arguments = arguments.parse_args()
 
     scr.init({"SCR_HALT_EXIT": 0})
-    # Without mpi4py, or under a launcher that MPI does not know, libscr says who this is.
+    # Without mpi4py, or under a launcher that MPI does not support, libscr provides the rank.
     with_mpi = MPI is not None and MPI.COMM_WORLD.Get_size() == scr.size()
     rank = MPI.COMM_WORLD.Get_rank() if with_mpi else scr.rank()
     if rank == 0:

@@ -1,8 +1,8 @@
-"""A worker as torchrun starts it, with its "model" in a checkpoint file a rank.
+"""A worker as torchrun starts it. Each rank keeps its "model" in a checkpoint file.
 
     holdfast run -- python3 torchrun_style.py --steps 6 --results .
 
-Under torchrun RANK and WORLD_SIZE say who this is, and libscr reads them too; started otherwise, libscr says it.
+Under torchrun, RANK and WORLD_SIZE give rank and world size; libscr reads them too. Otherwise libscr provides them.
 """
 
 import argparse
@@ -17,7 +17,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--steps", type=int, default=10)
     arguments.add_argument("--results", default=".")
-    arguments.add_argument("--step-delay", type=float, default=0, help="seconds that a step takes longer")
+    arguments.add_argument("--step-delay", type=float, default=0, help="additional seconds a step")
     arguments = arguments.parse_args()
 
     with scr.session():
@@ -32,7 +32,7 @@ def main():
         restarted = model["step"], model.pop("restarted")
 
         while model["step"] < arguments.steps and not scr.should_exit():
-            # Where a real worker trains.
+            # A real worker trains here.
             model["step"] += 1
             model["sum"] += model["step"] * (rank + 1)
             time.sleep(arguments.step_delay)

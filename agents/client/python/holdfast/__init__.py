@@ -1,12 +1,12 @@
-"""Checkpoints for Python programs that `holdfast run` starts: SCR's functions, over libscr.so.
+"""Checkpoints for Python programs that `holdfast run` starts: SCR's functions, implemented with libscr.so.
 
-The functions are those of SCR's own Python module (`init`, `have_restart`, `start_output`, `route_file`, ...), so that a
-program written for it runs unchanged with `import scr`. The context managers are shorter, and cannot be left open::
+The functions are those of SCR's own Python module (`init`, `have_restart`, `start_output`, `route_file`, ...), so that
+a program written for it runs unchanged with `import scr`. The context managers are shorter and always complete::
 
     import scr
 
     with scr.session():
-        step, state = scr.load(read) or (0, initial)    # read(restart): the newest checkpoint that works on all ranks
+        step, state = scr.load(read) or (0, initial)    # the newest checkpoint that all ranks can read
         while step < last:
             step, state = step + 1, compute(state)
             if scr.need_checkpoint():
@@ -16,8 +16,8 @@ program written for it runs unchanged with `import scr`. The context managers ar
 
 Functions are collective: all ranks call them in the same order. `route_file`, `rank`, `size` and `config` are not.
 
-No build, no dependencies: libscr.so is loaded with ctypes. It is looked for where HOLDFAST_LIBSCR says, beside this
-package, and where the system's loader looks (LD_LIBRARY_PATH).
+There is nothing to build, and no dependency: libscr.so is loaded with ctypes. It is searched at HOLDFAST_LIBSCR, beside
+this package, and by the system's loader (LD_LIBRARY_PATH).
 """
 
 import contextlib
@@ -48,11 +48,12 @@ def _load_library():
     beside = [os.path.join(here, "libscr.so"), os.path.join(os.path.dirname(here), "libscr.so")]
     candidates = [named] if named else [path for path in beside if os.path.exists(path)] + ["libscr.so"]
     try:
-        # Global, so that a C extension that is linked with -lscr shares the session.
+        # Global: a C extension that is linked with -lscr then shares the session.
         return ctypes.CDLL(candidates[0], mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise ImportError(
-            f"libscr.so cannot be loaded ({error}); set HOLDFAST_LIBSCR to its path, or LD_LIBRARY_PATH to its directory"
+            f"libscr.so cannot be loaded ({error}); "
+            "set HOLDFAST_LIBSCR to its path, or LD_LIBRARY_PATH to its directory"
         ) from error
 
 
@@ -73,7 +74,7 @@ for _name, _arguments in {
 _lib.SCR_Get_version.argtypes = []
 _lib.SCR_Get_version.restype = ctypes.c_char_p
 _lib.SCR_Config.argtypes = [ctypes.c_char_p]
-# Not c_char_p, which would hide the pointer that is to be freed.
+# Not c_char_p: the pointer is needed to free the value.
 _lib.SCR_Config.restype = ctypes.c_void_p
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]
@@ -82,7 +83,7 @@ _free.restype = None
 
 def _check(code, function):
     if code != _SUCCESS:
-        # What is wrong, and what to do, stands on standard error.
+        # The library has printed on standard error what failed and what to do.
         raise RuntimeError(f"{function} failed")
 
 
@@ -96,7 +97,7 @@ def _flag(function):
 
 
 def config(setting):
-    """Sets ("KEY=value"), takes back ("KEY=") or reads ("KEY") a parameter; setting comes before init().
+    """Sets ("KEY=value"), unsets ("KEY=") or reads ("KEY") a parameter. Set parameters before init().
 
     Returns the value as str, or None if there is none.
     """
@@ -121,7 +122,7 @@ def init(params=None):
 
 
 def finalize():
-    """The program is done: the job is finished, and not started again."""
+    """The program is finished: the job is not relaunched."""
     _check(_lib.SCR_Finalize(), "SCR_Finalize")
 
 
@@ -136,7 +137,7 @@ def rank():
 
 
 def size():
-    """How many ranks there are, after init()."""
+    """The number of ranks, after init()."""
     return _place()[1]
 
 
@@ -147,17 +148,17 @@ def _place():
 
 
 def should_exit():
-    """True if the program is to end: somebody asked for it, or the allocation does."""
+    """True if the program must end: a halt condition was set, or the allocation ends."""
     return _flag("SCR_Should_exit")
 
 
 def need_checkpoint():
-    """True if it is time for a checkpoint."""
+    """True if a checkpoint is due."""
     return _flag("SCR_Need_checkpoint")
 
 
 def route_file(name):
-    """Where the file of this name is to be written (in an output) or read (in a restart)."""
+    """The path where the file of this name is written (in an output) or read (in a restart)."""
     path = ctypes.create_string_buffer(_MAX_FILENAME)
     _check(_lib.SCR_Route_file(os.fsencode(name), path), "SCR_Route_file")
     return os.fsdecode(path.value)
@@ -171,43 +172,44 @@ def have_restart():
 
 
 def start_restart():
-    """Begins to read; returns the checkpoint's name."""
+    """Begins a restart; returns the checkpoint's name."""
     name = ctypes.create_string_buffer(_MAX_FILENAME)
     _check(_lib.SCR_Start_restart(name), "SCR_Start_restart")
     return name.value.decode()
 
 
 def complete_restart(valid):
-    """Ends it: could this process read its files? Returns True if all could; if not, ask have_restart() again."""
+    """Ends the restart. `valid`: this process could read its files. Returns True if all processes could; otherwise call
+    have_restart() again."""
     return _lib.SCR_Complete_restart(int(bool(valid))) == _SUCCESS
 
 
 def start_output(name, flags):
-    """Begins a dataset: its name (or None), and FLAG_CHECKPOINT, FLAG_OUTPUT or both."""
+    """Begins a dataset: its name or None, and FLAG_CHECKPOINT, FLAG_OUTPUT or both."""
     _check(_lib.SCR_Start_output(None if name is None else name.encode(), int(flags)), "SCR_Start_output")
 
 
 def complete_output(valid):
-    """Ends it: did this process write its files? Returns True if the dataset is kept."""
+    """Ends the dataset. `valid`: this process wrote its files. Returns True if the dataset is kept."""
     return _lib.SCR_Complete_output(int(bool(valid))) == _SUCCESS
 
 
 def current(name):
-    """Says that the program restarted from this checkpoint by itself."""
+    """Declares that the program restarted from this checkpoint by itself."""
     _check(_lib.SCR_Current(name.encode()), "SCR_Current")
 
 
 def drop(name):
-    """Has the index forget the dataset; its files stay."""
+    """Removes the dataset from the index; its files are kept."""
     _check(_lib.SCR_Drop(name.encode()), "SCR_Drop")
 
 
 def delete(name):
-    """Deletes the dataset, in cache and on the parallel file system."""
+    """Deletes the dataset in cache and on the parallel file system."""
     _check(_lib.SCR_Delete(name.encode()), "SCR_Delete")
 
 
-# ---- shorter ----
+# ---- context managers ----
 
 
 class Dataset:
@@ -215,11 +217,11 @@ class Dataset:
 
     def __init__(self, name):
         self.name = name
-        #: After the block: True if the dataset is kept. False if any rank failed in it.
+        #: After the block: True if the dataset is kept, False if any rank failed.
         self.kept = False
 
     def route(self, name):
-        """Where to write the file of this name."""
+        """The path to write the file of this name to."""
         return route_file(name)
 
 
@@ -230,14 +232,14 @@ class Restart:
         self.name = name
 
     def route(self, name):
-        """Where to read the file of this name."""
+        """The path to read the file of this name from."""
         return route_file(name)
 
 
 @contextlib.contextmanager
 def session(params=None):
-    """init() and finalize() around a program. A program that ends with an exception is not finished, and is started
-    again from its newest checkpoint."""
+    """init() and finalize() around a program. A program that ends with an exception is not finished: it is relaunched
+    from its newest checkpoint."""
     init(params)
     yield
     finalize()
@@ -250,26 +252,26 @@ def _dataset(name, flags):
     try:
         yield dataset
     except BaseException:
-        # The other ranks are told, and do not wait for this one.
+        # Reported to the other ranks, which otherwise wait for this one.
         complete_output(False)
         raise
     dataset.kept = complete_output(True)
 
 
 def checkpoint(name=None, output=False):
-    """A checkpoint, written in a `with` block. With `output`, it reaches the parallel file system in any case."""
+    """A checkpoint, written in a `with` block. With `output` it is always copied to the parallel file system."""
     return _dataset(name, FLAG_CHECKPOINT | (FLAG_OUTPUT if output else FLAG_NONE))
 
 
 def output(name=None):
-    """Output that no run restarts from, written in a `with` block; it reaches the parallel file system."""
+    """Output, not for restarts, written in a `with` block; it is always copied to the parallel file system."""
     return _dataset(name, FLAG_OUTPUT)
 
 
 @contextlib.contextmanager
 def restart():
-    """The checkpoint that have_restart() tells of, read in a `with` block. An exception in it says that this rank could not
-    read its files. RuntimeError if another rank could not: ask have_restart() again."""
+    """The checkpoint that have_restart() returned, read in a `with` block. An exception in it means that this rank
+    could not read its files. RuntimeError if another rank could not: call have_restart() again."""
     reading = Restart(start_restart())
     try:
         yield reading
@@ -281,8 +283,8 @@ def restart():
 
 
 def load(read):
-    """Calls read(restart) with the newest checkpoint, and with older ones as long as a rank's `read` raises an exception.
-    Returns what `read` returned, or None if there is nothing to restart from."""
+    """Calls read(restart) with the newest checkpoint, then with older ones while `read` raises an exception on any
+    rank. Returns the result of `read`, or None if there is nothing to restart from."""
     while have_restart() is not None:
         reading = Restart(start_restart())
         try:

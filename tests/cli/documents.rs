@@ -1,0 +1,107 @@
+//! The Markdown pages against the repository: links and paths lead somewhere, specs that they show can be read.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast::launch::registry::registered;
+use holdfast::spec::{Environment, JobSpec};
+
+const WIDTH: usize = 120;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Files and directories of the repository, relative to its root; what a build or a run leaves is not part of it.
+fn repository() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![String::new()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(root().join(&directory)).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let path = if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
+            if ["target", ".git", "heat-run"].contains(&name.as_str()) {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                open.push(path.clone());
+            }
+            found.insert(path);
+        }
+    }
+    found
+}
+
+fn pages() -> Vec<(String, String)> {
+    let paths = repository().into_iter().filter(|path| path.ends_with(".md"));
+    let pages: Vec<_> = paths.map(|path| (path.clone(), fs::read_to_string(root().join(&path)).unwrap())).collect();
+    assert!(pages.iter().any(|(path, _)| path == "README.md"), "no pages found");
+    pages
+}
+
+/// The texts between `open` and `close`, within a line.
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
+    let line =
+        |line: &'a str| line.split(open).skip(1).filter_map(|rest| rest.split_once(close)).map(|(inside, _)| inside);
+    text.lines().flat_map(line).collect()
+}
+
+#[test]
+fn links_between_pages_lead_to_files() {
+    for (page, text) in pages() {
+        for link in between(&text, "](", ")") {
+            let path = link.split('#').next().unwrap();
+            if path.is_empty() || path.contains("://") {
+                continue;
+            }
+            let target = root().join(&page).parent().unwrap().join(path);
+            assert!(target.exists(), "{page} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn paths_in_the_description_of_the_architecture_exist() {
+    let repository = repository();
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    // In a line, every second part is a code span.
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let paths: Vec<_> = spans
+        .filter(|span| span.contains('/') || span.ends_with(".rs"))
+        .filter(|span| !span.contains([' ', '*', '<']))
+        .collect();
+    assert!(paths.len() > 50, "{paths:?}");
+    for path in paths {
+        // A path may leave out the folders that the text around it names.
+        let end = format!("/{path}");
+        assert!(repository.iter().any(|known| known == path || known.ends_with(&end)), "there is no {path}");
+    }
+}
+
+#[test]
+fn lines_fit_the_width() {
+    for (page, text) in pages() {
+        for (number, line) in (1..).zip(text.lines()) {
+            assert!(line.chars().count() <= WIDTH, "{page}:{number} has more than {WIDTH} characters");
+        }
+    }
+}
+
+#[test]
+fn job_specs_in_the_pages_are_valid() {
+    let mut read = 0;
+    for (page, text) in pages() {
+        for block in text.split("```yaml\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            // Others are parts of a spec.
+            if block.starts_with("job:") {
+                let result = JobSpec::parse(block, &page, &Environment::empty(registered()));
+                assert!(result.is_ok(), "{page}: {}", result.unwrap_err());
+                read += 1;
+            }
+        }
+    }
+    assert!(read >= 2, "only {read} specs found");
+}
