@@ -3,7 +3,7 @@
 //! A read has no time limit: a collective takes as long as the slowest rank. What ends a call is its answer, or the
 //! end of the connection, which the kernel tells at once when the agent dies.
 
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ pub(crate) struct Connection {
     agent: AgentAddress,
     hello: Hello,
     patience: Duration,
-    stream: Option<UnixStream>,
+    /// Buffered: one system call reads a whole reply.
+    stream: Option<BufReader<UnixStream>>,
     node: Option<NodeName>,
 }
 
@@ -74,12 +75,12 @@ impl Connection {
         }
     }
 
-    fn connect(&mut self, call: &'static str, patience: &mut Patience) -> Result<UnixStream, ClientError> {
+    fn connect(&mut self, call: &'static str, patience: &mut Patience) -> Result<BufReader<UnixStream>, ClientError> {
         loop {
             match self.greet(patience.left.max(LEAST_WELCOME)) {
                 Ok((stream, ToRank::Welcome { node })) => {
                     self.node = Some(node);
-                    return Ok(stream);
+                    return Ok(BufReader::new(stream));
                 }
                 Ok((_, ToRank::Refused { failure })) => return Err(self.refused(call, failure)),
                 Ok((_, ToRank::Reply { seq, .. })) => {
@@ -115,8 +116,8 @@ impl Connection {
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &Frames) -> Result<ToRank, FrameError> {
-    frame::write(stream, request)?;
+fn exchange(stream: &mut BufReader<UnixStream>, request: &Frames) -> Result<ToRank, FrameError> {
+    frame::write(stream.get_mut(), request)?;
     frame::receive(stream, TO_RANK)
 }
 

@@ -105,6 +105,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
 /// # Errors
 /// As [`replace`].
 pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+    crate::io_count::written(bytes.len());
     replace_as(Durability::Process, path, |out| write_reserved(out, bytes))
 }
 

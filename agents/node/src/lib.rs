@@ -22,6 +22,7 @@
 //! | [`contact`] | when the orchestrator was last heard of |
 //! | `state_file` | small files that survive the agent's process |
 //! | [`memory`] | what must survive the agent's process |
+//! | `direct_files` | the files of the open dataset that lie below the prefix directory |
 //! | [`sources`] | who produces checkpoint files |
 //! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
 //! | [`copy`] | the one copy pipeline: flush, fetch, drain, transfers; rebuild and verify on the prefix |
@@ -43,6 +44,7 @@ pub mod collective;
 pub mod contact;
 pub mod copy;
 pub mod daemon;
+mod direct_files;
 pub mod events;
 pub mod forget;
 pub mod halt;

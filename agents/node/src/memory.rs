@@ -4,18 +4,23 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use holdfast_core::control::ControlError;
 use holdfast_model::{CheckpointId, Generation, Rank};
 use holdfast_wire::plan::RunRequest;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::direct_files::DirectFiles;
 use crate::state_file;
 
 /// The run that was taken on.
 const RUN: &str = "holdfast.run";
 /// What this node knows of the checkpoints of the run.
 const MEMBER: &str = "holdfast.member";
+/// The files of the open dataset that lie below the prefix directory.
+const DIRECT_FILES: &str = "holdfast.direct_files.log";
 /// The last generation of the steps that were forgotten.
 const FORGOTTEN: &str = "holdfast.forgotten";
 
@@ -39,7 +44,8 @@ pub struct Memory {
 pub struct Direct {
     /// Its directory, absolute.
     pub directory: PathBuf,
-    /// The local ranks' files, in routing order.
+    /// The files that the local ranks restart from, in routing order; empty while the dataset is written
+    /// ([`Remembered::direct_files`]).
     pub files: BTreeMap<Rank, Vec<String>>,
 }
 
@@ -57,13 +63,20 @@ impl Memory {
         self.open = self.open.filter(|open| *open != checkpoint);
         self.restart = self.restart.filter(|restart| *restart != checkpoint);
     }
+
+    /// Identifies the open dataset if its files lie below the prefix directory; empty otherwise.
+    fn direct_dataset(&self) -> Vec<u8> {
+        let Some((checkpoint, direct)) = self.open.zip(self.direct.as_ref()) else { return Vec::new() };
+        format!("{} {checkpoint} {}", self.generation, direct.directory.display()).into_bytes()
+    }
 }
 
 /// [`Memory`], kept on disk.
 #[derive(Debug)]
 pub struct Remembered {
     path: PathBuf,
-    memory: Mutex<Memory>,
+    memory: Mutex<Arc<Memory>>,
+    direct_files: Mutex<DirectFiles>,
 }
 
 impl Remembered {
@@ -71,24 +84,41 @@ impl Remembered {
     pub fn open(control: &Path, generation: Generation) -> Self {
         let path = control.join(MEMBER);
         let known = state_file::read::<Memory>(&path).filter(|memory| memory.generation == generation);
-        Remembered { path, memory: Mutex::new(known.unwrap_or(Memory::fresh(generation))) }
+        let memory = known.unwrap_or(Memory::fresh(generation));
+        let direct_files = DirectFiles::open(control.join(DIRECT_FILES), memory.direct_dataset());
+        Remembered { path, memory: Mutex::new(Arc::new(memory)), direct_files: Mutex::new(direct_files) }
     }
 
-    /// A copy of it.
-    pub fn read(&self) -> Memory {
+    /// What it is now.
+    pub fn read(&self) -> Arc<Memory> {
         self.memory.lock().clone()
     }
 
     /// Changes it, on disk first.
     pub fn change(&self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
         let mut memory = self.memory.lock();
-        let mut changed = memory.clone();
+        let mut changed = Memory::clone(&memory);
         change(&mut changed);
-        if changed != *memory {
+        if changed != **memory {
             state_file::write(&self.path, &changed)?;
-            *memory = changed;
+            // Later than the file: the log of a dataset that the file no longer names is ignored.
+            self.direct_files.lock().switch_to(changed.direct_dataset());
+            *memory = Arc::new(changed);
         }
         Ok(())
+    }
+
+    /// Adds a file of the open dataset that lies below the prefix directory, on disk first.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn add_direct_file(&self, checkpoint: CheckpointId, rank: Rank, name: &str) -> Result<(), ControlError> {
+        self.direct_files.lock().add(checkpoint, rank, name)
+    }
+
+    /// Those files of each rank that has any, the newest first.
+    pub fn direct_files(&self, checkpoint: CheckpointId) -> BTreeMap<Rank, Vec<String>> {
+        self.direct_files.lock().of_ranks(checkpoint)
     }
 }
 

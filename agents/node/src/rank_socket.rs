@@ -1,6 +1,6 @@
 //! The socket of this node's ranks: one connection a rank, hello first, then calls, one at a time.
 
-use std::io;
+use std::io::{self, BufReader};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use holdfast_wire::plan::MemberPlan;
 use holdfast_wire::rank::{Call, Hello, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{VERSION, socket};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
 
 use crate::admission::Refusal;
 use crate::agent::Agent;
@@ -19,6 +20,8 @@ use crate::ranks::Process;
 
 /// How long a process may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The stack of the thread that serves a rank.
+const STACK_BYTES: usize = 512 << 10;
 
 /// Serves the ranks' socket until the agent ends.
 pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
@@ -48,7 +51,7 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
     }
 }
 
-/// Serves one connection until it ends.
+/// Admits the rank of one connection and begins to serve its calls.
 async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream, pid: u32, connection: u64) {
     let agent = collectives.agent.clone();
     let hello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream, HELLO)).await {
@@ -68,9 +71,7 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
     let rank = hello.rank;
     agent.events.add(AgentEvent::RankConnected { generation: plan.generation, rank, pid });
     tokio::spawn(watch(agent.clone(), plan.clone(), rank, pid));
-    if let Err(error) = calls(&collectives, &plan, rank, connection, &mut stream).await {
-        tracing::debug!(%rank, %error, "connection of a rank ended");
-    }
+    serve_calls(collectives, plan, rank, connection, stream);
 }
 
 fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<MemberPlan>, Refusal> {
@@ -100,16 +101,39 @@ async fn refuse(stream: &mut UnixStream, refusal: Refusal) {
     let _ = send_async(stream, &ToRank::Refused { failure: refusal.into() }, HELLO).await;
 }
 
-async fn calls(
-    collectives: &Arc<Collectives>,
+/// Serves the calls of an admitted rank on a thread of its own until the connection ends.
+///
+/// To route a file is file work, which the threads that answer polls must not do; to pass each call to another thread and
+/// back takes longer than the call.
+fn serve_calls(collectives: Arc<Collectives>, plan: Arc<MemberPlan>, rank: Rank, connection: u64, stream: UnixStream) {
+    let runtime = Handle::current();
+    let serve = move || {
+        if let Err(error) = calls(&runtime, &collectives, &plan, rank, connection, stream) {
+            tracing::debug!(%rank, %error, "connection of a rank ended");
+        }
+    };
+    let thread = std::thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK_BYTES).spawn(serve);
+    if let Err(error) = thread {
+        // The connection is closed, and the rank connects again.
+        tracing::warn!(%rank, %error, "rank_thread_not_started");
+    }
+}
+
+fn calls(
+    runtime: &Handle,
+    collectives: &Collectives,
     plan: &Arc<MemberPlan>,
     rank: Rank,
     connection: u64,
-    stream: &mut UnixStream,
+    stream: UnixStream,
 ) -> Result<(), FrameError> {
     let agent = &collectives.agent;
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    // One system call reads a whole call.
+    let mut stream = BufReader::new(stream);
     loop {
-        let (seq, call) = match receive_async(stream, TO_AGENT).await? {
+        let (seq, call) = match frame::receive(&mut stream, TO_AGENT)? {
             ToAgent::Call { seq, call } => (seq, call),
             ToAgent::Hello(_) => continue,
         };
@@ -117,7 +141,10 @@ async fn calls(
             return Ok(());
         }
         let waiting = agent.watchdog.call(plan.generation, rank, call.name());
-        let result = answer(collectives, plan, rank, seq, call).await;
+        let result = match call {
+            Call::Route { name } => collective::route(collectives, rank, &name).map(Reply::Path).map_err(Failure::from),
+            call => runtime.block_on(collective::call(collectives, plan, rank, seq, call)),
+        };
         drop(waiting);
         let frames = match frame::encode(&ToRank::Reply { seq, result }, TO_RANK) {
             Ok(frames) => frames,
@@ -127,27 +154,8 @@ async fn calls(
                 frame::encode(&ToRank::Reply { seq, result: Err(failure) }, TO_RANK)?
             }
         };
-        frame::write_async(stream, &frames).await?;
+        frame::write(stream.get_mut(), &frames)?;
     }
-}
-
-async fn answer(
-    collectives: &Arc<Collectives>,
-    plan: &Arc<MemberPlan>,
-    rank: Rank,
-    seq: u64,
-    call: Call,
-) -> Result<Reply, Failure> {
-    if let Call::Route { name } = call {
-        let collectives = collectives.clone();
-        let routed = tokio::task::spawn_blocking(move || collective::route(&collectives, rank, &name)).await;
-        return match routed {
-            Ok(Ok(path)) => Ok(Reply::Path(path)),
-            Ok(Err(error)) => Err(error.into()),
-            Err(error) => Err(CallError::from(error).into()),
-        };
-    }
-    collective::call(collectives, plan, rank, seq, call).await
 }
 
 /// Waits for the end of a rank's process, and reports it.

@@ -34,13 +34,12 @@ impl Work<'_> {
 
     pub(super) fn seal_direct(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
         let memory = self.run.memory.read();
-        let direct = memory.direct.filter(|_| memory.open == Some(checkpoint));
-        let direct = direct.ok_or(OrderError::NotOpen(checkpoint))?;
+        let direct = memory.direct.as_ref().filter(|_| memory.open == Some(checkpoint));
+        let directory = &direct.ok_or(OrderError::NotOpen(checkpoint))?.directory;
         let mut sealed = BTreeMap::new();
-        for (rank, names) in &direct.files {
-            // The newest first, as the filemap lists the files of a dataset in cache.
-            let files = names.iter().rev().map(|name| Ok((name.clone(), size_of(&direct.directory, name)?, None)));
-            sealed.insert(*rank, files.collect::<Result<Vec<_>>>()?);
+        for (rank, names) in self.run.memory.direct_files(checkpoint) {
+            let files = names.into_iter().map(|name| Ok((name.clone(), size_of(directory, &name)?, None)));
+            sealed.insert(rank, files.collect::<Result<Vec<_>>>()?);
         }
         Ok(OrderResult::Flushed(sealed))
     }

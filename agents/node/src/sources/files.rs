@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use holdfast_core::control::ControlError;
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 
@@ -27,12 +28,12 @@ pub enum FileError {
         second: Rank,
     },
     /// A file could not be recorded.
-    #[error("the file {name} could not be recorded in the control directory: {source}")]
+    #[error("the file {name} could not be recorded: {source}")]
     Record {
         /// The file.
         name: String,
-        /// The system's error.
-        source: std::io::Error,
+        /// Why.
+        source: ControlError,
     },
     /// A file that is to be read is not there.
     #[error("rank {rank} cannot read its file {}: {source}", path.display())]
@@ -63,8 +64,10 @@ impl RankFiles<'_> {
     /// # Errors
     /// When the file is another rank's of this node, or cannot be recorded.
     pub fn add(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
-        if let Some(direct) = self.memory.read().direct {
-            return self.add_direct(direct.directory, name);
+        if let Some(direct) = &self.memory.read().direct {
+            let added = self.memory.add_direct_file(checkpoint, self.rank, name);
+            added.map_err(|source| FileError::Record { name: name.to_owned(), source })?;
+            return Ok(direct.directory.join(name));
         }
         // Refused at once where the other rank is on this node too; others are found when all have written.
         if let Some(first) = self.store.writer(checkpoint, name).filter(|other| *other != self.rank) {
@@ -73,27 +76,13 @@ impl RankFiles<'_> {
         Ok(self.store.add_file(checkpoint, self.rank, self.rank, name)?)
     }
 
-    /// The same for a dataset past the cache: the file's own place on the prefix directory.
-    fn add_direct(&self, directory: PathBuf, name: &str) -> Result<PathBuf, FileError> {
-        let noted = self.memory.change(|memory| {
-            if let Some(direct) = &mut memory.direct {
-                let files = direct.files.entry(self.rank).or_default();
-                if !files.iter().any(|known| known == name) {
-                    files.push(name.to_owned());
-                }
-            }
-        });
-        noted.map_err(|source| FileError::Record { name: name.to_owned(), source })?;
-        Ok(directory.join(name))
-    }
-
     /// The directory of the rank's files.
     ///
     /// # Errors
     /// When the checkpoint was not started here.
     pub fn directory(&self, checkpoint: CheckpointId) -> Result<PathBuf, FileError> {
-        match self.memory.read().direct {
-            Some(direct) => Ok(direct.directory),
+        match &self.memory.read().direct {
+            Some(direct) => Ok(direct.directory.clone()),
             None => Ok(self.store.rank_directory(checkpoint, self.rank)?),
         }
     }
@@ -103,9 +92,9 @@ impl RankFiles<'_> {
     /// # Errors
     /// When the checkpoint is not here.
     pub fn written(&self, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
-        if let Some(direct) = self.memory.read().direct {
+        if let Some(direct) = &self.memory.read().direct {
             let files = direct.files.get(&self.rank).cloned().unwrap_or_default();
-            return Ok(PutBack { directory: direct.directory, files });
+            return Ok(PutBack { directory: direct.directory.clone(), files });
         }
         let directory = self.store.rank_directory(checkpoint, self.rank)?;
         // The filemap lists the newest first, and our own redundancy file among them.

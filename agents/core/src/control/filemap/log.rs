@@ -20,7 +20,7 @@ use crate::durable::{self, DurableError};
 use crate::kvtree::Tree;
 use crate::kvtree::file::{self, FileError};
 use crate::kvtree::packed::MAX_FILE_BYTES;
-use crate::{kill_point, regular_file};
+use crate::{io_count, kill_point, regular_file};
 
 const VERSION: &str = "FILEMAP_LOG";
 const THIS_VERSION: u32 = 1;
@@ -69,6 +69,11 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
+    /// An empty log that belongs to what `subject` identifies; see [`read_alone`].
+    pub fn alone(subject: &[u8]) -> Self {
+        LogPosition { base: Base::of(subject), ..LogPosition::default() }
+    }
+
     /// True if the filemap file says everything.
     pub fn is_folded(self) -> bool {
         self.length == 0
@@ -87,7 +92,7 @@ impl LogPosition {
 pub fn read(path: &Path, log: &Path) -> Result<(Filemap, LogPosition), ControlError> {
     let content = read_bytes(path)?;
     let base = content.as_deref().map_or(Base::default(), Base::of);
-    let mut map = match &content {
+    let map = match &content {
         Some(bytes) => {
             let (tree, _) =
                 file::decode(bytes).map_err(|source| FileError::Format { path: path.to_owned(), source })?;
@@ -95,12 +100,27 @@ pub fn read(path: &Path, log: &Path) -> Result<(Filemap, LogPosition), ControlEr
         }
         None => Filemap::new(),
     };
+    let (map, position) = read_onto(map, base, log)?;
+    if content.is_none() && position.length == 0 {
+        return Err(FileError::Read { path: path.to_owned(), source: io::ErrorKind::NotFound.into() }.into());
+    }
+    Ok((map, position))
+}
+
+/// Reads a log that extends no filemap file: it belongs to what `subject` identifies, and counts for nothing else. One
+/// that is missing is empty.
+///
+/// # Errors
+/// When it is there and cannot be read.
+pub fn read_alone(log: &Path, subject: &[u8]) -> Result<(Filemap, LogPosition), ControlError> {
+    read_onto(Filemap::new(), LogPosition::alone(subject).base, log)
+}
+
+/// Carries out on `map` what the log records, if it belongs to `base`.
+fn read_onto(mut map: Filemap, base: Base, log: &Path) -> Result<(Filemap, LogPosition), ControlError> {
     let records = read_bytes(log)?.unwrap_or_default();
     let length =
         replay(&records, base, &mut map).map_err(|source| ControlError::Content { path: log.to_owned(), source })?;
-    if content.is_none() && length == 0 {
-        return Err(FileError::Read { path: path.to_owned(), source: io::ErrorKind::NotFound.into() }.into());
-    }
     let length = length as u64;
     Ok((map, LogPosition { base, length, ignored: records.len() as u64 - length }))
 }
@@ -181,6 +201,7 @@ impl FilemapLog {
             self.position.ignored = 0;
         }
         kill_point::reach();
+        io_count::written(bytes.len());
         let written = file.write_all(&bytes);
         kill_point::reach();
         // A record that is not whole would hide those behind it.
