@@ -88,10 +88,8 @@ mod tests {
         for (rank, name) in [(0, "a"), (0, "all"), (1, "all"), (0, "a")] {
             files.add(ID, Rank(rank), name).unwrap();
         }
-        let expected = BTreeMap::from([
-            (Rank(0), vec!["all".to_owned(), "a".to_owned()]),
-            (Rank(1), vec!["all".to_owned()]),
-        ]);
+        let expected =
+            BTreeMap::from([(Rank(0), vec!["all".to_owned(), "a".to_owned()]), (Rank(1), vec!["all".to_owned()])]);
         assert_eq!(names(&files), expected);
         assert_eq!(names(&open(b"A")), expected);
         assert!(names(&open(b"B")).is_empty());

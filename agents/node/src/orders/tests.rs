@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
@@ -11,7 +12,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::execute;
-use crate::collective::{Collectives, begin_run};
+use crate::collective::{Collectives, begin_run, route};
+use crate::daemon::set_up;
 use crate::store::fixture_node::{fixture_agent, fixture_request};
 
 async fn node() -> (TempDir, Collectives) {
@@ -123,4 +125,32 @@ async fn an_order_that_was_given_up_copies_nothing_and_may_be_tried_again() {
     let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &cancelled).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn files_past_the_cache_are_listed_by_an_agent_that_was_restarted_after_they_were_routed() {
+    let (_root, node) = node().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let (checkpoint, directory) = (CheckpointId(4), prefix.path().to_owned());
+    let open = || Order::OpenDirect { checkpoint, directory: directory.clone() };
+    carry_out(&node, open()).unwrap();
+    for name in ["first", "second"] {
+        assert_eq!(route(&node, Rank(1), name).unwrap(), directory.join(name));
+        fs::write(directory.join(name), name).unwrap();
+    }
+    let agent = Arc::new(set_up(node.agent.start.clone(), node.agent.paths.clone()).unwrap());
+    let restarted = Collectives::new(agent);
+    begin_run(&restarted, fixture_request(Generation(2), "node1", &[1])).await.unwrap();
+    // The leader repeats an order that was not answered.
+    carry_out(&restarted, open()).unwrap();
+    route(&restarted, Rank(1), "third").unwrap();
+    fs::write(directory.join("third"), "third").unwrap();
+    let sealed = carry_out(&restarted, Order::SealDirect { checkpoint }).unwrap();
+    let files = ["third", "second", "first"].map(|name| (name.to_owned(), name.len() as u64, None));
+    assert_eq!(sealed, OrderResult::Flushed([(Rank(1), files.to_vec())].into()));
+
+    carry_out(&restarted, Order::CloseDirect { checkpoint }).unwrap();
+    carry_out(&restarted, open()).unwrap();
+    let sealed = carry_out(&restarted, Order::SealDirect { checkpoint }).unwrap();
+    assert_eq!(sealed, OrderResult::Flushed(Default::default()), "the dataset was begun again");
 }
