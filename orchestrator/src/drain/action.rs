@@ -17,9 +17,7 @@ use crate::events::LogEvent;
 /// An agent that a request is sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAt {
-    /// Its node.
     pub node: NodeName,
-    /// Where it listens.
     pub address: SocketAddr,
 }
 
@@ -32,37 +30,28 @@ pub struct AgentAt {
 pub enum DrainAction {
     /// Ask an agent what its node holds. Ends as [`Answer::Inventory`](super::Answer::Inventory).
     TakeInventory {
-        /// The request.
         request: RequestId,
-        /// The agent.
         agent: AgentAt,
     },
     /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and note durably that
     /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does the
     /// drain.
     OpenDirectory {
-        /// The request.
         request: RequestId,
-        /// The dataset.
         checkpoint: CheckpointId,
     },
     /// Have an agent copy files of the dataset to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
-        /// The request.
         request: RequestId,
-        /// The agent.
         agent: AgentAt,
-        /// The dataset.
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
-        /// Which files.
         order: Order,
     },
     /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the
     /// drain.
     Scan {
-        /// The request.
         request: RequestId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
@@ -70,57 +59,45 @@ pub enum DrainAction {
     /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). What fails at an
     /// agent is done by the orchestrator; if that fails, so does the drain.
     Verify {
-        /// The request.
         request: RequestId,
         /// The agent; the orchestrator itself if `None`.
         agent: Option<AgentAt>,
         /// The directory's name below the prefix.
         directory: DirectoryName,
-        /// The files.
         files: Arc<[VerifyUnit]>,
     },
     /// Compute the missing members of a redundancy set. Ends as [`Answer::Rebuilt`](super::Answer::Rebuilt). What fails
     /// at an agent is done by the orchestrator; if that fails, the dataset is incomplete.
     Rebuild {
-        /// The request.
         request: RequestId,
         /// The agent; the orchestrator itself if `None`.
         agent: Option<AgentAt>,
-        /// The dataset.
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
-        /// The set.
         set: SetRebuild,
     },
     /// Write the summary, the index entry and, for a complete dataset that restarts are to take, the link. Ends as
     /// [`Answer::Published`](super::Answer::Published); if it fails, so does the drain.
     Publish {
-        /// The request.
         request: RequestId,
-        /// What is written.
         findings: Box<Findings>,
     },
     /// Remove the note of [`OpenDirectory`](Self::OpenDirectory): the dataset is complete. Ends as
     /// [`Answer::DirectoryClosed`](super::Answer::DirectoryClosed); if it fails, so does the drain.
     CloseDirectory {
-        /// The request.
         request: RequestId,
     },
     /// Have an agent record in its flush file that the dataset is on the prefix directory. Ends as
     /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, a later drain may copy the
     /// dataset again.
     NoteFlushed {
-        /// The request.
         request: RequestId,
-        /// The agent.
         agent: AgentAt,
-        /// The dataset.
         checkpoint: CheckpointId,
     },
     /// The answer to this request is not waited for any more.
     Cancel {
-        /// The request.
         request: RequestId,
     },
     /// Log and show an event.

@@ -51,7 +51,6 @@ impl Agenda {
         self.targets.iter().all(|target| target.purpose == Purpose::Output)
     }
 
-    /// The next dataset.
     pub(super) fn next(&mut self) -> Option<Target> {
         self.targets.pop_front()
     }

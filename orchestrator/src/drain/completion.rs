@@ -25,7 +25,6 @@ const FILES_A_REQUEST: usize = 16;
 pub(super) struct Dataset {
     pub(super) target: Target,
     pub(super) place: Arc<Place>,
-    /// What was copied.
     pub(super) copied: Copied,
 }
 

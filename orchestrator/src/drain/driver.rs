@@ -33,11 +33,9 @@ const LONGEST_CHECK: Duration = Duration::from_secs(24 * 3600);
 pub struct DrainOrder {
     /// Requests to agents.
     pub client: AgentClient,
-    /// The agents.
     pub roster: Roster,
     /// Nodes without agent, as far as the roster does not list them.
     pub down: Vec<NodeName>,
-    /// The prefix directory.
     pub prefix: PathBuf,
     /// The job id, part of the checkpoint directory's name.
     pub job_id: String,

@@ -22,7 +22,6 @@ pub enum DrainError {
     /// The dataset that was asked for is not there.
     #[error("no node that answers holds dataset {id}; `holdfast drain --dry-run` shows what there is")]
     NoSuchDataset {
-        /// The dataset.
         id: CheckpointId,
     },
 }
@@ -30,7 +29,6 @@ pub enum DrainError {
 /// Why a step on the prefix directory failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PrefixStepError {
-    /// The prefix directory.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
     /// The note about the drain under way.

@@ -18,31 +18,24 @@ pub struct RequestId(pub u64);
 pub enum DrainEvent {
     /// An agent listens here: it was started, or restarted. If another one of the node was up, that one is lost.
     AgentUp {
-        /// Its node.
         node: NodeName,
-        /// Where it listens.
         address: SocketAddr,
     },
     /// An agent is lost, and may be restarted. Its requests are cancelled.
     AgentLost {
-        /// Its node.
         node: NodeName,
     },
     /// The agent of a node is lost for good.
     NodeDown {
-        /// The node.
         node: NodeName,
     },
     /// A request was carried out.
     Answered {
-        /// The request.
         request: RequestId,
-        /// The answer.
         answer: Answer,
     },
     /// A request could not be carried out.
     Failed {
-        /// The request.
         request: RequestId,
         /// What failed, where, and what to do about it.
         reason: String,
@@ -69,7 +62,6 @@ pub enum Answer {
     Scanned(Box<Scan>),
     /// The files that failed, by their base names.
     Verified {
-        /// Why they failed.
         damaged: BTreeMap<String, Damage>,
     },
     /// All missing members of the set were computed and written.

@@ -34,15 +34,12 @@ const LOST_DURING_COPY: &str = "its agent was lost during the copy";
 enum Phase {
     /// [`DrainMachine::begin`] was not called yet.
     NotBegun,
-    /// The inventories.
     Asking(Asking),
     /// The directory of a dataset.
     Opening(Target),
-    /// The copies.
     Copying(Box<Copying>, Target, Arc<Place>),
     /// The content of the directory.
     Scanning(Dataset),
-    /// The checksums.
     Verifying(Dataset, Box<Scan>, Failures),
     /// The rebuilds of lost members.
     Rebuilding(Dataset, Failures, Rebuilds),
@@ -54,7 +51,6 @@ enum Phase {
     Closing(Published),
     /// The agents, which record where the dataset is.
     Noting(Published),
-    /// Nothing.
     Finished,
 }
 
@@ -355,7 +351,6 @@ impl DrainMachine {
         true
     }
 
-    /// Decides what is drained.
     fn surveyed(&mut self, asking: Asking) {
         let (inventories, silent) = asking.finish();
         for inventory in &inventories {

@@ -9,7 +9,6 @@ use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName};
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The dataset.
     pub checkpoint: CheckpointId,
     /// Why it cannot be completed. It is copied all the same, so that nothing that is left is lost.
     pub incomplete: Option<String>,

@@ -8,7 +8,6 @@ use super::DrainError;
 use super::plan::DrainPlan;
 use crate::events::DrainResult;
 
-/// The end of a drain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DrainEnd {
     /// It was carried out.
@@ -26,7 +25,6 @@ pub struct DrainReport {
     pub result: DrainResult,
     /// The directory that was written, below the prefix.
     pub directory: Option<String>,
-    /// Bytes copied.
     pub bytes: u64,
     /// Ranks whose files were copied.
     pub copied: Vec<Rank>,

@@ -42,7 +42,6 @@ pub(super) enum NodeTask {
 }
 
 impl NodeTask {
-    /// The request to an agent.
     pub(super) fn action(self, request: RequestId, agent: AgentAt) -> DrainAction {
         match self {
             NodeTask::Inventory => DrainAction::TakeInventory { request, agent },

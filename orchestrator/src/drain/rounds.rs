@@ -16,7 +16,6 @@ use holdfast_wire::agent::CopyReply;
 pub struct Order {
     /// The node that copies.
     pub node: NodeName,
-    /// The round.
     pub round: u8,
     /// Nodes whose files it copies too, as far as it holds copies of them; all orders of a round share the list.
     pub on_behalf_of: Arc<[NodeName]>,
@@ -24,7 +23,6 @@ pub struct Order {
     pub partners_only: bool,
 }
 
-/// How the rounds went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Ranks whose files are there, with bytes.

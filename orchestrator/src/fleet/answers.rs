@@ -21,7 +21,6 @@ const LONGEST: Duration = Duration::from_millis(20);
 /// An answer that nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnchangedAnswer {
-    /// The node.
     pub node: NodeName,
     /// Which start of the node's agent was asked.
     pub start: u64,

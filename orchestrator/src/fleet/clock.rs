@@ -18,7 +18,6 @@ impl Clock {
         Clock { begun: Instant::now(), offset }
     }
 
-    /// Now.
     pub fn now(&self) -> Duration {
         self.offset + self.begun.elapsed()
     }

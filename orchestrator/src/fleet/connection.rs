@@ -37,7 +37,6 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// The answer to a poll.
 #[derive(Debug)]
 pub(super) enum PollAnswer {
     /// The orchestrator has all of it.

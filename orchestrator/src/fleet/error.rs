@@ -9,10 +9,8 @@ use holdfast_wire::trust::TrustError;
 /// The fleet as a whole cannot be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The job's certificate.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The HTTP client.
     #[error("cannot set up the connections to the agents: {0}")]
     Client(#[from] reqwest::Error),
     /// The token is no header value, which cannot be.
@@ -20,47 +18,33 @@ pub enum FleetError {
     Token,
 }
 
-/// One request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// No answer in time.
     #[error("the agent at {address} did not answer {path} within {} ms", within.as_millis())]
     Silent {
-        /// The agent.
         address: SocketAddr,
-        /// What was asked.
         path: &'static str,
-        /// How long we waited.
         within: Duration,
     },
     /// No connection, or it broke.
     #[error("the connection to the agent at {address} broke ({path}): {reason}")]
     Broken {
-        /// The agent.
         address: SocketAddr,
-        /// What was asked.
         path: &'static str,
-        /// What the system said.
         reason: String,
     },
-    /// The agent refused.
     #[error("the agent at {address} refused {path} ({status}): {message}")]
     Refused {
-        /// The agent.
         address: SocketAddr,
-        /// What was asked.
         path: &'static str,
-        /// The HTTP status.
         status: u16,
-        /// Its reason.
         message: String,
     },
     /// The answer makes no sense.
     #[error("the agent at {address} answered {path} with something else: {reason}; install one version on all nodes")]
     Answer {
-        /// The agent.
         address: SocketAddr,
-        /// What was asked.
         path: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -71,11 +55,9 @@ pub enum RequestError {
          use fewer ranks or fewer nodes"
     )]
     TooLarge {
-        /// The agent.
         address: SocketAddr,
         /// What was to be asked.
         path: &'static str,
-        /// Its size.
         bytes: usize,
         /// The most that an agent accepts.
         limit: usize,
@@ -83,11 +65,9 @@ pub enum RequestError {
     /// The message could not be made.
     #[error("{path} was not sent to the agent at {address}: {source}")]
     Unencodable {
-        /// The agent.
         address: SocketAddr,
         /// What was to be asked.
         path: &'static str,
-        /// What is wrong.
         source: serde_json::Error,
     },
     /// A plan that cannot be sent to this node.

@@ -32,7 +32,6 @@ const TURN: Duration = Duration::from_millis(50);
 pub enum PollReport {
     /// An answer with news.
     Answered {
-        /// The node.
         node: NodeName,
         /// Which start of the node's agent was asked.
         start: u64,
@@ -45,11 +44,9 @@ pub enum PollReport {
     Unchanged(Vec<UnchangedAnswer>),
     /// The agent is lost; the poller has ended.
     Lost {
-        /// The node.
         node: NodeName,
         /// Which start of the node's agent was asked.
         start: u64,
-        /// What was seen.
         reason: String,
     },
 }
@@ -57,11 +54,9 @@ pub enum PollReport {
 /// Whom to poll, and how.
 #[derive(Clone, Debug)]
 pub struct PollTarget {
-    /// The node.
     pub node: NodeName,
     /// Counts the starts of this node's agent, so that reports about an old one do not count.
     pub start: u64,
-    /// Where the agent listens.
     pub address: SocketAddr,
     /// How long the agent may hold an answer back.
     pub interval: Duration,

@@ -17,7 +17,6 @@ pub(super) struct PollThread {
 }
 
 impl PollThread {
-    /// Starts the thread.
     pub(super) fn start() -> io::Result<Self> {
         let polls = runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel();

@@ -8,24 +8,18 @@ use holdfast_model::NodeName;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-/// A change of the roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RosterChange {
-    /// An agent is up.
     Up {
-        /// Its node.
         node: NodeName,
-        /// Where it listens.
         address: SocketAddr,
     },
     /// An agent is lost; maybe it comes back.
     Lost {
-        /// Its node.
         node: NodeName,
     },
     /// The agent of a node is lost for good.
     Down {
-        /// The node.
         node: NodeName,
     },
 }
@@ -64,7 +58,6 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// An agent is up.
     pub fn arrived(&self, node: &NodeName, address: SocketAddr) {
         let mut present = self.present.lock();
         present.lost.remove(node);

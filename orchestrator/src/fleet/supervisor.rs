@@ -51,9 +51,7 @@ pub struct FleetSettings {
 /// A started agent, as a successor has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
-    /// Where it listens.
     pub address: SocketAddr,
-    /// Its process.
     pub pid: u32,
     /// The events of it that were seen: its instance, and the highest number.
     pub seen: (u64, u64),
@@ -64,9 +62,7 @@ pub struct AgentRecord {
 pub enum FleetEvent {
     /// It is up: started, or adopted from an earlier orchestrator.
     Up {
-        /// Its node.
         node: NodeName,
-        /// Where it listens.
         address: SocketAddr,
         /// The generation that it goes on with.
         generation: Option<Generation>,
@@ -78,9 +74,7 @@ pub enum FleetEvent {
     },
     /// It could not be started.
     StartFailed {
-        /// The node.
         node: NodeName,
-        /// Why.
         reason: String,
         /// The node itself is lost: another attempt would not help.
         node_gone: bool,
@@ -92,7 +86,6 @@ pub enum FleetEvent {
     },
     /// It answered a poll, and has news.
     Answered {
-        /// Its node.
         node: NodeName,
         /// When the poll was sent.
         sent: Duration,
@@ -101,14 +94,11 @@ pub enum FleetEvent {
     },
     /// It is lost: its connection broke, or it did not answer in time.
     Lost {
-        /// Its node.
         node: NodeName,
-        /// What was seen.
         reason: String,
     },
 }
 
-/// One node's agent.
 #[derive(Debug)]
 struct Agent {
     record: AgentRecord,

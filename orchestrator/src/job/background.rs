@@ -23,7 +23,6 @@ pub(super) enum TaskResult {
     AllocationEnd(Option<i64>),
     /// The ranks of a generation were launched, or are followed.
     Launched(Box<RunningStep>),
-    /// The drain ended.
     Drained(Box<DrainReport>),
 }
 

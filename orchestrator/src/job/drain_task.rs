@@ -35,7 +35,6 @@ impl DrainTask {
         }));
     }
 
-    /// The drain has ended.
     pub(super) fn finish(&mut self, report: DrainReport) {
         (self.task, self.report) = (None, Some(report));
     }

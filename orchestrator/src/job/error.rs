@@ -22,10 +22,8 @@ pub enum RunError {
     /// The command or its directory.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The nodes.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
-    /// The job's state.
     #[error(transparent)]
     State(#[from] StateError),
     /// The state does not fit the spec.
@@ -34,35 +32,27 @@ pub enum RunError {
     /// The connections to the agents.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// No certificate.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The prefix directory.
     #[error("the prefix directory cannot be used: {0}; make it, or give another `prefix`")]
     Prefix(#[from] DurableError),
     /// Another file or the signals.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was being done.
         action: &'static str,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// Something is missing here.
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     /// The allocation is too small.
     #[error("the allocation has {have} nodes, and `run.nodes` asks for {needed}")]
     TooFewNodes {
-        /// Nodes.
         have: usize,
-        /// Wanted.
         needed: u32,
     },
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),
-    /// A command of `before:`.
     #[error("{0}; nothing was launched")]
     Before(#[from] FailedCommand),
     /// An earlier run left something that could not be drained, and still cannot.
@@ -102,18 +92,14 @@ impl RunError {
     }
 }
 
-/// What is missing here.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
     /// A command that hangs.
     #[error("{0}; try it by hand")]
     ExternalCommand(#[from] ExternalCommandError),
-    /// Libraries of the application.
     #[error("{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under `run.env`", program.display(), missing.join(", "))]
     Libraries {
-        /// The program.
         program: PathBuf,
-        /// What it needs.
         missing: Vec<String>,
     },
 }

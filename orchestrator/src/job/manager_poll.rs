@@ -12,7 +12,6 @@ use crate::allocation::Allocation;
 use crate::events::DownReason;
 use crate::relaunch::Event;
 
-/// How often.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Polls until the result is dropped. Each down node is reported once, the end of the allocation when it changes. A manager

@@ -17,16 +17,13 @@ pub(super) struct PrefixWait {
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Wait on.
     Wait,
     /// Say so, and wait on.
     Show,
-    /// Give up.
     GiveUp,
 }
 
 impl PrefixWait {
-    /// Now.
     pub(super) fn look(&mut self) -> Patience {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.after(since.elapsed())

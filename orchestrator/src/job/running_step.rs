@@ -51,7 +51,6 @@ pub enum StepNews {
 /// A step that is followed.
 #[derive(Debug)]
 pub struct RunningStep {
-    /// Its generation.
     pub generation: Generation,
     job_id: String,
     directory: PathBuf,
@@ -137,7 +136,6 @@ pub struct RanksOfNode {
 }
 
 impl RanksOfNode {
-    /// Kills them.
     pub fn kill(&self) {
         for pid in &self.pids {
             process::kill_rank(*pid, environment::JOB, &self.job_id);

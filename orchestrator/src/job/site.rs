@@ -30,11 +30,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Where and for which job a command runs.
 #[derive(Clone)]
 pub struct CommandContext {
-    /// The job id.
     pub job_id: String,
-    /// The prefix directory.
     pub prefix: PathBuf,
-    /// The working directory.
     pub directory: PathBuf,
     /// Knows the way to the nodes.
     pub allocation: Arc<dyn Allocation>,
@@ -74,12 +71,10 @@ pub enum CommandFailure {
     /// It ended with an error.
     #[error("{status}: {last_line}")]
     Status {
-        /// How it ended.
         status: ExitStatus,
         /// The last line that it printed to its standard error.
         last_line: String,
     },
-    /// Its thread failed.
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),
 }
@@ -88,11 +83,9 @@ pub enum CommandFailure {
 #[derive(Debug, thiserror::Error)]
 #[error("{program} failed on {node}: {failure}")]
 pub struct FailedCommand {
-    /// The program.
     pub program: String,
     /// The first node on which it failed.
     pub node: NodeName,
-    /// How.
     pub failure: CommandFailure,
 }
 

@@ -50,36 +50,26 @@ pub struct Roots {
 /// Why a drain could not be begun or carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
-    /// No job.
     #[error("no job was run in {}; name its spec or `--prefix`, or the nodes' directories with `--root`", prefix.display())]
     NoJob {
-        /// The prefix directory.
         prefix: PathBuf,
     },
     /// The nodes are gone.
     #[error("the nodes of job {job_id} are gone ({place}): nothing is left to drain")]
     NoNodes {
-        /// The job.
         job_id: String,
-        /// Where they were.
         place: String,
     },
-    /// The nodes.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
-    /// The job's state.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The connections.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// No certificate.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The drain itself.
     #[error(transparent)]
     Drain(#[from] DrainError),
-    /// The event log.
     #[error("cannot open the event log: {0}; check the prefix directory")]
     EventLog(std::io::Error),
 }

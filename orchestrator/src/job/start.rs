@@ -26,7 +26,6 @@ use crate::spec::{JobSpec, Step, virtual_node};
 /// What `holdfast run` is to do.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The job.
     pub spec: JobSpec,
     /// Where people look. The caller closes it.
     pub screen: Screen,

@@ -36,13 +36,11 @@ const LARGEST: u64 = 256 << 20;
 pub struct JobState {
     /// The version of the file.
     pub version: u32,
-    /// The job's name.
     pub job: String,
     /// The process of its orchestrator.
     pub orchestrator: u32,
     /// How far it is.
     pub stage: Stage,
-    /// The nodes.
     pub allocation: AllocationRecord,
     /// What agents are started with; certificate and token.
     pub agents: AgentTemplate,
@@ -80,7 +78,6 @@ pub struct Progress {
     pub first_launch_ms: Option<u64>,
 }
 
-/// Changes of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateChanges {
     /// All of it, if something of it changed.
@@ -109,14 +106,12 @@ pub enum Stage {
     Running,
     /// It ended, and its nodes still hold what could not be drained.
     Undrained {
-        /// Why.
         reason: String,
     },
     /// Nothing of it is left but the prefix directory.
     Finished {
         /// The exit code of `holdfast run`.
         exit_code: u8,
-        /// In words.
         message: String,
     },
 }
@@ -124,28 +119,21 @@ pub enum Stage {
 /// The state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file system refused.
     #[error("cannot {action} {}: {source}; check the prefix directory and its mode", path.display())]
     File {
-        /// What was being done.
         action: &'static str,
-        /// To what.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// It could not be written.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// It is damaged.
     #[error(
         "{} cannot be used: {problem}; if no process of the job is left, remove it",
         path.display()
     )]
     Content {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         problem: String,
     },
     /// The job was begun by another build.
@@ -154,9 +142,7 @@ pub enum StateError {
         path.display()
     )]
     Version {
-        /// The file.
         path: PathBuf,
-        /// Its version.
         found: u32,
     },
     /// Another orchestrator lives.
@@ -166,9 +152,7 @@ pub enum StateError {
         pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     Running {
-        /// The prefix directory.
         prefix: PathBuf,
-        /// The other orchestrator.
         pid: Option<u32>,
     },
 }

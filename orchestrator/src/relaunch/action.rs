@@ -18,14 +18,12 @@ pub enum Action {
     /// Start the agent of a node, or start it again; an agent of this node that is still there, but does not answer,
     /// is to be killed first. Ends as `AgentReady` or `AgentStartFailed`.
     StartAgent {
-        /// The node.
         node: NodeName,
     },
     /// Ask all agents for their halt condition. Ends as `HaltAnswered`, always: agents that do not answer are left out.
     AskHalt,
     /// Make a generation known to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the agent.
     Prepare {
-        /// The generation.
         generation: Generation,
         /// Who runs where; with the settings it makes the `RunPlan`.
         placement: Arc<Placement>,
@@ -34,7 +32,6 @@ pub enum Action {
     },
     /// Launch the ranks. Ends as `StepStarted` or `LaunchFailed`; later `RankExited` and `StepEnded`.
     Launch {
-        /// The generation.
         generation: Generation,
         /// Who runs where.
         placement: Arc<Placement>,
@@ -42,20 +39,17 @@ pub enum Action {
     /// After a take-over: follow the step that an earlier orchestrator launched. Without an event it counts as
     /// followed; if that cannot be done, `StepLost`.
     FollowStep {
-        /// The generation.
         generation: Generation,
         /// Who runs where.
         placement: Arc<Placement>,
     },
     /// Poll these agents now: a decision waits for a poll that is sent after this moment.
     PollNow {
-        /// The agents.
         to: Vec<NodeName>,
     },
     /// Save where the ranks are in their code, for people: the run seems to hang. Ends as `StacksSaved`, always and
     /// within seconds: what cannot be had is left out.
     SaveStacks {
-        /// The generation.
         generation: Generation,
         /// The ranks, by the node whose agent is to be asked.
         ranks: BTreeMap<NodeName, Vec<Rank>>,
@@ -63,9 +57,7 @@ pub enum Action {
     /// Have the ranks of this generation and of older ones killed, now. Each ends as `RanksKilled`, or with the loss
     /// of the agent.
     KillRanks {
-        /// The generation.
         generation: Generation,
-        /// The agents.
         to: Vec<NodeName>,
         /// Why, for their logs.
         reason: String,
@@ -75,25 +67,20 @@ pub enum Action {
     /// every verdict, before anything else follows from it; again when an agent reports from the node after all, and
     /// after a take-over. No event comes of it.
     FenceNode {
-        /// The node.
         node: NodeName,
         /// Where its agent listened last, if it was ever up.
         address: Option<SocketAddr>,
     },
     /// Cancel the launcher's step in the background; nothing waits for it.
     CancelStep {
-        /// The generation.
         generation: Generation,
     },
     /// Agents listen elsewhere: send that to the agents that need it. The leader needs all, the others the leader's address.
     UpdatePeers {
-        /// The generation.
         generation: Generation,
-        /// Where they listen now.
         addresses: BTreeMap<NodeName, SocketAddr>,
         /// Nodes without ranks that are down: the run goes on without them.
         down: Vec<NodeName>,
-        /// The agents to tell.
         to: Vec<NodeName>,
     },
     /// Write a line to the event log; nothing else follows from it. What the agents report (checkpoints, restarts,

@@ -34,7 +34,6 @@ pub(super) struct Facts {
     pub finalized: bool,
     /// Condition that the leader told the ranks to stop for.
     pub halting: Option<String>,
-    /// The first failure.
     pub failure: Option<(Option<Rank>, RankEnd)>,
     /// A rank is gone and nobody saw how; to be cleared up by a poll of the leader that was sent after this time.
     pub doubt: Option<Duration>,

@@ -10,7 +10,6 @@ use crate::spec::ExitAction;
 /// A node of the allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatedNode {
-    /// Its name.
     pub name: NodeName,
     /// What it shares its fate with; its own name unless the spec or the topology says otherwise.
     pub failure_domain: String,
@@ -29,7 +28,6 @@ pub struct Config {
     /// The fewest healthy nodes for a launch. With fewer than [`nodes_needed`](Self::nodes_needed) but as many as
     /// this, the ranks of the lost nodes are spread over the others.
     pub min_nodes: u32,
-    /// Ranks of the run.
     pub ranks: u32,
     /// Ranks of a node; the last one may have fewer.
     pub ranks_per_node: u32,

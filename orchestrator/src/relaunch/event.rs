@@ -15,27 +15,20 @@ use crate::events::DrainResult;
 pub enum Event {
     /// An agent printed its first line. Also sent for an agent that an earlier orchestrator started and that answers.
     AgentReady {
-        /// Its node.
         node: NodeName,
-        /// Where it listens.
         address: SocketAddr,
         /// The generation whose state it found in its control directory.
         adopted: Option<Generation>,
     },
     /// As `AgentReady`, but its first health report says that the node is not fit.
     AgentUnfit {
-        /// Its node.
         node: NodeName,
-        /// Where it listens.
         address: SocketAddr,
-        /// What is wrong.
         fault: String,
     },
     /// [`Action::StartAgent`](super::Action::StartAgent) failed, or the agent ended before its first line.
     AgentStartFailed {
-        /// The node.
         node: NodeName,
-        /// Why.
         reason: String,
         /// Surely not to be helped by trying again: the node does not exist any more, its root directory is gone, its
         /// resource manager refuses it.
@@ -43,12 +36,9 @@ pub enum Event {
     },
     /// The agent's process ended, its connection broke, or it missed polls. The machine asks for a restart.
     AgentLost {
-        /// Its node.
         node: NodeName,
-        /// What was seen.
         reason: String,
     },
-    /// A poll was answered.
     PollAnswered {
         /// By this node's agent.
         node: NodeName,
@@ -59,16 +49,13 @@ pub enum Event {
     },
     /// The resource manager says that the node is down.
     NodeDown {
-        /// The node.
         node: NodeName,
         /// Who says so.
         reason: DownReason,
     },
     /// A health test failed (a site's own, say). The node is down from now on.
     HealthFault {
-        /// The node.
         node: NodeName,
-        /// What is wrong.
         fault: String,
     },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).
@@ -78,51 +65,38 @@ pub enum Event {
     },
     /// A halt condition was set by hand and holds.
     HaltSet {
-        /// The condition.
         reason: String,
     },
     /// No halt condition holds any more.
     HaltCleared,
     /// An agent accepted the generation: its older ranks are gone, its socket serves the new ones.
     RunPrepared {
-        /// Its node.
         node: NodeName,
-        /// The generation.
         generation: Generation,
     },
     /// An agent refused the generation. The node is down from now on.
     RunRefused {
-        /// Its node.
         node: NodeName,
-        /// The generation.
         generation: Generation,
-        /// Why.
         reason: String,
     },
     /// The launcher runs.
     StepStarted {
-        /// The generation.
         generation: Generation,
     },
     /// The launcher could not be started: no rank runs.
     LaunchFailed {
-        /// The generation.
         generation: Generation,
-        /// Why.
         reason: String,
     },
     /// A rank's process ended (as far as the launcher tells them apart).
     RankExited {
-        /// The generation.
         generation: Generation,
-        /// The rank.
         rank: Rank,
-        /// How.
         end: RankEnd,
     },
     /// The launcher ended: no rank is left, as far as it knows.
     StepEnded {
-        /// The generation.
         generation: Generation,
         /// How; counts for the application if no rank's own end was told.
         end: RankEnd,
@@ -130,69 +104,54 @@ pub enum Event {
     /// After a take-over: the step of the generation cannot be followed any more
     /// ([`Action::FollowStep`](super::Action::FollowStep)).
     StepLost {
-        /// The generation.
         generation: Generation,
-        /// Why.
         reason: String,
     },
     /// A rank printed a line.
     Printed {
-        /// The generation.
         generation: Generation,
     },
     /// An agent reports its ranks in which nothing has moved for long: all of them, so that the ones it named before
     /// and does not name now have moved.
     RanksQuiet {
-        /// Its node.
         node: NodeName,
-        /// The generation.
         generation: Generation,
-        /// The ranks.
         ranks: Vec<QuietRank>,
     },
     /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, well or not.
     StacksSaved {
-        /// The generation.
         generation: Generation,
     },
     /// Leader: all ranks are initialised.
     Restarted {
-        /// The generation.
         generation: Generation,
         /// What they start from.
         from: Option<CheckpointId>,
     },
     /// Leader: a checkpoint is complete.
     CheckpointComplete {
-        /// The generation.
         generation: Generation,
-        /// Its id.
         checkpoint: CheckpointId,
         /// It survives the loss of a node.
         protected: bool,
     },
     /// Leader: a halt condition holds and the ranks were told to stop.
     Halting {
-        /// The generation.
         generation: Generation,
-        /// The condition.
         reason: String,
     },
     /// Leader: the application called finalize.
     Finalized {
-        /// The generation.
         generation: Generation,
     },
     /// [`Action::KillRanks`](super::Action::KillRanks) was carried out by this node's agent.
     RanksKilled {
-        /// Its node.
         node: NodeName,
         /// The generation of the request.
         generation: Generation,
     },
     /// [`Action::Drain`](super::Action::Drain) ended.
     Drained {
-        /// How.
         result: DrainResult,
     },
     /// The allocation ends at another time than was known.
@@ -202,7 +161,6 @@ pub enum Event {
     },
     /// SIGTERM, SIGINT or the resource manager's warning. The first means: halt, drain, report. The second: at once.
     Signal {
-        /// Its name.
         name: String,
     },
     /// Time passed: send it when [`Machine::deadline`](super::Machine::deadline) is reached.

@@ -50,20 +50,17 @@ pub struct Summary {
     pub used: usize,
     /// Nodes without ranks that are not down.
     pub spare: usize,
-    /// Nodes that are down.
     pub down: usize,
 }
 
 /// A node and the last word on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeExplanation {
-    /// The node.
     pub node: NodeName,
     /// It has ranks in the present placement.
     pub used: bool,
     /// How often its agent was restarted.
     pub restarts: u32,
-    /// How it is.
     #[serde(flatten)]
     pub condition: Condition,
 }
@@ -79,16 +76,13 @@ pub enum Condition {
         /// How it was lost, if it was up before.
         lost: Option<String>,
     },
-    /// Its agent is up.
     Healthy,
-    /// It is down.
     Down(TimedReason<DownReason>),
 }
 
 /// What the loop does now; its text is what `status` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
-    /// Not begun.
     #[serde(rename = "fresh")]
     Fresh,
     /// Waits until every agent is up or its node down.
@@ -103,7 +97,6 @@ pub enum Activity {
     /// Makes the next generation known to the agents.
     #[serde(rename = "preparing")]
     Preparing,
-    /// The ranks run.
     #[serde(rename = "running")]
     Running,
     /// The ranks are being killed.
@@ -112,10 +105,8 @@ pub enum Activity {
     /// Waits for agents that the drain needs.
     #[serde(rename = "stopping")]
     Stopping,
-    /// The drain runs.
     #[serde(rename = "draining")]
     Draining,
-    /// Over.
     #[serde(rename = "finished")]
     Finished,
 }

@@ -18,7 +18,6 @@ use super::timers::Timers;
 use super::watchdog::Watch;
 use crate::events::LogEvent;
 
-/// The relaunch loop.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(super) config: Config,
@@ -46,7 +45,6 @@ pub struct Machine {
 pub(super) struct Counts {
     /// The agent is being started.
     pub starting: u32,
-    /// The agent is up.
     pub healthy: u32,
     /// The agent was up once.
     pub reached: u32,
@@ -206,12 +204,10 @@ impl Machine {
         self.state.finished_steps()
     }
 
-    /// The machine's memory.
     pub fn snapshot(&self) -> Snapshot {
         self.state.clone()
     }
 
-    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -11,7 +11,6 @@ use crate::events::{DownReason, TimedReason};
 /// Tries to start an agent for the first time.
 const FIRST_TRIES: u32 = 3;
 
-/// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Node {
     pub status: Status,
@@ -48,7 +47,6 @@ pub(super) struct Starting {
 pub(super) struct Lost {
     /// When it was last heard of.
     pub heard: Duration,
-    /// What was seen.
     pub reason: String,
 }
 

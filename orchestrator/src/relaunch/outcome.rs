@@ -15,7 +15,6 @@ pub struct Outcome {
     pub stop: TimedReason<StopReason>,
     /// How the drain went; `None` if it was cut short by a second signal, or if no node was left to drain.
     pub drain: Option<DrainResult>,
-    /// The last generation.
     pub generation: Generation,
     /// Generations that were launched.
     pub launches: u32,

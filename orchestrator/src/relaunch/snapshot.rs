@@ -88,7 +88,6 @@ impl Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// Not begun.
     Fresh,
     /// Waiting until every agent is up or its node down.
     Gathering,
@@ -98,7 +97,6 @@ pub(super) enum Phase {
     Settling { until: Duration },
     /// Waiting for [`Snapshot::waiting`] to accept the generation.
     Preparing,
-    /// The ranks run.
     Running,
     /// The ranks are being killed, since then: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
     Ending { since: Duration },
@@ -106,7 +104,6 @@ pub(super) enum Phase {
     Stopping,
     /// The drain is under way.
     Draining,
-    /// Over.
     Finished,
 }
 
@@ -224,15 +221,12 @@ pub enum RestoreError {
         "the state of the earlier orchestrator has version {found}, this one knows {known}: finish the job with the version that began it, or remove the state and run again"
     )]
     Version {
-        /// Its version.
         found: u32,
-        /// Ours.
         known: u32,
     },
     /// It is of another allocation or another run.
     #[error("the state of the earlier orchestrator does not fit this job: {what}; remove it and run again")]
     Mismatch {
-        /// What differs.
         what: String,
     },
 }

@@ -89,7 +89,6 @@ impl<T: Clone + PartialEq> Records<T> {
         Some(self.change(last))
     }
 
-    /// Adds a record.
     pub fn push(&mut self, item: T) {
         self.changed.insert(self.items.len() as u32);
         self.items.push(item);

@@ -98,7 +98,6 @@ impl Tally {
 pub(super) struct Suspicion {
     /// The ranks in their own code, by node.
     pub(super) hung: BTreeMap<NodeName, Vec<Rank>>,
-    /// What was seen.
     pub(super) reason: String,
 }
 
@@ -117,7 +116,6 @@ impl Watch {
         *self = Watch { printed: now, ..Watch::default() };
     }
 
-    /// A rank printed something.
     pub(super) fn printed(&mut self, now: Duration) {
         self.printed = now;
     }

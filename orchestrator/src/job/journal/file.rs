@@ -42,7 +42,6 @@ pub fn path(prefix: &Path) -> PathBuf {
 pub struct JournalFile {
     path: PathBuf,
     file: File,
-    /// Its size.
     bytes: u64,
 }
 
@@ -86,7 +85,6 @@ impl JournalFile {
         self.file.sync_data().map_err(StateError::file("synchronise", &self.path))
     }
 
-    /// Its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

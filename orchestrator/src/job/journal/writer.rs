@@ -19,7 +19,6 @@ use crate::job::state::{JobState, StateChanges, StateError};
 /// A journal is not begun anew before it has this size, however small the state is.
 const SMALLEST_TO_REPLACE: u64 = 1 << 20;
 
-/// Something to write.
 #[derive(Debug)]
 struct Order {
     /// Counts the orders.
@@ -34,7 +33,6 @@ struct Order {
 /// An order was carried out, as well as it could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Which.
     pub commit: u64,
 }
 
