@@ -127,7 +127,7 @@ impl Job {
         let sent = self.now;
         match action {
             Action::StartAgent { node } if !lives(&node) => {
-                events.push_back(Event::AgentStartFailed { node, reason: "gone".into(), node_gone: true });
+                events.push_back(Event::AgentStartFailed { node, reason: "gone".into(), node_lost: true });
             }
             Action::StartAgent { node } => {
                 if let Some(address) = address(&node) {

@@ -67,7 +67,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
         match fleet.next().await {
             FleetEvent::Up { .. } => up += 1,
             FleetEvent::Answered { .. } => first += 1,
-            FleetEvent::Heard { .. } => {}
+            FleetEvent::Unchanged { .. } => {}
             other => return Err(format!("while the agents were connected: {other:?}").into()),
         }
     }
@@ -96,7 +96,7 @@ async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &m
     let mut answers = 0;
     while let Ok(event) = tokio::time::timeout_at(until, fleet.next()).await {
         match event {
-            FleetEvent::Heard { answers: heard } => answers += heard.len() as u64,
+            FleetEvent::Unchanged { answers: heard } => answers += heard.len() as u64,
             FleetEvent::Answered { reply, .. } => {
                 answers += 1;
                 for event in &reply.events {

@@ -50,7 +50,7 @@ impl World {
             match world.fleet.next().await {
                 FleetEvent::Up { .. } => up += 1,
                 FleetEvent::Answered { .. } => reported += 1,
-                FleetEvent::Heard { .. } => {}
+                FleetEvent::Unchanged { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -62,7 +62,7 @@ impl World {
         loop {
             match self.fleet.next().await {
                 FleetEvent::Answered { node, reply, .. } => return (node, *reply),
-                FleetEvent::Heard { .. } => {}
+                FleetEvent::Unchanged { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -97,7 +97,7 @@ async fn agents_without_news_are_heard_of_and_send_no_report() {
     let (mut heard, mut answers) = (BTreeSet::new(), 0);
     while heard.len() < 20 || answers < 200 {
         match world.fleet.next().await {
-            FleetEvent::Heard { answers: unchanged } => {
+            FleetEvent::Unchanged { answers: unchanged } => {
                 answers += unchanged.len();
                 heard.extend(unchanged.into_iter().map(|(node, _)| node));
             }
@@ -119,7 +119,7 @@ async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
                 assert!(sent >= since);
                 heard.insert(node);
             }
-            FleetEvent::Heard { answers } => {
+            FleetEvent::Unchanged { answers } => {
                 assert!(answers.iter().all(|(_, sent)| *sent >= since));
                 heard.extend(answers.into_iter().map(|(node, _)| node));
             }

@@ -110,8 +110,8 @@ impl World {
     pub fn start_agent(&mut self, at: At) {
         match self.nodes[at as usize].life {
             Life::Dead => {
-                let node_gone = self.dice.percent(70);
-                self.tell(Event::AgentStartFailed { node: name(at), reason: "unreachable".into(), node_gone });
+                let node_lost = self.dice.percent(70);
+                self.tell(Event::AgentStartFailed { node: name(at), reason: "unreachable".into(), node_lost });
             }
             Life::Frozen => {}
             Life::Alive => {

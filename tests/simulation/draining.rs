@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use holdfast::drain::{
-    AgentAt, Answer, COMES_BACK_WITHIN, DrainAction, DrainConfig, DrainEnd, DrainEvent, DrainMachine, Findings,
+    AgentAt, Answer, DrainAction, DrainConfig, DrainEnd, DrainEvent, DrainMachine, Findings, LOST_AGENT_WAIT,
     RequestId, rounds,
 };
 use holdfast::events::DrainResult;
 use holdfast::relaunch::Event;
-use holdfast::relaunch::explain::Condition;
+use holdfast::relaunch::explain::NodeCondition;
 use holdfast_core::prefix::inspect::summary_of;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, NodeName, Rank};
@@ -41,7 +41,7 @@ impl World {
         let (mut down, mut lost) = (BTreeSet::new(), BTreeSet::new());
         for known in machine.explain().nodes {
             match known.condition {
-                Condition::Down(_) => down.insert(known.node),
+                NodeCondition::Down(_) => down.insert(known.node),
                 _ if agents.contains_key(&known.node) => false,
                 _ => lost.insert(known.node),
             };
@@ -52,10 +52,10 @@ impl World {
             agents,
             down,
             lost,
-            wanted: None,
+            requested: None,
             crc: true,
             requests_at_once: 64,
-            comes_back_within: COMES_BACK_WITHIN,
+            lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
         };
         self.orchestrator.drains += 1;
@@ -262,7 +262,7 @@ impl World {
         at: At,
         checkpoint: CheckpointId,
         directory: &DirectoryName,
-        order: &rounds::Order,
+        order: &rounds::CopyOrder,
     ) -> Option<Result<CopyReply, String>> {
         let midway = self.dies_midway(at);
         let broken = self.disk_fails(at, false);
@@ -279,14 +279,14 @@ impl World {
                 continue;
             }
             let owner = held.partner_of.map(crate::names::name);
-            let wanted = match &owner {
+            let requested = match &owner {
                 Some(owner) => order.on_behalf_of.contains(owner),
                 None => !order.partners_only,
             };
             if let Some(owner) = owner {
                 reply.partners.insert(*rank, owner);
             }
-            if !wanted {
+            if !requested {
                 continue;
             }
             if left == 0 {

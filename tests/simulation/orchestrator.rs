@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use holdfast::events::LogEvent;
-use holdfast::relaunch::explain::{Activity, Condition};
+use holdfast::relaunch::explain::{Activity, NodeCondition};
 use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, Snapshot};
 use holdfast_core::redundancy::registry::is_unprotected;
 use holdfast_model::{Generation, NodeName, Placement};
@@ -216,7 +216,7 @@ impl World {
             orchestrator.starts[position(node).unwrap() as usize] = start_of(address);
         }
         let nodes = self.orchestrator.machine.explain().nodes.into_iter();
-        let down = nodes.filter(|node| matches!(node.condition, Condition::Down(_)));
+        let down = nodes.filter(|node| matches!(node.condition, NodeCondition::Down(_)));
         self.oracle.taken_over(down.map(|node| node.node).collect());
         self.now += self.between(0, 2000 * MS);
         self.begin_orchestrator();

@@ -104,17 +104,17 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     let prefix = prefix.canonicalize().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
     })?;
-    let wanted = args.checkpoint;
+    let requested = args.checkpoint;
     if args.dry_run {
         super::runtime::with_screen(style, async |screen| {
-            standalone::preview(&prefix, roots, wanted, &screen).await.map(Previewed).map_err(failed)
+            standalone::preview(&prefix, roots, requested, &screen).await.map(Previewed).map_err(failed)
         })?;
         return Ok(exit::FINISHED);
     }
     let report = super::runtime::with_screen(style, async |screen| {
         let drained = match roots {
-            Some(roots) => standalone::of_roots(&prefix, roots, wanted, &screen).await.map(Some),
-            None => standalone::of_prefix(&prefix, wanted, &screen).await,
+            Some(roots) => standalone::of_roots(&prefix, roots, requested, &screen).await.map(Some),
+            None => standalone::of_prefix(&prefix, requested, &screen).await,
         };
         drained.map(Drained).map_err(failed)
     })?;

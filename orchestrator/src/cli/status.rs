@@ -15,7 +15,7 @@ use super::running_job::RunningJob;
 use crate::events::{History, reader::Reader};
 use crate::exit;
 use crate::relaunch::Explanation;
-use crate::relaunch::explain::{Activity, Condition, NodeExplanation};
+use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
 
 /// Show what a running job is doing: nodes, generation, newest checkpoint and whether it is protected
 #[derive(Clone, Debug, clap::Args)]
@@ -74,7 +74,7 @@ impl Status {
         let line = |node: &NodeExplanation| {
             let health = self.health.get(&node.node);
             let (state, reason) = match (&node.condition, health) {
-                (Condition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
+                (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
                 (_, None) => ("silent", None),
                 (_, Some(_)) if node.used => ("used", None),
                 (_, Some(_)) => ("spare", None),

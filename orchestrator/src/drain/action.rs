@@ -11,7 +11,7 @@ use holdfast_model::{CheckpointId, NodeName};
 
 use super::event::RequestId;
 use super::report::DrainEnd;
-use super::rounds::Order;
+use super::rounds::CopyOrder;
 use crate::events::LogEvent;
 
 /// An agent that a request is sent to.
@@ -29,17 +29,11 @@ pub struct AgentAt {
 #[derive(Clone, Debug)]
 pub enum DrainAction {
     /// Ask an agent what its node holds. Ends as [`Answer::Inventory`](super::Answer::Inventory).
-    TakeInventory {
-        request: RequestId,
-        agent: AgentAt,
-    },
+    TakeInventory { request: RequestId, agent: AgentAt },
     /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and note durably that
     /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does the
     /// drain.
-    OpenDirectory {
-        request: RequestId,
-        checkpoint: CheckpointId,
-    },
+    OpenDirectory { request: RequestId, checkpoint: CheckpointId },
     /// Have an agent copy files of the dataset to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
         request: RequestId,
@@ -47,7 +41,7 @@ pub enum DrainAction {
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
-        order: Order,
+        order: CopyOrder,
     },
     /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the
     /// drain.
@@ -79,27 +73,16 @@ pub enum DrainAction {
     },
     /// Write the summary, the index entry and, for a complete dataset that restarts are to take, the link. Ends as
     /// [`Answer::Published`](super::Answer::Published); if it fails, so does the drain.
-    Publish {
-        request: RequestId,
-        findings: Box<Findings>,
-    },
+    Publish { request: RequestId, findings: Box<Findings> },
     /// Remove the note of [`OpenDirectory`](Self::OpenDirectory): the dataset is complete. Ends as
     /// [`Answer::DirectoryClosed`](super::Answer::DirectoryClosed); if it fails, so does the drain.
-    CloseDirectory {
-        request: RequestId,
-    },
+    CloseDirectory { request: RequestId },
     /// Have an agent record in its flush file that the dataset is on the prefix directory. Ends as
     /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, a later drain may copy the
     /// dataset again.
-    NoteFlushed {
-        request: RequestId,
-        agent: AgentAt,
-        checkpoint: CheckpointId,
-    },
+    NoteFlushed { request: RequestId, agent: AgentAt, checkpoint: CheckpointId },
     /// The answer to this request is not waited for any more.
-    Cancel {
-        request: RequestId,
-    },
+    Cancel { request: RequestId },
     /// Log and show an event.
     Emit(LogEvent),
     /// The drain is over. The last action; exactly once.

@@ -8,7 +8,7 @@ use crate::events::DrainResult;
 
 /// A dataset that is to be drained.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct DrainTarget {
     pub(super) candidate: Candidate,
     purpose: Purpose,
 }
@@ -21,7 +21,7 @@ enum Purpose {
     Newest,
 }
 
-impl Target {
+impl DrainTarget {
     /// Restarts are to take the dataset.
     pub(super) fn make_current(&self) -> bool {
         self.purpose == Purpose::Newest && self.candidate.checkpoint_data
@@ -31,7 +31,7 @@ impl Target {
 /// The datasets that are still to be drained: output first, then the candidates from the newest to the oldest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
-    targets: VecDeque<Target>,
+    targets: VecDeque<DrainTarget>,
     /// The report of the newest candidate, if it could not be completed.
     first_failure: Option<DrainReport>,
 }
@@ -40,7 +40,7 @@ impl Agenda {
     /// What the plan asks for.
     pub(super) fn of(plan: DrainPlan) -> Agenda {
         let remnant = if plan.candidates.is_empty() { plan.remnant } else { None };
-        let target = |purpose| move |candidate| Target { candidate, purpose };
+        let target = |purpose| move |candidate| DrainTarget { candidate, purpose };
         let output = plan.output.into_iter().map(target(Purpose::Output));
         let newest = plan.candidates.into_iter().chain(remnant).map(target(Purpose::Newest));
         Agenda { targets: output.chain(newest).collect(), first_failure: None }
@@ -51,7 +51,7 @@ impl Agenda {
         self.targets.iter().all(|target| target.purpose == Purpose::Output)
     }
 
-    pub(super) fn next(&mut self) -> Option<Target> {
+    pub(super) fn next(&mut self) -> Option<DrainTarget> {
         self.targets.pop_front()
     }
 
@@ -61,7 +61,7 @@ impl Agenda {
     }
 
     /// A dataset is drained as far as it can be. Returns the report if the drain is over with that.
-    pub(super) fn drained(&mut self, target: &Target, report: DrainReport) -> Option<DrainReport> {
+    pub(super) fn drained(&mut self, target: &DrainTarget, report: DrainReport) -> Option<DrainReport> {
         match (target.purpose, &report.result) {
             (Purpose::Output, _) => None,
             (Purpose::Newest, DrainResult::Complete { .. }) => Some(report),

@@ -11,9 +11,9 @@ use holdfast_core::prefix::scan::{Damage, Scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_model::Rank;
 
-use super::agenda::Target;
+use super::agenda::DrainTarget;
 use super::report::DrainReport;
-use super::requests::Place;
+use super::requests::Destination;
 use super::rounds::Copied;
 use crate::events::DrainResult;
 
@@ -23,8 +23,8 @@ const FILES_A_REQUEST: usize = 16;
 /// A dataset that is being drained.
 #[derive(Clone, Debug)]
 pub(super) struct Dataset {
-    pub(super) target: Target,
-    pub(super) place: Arc<Place>,
+    pub(super) target: DrainTarget,
+    pub(super) destination: Arc<Destination>,
     pub(super) copied: Copied,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Published {
 impl Published {
     /// The report. `all_answered`: every node reported what it holds.
     pub(super) fn report(&self, all_answered: bool) -> DrainReport {
-        let Dataset { target: Target { candidate, .. }, place, copied } = &self.dataset;
+        let Dataset { target: DrainTarget { candidate, .. }, destination, copied } = &self.dataset;
         let checkpoint = candidate.checkpoint;
         let result = if self.complete {
             DrainResult::Complete { checkpoint }
@@ -107,7 +107,7 @@ impl Published {
         let more_is_held = !copied.failed.is_empty() || !copied.unreachable.is_empty() || !all_answered;
         DrainReport {
             result,
-            directory: Some(place.directory.to_string()),
+            directory: Some(destination.directory.to_string()),
             bytes: copied.ranks.values().sum(),
             copied: copied.ranks.keys().copied().collect(),
             rebuilt: self.rebuilt.iter().copied().collect(),

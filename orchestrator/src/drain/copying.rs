@@ -11,13 +11,13 @@ use std::time::Duration;
 use holdfast_model::NodeName;
 use holdfast_wire::agent::CopyReply;
 
-use super::agents::Agents;
 use super::awaited::Awaited;
 use super::plan::Candidate;
-use super::rounds::{Copied, Order, Rounds};
+use super::reachable::ReachableAgents;
+use super::rounds::{Copied, CopyOrder, Rounds};
 use crate::events::LogEvent;
 
-type Outcome = (Order, Result<CopyReply, String>);
+type Outcome = (CopyOrder, Result<CopyReply, String>);
 
 /// The state of the copies.
 #[derive(Clone, Debug)]
@@ -42,17 +42,17 @@ enum Round {
 
 /// What follows when no copy is under way.
 pub(super) enum Next {
-    /// Agents may come back.
+    /// ReachableAgents may come back.
     Wait,
     /// The orders of the next round.
-    Orders(Vec<Order>),
+    Orders(Vec<CopyOrder>),
     /// All that can be copied is copied.
     Done,
 }
 
 impl Copying {
     /// The copies of a dataset, and the orders of round 1.
-    pub(super) fn new(candidate: &Candidate, agents: &Agents, patience: Duration) -> (Self, Vec<Order>) {
+    pub(super) fn new(candidate: &Candidate, agents: &ReachableAgents, patience: Duration) -> (Self, Vec<CopyOrder>) {
         let returns = |node: &NodeName| !agents.is_down(node) && candidate.holders.contains(node);
         let (returning, down): (Vec<&NodeName>, Vec<&NodeName>) = agents.not_up().partition(|node| returns(node));
         let healthy = agents.up().chain(returning).cloned();
@@ -65,7 +65,7 @@ impl Copying {
     }
 
     /// An agent came up. Returns its order if it is to copy again.
-    pub(super) fn came_up(&mut self, node: &NodeName) -> Option<Order> {
+    pub(super) fn came_up(&mut self, node: &NodeName) -> Option<CopyOrder> {
         let again = matches!(self.round, Round::First { .. }) && self.awaited.remove(node);
         again.then(|| self.rounds.first_of(node))
     }
@@ -74,7 +74,7 @@ impl Copying {
     pub(super) fn ended(
         &mut self,
         now: Duration,
-        order: Order,
+        order: CopyOrder,
         outcome: Result<CopyReply, String>,
         is_down: bool,
     ) -> Vec<LogEvent> {

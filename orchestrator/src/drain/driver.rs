@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
 use super::action::AgentAt;
-use super::config::{COMES_BACK_WITHIN, DrainConfig};
+use super::config::{DrainConfig, LOST_AGENT_WAIT};
 use super::event::{Answer, DrainEvent, RequestId};
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::{DrainAction, DrainError, DrainMachine, prefix_steps};
@@ -44,7 +44,7 @@ pub struct DrainOrder {
     /// Size of a copy's buffer, bytes.
     pub buffer_bytes: usize,
     /// This dataset instead of the newest.
-    pub wanted: Option<CheckpointId>,
+    pub requested: Option<CheckpointId>,
     /// Receives what happens.
     pub events: mpsc::UnboundedSender<LogEvent>,
 }
@@ -54,7 +54,7 @@ pub struct DrainOrder {
 /// # Errors
 /// The drain could not be carried out; what was copied stays.
 pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
-    match Driver::new(order, COMES_BACK_WITHIN, false).run().await {
+    match DrainDriver::new(order, LOST_AGENT_WAIT, false).run().await {
         DrainEnd::Drained(report) => Ok(report),
         DrainEnd::Surveyed(_) => Ok(DrainReport::nothing()),
         DrainEnd::Failed(error) => Err(error),
@@ -66,7 +66,7 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
 /// # Errors
 /// [`DrainError::NoInventory`].
 pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
-    match Driver::new(order, Duration::ZERO, true).run().await {
+    match DrainDriver::new(order, Duration::ZERO, true).run().await {
         DrainEnd::Surveyed(survey) => Ok(survey),
         DrainEnd::Drained(_) => Ok(Survey::default()),
         DrainEnd::Failed(error) => Err(error),
@@ -74,34 +74,34 @@ pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
 }
 
 /// What a request came to; the reason if it failed.
-type Outcome = Result<Answer, String>;
+type RequestResult = Result<Answer, String>;
 
-struct Driver {
+struct DrainDriver {
     machine: DrainMachine,
     order: Arc<DrainOrder>,
     changes: mpsc::UnboundedReceiver<RosterChange>,
     /// One task a request. They are aborted when the driver is dropped.
-    tasks: JoinSet<(RequestId, Outcome)>,
+    tasks: JoinSet<(RequestId, RequestResult)>,
     under_way: HashMap<RequestId, AbortHandle>,
     /// The requests by task: a task that panics does not return its request.
     requests: HashMap<Id, RequestId>,
 }
 
-impl Driver {
-    fn new(order: &DrainOrder, comes_back_within: Duration, survey_only: bool) -> Self {
+impl DrainDriver {
+    fn new(order: &DrainOrder, lost_agent_wait: Duration, survey_only: bool) -> Self {
         let FollowedRoster { agents, lost, mut down, changes } = order.roster.follow();
         down.extend(order.down.iter().cloned());
         let machine = DrainMachine::new(DrainConfig {
             agents,
             lost,
             down,
-            wanted: order.wanted,
+            requested: order.requested,
             crc: order.crc,
             requests_at_once: order.client.requests_at_once(),
-            comes_back_within,
+            lost_agent_wait,
             survey_only,
         });
-        Driver {
+        DrainDriver {
             machine,
             order: Arc::new(order.clone()),
             changes,
@@ -142,7 +142,7 @@ impl Driver {
         }
     }
 
-    fn ended(&mut self, ended: Result<(Id, (RequestId, Outcome)), JoinError>) -> Option<DrainEvent> {
+    fn ended(&mut self, ended: Result<(Id, (RequestId, RequestResult)), JoinError>) -> Option<DrainEvent> {
         let (id, outcome) = match ended {
             Ok((id, (_, outcome))) => (id, outcome),
             Err(error) => (error.id(), Err(format!("the drain broke off: {error}"))),
@@ -168,8 +168,8 @@ impl Driver {
             }
             action => {
                 let request = action.request()?;
-                let work = carry_out(Arc::clone(&self.order), action);
-                let task = self.tasks.spawn(async move { (request, work.await) });
+                let purpose = carry_out(Arc::clone(&self.order), action);
+                let task = self.tasks.spawn(async move { (request, purpose.await) });
                 self.requests.insert(task.id(), request);
                 self.under_way.insert(request, task);
             }
@@ -186,7 +186,7 @@ fn event_of(change: RosterChange) -> DrainEvent {
     }
 }
 
-async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> Outcome {
+async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult {
     let DrainOrder { client, prefix, job_id, crc, buffer_bytes, .. } = &*order;
     match action {
         DrainAction::TakeInventory { agent, .. } => {
@@ -208,7 +208,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> Outcome {
                 buffer_bytes: *buffer_bytes,
             };
             let copied = client.copy(agent.address, &request, LONGEST_COPY).await;
-            copied.map(Answer::Copied).map_err(|error| error.seen())
+            copied.map(Answer::Copied).map_err(|error| error.brief())
         }
         DrainAction::Scan { directory, .. } => {
             let path = prefix.join(directory.as_str());
@@ -251,7 +251,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> Outcome {
     }
 }
 
-async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest) -> Outcome {
+async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest) -> RequestResult {
     match client.verify(agent.address, &request, LONGEST_CHECK).await {
         Ok(reply) => {
             let damaged = reply.damaged.into_iter().map(|(name, text)| (name, Damage::Unreadable(text)));
@@ -270,7 +270,7 @@ async fn rebuild_at(
     checkpoint: CheckpointId,
     directory: PathBuf,
     set: SetRebuild,
-) -> Outcome {
+) -> RequestResult {
     let SetRebuild { set: SetId { scheme, group_id, members }, missing, ranks } = set;
     let request = RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks };
     match client.rebuild(agent.address, &request, LONGEST_CHECK).await {
@@ -282,7 +282,7 @@ async fn rebuild_at(
     }
 }
 
-async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: CheckpointId) -> Outcome {
+async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: CheckpointId) -> RequestResult {
     match client.flushed(agent.address, &FlushedNote { checkpoint }).await {
         Ok(_) => Ok(Answer::FlushNoted),
         Err(error) => {

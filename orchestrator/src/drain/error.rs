@@ -21,9 +21,7 @@ pub enum DrainError {
     },
     /// The dataset that was asked for is not there.
     #[error("no node that answers holds dataset {id}; `holdfast drain --dry-run` shows what there is")]
-    NoSuchDataset {
-        id: CheckpointId,
-    },
+    NoSuchDataset { id: CheckpointId },
 }
 
 /// Why a step on the prefix directory failed.

@@ -17,23 +17,13 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Debug)]
 pub enum DrainEvent {
     /// An agent listens here: it was started, or restarted. If another one of the node was up, that one is lost.
-    AgentUp {
-        node: NodeName,
-        address: SocketAddr,
-    },
+    AgentUp { node: NodeName, address: SocketAddr },
     /// An agent is lost, and may be restarted. Its requests are cancelled.
-    AgentLost {
-        node: NodeName,
-    },
+    AgentLost { node: NodeName },
     /// The agent of a node is lost for good.
-    NodeDown {
-        node: NodeName,
-    },
+    NodeDown { node: NodeName },
     /// A request was carried out.
-    Answered {
-        request: RequestId,
-        answer: Answer,
-    },
+    Answered { request: RequestId, answer: Answer },
     /// A request could not be carried out.
     Failed {
         request: RequestId,
@@ -61,9 +51,7 @@ pub enum Answer {
     /// The content of the directory.
     Scanned(Box<Scan>),
     /// The files that failed, by their base names.
-    Verified {
-        damaged: BTreeMap<String, Damage>,
-    },
+    Verified { damaged: BTreeMap<String, Damage> },
     /// All missing members of the set were computed and written.
     Rebuilt,
     /// Summary, index and link are written.

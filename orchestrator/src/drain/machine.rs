@@ -14,16 +14,16 @@ use holdfast_model::{NodeName, Rank};
 use self::dataset::copy_task;
 use super::DrainError;
 use super::action::DrainAction;
-use super::agenda::{Agenda, Target};
-use super::agents::Agents;
-use super::asking::Asking;
+use super::agenda::{Agenda, DrainTarget};
 use super::completion::{Dataset, Failures, Published, Rebuilds};
 use super::config::DrainConfig;
 use super::copying::{Copying, Next};
 use super::event::{Answer, DrainEvent, RequestId};
+use super::inventory_round::InventoryRound;
 use super::plan;
+use super::reachable::ReachableAgents;
 use super::report::{DrainEnd, Survey};
-use super::requests::{FileTask, NodeTask, Place, PrefixStep, Requests, Task, Work};
+use super::requests::{Destination, FileTask, NodeTask, PrefixStep, RequestPurpose, Requests, Task};
 use crate::events::LogEvent;
 
 const LOST: &str = "its agent is lost";
@@ -34,10 +34,10 @@ const LOST_DURING_COPY: &str = "its agent was lost during the copy";
 enum Phase {
     /// [`DrainMachine::begin`] was not called yet.
     NotBegun,
-    Asking(Asking),
+    TakingInventory(InventoryRound),
     /// The directory of a dataset.
-    Opening(Target),
-    Copying(Box<Copying>, Target, Arc<Place>),
+    Opening(DrainTarget),
+    Copying(Box<Copying>, DrainTarget, Arc<Destination>),
     /// The content of the directory.
     Scanning(Dataset),
     Verifying(Dataset, Box<Scan>, Failures),
@@ -59,7 +59,7 @@ enum Phase {
 /// ```text
 ///                          ┌───────────── the next dataset, if this one is not complete ────────────┐
 ///            all answered, ▼                                                                        │
-///  Asking ───────────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
+///  InventoryRound ───────────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
 ///                                  2 rounds                     │ nothing to rebuild           │    │
 ///                                                               └───▶ Publishing ◀─────────────┘    │
 ///                     Finished ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
@@ -67,7 +67,7 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub struct DrainMachine {
     config: DrainConfig,
-    agents: Agents,
+    agents: ReachableAgents,
     requests: Requests,
     phase: Phase,
     agenda: Agenda,
@@ -82,7 +82,7 @@ impl DrainMachine {
     pub fn new(mut config: DrainConfig) -> Self {
         let [lost, down] = [&mut config.lost, &mut config.down].map(mem::take);
         DrainMachine {
-            agents: Agents::new(mem::take(&mut config.agents), lost, down),
+            agents: ReachableAgents::new(mem::take(&mut config.agents), lost, down),
             requests: Requests::new(config.requests_at_once),
             config,
             phase: Phase::NotBegun,
@@ -98,11 +98,11 @@ impl DrainMachine {
         if matches!(self.phase, Phase::NotBegun) {
             let nodes: Vec<NodeName> = self.agents.up().cloned().collect();
             self.requests.add(nodes.iter().cloned().map(|node| Task::OfNode(node, NodeTask::Inventory)));
-            let mut asking = Asking::new(nodes, self.config.comes_back_within);
+            let mut inventory_round = InventoryRound::new(nodes, self.config.lost_agent_wait);
             for node in self.agents.lost() {
-                asking.failed(node.clone(), LOST.to_owned(), false);
+                inventory_round.failed(node.clone(), LOST.to_owned(), false);
             }
-            self.phase = Phase::Asking(asking);
+            self.phase = Phase::TakingInventory(inventory_round);
         }
         self.proceed(now)
     }
@@ -127,19 +127,19 @@ impl DrainMachine {
                 self.agents.went_down(&node);
                 self.end_requests_at(&node);
                 match &mut self.phase {
-                    Phase::Asking(asking) => drop(asking.awaited.remove(&node)),
+                    Phase::TakingInventory(inventory_round) => drop(inventory_round.awaited.remove(&node)),
                     Phase::Copying(copying, ..) => drop(copying.awaited.remove(&node)),
                     _ => {}
                 }
             }
             DrainEvent::Answered { request, answer } => {
-                if let Some((work, _)) = self.requests.end(request) {
-                    self.answered(work, answer);
+                if let Some((purpose, _)) = self.requests.end(request) {
+                    self.answered(purpose, answer);
                 }
             }
             DrainEvent::Failed { request, reason } => {
-                if let Some((work, node)) = self.requests.end(request) {
-                    self.failed(work, node.is_some(), reason);
+                if let Some((purpose, node)) = self.requests.end(request) {
+                    self.failed(purpose, node.is_some(), reason);
                 }
             }
             DrainEvent::Tick => {}
@@ -150,7 +150,7 @@ impl DrainMachine {
     /// When a [`DrainEvent::Tick`] is due.
     pub fn deadline(&self) -> Option<Duration> {
         match &self.phase {
-            Phase::Asking(asking) => asking.awaited.deadline(),
+            Phase::TakingInventory(inventory_round) => inventory_round.awaited.deadline(),
             Phase::Copying(copying, ..) => copying.awaited.deadline(),
             _ => None,
         }
@@ -167,13 +167,13 @@ impl DrainMachine {
 
     fn came_up(&mut self, node: &NodeName) {
         match &mut self.phase {
-            Phase::Asking(asking) => {
-                let again = asking.came_up(node).then(|| Task::OfNode(node.clone(), NodeTask::Inventory));
+            Phase::TakingInventory(inventory_round) => {
+                let again = inventory_round.came_up(node).then(|| Task::OfNode(node.clone(), NodeTask::Inventory));
                 self.requests.add(again);
             }
-            Phase::Copying(copying, _, place) => {
+            Phase::Copying(copying, _, destination) => {
                 let again = copying.came_up(node);
-                self.requests.add(again.map(|order| copy_task(order, place)));
+                self.requests.add(again.map(|order| copy_task(order, destination)));
             }
             _ => {}
         }
@@ -181,11 +181,11 @@ impl DrainMachine {
 
     fn end_requests_at(&mut self, node: &NodeName) {
         for request in self.requests.at(node) {
-            if let Some((work, _)) = self.requests.end(request) {
+            if let Some((purpose, _)) = self.requests.end(request) {
                 self.actions.push(DrainAction::Cancel { request });
-                let copies = matches!(&work, Work::Task(Task::OfNode(_, NodeTask::Copy(..))));
+                let copies = matches!(&purpose, RequestPurpose::Task(Task::OfNode(_, NodeTask::Copy(..))));
                 let reason = if copies { LOST_DURING_COPY } else { LOST };
-                self.failed(work, true, reason.to_owned());
+                self.failed(purpose, true, reason.to_owned());
             }
         }
     }
@@ -194,7 +194,7 @@ impl DrainMachine {
     fn proceed(&mut self, now: Duration) -> Vec<DrainAction> {
         self.now = self.now.max(now);
         match &mut self.phase {
-            Phase::Asking(asking) => asking.awaited.pass(self.now),
+            Phase::TakingInventory(inventory_round) => inventory_round.awaited.pass(self.now),
             Phase::Copying(copying, ..) => copying.awaited.pass(self.now),
             _ => {}
         }
@@ -214,67 +214,74 @@ impl DrainMachine {
                 let Some(agent) = self.agents.get(&node) else {
                     return self.node_failed(node, task, LOST.to_owned());
                 };
-                let work = Work::Task(Task::OfNode(node, task.clone()));
-                let request = self.requests.begin(work, Some(&agent.node));
+                let purpose = RequestPurpose::Task(Task::OfNode(node, task.clone()));
+                let request = self.requests.begin(purpose, Some(&agent.node));
                 self.actions.push(task.action(request, agent));
             }
-            Task::OnFiles { task, place, here } => {
+            Task::OnFiles { task, destination, here } => {
                 let agent = if here { None } else { self.agents.next() };
-                let work = Work::Task(Task::OnFiles { task: task.clone(), place: Arc::clone(&place), here });
-                let request = self.requests.begin(work, agent.as_ref().map(|agent| &agent.node));
-                self.actions.push(task.action(request, agent, &place));
+                let purpose = RequestPurpose::Task(Task::OnFiles {
+                    task: task.clone(),
+                    destination: Arc::clone(&destination),
+                    here,
+                });
+                let request = self.requests.begin(purpose, agent.as_ref().map(|agent| &agent.node));
+                self.actions.push(task.action(request, agent, &destination));
             }
         }
     }
 
     /// Begins a step of the orchestrator itself.
     fn start_here(&mut self, step: PrefixStep, action: impl FnOnce(RequestId) -> DrainAction) {
-        let request = self.requests.begin(Work::Prefix(step), None);
+        let request = self.requests.begin(RequestPurpose::Prefix(step), None);
         self.actions.push(action(request));
     }
 
-    fn answered(&mut self, work: Work, answer: Answer) {
-        match (work, answer) {
-            (Work::Task(Task::OfNode(node, NodeTask::Inventory)), Answer::Inventory(inventory)) => {
-                if let Phase::Asking(asking) = &mut self.phase {
-                    asking.answered(node, *inventory);
+    fn answered(&mut self, purpose: RequestPurpose, answer: Answer) {
+        match (purpose, answer) {
+            (RequestPurpose::Task(Task::OfNode(node, NodeTask::Inventory)), Answer::Inventory(inventory)) => {
+                if let Phase::TakingInventory(inventory_round) = &mut self.phase {
+                    inventory_round.answered(node, *inventory);
                 }
             }
-            (Work::Task(Task::OfNode(_, NodeTask::Copy(order, _))), Answer::Copied(reply)) => {
+            (RequestPurpose::Task(Task::OfNode(_, NodeTask::Copy(order, _))), Answer::Copied(reply)) => {
                 self.copy_ended(order, Ok(reply));
             }
-            (Work::Task(Task::OfNode(_, NodeTask::NoteFlushed(_))), Answer::FlushNoted) => {}
-            (Work::Task(Task::OnFiles { task: FileTask::Verify(files), .. }), Answer::Verified { damaged }) => {
+            (RequestPurpose::Task(Task::OfNode(_, NodeTask::NoteFlushed(_))), Answer::FlushNoted) => {}
+            (
+                RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(files), .. }),
+                Answer::Verified { damaged },
+            ) => {
                 if let Phase::Verifying(_, _, failures) = &mut self.phase {
                     let damage = |unit: &VerifyUnit| Some((unit.clone(), damaged.get(&unit.name)?.clone()));
                     let damaged = files.iter().filter_map(damage);
                     failures.extend(damaged.map(|(unit, damage)| ((unit.rank, unit.name.clone()), (unit, damage))));
                 }
             }
-            (Work::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }), Answer::Rebuilt) => {
+            (RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }), Answer::Rebuilt) => {
                 self.rebuild_ended(number, set, Ok(()));
             }
-            (Work::Prefix(PrefixStep::OpenDirectory), Answer::DirectoryOpened { directory, resumed }) => {
+            (RequestPurpose::Prefix(PrefixStep::OpenDirectory), Answer::DirectoryOpened { directory, resumed }) => {
                 self.opened(directory, resumed);
             }
-            (Work::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
-            (Work::Prefix(PrefixStep::Publish), Answer::Published) => self.published(),
-            (Work::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
-            (work, _) => self.failed(work, false, "the answer is to another request".to_owned()),
+            (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
+            (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published) => self.published(),
+            (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
+            (purpose, _) => self.failed(purpose, false, "the answer is to another request".to_owned()),
         }
     }
 
     /// A request failed; `at_agent` if it was sent to one.
-    fn failed(&mut self, work: Work, at_agent: bool, reason: String) {
-        match work {
-            Work::Task(Task::OfNode(node, task)) => self.node_failed(node, task, reason),
-            Work::Task(Task::OnFiles { task, place, .. }) if at_agent => {
-                self.requests.add_first(Task::OnFiles { task, place, here: true });
+    fn failed(&mut self, purpose: RequestPurpose, at_agent: bool, reason: String) {
+        match purpose {
+            RequestPurpose::Task(Task::OfNode(node, task)) => self.node_failed(node, task, reason),
+            RequestPurpose::Task(Task::OnFiles { task, destination, .. }) if at_agent => {
+                self.requests.add_first(Task::OnFiles { task, destination, here: true });
             }
-            Work::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
+            RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
                 self.rebuild_ended(number, set, Err(reason));
             }
-            Work::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | Work::Prefix(_) => {
+            RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | RequestPurpose::Prefix(_) => {
                 self.finish(DrainEnd::Failed(DrainError::Prefix { reason }));
             }
         }
@@ -283,9 +290,9 @@ impl DrainMachine {
     fn node_failed(&mut self, node: NodeName, task: NodeTask, reason: String) {
         match task {
             NodeTask::Inventory => {
-                if let Phase::Asking(asking) = &mut self.phase {
+                if let Phase::TakingInventory(inventory_round) = &mut self.phase {
                     let is_down = self.agents.is_down(&node);
-                    asking.failed(node, reason, is_down);
+                    inventory_round.failed(node, reason, is_down);
                 }
             }
             NodeTask::Copy(order, _) => self.copy_ended(order, Err(reason)),
@@ -302,29 +309,29 @@ impl DrainMachine {
                 return false;
             }
             Phase::Finished => return false,
-            Phase::Asking(mut asking) => {
-                asking.awaited.begin(self.now);
-                if !asking.awaited.is_over() {
-                    self.phase = Phase::Asking(asking);
+            Phase::TakingInventory(mut inventory_round) => {
+                inventory_round.awaited.begin(self.now);
+                if !inventory_round.awaited.is_over() {
+                    self.phase = Phase::TakingInventory(inventory_round);
                     return false;
                 }
-                self.surveyed(asking);
+                self.surveyed(inventory_round);
             }
-            Phase::Copying(mut copying, target, place) => {
+            Phase::Copying(mut copying, target, destination) => {
                 let (next, events) = copying.proceed();
                 self.emit(events);
                 match next {
                     Next::Wait => {
-                        self.phase = Phase::Copying(copying, target, place);
+                        self.phase = Phase::Copying(copying, target, destination);
                         return false;
                     }
                     Next::Orders(orders) => {
-                        self.requests.add(orders.into_iter().map(|order| copy_task(order, &place)));
-                        self.phase = Phase::Copying(copying, target, place);
+                        self.requests.add(orders.into_iter().map(|order| copy_task(order, &destination)));
+                        self.phase = Phase::Copying(copying, target, destination);
                     }
                     Next::Done => {
-                        let directory = place.directory.clone();
-                        self.phase = Phase::Scanning(Dataset { target, place, copied: copying.finish() });
+                        let directory = destination.directory.clone();
+                        self.phase = Phase::Scanning(Dataset { target, destination, copied: copying.finish() });
                         self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
                     }
                 }
@@ -336,7 +343,7 @@ impl DrainMachine {
                 self.start_here(PrefixStep::CloseDirectory, |request| DrainAction::CloseDirectory { request });
             }
             Phase::Closing(published) => {
-                let checkpoint = published.dataset.place.checkpoint;
+                let checkpoint = published.dataset.destination.checkpoint;
                 let task = |node: &NodeName| Task::OfNode(node.clone(), NodeTask::NoteFlushed(checkpoint));
                 self.requests.add(self.agents.up().map(task));
                 self.phase = Phase::Noting(published);
@@ -351,8 +358,8 @@ impl DrainMachine {
         true
     }
 
-    fn surveyed(&mut self, asking: Asking) {
-        let (inventories, silent) = asking.finish();
+    fn surveyed(&mut self, inventory_round: InventoryRound) {
+        let (inventories, silent) = inventory_round.finish();
         for inventory in &inventories {
             let Some(node) = &inventory.node else { continue };
             let fault = |fault: &String| LogEvent::InventoryFault { node: node.clone(), fault: fault.clone() };
@@ -363,14 +370,14 @@ impl DrainMachine {
             return self.finish(DrainEnd::Failed(DrainError::NoInventory { reason }));
         }
         self.all_answered = silent.is_empty();
-        let plan = plan::plan(&inventories, self.config.wanted);
+        let plan = plan::plan(&inventories, self.config.requested);
         if self.config.survey_only {
             return self.finish(DrainEnd::Surveyed(Survey { inventories, silent, plan }));
         }
         let skipped = plan.skipped.iter().cloned();
         self.emit(skipped.map(|(checkpoint, reason)| LogEvent::DrainSkipped { checkpoint, reason }));
         self.agenda = Agenda::of(plan);
-        match self.config.wanted {
+        match self.config.requested {
             Some(id) if self.agenda.has_no_candidate() => {
                 self.finish(DrainEnd::Failed(DrainError::NoSuchDataset { id }));
             }

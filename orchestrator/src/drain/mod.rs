@@ -18,8 +18,6 @@
 
 pub mod action;
 mod agenda;
-mod agents;
-mod asking;
 mod awaited;
 mod completion;
 pub mod config;
@@ -27,9 +25,11 @@ mod copying;
 mod driver;
 mod error;
 pub mod event;
+mod inventory_round;
 pub mod machine;
 pub mod plan;
 mod prefix_steps;
+mod reachable;
 pub mod report;
 mod requests;
 pub mod resume;
@@ -38,7 +38,7 @@ pub mod rounds;
 mod tests;
 
 pub use action::{AgentAt, DrainAction, Findings};
-pub use config::{COMES_BACK_WITHIN, DrainConfig};
+pub use config::{DrainConfig, LOST_AGENT_WAIT};
 pub use driver::{DrainOrder, drain, survey};
 pub use error::DrainError;
 pub use event::{Answer, DrainEvent, RequestId};

@@ -38,14 +38,15 @@ pub struct DrainPlan {
 }
 
 /// Decides from what the nodes hold. With `wanted`, only that dataset counts, even if it is on the prefix directory.
-pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPlan {
+pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> DrainPlan {
     let mut ids: BTreeSet<CheckpointId> = inventory::candidates(inventories).into_iter().collect();
     ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
     let datasets: BTreeMap<CheckpointId, &Dataset> =
         inventories.iter().flat_map(|inventory| &inventory.datasets).map(|(id, dataset)| (*id, dataset)).collect();
-    let output_only = |id: &CheckpointId| wanted.is_none() && datasets.get(id).is_some_and(|known| !known.checkpoint);
+    let output_only =
+        |id: &CheckpointId| requested.is_none() && datasets.get(id).is_some_and(|known| !known.checkpoint);
     let mut plan = DrainPlan::default();
-    for id in ids.iter().filter(|id| wanted.is_none() && datasets.get(*id).is_some_and(|known| known.output)) {
+    for id in ids.iter().filter(|id| requested.is_none() && datasets.get(*id).is_some_and(|known| known.output)) {
         match drainable(*id, inventories, locations(*id, inventories)) {
             Drainability::Drainable { .. } => plan.output.push(candidate(*id, inventories, None)),
             Drainability::AlreadyFlushed => {}
@@ -54,9 +55,9 @@ pub fn plan(inventories: &[Inventory], wanted: Option<CheckpointId>) -> DrainPla
         }
     }
     ids.retain(|id| !output_only(id));
-    for id in ids.into_iter().rev().filter(|id| wanted.is_none_or(|wanted| wanted == *id)) {
+    for id in ids.into_iter().rev().filter(|id| requested.is_none_or(|requested| requested == *id)) {
         let mut flush = locations(id, inventories);
-        if wanted.is_some() {
+        if requested.is_some() {
             flush = flush.map(|known| Locations { pfs: false, ..known });
         }
         match drainable(id, inventories, flush) {

@@ -14,11 +14,11 @@ use holdfast_model::{CheckpointId, NodeName};
 
 use super::action::{AgentAt, DrainAction};
 use super::event::RequestId;
-use super::rounds::Order;
+use super::rounds::CopyOrder;
 
 /// Where a dataset is drained to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Destination {
     pub(super) checkpoint: CheckpointId,
     /// The directory's name below the prefix.
     pub(super) directory: DirectoryName,
@@ -30,14 +30,14 @@ pub(super) enum Task {
     /// For the agent of this node and no other.
     OfNode(NodeName, NodeTask),
     /// On files in the prefix directory: for any agent; with `here` for the orchestrator, because an agent failed.
-    OnFiles { task: FileTask, place: Arc<Place>, here: bool },
+    OnFiles { task: FileTask, destination: Arc<Destination>, here: bool },
 }
 
 /// What a node's agent is to do.
 #[derive(Clone, Debug)]
 pub(super) enum NodeTask {
     Inventory,
-    Copy(Order, Arc<Place>),
+    Copy(CopyOrder, Arc<Destination>),
     NoteFlushed(CheckpointId),
 }
 
@@ -45,8 +45,8 @@ impl NodeTask {
     pub(super) fn action(self, request: RequestId, agent: AgentAt) -> DrainAction {
         match self {
             NodeTask::Inventory => DrainAction::TakeInventory { request, agent },
-            NodeTask::Copy(order, place) => {
-                let Place { checkpoint, directory } = (*place).clone();
+            NodeTask::Copy(order, destination) => {
+                let Destination { checkpoint, directory } = (*destination).clone();
                 DrainAction::Copy { request, agent, checkpoint, directory, order }
             }
             NodeTask::NoteFlushed(checkpoint) => DrainAction::NoteFlushed { request, agent, checkpoint },
@@ -64,8 +64,8 @@ pub(super) enum FileTask {
 
 impl FileTask {
     /// The request to an agent, or the work of the orchestrator.
-    pub(super) fn action(self, request: RequestId, agent: Option<AgentAt>, place: &Place) -> DrainAction {
-        let Place { checkpoint, directory } = place.clone();
+    pub(super) fn action(self, request: RequestId, agent: Option<AgentAt>, destination: &Destination) -> DrainAction {
+        let Destination { checkpoint, directory } = destination.clone();
         match self {
             FileTask::Verify(files) => DrainAction::Verify { request, agent, directory, files },
             FileTask::Rebuild(_, set) => DrainAction::Rebuild { request, agent, checkpoint, directory, set },
@@ -84,14 +84,14 @@ pub(super) enum PrefixStep {
 
 /// What a request is for.
 #[derive(Clone, Debug)]
-pub(super) enum Work {
+pub(super) enum RequestPurpose {
     Task(Task),
     Prefix(PrefixStep),
 }
 
 #[derive(Clone, Debug)]
 struct UnderWay {
-    work: Work,
+    purpose: RequestPurpose,
     node: Option<NodeName>,
 }
 
@@ -136,19 +136,19 @@ impl Requests {
     }
 
     /// Begins a request to the agent of a node, or one that the orchestrator carries out itself.
-    pub(super) fn begin(&mut self, work: Work, node: Option<&NodeName>) -> RequestId {
+    pub(super) fn begin(&mut self, purpose: RequestPurpose, node: Option<&NodeName>) -> RequestId {
         let request = RequestId(self.next);
         self.next += 1;
         if let Some(node) = node {
             self.of_node.entry(node.clone()).or_default().insert(request);
         }
-        self.under_way.insert(request, UnderWay { work, node: node.cloned() });
+        self.under_way.insert(request, UnderWay { purpose, node: node.cloned() });
         request
     }
 
     /// Ends a request; `None` if it is over already. Returns the work, and the node it was sent to.
-    pub(super) fn end(&mut self, request: RequestId) -> Option<(Work, Option<NodeName>)> {
-        let UnderWay { work, node } = self.under_way.remove(&request)?;
+    pub(super) fn end(&mut self, request: RequestId) -> Option<(RequestPurpose, Option<NodeName>)> {
+        let UnderWay { purpose, node } = self.under_way.remove(&request)?;
         if let Some(name) = &node
             && let Some(requests) = self.of_node.get_mut(name)
         {
@@ -157,7 +157,7 @@ impl Requests {
                 self.of_node.remove(name);
             }
         }
-        Some((work, node))
+        Some((purpose, node))
     }
 
     /// The requests that are under way at a node.

@@ -13,7 +13,7 @@ use holdfast_wire::agent::CopyReply;
 
 /// What a node is to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct CopyOrder {
     /// The node that copies.
     pub node: NodeName,
     pub round: u8,
@@ -69,17 +69,17 @@ impl Rounds {
     }
 
     /// The orders of round 1.
-    pub fn first(&self) -> Vec<Order> {
+    pub fn first(&self) -> Vec<CopyOrder> {
         self.healthy.iter().map(|node| self.first_of(node)).collect()
     }
 
     /// The order of round 1 for one node: also after its agent came back.
-    pub fn first_of(&self, node: &NodeName) -> Order {
-        Order { node: node.clone(), round: 1, on_behalf_of: Arc::clone(&self.on_behalf_of), partners_only: false }
+    pub fn first_of(&self, node: &NodeName) -> CopyOrder {
+        CopyOrder { node: node.clone(), round: 1, on_behalf_of: Arc::clone(&self.on_behalf_of), partners_only: false }
     }
 
     /// Takes in an answer.
-    pub fn answered(&mut self, order: &Order, reply: CopyReply) {
+    pub fn answered(&mut self, order: &CopyOrder, reply: CopyReply) {
         for owner in reply.partners.into_values() {
             self.holders.entry(owner).or_default().insert(order.node.clone());
         }
@@ -103,7 +103,7 @@ impl Rounds {
     }
 
     /// No answer came: the agent is lost, or it refused.
-    pub fn unanswered(&mut self, order: &Order, reason: String) {
+    pub fn unanswered(&mut self, order: &CopyOrder, reason: String) {
         self.copied.unreachable.insert(order.node.clone(), reason);
         if order.round == 1 {
             self.not_copied.insert(order.node.clone());
@@ -111,7 +111,7 @@ impl Rounds {
     }
 
     /// The orders of round 2; none if nothing failed, or no other node can hold copies.
-    pub fn second(&self) -> Vec<Order> {
+    pub fn second(&self) -> Vec<CopyOrder> {
         if !self.partner_copies {
             return Vec::new();
         }
@@ -128,7 +128,7 @@ impl Rounds {
         let on_behalf_of: Arc<[NodeName]> = failed.into_iter().cloned().collect();
         askable
             .into_iter()
-            .map(|node| Order {
+            .map(|node| CopyOrder {
                 node: node.clone(),
                 round: 2,
                 on_behalf_of: Arc::clone(&on_behalf_of),

@@ -102,7 +102,7 @@ impl PollReports {
     }
 
     /// Waits until a question may be asked beside one that is held back: each takes a connection of its own.
-    pub(super) async fn permit_beside(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn permit_extra_poll(&self) -> Option<OwnedSemaphorePermit> {
         // Never closed.
         Arc::clone(&self.beside).acquire_owned().await.ok()
     }

@@ -42,7 +42,7 @@ pub(super) enum PollAnswer {
     /// The orchestrator has all of it.
     Unchanged,
     /// Something is new.
-    News(Box<PollReply>),
+    Reply(Box<PollReply>),
 }
 
 type Body = Full<Bytes>;
@@ -122,7 +122,7 @@ impl PollConnection {
                 Some(_) => too_large(address, POLL),
                 None => broken(address, &*error),
             })?;
-            read_answer(address, POLL, status, &body.to_bytes()).map(|reply| PollAnswer::News(Box::new(reply)))
+            read_answer(address, POLL, status, &body.to_bytes()).map(|reply| PollAnswer::Reply(Box::new(reply)))
         };
         tokio::pin!(answer);
         tokio::select! {

@@ -22,25 +22,12 @@ pub enum FleetError {
 pub enum RequestError {
     /// No answer in time.
     #[error("the agent at {address} did not answer {path} within {} ms", within.as_millis())]
-    Silent {
-        address: SocketAddr,
-        path: &'static str,
-        within: Duration,
-    },
+    Silent { address: SocketAddr, path: &'static str, within: Duration },
     /// No connection, or it broke.
     #[error("the connection to the agent at {address} broke ({path}): {reason}")]
-    Broken {
-        address: SocketAddr,
-        path: &'static str,
-        reason: String,
-    },
+    Broken { address: SocketAddr, path: &'static str, reason: String },
     #[error("the agent at {address} refused {path} ({status}): {message}")]
-    Refused {
-        address: SocketAddr,
-        path: &'static str,
-        status: u16,
-        message: String,
-    },
+    Refused { address: SocketAddr, path: &'static str, status: u16, message: String },
     /// The answer makes no sense.
     #[error("the agent at {address} answered {path} with something else: {reason}; install one version on all nodes")]
     Answer {
@@ -77,7 +64,7 @@ pub enum RequestError {
 
 impl RequestError {
     /// What was seen, for a message that names the agent itself.
-    pub fn seen(&self) -> String {
+    pub fn brief(&self) -> String {
         match self {
             RequestError::Silent { within, .. } => format!("no answer within {} ms", within.as_millis()),
             RequestError::Broken { reason, .. } => reason.clone(),

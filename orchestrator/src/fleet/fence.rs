@@ -15,7 +15,7 @@ const ATTEMPT_EVERY: Duration = Duration::from_secs(2);
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Tries until the ranks and the agent of the node are ended, or another node's agent has the address.
-pub(super) async fn end_what_returns(client: AgentClient, node: NodeName, address: SocketAddr) {
+pub(super) async fn end_returned_node(client: AgentClient, node: NodeName, address: SocketAddr) {
     let kill = KillRequest { generation: Generation(u64::MAX), reason: "the node is down".to_owned() };
     loop {
         if let Ok(reply) = client.poll(address, &PollRequest::HEALTH_ONLY, ATTEMPT_WITHIN).await {

@@ -22,7 +22,7 @@ use super::{AgentClient, Clock, RequestError};
 
 /// So often the whole health report is asked for although it is known: the job may not have been able to act on the last
 /// one when it came.
-const WHOLE_REPORT_EVERY: Duration = Duration::from_secs(10);
+const FULL_REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// A connection that takes longer waits for the agent and not for this process: the next one has its turn.
 const TURN: Duration = Duration::from_millis(50);
@@ -108,7 +108,7 @@ struct Seen {
 impl Seen {
     /// The health report that need not be sent again.
     fn known(&self, now: Instant) -> Option<KnownHealth> {
-        self.health.filter(|(_, asked)| now.duration_since(*asked) < WHOLE_REPORT_EVERY).map(|(known, _)| known)
+        self.health.filter(|(_, asked)| now.duration_since(*asked) < FULL_REPORT_EVERY).map(|(known, _)| known)
     }
 
     /// Takes the events out that were seen before. After a change of the instance, counting begins again: an answer
@@ -127,15 +127,15 @@ impl Seen {
 }
 
 /// Why a poller ends.
-enum End {
+enum PollEnd {
     Lost(RequestError),
     /// The reports are not received any more.
-    Unwanted,
+    NotReceived,
 }
 
-impl From<RequestError> for End {
+impl From<RequestError> for PollEnd {
     fn from(error: RequestError) -> Self {
-        End::Lost(error)
+        PollEnd::Lost(error)
     }
 }
 
@@ -159,14 +159,14 @@ impl Poll {
     }
 
     async fn run(mut self) {
-        if let Err(End::Lost(error)) = self.poll().await {
+        if let Err(PollEnd::Lost(error)) = self.poll().await {
             let PollTarget { node, start, .. } = self.target;
             // Not received any more when the orchestrator is ending.
-            let _ = self.reports.send(PollReport::Lost { node, start, reason: error.seen() });
+            let _ = self.reports.send(PollReport::Lost { node, start, reason: error.brief() });
         }
     }
 
-    async fn poll(&mut self) -> Result<(), End> {
+    async fn poll(&mut self) -> Result<(), PollEnd> {
         let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
         let mut connection = self.connect().await?;
         // An answer was asked for while another question was under way.
@@ -184,12 +184,12 @@ impl Poll {
                     answer = &mut question => break answer?,
                     () = now.notified(), if !at_once => at_once = true,
                     // Beside the question that is under way: breaking that off would cost its connection.
-                    permit = self.reports.permit_beside(), if at_once => {
+                    permit = self.reports.permit_extra_poll(), if at_once => {
                         let beside = PollRequest { wait_ms: 0, known: None, ..request };
                         let (sent, asked) = (self.clock.now(), Instant::now());
                         let (client, address, patience) = (client.clone(), self.target.address, self.target.patience);
                         let asking = async move { client.poll(address, &beside, patience).await };
-                        let reply = self.reports.request(asking).await.ok_or(End::Unwanted)??;
+                        let reply = self.reports.request(asking).await.ok_or(PollEnd::NotReceived)??;
                         drop(permit);
                         at_once = false;
                         self.answered(beside.after, sent, asked, Box::new(reply))?;
@@ -197,7 +197,7 @@ impl Poll {
                 }
             };
             match answer {
-                PollAnswer::News(reply) => self.answered(request.after, sent, asked, reply)?,
+                PollAnswer::Reply(reply) => self.answered(request.after, sent, asked, reply)?,
                 PollAnswer::Unchanged => {
                     let PollTarget { node, start, .. } = &self.target;
                     let answer = UnchangedAnswer { node: node.clone(), start: *start, sent };
@@ -233,13 +233,13 @@ impl Poll {
         sent: Duration,
         asked: Instant,
         mut reply: Box<PollReply>,
-    ) -> Result<(), End> {
+    ) -> Result<(), PollEnd> {
         self.seen.filter(&mut reply, asked_after);
         let known = KnownHealth { instance: reply.instance, version: reply.health_version };
         // That the work under way has ended is news too, which an answer without content does not tell.
         self.seen.health = reply.progress.is_empty().then_some((known, asked));
         let (node, start) = (self.target.node.clone(), self.target.start);
-        self.reports.send(PollReport::Answered { node, start, sent, reply }).map_err(|_| End::Unwanted)
+        self.reports.send(PollReport::Answered { node, start, sent, reply }).map_err(|_| PollEnd::NotReceived)
     }
 }
 
@@ -302,6 +302,6 @@ mod tests {
         let known = KnownHealth { instance: 7, version: 2 };
         seen.health = Some((known, begun));
         assert_eq!(seen.known(begun), Some(known));
-        assert_eq!(seen.known(begun + WHOLE_REPORT_EVERY), None);
+        assert_eq!(seen.known(begun + FULL_REPORT_EVERY), None);
     }
 }

@@ -58,7 +58,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    pub fn arrived(&self, node: &NodeName, address: SocketAddr) {
+    pub fn agent_up(&self, node: &NodeName, address: SocketAddr) {
         let mut present = self.present.lock();
         present.lost.remove(node);
         present.down.remove(node);
@@ -67,7 +67,7 @@ impl Roster {
     }
 
     /// An agent is lost; maybe it comes back.
-    pub fn lost(&self, node: &NodeName) {
+    pub fn agent_lost(&self, node: &NodeName) {
         let mut present = self.present.lock();
         if present.agents.remove(node).is_some() {
             present.lost.insert(node.clone());
@@ -76,7 +76,7 @@ impl Roster {
     }
 
     /// The agent of a node is lost for good.
-    pub fn down(&self, node: &NodeName) {
+    pub fn node_down(&self, node: &NodeName) {
         let mut present = self.present.lock();
         present.agents.remove(node);
         present.lost.remove(node);
@@ -112,15 +112,15 @@ mod tests {
     fn a_follower_receives_the_agents_that_are_up_and_every_change_since() {
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let (roster, node) = (Roster::default(), NodeName::from("node0"));
-        roster.arrived(&node, address(1));
+        roster.agent_up(&node, address(1));
         let mut followed = roster.follow();
         assert_eq!(followed.agents, BTreeMap::from([(node.clone(), address(1))]));
-        roster.lost(&node);
+        roster.agent_lost(&node);
         assert_eq!(roster.follow().lost, BTreeSet::from([node.clone()]));
-        roster.lost(&node);
-        roster.arrived(&node, address(2));
+        roster.agent_lost(&node);
+        roster.agent_up(&node, address(2));
         assert_eq!(roster.address(&node), Some(address(2)));
-        roster.down(&node);
+        roster.node_down(&node);
         let received: Vec<_> = std::iter::from_fn(|| followed.changes.try_recv().ok()).collect();
         let up = RosterChange::Up { node: node.clone(), address: address(2) };
         let [lost, down] = [RosterChange::Lost { node: node.clone() }, RosterChange::Down { node: node.clone() }];

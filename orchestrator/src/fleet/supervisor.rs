@@ -77,10 +77,10 @@ pub enum FleetEvent {
         node: NodeName,
         reason: String,
         /// The node itself is lost: another attempt would not help.
-        node_gone: bool,
+        node_lost: bool,
     },
     /// These answered polls, and nothing changed. What counts is when each poll was sent.
-    Heard {
+    Unchanged {
         /// The nodes, each with that time.
         answers: Vec<(NodeName, Duration)>,
     },
@@ -93,10 +93,7 @@ pub enum FleetEvent {
         reply: Box<PollReply>,
     },
     /// It is lost: its connection broke, or it did not answer in time.
-    Lost {
-        node: NodeName,
-        reason: String,
-    },
+    Lost { node: NodeName, reason: String },
 }
 
 #[derive(Debug)]
@@ -110,7 +107,7 @@ struct Agent {
 
 /// What the supervisor's own tasks report to it.
 #[derive(Debug)]
-enum Report {
+enum TaskReport {
     Started {
         node: NodeName,
         outcome: Result<Started, StartFailure>,
@@ -141,7 +138,7 @@ struct Started {
 #[derive(Debug)]
 struct StartFailure {
     reason: String,
-    node_gone: bool,
+    node_lost: bool,
 }
 
 /// Owns the agents of one job.
@@ -158,8 +155,8 @@ pub struct AgentSupervisor {
     starting: JoinSet<()>,
     fences: JoinSet<()>,
     allocation_end: watch::Sender<Option<i64>>,
-    reports: mpsc::UnboundedSender<Report>,
-    reported: mpsc::UnboundedReceiver<Report>,
+    reports: mpsc::UnboundedSender<TaskReport>,
+    reported: mpsc::UnboundedReceiver<TaskReport>,
     polls: PollReports,
     polled: mpsc::UnboundedReceiver<PollReport>,
     _poll_thread: Option<PollThread>,
@@ -238,9 +235,9 @@ impl AgentSupervisor {
                     let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
                     Ok(Started { address, pid, generation, health, clock_skew_ms })
                 }
-                Err(error) => Err(StartFailure { node_gone: error.is_node_lost(), reason: error.to_string() }),
+                Err(error) => Err(StartFailure { node_lost: error.is_node_lost(), reason: error.to_string() }),
             };
-            let _ = reports.send(Report::Started { node, outcome });
+            let _ = reports.send(TaskReport::Started { node, outcome });
         });
     }
 
@@ -255,7 +252,7 @@ impl AgentSupervisor {
             let answer = match client.poll(record.address, &PollRequest::HEALTH_ONLY, ADOPT_WITHIN).await {
                 Ok(reply) if reply.health.node == *node => Ok(Box::new(reply.health)),
                 Ok(reply) => Err(format!("{} is the agent of {} now", record.address, reply.health.node)),
-                Err(error) => Err(error.seen()),
+                Err(error) => Err(error.brief()),
             };
             (node, *record, answer)
         });
@@ -266,13 +263,13 @@ impl AgentSupervisor {
                     let start = self.register(&node, record);
                     self.adopted.insert(node.clone(), start);
                     let generation = Some(health.generation).filter(|generation| *generation > Generation::NONE);
-                    Report::Adopted { node, start, generation, health }
+                    TaskReport::Adopted { node, start, generation, health }
                 }
                 Err(reason) => {
                     self.starts += 1;
                     let start = self.starts;
                     self.agents.insert(node.clone(), Agent { record, start, poller: None });
-                    Report::Lost { node, start, reason }
+                    TaskReport::Lost { node, start, reason }
                 }
             };
             let _ = self.reports.send(report);
@@ -293,13 +290,13 @@ impl AgentSupervisor {
         };
         let poller = Some(Poller::spawn(self.client.clone(), target, self.settings.clock, self.polls.clone()));
         self.agents.insert(node.clone(), Agent { record, start: self.starts, poller });
-        self.roster.arrived(node, record.address);
+        self.roster.agent_up(node, record.address);
         self.starts
     }
 
-    fn take_report(&mut self, report: Report) -> Option<FleetEvent> {
+    fn take_report(&mut self, report: TaskReport) -> Option<FleetEvent> {
         match report {
-            Report::Started { node, outcome: Ok(started) } => {
+            TaskReport::Started { node, outcome: Ok(started) } => {
                 let Started { address, pid, generation, health, clock_skew_ms } = started;
                 // An agent that goes on where it was is polled from where its predecessor was heard last.
                 let known = self.agents.get(&node).map(|agent| agent.record).filter(|record| record.pid == pid);
@@ -307,17 +304,17 @@ impl AgentSupervisor {
                 self.register(&node, AgentRecord { address, pid, seen });
                 Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms })
             }
-            Report::Started { node, outcome: Err(StartFailure { reason, node_gone }) } => {
-                Some(FleetEvent::StartFailed { node, reason, node_gone })
+            TaskReport::Started { node, outcome: Err(StartFailure { reason, node_lost }) } => {
+                Some(FleetEvent::StartFailed { node, reason, node_lost })
             }
-            Report::Adopted { node, start, generation, health } => {
+            TaskReport::Adopted { node, start, generation, health } => {
                 let agent = self.agents.get(&node).filter(|agent| agent.start == start)?;
                 let address = agent.record.address;
                 self.adopted.remove(&node);
                 let health = Some(health);
                 Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms: None })
             }
-            Report::Lost { node, start, reason } => self.take_loss(node, start, reason),
+            TaskReport::Lost { node, start, reason } => self.take_loss(node, start, reason),
         }
     }
 
@@ -337,7 +334,7 @@ impl AgentSupervisor {
                     self.agents.get(&answer.node).is_some_and(|agent| agent.start == answer.start)
                 };
                 let answers = answers.into_iter().filter(current).map(|answer| (answer.node, answer.sent));
-                Some(FleetEvent::Heard { answers: answers.collect() })
+                Some(FleetEvent::Unchanged { answers: answers.collect() })
             }
         }
     }
@@ -357,14 +354,14 @@ impl AgentSupervisor {
         if let Some(agent) = self.agents.get_mut(node) {
             self.starts += 1;
             (agent.start, agent.poller) = (self.starts, None);
-            self.roster.lost(node);
+            self.roster.agent_lost(node);
         }
     }
 
     /// The node is given up: waits for its agent end. Nothing of it is ended.
     pub fn give_up(&mut self, node: &NodeName) {
         self.lose(node);
-        self.roster.down(node);
+        self.roster.node_down(node);
     }
 
     /// Makes sure that a node that went down cannot act for the job any more. Its agent is killed where the resource
@@ -372,11 +369,11 @@ impl AgentSupervisor {
     pub fn fence(&mut self, node: &NodeName, address: Option<SocketAddr>) {
         self.adopted.remove(node);
         self.agents.remove(node);
-        self.roster.down(node);
+        self.roster.node_down(node);
         let (allocation, name) = (Arc::clone(&self.allocation), node.clone());
         tokio::task::spawn_blocking(move || allocation.kill_agent(&name));
         if let Some(address) = address {
-            self.fences.spawn(fence::end_what_returns(self.client.clone(), node.clone(), address));
+            self.fences.spawn(fence::end_returned_node(self.client.clone(), node.clone(), address));
         }
     }
 
@@ -432,7 +429,7 @@ impl AgentSupervisor {
             let sent = client.each(agents, |(node, start, address)| async move {
                 match request(client.clone(), node.clone(), address).await {
                     Err(error) if !error.is_refusal() => {
-                        let _ = reports.send(Report::Lost { node, start, reason: error.seen() });
+                        let _ = reports.send(TaskReport::Lost { node, start, reason: error.brief() });
                     }
                     answer => done(node, answer),
                 }

@@ -151,7 +151,7 @@ impl StepDriver<'_> {
                 Ok(_) => ready,
                 Err(error) if error.is_refusal() => Event::AgentUnfit { node, address, fault: error.to_string() },
                 // As one that was never up: it is started again.
-                Err(error) => Event::AgentStartFailed { node, reason: error.seen(), node_gone: false },
+                Err(error) => Event::AgentStartFailed { node, reason: error.brief(), node_lost: false },
             };
             background.event(event);
         });
@@ -200,7 +200,7 @@ impl StepDriver<'_> {
             job_id: self.allocation.job_id().to_owned(),
             crc: self.step.checkpoint.crc.on_flush,
             buffer_bytes: settings::COPY_BYTES,
-            wanted: None,
+            requested: None,
             events: self.background.events.clone(),
         };
         // Once in an allocation.

@@ -16,7 +16,11 @@ pub(super) enum TaskResult {
     /// An event that needs nothing else.
     Event(Event),
     /// An agent accepted a generation.
-    Prepared { node: NodeName, generation: Generation, socket: PathBuf },
+    Prepared {
+        node: NodeName,
+        generation: Generation,
+        socket: PathBuf,
+    },
     /// The spec's halt conditions are in the halt files.
     HaltSet,
     /// When the allocation ends, as the resource manager says now; seconds since the epoch.

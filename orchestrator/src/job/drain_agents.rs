@@ -67,14 +67,14 @@ impl DrainAgents {
         }
         while !self.starting.is_empty() {
             let event = self.agents.next().await;
-            self.take_in(event);
+            self.receive(event);
         }
     }
 
-    fn take_in(&mut self, event: FleetEvent) {
+    fn receive(&mut self, event: FleetEvent) {
         match event {
             FleetEvent::Up { node, .. } => drop(self.starting.remove(&node)),
-            FleetEvent::Heard { .. } => {}
+            FleetEvent::Unchanged { .. } => {}
             FleetEvent::Answered { node, reply, .. } => self.reporter.screen.progress(&node, &reply.progress),
             FleetEvent::StartFailed { node, reason, .. } => {
                 self.starting.remove(&node);
@@ -113,7 +113,7 @@ impl DrainAgents {
             }).is_err().then_some(node)
         });
         for node in forgotten.await.into_iter().flatten() {
-            self.agents.roster().down(&node);
+            self.agents.roster().node_down(&node);
         }
     }
 
@@ -122,9 +122,9 @@ impl DrainAgents {
         prefix: &Path,
         crc: bool,
         buffer_bytes: usize,
-        wanted: Option<CheckpointId>,
+        requested: Option<CheckpointId>,
     ) -> Result<DrainReport, DrainError> {
-        let (order, mut emitted) = self.order(prefix, wanted);
+        let (order, mut emitted) = self.order(prefix, requested);
         let order = DrainOrder { crc, buffer_bytes, ..order };
         let draining = drain::drain(&order);
         tokio::pin!(draining);
@@ -132,7 +132,7 @@ impl DrainAgents {
             tokio::select! {
                 result = &mut draining => break result,
                 Some(event) = emitted.recv() => self.reporter.emit(event),
-                event = self.agents.next() => self.take_in(event),
+                event = self.agents.next() => self.receive(event),
             }
         };
         while let Ok(event) = emitted.try_recv() {
@@ -142,9 +142,9 @@ impl DrainAgents {
     }
 
     /// Starts what is missing, asks what the nodes hold, and ends all agents again.
-    pub(super) async fn survey(mut self, prefix: &Path, wanted: Option<CheckpointId>) -> Result<Survey, DrainError> {
+    pub(super) async fn survey(mut self, prefix: &Path, requested: Option<CheckpointId>) -> Result<Survey, DrainError> {
         self.start_missing().await;
-        let (order, mut emitted) = self.order(prefix, wanted);
+        let (order, mut emitted) = self.order(prefix, requested);
         let survey = drain::survey(&order).await;
         while let Ok(event) = emitted.try_recv() {
             self.reporter.emit(event);
@@ -154,7 +154,7 @@ impl DrainAgents {
     }
 
     /// A drain of the agents that are up, and what it reports.
-    fn order(&self, prefix: &Path, wanted: Option<CheckpointId>) -> (DrainOrder, mpsc::UnboundedReceiver<LogEvent>) {
+    fn order(&self, prefix: &Path, requested: Option<CheckpointId>) -> (DrainOrder, mpsc::UnboundedReceiver<LogEvent>) {
         let (events, emitted) = mpsc::unbounded_channel();
         let up = self.agents.roster().agents();
         let order = DrainOrder {
@@ -165,7 +165,7 @@ impl DrainAgents {
             job_id: self.job_id.clone(),
             crc: false,
             buffer_bytes: settings::COPY_BYTES,
-            wanted,
+            requested,
             events,
         };
         (order, emitted)

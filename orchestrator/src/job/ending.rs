@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::prefix_wait::Patience;
+use super::prefix_wait::PrefixWaitStep;
 use super::state::Stage;
-use super::step::{LOOK_EVERY, StepDriver};
+use super::step::{CHECK_EVERY, StepDriver};
 use crate::events::LogEvent;
 use crate::exit;
 
@@ -57,15 +57,15 @@ impl StepDriver<'_> {
 
     /// Waits until the last state is on disk; not forever, visibly, and not after another signal.
     async fn write_last_state(&mut self) {
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(CHECK_EVERY);
         while !self.record.is_complete() {
             tokio::select! {
                 _ = self.record.released(&self.machine) => {}
                 _ = self.signals.next() => break,
                 _ = look.tick() => match self.prefix_wait.look() {
-                    Patience::Wait => {}
-                    Patience::Show => self.show_prefix_wait(),
-                    Patience::GiveUp => break,
+                    PrefixWaitStep::Wait => {}
+                    PrefixWaitStep::Show => self.show_prefix_wait(),
+                    PrefixWaitStep::GiveUp => break,
                 },
             }
         }

@@ -38,18 +38,12 @@ pub enum RunError {
     Prefix(#[from] DurableError),
     /// Another file or the signals.
     #[error("cannot {action}: {source}")]
-    Io {
-        action: &'static str,
-        source: std::io::Error,
-    },
+    Io { action: &'static str, source: std::io::Error },
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     /// The allocation is too small.
     #[error("the allocation has {have} nodes, and `run.nodes` asks for {needed}")]
-    TooFewNodes {
-        have: usize,
-        needed: u32,
-    },
+    TooFewNodes { have: usize, needed: u32 },
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),
@@ -98,8 +92,5 @@ pub enum PreflightError {
     #[error("{0}; try it by hand")]
     ExternalCommand(#[from] ExternalCommandError),
     #[error("{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under `run.env`", program.display(), missing.join(", "))]
-    Libraries {
-        program: PathBuf,
-        missing: Vec<String>,
-    },
+    Libraries { program: PathBuf, missing: Vec<String> },
 }

@@ -52,32 +52,32 @@ impl StepDriver<'_> {
     }
 
     /// Takes in one input and everything else that is ready: what was said before comes before what follows from it.
-    pub(super) fn take_in_with_all_ready(&mut self, first: Input) {
-        self.take_in(first);
+    pub(super) fn receive_ready(&mut self, first: Input) {
+        self.receive(first);
         while let Some(name) = self.signals.next().now_or_never() {
-            self.take_in(Input::Signal(name));
+            self.receive(Input::Signal(name));
         }
         while let Some(actions) = self.record.released(&self.machine).now_or_never() {
-            self.take_in(Input::Released(actions));
+            self.receive(Input::Released(actions));
         }
         while let Ok(event) = self.inbox.events.try_recv() {
-            self.take_in(Input::Log(event));
+            self.receive(Input::Log(event));
         }
         for _ in 0..TAKEN_AT_ONCE {
             let Ok(result) = self.inbox.results.try_recv() else { break };
-            self.take_in(Input::Task(result));
+            self.receive(Input::Task(result));
         }
         for _ in 0..TAKEN_AT_ONCE {
             let Some(event) = self.agents.next().now_or_never() else { break };
-            self.take_in(Input::Fleet(event));
+            self.receive(Input::Fleet(event));
         }
         for _ in 0..TAKEN_AT_ONCE {
             let Some(update) = self.ranks.next().now_or_never() else { break };
-            self.take_in(Input::Step(update));
+            self.receive(Input::Step(update));
         }
     }
 
-    fn take_in(&mut self, input: Input) {
+    fn receive(&mut self, input: Input) {
         match input {
             Input::Signal(name) => self.signal(name),
             Input::Released(actions) => actions.into_iter().for_each(|action| self.perform(action)),

@@ -8,7 +8,7 @@ use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, Health, PollReply};
 
 use super::background::TaskResult;
-use super::running_step::{StepNews, StepUpdate};
+use super::running_step::{StepReport, StepUpdate};
 use super::step::StepDriver;
 use crate::allocation::Observation;
 use crate::events::LogEvent;
@@ -63,14 +63,14 @@ impl StepDriver<'_> {
                     None => self.feed(Event::AgentReady { node, address, adopted }),
                 }
             }
-            FleetEvent::StartFailed { node, reason, node_gone } => {
-                self.feed(Event::AgentStartFailed { node, reason, node_gone });
+            FleetEvent::StartFailed { node, reason, node_lost } => {
+                self.feed(Event::AgentStartFailed { node, reason, node_lost });
             }
             FleetEvent::Lost { node, reason } => {
                 self.reporter.clear_progress(&node);
                 self.feed(Event::AgentLost { node, reason });
             }
-            FleetEvent::Heard { answers } => {
+            FleetEvent::Unchanged { answers } => {
                 for (node, sent) in answers {
                     self.feed(Event::PollAnswered { node, sent, fault: None });
                 }
@@ -128,7 +128,7 @@ impl StepDriver<'_> {
     }
 
     /// Injects the ordered failures that are due since the launch.
-    pub(super) fn inject_faults_that_time_makes_due(&mut self) {
+    pub(super) fn inject_due_faults(&mut self) {
         if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
             let since = self.clock.now().saturating_sub(first);
             self.inject_faults(Observation::SinceLaunch(since));
@@ -157,16 +157,16 @@ impl StepDriver<'_> {
     }
 
     pub(super) fn step_update(&mut self, update: StepUpdate) {
-        let StepUpdate { generation, news } = update;
-        match news {
-            StepNews::Printed => {
+        let StepUpdate { generation, report } = update;
+        match report {
+            StepReport::Printed => {
                 if self.spec.health.hang_after.is_some() {
                     self.feed(Event::Printed { generation });
                 }
             }
-            StepNews::Event(event) => self.step_event(generation, event),
-            StepNews::Orphaned => self.step_lost(generation, "its supervisor is gone"),
-            StepNews::Unreadable(reason) => {
+            StepReport::Event(event) => self.step_event(generation, event),
+            StepReport::Orphaned => self.step_lost(generation, "its supervisor is gone"),
+            StepReport::Unreadable(reason) => {
                 self.step_lost(generation, &format!("what it does cannot be read: {reason}"));
             }
         }

@@ -16,7 +16,7 @@ pub(super) struct PrefixWait {
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum PrefixWaitStep {
     Wait,
     /// Say so, and wait on.
     Show,
@@ -24,19 +24,19 @@ pub(super) enum Patience {
 }
 
 impl PrefixWait {
-    pub(super) fn look(&mut self) -> Patience {
+    pub(super) fn look(&mut self) -> PrefixWaitStep {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.after(since.elapsed())
     }
 
-    fn after(&mut self, waited: Duration) -> Patience {
+    fn after(&mut self, waited: Duration) -> PrefixWaitStep {
         if waited >= AT_MOST {
-            return Patience::GiveUp;
+            return PrefixWaitStep::GiveUp;
         }
         if waited >= SHOWN_AFTER && !std::mem::replace(&mut self.is_shown, true) {
-            return Patience::Show;
+            return PrefixWaitStep::Show;
         }
-        Patience::Wait
+        PrefixWaitStep::Wait
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     fn a_wait_is_shown_once_and_ends() {
         let mut wait = PrefixWait::default();
         let waits = [0, 2, 3, 10, 119, 120].map(|seconds| wait.after(Duration::from_secs(seconds)));
-        use Patience::{GiveUp, Show, Wait};
+        use PrefixWaitStep::{GiveUp, Show, Wait};
         assert_eq!(waits, [Wait, Wait, Show, Wait, Wait, GiveUp]);
     }
 }

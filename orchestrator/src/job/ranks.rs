@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::background::{Background, TaskResult};
-use super::running_step::{self, RanksOfNode, RunningStep, StepNews, StepUpdate};
+use super::running_step::{self, RanksOfNode, RunningStep, StepReport, StepUpdate};
 use super::state;
 use crate::allocation::Allocation;
 use crate::events::Screen;
@@ -50,16 +50,16 @@ pub(super) struct Ranks {
     settings: Arc<LaunchSettings>,
     allocation: Arc<dyn Allocation>,
     screen: Screen,
-    beginning: Option<Beginning>,
+    pending: Option<PendingLaunch>,
     running: Option<RunningStep>,
     updates: mpsc::Sender<StepUpdate>,
     updated: mpsc::Receiver<StepUpdate>,
     /// Of the generation that is beginning.
-    early: VecDeque<StepUpdate>,
+    held_updates: VecDeque<StepUpdate>,
 }
 
 /// Ranks that a thread is launching, or beginning to follow: their file system may take its time.
-struct Beginning {
+struct PendingLaunch {
     generation: Generation,
     /// Set when they are not wanted any more: nothing is started then.
     cancelled: CancellationToken,
@@ -73,18 +73,18 @@ impl Ranks {
             settings: Arc::new(settings),
             allocation,
             screen,
-            beginning: None,
+            pending: None,
             running: None,
             updates,
             updated,
-            early: VecDeque::new(),
+            held_updates: VecDeque::new(),
         }
     }
 
     /// The next update of the generation that is followed. Cancel safe.
     pub(super) async fn next(&mut self) -> StepUpdate {
         loop {
-            let update = match self.early.pop_front_if(|update| !Self::is_beginning(&self.beginning, update)) {
+            let update = match self.held_updates.pop_front_if(|update| !Self::is_pending(&self.pending, update)) {
                 Some(update) => update,
                 // A sender is held here, so the channel does not end.
                 None => match self.updated.recv().await {
@@ -92,14 +92,14 @@ impl Ranks {
                     None => return std::future::pending().await,
                 },
             };
-            if Self::is_beginning(&self.beginning, &update) {
-                self.early.push_back(update);
+            if Self::is_pending(&self.pending, &update) {
+                self.held_updates.push_back(update);
                 continue;
             }
-            let StepUpdate { generation, news } = &update;
+            let StepUpdate { generation, report } = &update;
             let followed = self.running.as_mut().filter(|running| running.generation == *generation);
-            match (followed, news) {
-                (Some(running), StepNews::Event(event)) => running.take_in(event),
+            match (followed, report) {
+                (Some(running), StepReport::Event(event)) => running.receive(event),
                 (Some(_), _) => {}
                 (None, _) => continue,
             }
@@ -107,8 +107,8 @@ impl Ranks {
         }
     }
 
-    fn is_beginning(beginning: &Option<Beginning>, update: &StepUpdate) -> bool {
-        beginning.as_ref().is_some_and(|beginning| beginning.generation == update.generation)
+    fn is_pending(pending: &Option<PendingLaunch>, update: &StepUpdate) -> bool {
+        pending.as_ref().is_some_and(|pending| pending.generation == update.generation)
     }
 
     /// Starts the supervisor of a generation's ranks, in the background: ends as [`TaskResult::Launched`] or
@@ -120,7 +120,7 @@ impl Ranks {
         sockets: BTreeMap<NodeName, PathBuf>,
         background: Background,
     ) {
-        let (launch, placement) = (self.opening(generation), Arc::clone(placement));
+        let (launch, placement) = (self.launch_context(generation), Arc::clone(placement));
         self.begin(generation, background, move |cancelled| match launch.start(&placement, &sockets, cancelled) {
             Ok(running) => Ok(running),
             Err(error) => Err(Event::LaunchFailed { generation, reason: error.to_string() }),
@@ -130,15 +130,15 @@ impl Ranks {
     /// Follows the ranks that an earlier orchestrator launched, in the background: ends as [`TaskResult::Launched`] or
     /// [`Event::StepLost`].
     pub(super) fn follow(&mut self, generation: Generation, placement: &Arc<Placement>, background: Background) {
-        let (launch, placement) = (self.opening(generation), Arc::clone(placement));
+        let (launch, placement) = (self.launch_context(generation), Arc::clone(placement));
         self.begin(generation, background, move |_| match launch.follow(&placement) {
             Ok(running) => Ok(Some(running)),
             Err(error) => Err(Event::StepLost { generation, reason: error.to_string() }),
         });
     }
 
-    fn opening(&self, generation: Generation) -> Opening {
-        Opening {
+    fn launch_context(&self, generation: Generation) -> LaunchContext {
+        LaunchContext {
             generation,
             settings: Arc::clone(&self.settings),
             allocation: Arc::clone(&self.allocation),
@@ -163,13 +163,13 @@ impl Ranks {
             Ok(None) => {}
             Err(event) => background.event(event),
         });
-        self.beginning = Some(Beginning { generation, cancelled, task });
+        self.pending = Some(PendingLaunch { generation, cancelled, task });
     }
 
     /// The ranks of a generation began, or are followed from now on. Ended at once if they are not wanted any more.
     pub(super) fn launched(&mut self, running: RunningStep) {
-        let begun = self.beginning.take_if(|beginning| beginning.generation == running.generation);
-        if begun.is_some_and(|beginning| !beginning.cancelled.is_cancelled()) {
+        let begun = self.pending.take_if(|pending| pending.generation == running.generation);
+        if begun.is_some_and(|pending| !pending.cancelled.is_cancelled()) {
             self.running = Some(running);
         } else {
             tokio::task::spawn_blocking(running.canceller());
@@ -178,8 +178,8 @@ impl Ranks {
 
     /// Ends the ranks of a generation in the background.
     pub(super) fn cancel(&self, generation: Generation) {
-        if let Some(beginning) = self.beginning.as_ref().filter(|beginning| beginning.generation == generation) {
-            beginning.cancelled.cancel();
+        if let Some(pending) = self.pending.as_ref().filter(|pending| pending.generation == generation) {
+            pending.cancelled.cancel();
         }
         if let Some(cancel) = self.canceller(generation) {
             tokio::task::spawn_blocking(cancel);
@@ -189,7 +189,7 @@ impl Ranks {
     /// What ends the ranks of a generation, for a thread of its own: it blocks for two seconds at most, or as long as the
     /// file system does. None if they have ended, or are only beginning.
     pub(super) fn canceller(&self, generation: Generation) -> Option<Box<dyn FnOnce() + Send>> {
-        if self.beginning.as_ref().is_some_and(|beginning| beginning.generation == generation) {
+        if self.pending.as_ref().is_some_and(|pending| pending.generation == generation) {
             return None;
         }
         match self.running.as_ref().filter(|running| running.generation == generation) {
@@ -210,7 +210,7 @@ impl Ranks {
 
     /// Ends whatever still runs of the generation.
     pub(super) async fn end(&mut self, generation: Generation) {
-        if let Some(Beginning { cancelled, task, .. }) = self.beginning.take() {
+        if let Some(PendingLaunch { cancelled, task, .. }) = self.pending.take() {
             cancelled.cancel();
             if tokio::time::timeout(BEGUN_WITHIN, task).await.is_err() {
                 tracing::warn!("a launch that was given up waits for its file system");
@@ -237,7 +237,7 @@ impl Ranks {
 }
 
 /// What a thread needs to launch or follow a generation.
-struct Opening {
+struct LaunchContext {
     generation: Generation,
     settings: Arc<LaunchSettings>,
     allocation: Arc<dyn Allocation>,
@@ -246,7 +246,7 @@ struct Opening {
     directory: PathBuf,
 }
 
-impl Opening {
+impl LaunchContext {
     /// Starts the supervisor; `None` if that was cancelled before.
     fn start(
         &self,

@@ -12,7 +12,7 @@ use crate::events::report::GenerationReport;
 use crate::events::{DrainResult, EndCause, RunReport};
 use crate::exit;
 use crate::relaunch::Outcome;
-use crate::relaunch::explain::Condition;
+use crate::relaunch::explain::NodeCondition;
 use crate::spec::JobSpec;
 
 /// A prefix directory that does not answer within this is not shown in a report.
@@ -30,8 +30,8 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         newest: past.newest,
     });
     let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
-        Condition::Down(verdict) => Some((node.node.clone(), verdict.reason.to_string())),
-        Condition::Starting { .. } | Condition::Healthy => None,
+        NodeCondition::Down(verdict) => Some((node.node.clone(), verdict.reason.to_string())),
+        NodeCondition::Starting { .. } | NodeCondition::Healthy => None,
     });
     let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
         Some(DrainResult::Complete { checkpoint }) => (Some(*checkpoint), Some(true)),

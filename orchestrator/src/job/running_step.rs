@@ -20,7 +20,7 @@ use crate::launch::output::{OutputTail, Stream};
 use crate::launch::{StepEvent, StepPlan, registry};
 
 /// How often it is looked.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CHECK_EVERY: Duration = Duration::from_millis(10);
 /// Every so many looks at the events, the output is looked at.
 const LOOKS_AN_OUTPUT: u32 = 5;
 /// A supervisor that was asked to end kills its ranks within this, or is killed.
@@ -32,12 +32,12 @@ pub struct StepUpdate {
     /// The generation that it follows.
     pub generation: Generation,
     /// What is new of it.
-    pub news: StepNews,
+    pub report: StepReport,
 }
 
 /// What is new of a step.
 #[derive(Debug)]
-pub enum StepNews {
+pub enum StepReport {
     /// The supervisor wrote this.
     Event(StepEvent),
     /// The supervisor is gone and did not write how the step ended.
@@ -93,7 +93,7 @@ impl RunningStep {
     }
 
     /// Takes in what the supervisor wrote.
-    pub fn take_in(&mut self, event: &StepEvent) {
+    pub fn receive(&mut self, event: &StepEvent) {
         match event {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
             StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
@@ -203,7 +203,7 @@ fn watch(
     stop: &AtomicBool,
     turn: OutputTurn,
 ) {
-    let send = |news| updates.blocking_send(StepUpdate { generation, news });
+    let send = |report| updates.blocking_send(StepUpdate { generation, report });
     let mut follower = Follower::new(directory, child.is_none());
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
     let labels = plan.and_then(|plan| registry::supervision(&plan).ok()?.labels());
@@ -224,22 +224,22 @@ fn watch(
                 let done = events.contains(&StepEvent::Done);
                 if (!events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT)) && show_output(&mut tail, &turn, done)
                 {
-                    let _ = send(StepNews::Printed);
+                    let _ = send(StepReport::Printed);
                 }
                 for event in events {
                     let done = event == StepEvent::Done;
-                    if send(StepNews::Event(event)).is_err() || done {
+                    if send(StepReport::Event(event)).is_err() || done {
                         break;
                     }
                 }
             }
-            Ok(Followed::Orphaned) => break Some(StepNews::Orphaned),
-            Err(error) => break Some(StepNews::Unreadable(error.to_string())),
+            Ok(Followed::Orphaned) => break Some(StepReport::Orphaned),
+            Err(error) => break Some(StepReport::Unreadable(error.to_string())),
         }
         if follower.is_done() || stop.load(Ordering::Relaxed) {
             break None;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_EVERY);
     };
     if let Some(last) = last {
         tail.all_started();
@@ -253,7 +253,7 @@ fn watch(
             if !matches!(child.try_wait(), Ok(None)) {
                 break;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
         }
     }
 }
@@ -278,7 +278,7 @@ fn show_output(tail: &mut OutputTail, turn: &OutputTurn, all: bool) -> bool {
 fn show_rest(tail: &mut OutputTail, turn: OutputTurn) {
     loop {
         while !turn.has_room() {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
         }
         let (mut lines, more) = read(tail);
         if !more {

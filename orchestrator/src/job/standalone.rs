@@ -51,15 +51,10 @@ pub struct Roots {
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
     #[error("no job was run in {}; name its spec or `--prefix`, or the nodes' directories with `--root`", prefix.display())]
-    NoJob {
-        prefix: PathBuf,
-    },
+    NoJob { prefix: PathBuf },
     /// The nodes are gone.
     #[error("the nodes of job {job_id} are gone ({place}): nothing is left to drain")]
-    NoNodes {
-        job_id: String,
-        place: String,
-    },
+    NoNodes { job_id: String, place: String },
     #[error(transparent)]
     Allocation(#[from] AllocationError),
     #[error(transparent)]
@@ -91,7 +86,7 @@ impl StandaloneError {
 /// [`StandaloneError`].
 pub async fn of_prefix(
     prefix: &Path,
-    wanted: Option<CheckpointId>,
+    requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<Option<DrainReport>, StandaloneError> {
     if !prefix.is_dir() {
@@ -99,7 +94,7 @@ pub async fn of_prefix(
     }
     let _lock = JobLock::take(prefix)?;
     match left_in(prefix)? {
-        Some(state) => of_state(prefix, state, wanted, screen).await.map(Some),
+        Some(state) => of_state(prefix, state, requested, screen).await.map(Some),
         None => Ok(None),
     }
 }
@@ -124,7 +119,7 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
 pub async fn of_state(
     prefix: &Path,
     mut state: JobState,
-    wanted: Option<CheckpointId>,
+    requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
@@ -140,7 +135,7 @@ pub async fn of_state(
     if let Some(finished) = state.finished_steps() {
         agents.forget(finished).await;
     }
-    let result = agents.drain(prefix, state.crc, state.copy_bytes, wanted).await;
+    let result = agents.drain(prefix, state.crc, state.copy_bytes, requested).await;
     let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
     agents.agents.end_all(!keeps).await;
     state.running.clear();
@@ -167,7 +162,7 @@ pub async fn of_state(
 pub async fn of_roots(
     prefix: &Path,
     roots: Roots,
-    wanted: Option<CheckpointId>,
+    requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let _lock = JobLock::take(prefix)?;
@@ -175,7 +170,7 @@ pub async fn of_roots(
     let reporter = Reporter { event_log: Some(event_log(prefix, OF_ROOTS)?), screen: screen.clone() };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, crc, settings::COPY_BYTES, wanted).await;
+    let result = agents.drain(prefix, crc, settings::COPY_BYTES, requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }
@@ -199,12 +194,12 @@ pub struct Preview {
 pub async fn preview(
     prefix: &Path,
     roots: Option<Roots>,
-    wanted: Option<CheckpointId>,
+    requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<Option<Preview>, StandaloneError> {
     let reporter = Reporter { event_log: None, screen: screen.clone() };
     let found = match roots {
-        Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, wanted).await,
+        Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, requested).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             // No run of this step was prepared: what the nodes hold, if anything, is of a finished one.
@@ -213,12 +208,12 @@ pub async fn preview(
             }
             if JobLock::is_held(prefix) {
                 // A live orchestrator owns the agents: they are only asked.
-                survey_of_running(prefix, &state, wanted).await?
+                survey_of_running(prefix, &state, requested).await?
             } else {
                 let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
                 let mut agents = DrainAgents::new(allocation, state.agents.clone(), state.requests_at_once, reporter)?;
                 agents.agents.adopt(&state.running).await;
-                agents.survey(prefix, wanted).await
+                agents.survey(prefix, requested).await
             }
         }
     };
@@ -232,7 +227,7 @@ pub async fn preview(
 async fn survey_of_running(
     prefix: &Path,
     state: &JobState,
-    wanted: Option<CheckpointId>,
+    requested: Option<CheckpointId>,
 ) -> Result<Result<Survey, DrainError>, StandaloneError> {
     let client = AgentClient::new(&state.agents.trust, state.requests_at_once)?;
     let roster = Roster::default();
@@ -244,7 +239,7 @@ async fn survey_of_running(
         }
     });
     for (node, address) in answers.await.into_iter().flatten() {
-        roster.arrived(node, address);
+        roster.agent_up(node, address);
     }
     let (events, _) = mpsc::unbounded_channel();
     let order = DrainOrder {
@@ -255,7 +250,7 @@ async fn survey_of_running(
         job_id: state.agents.job_id.clone(),
         crc: state.crc,
         buffer_bytes: state.copy_bytes,
-        wanted,
+        requested,
         events,
     };
     Ok(drain::survey(&order).await)

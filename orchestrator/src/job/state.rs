@@ -105,9 +105,7 @@ pub enum Stage {
     /// An orchestrator works on it, or died doing so.
     Running,
     /// It ended, and its nodes still hold what could not be drained.
-    Undrained {
-        reason: String,
-    },
+    Undrained { reason: String },
     /// Nothing of it is left but the prefix directory.
     Finished {
         /// The exit code of `holdfast run`.
@@ -120,11 +118,7 @@ pub enum Stage {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("cannot {action} {}: {source}; check the prefix directory and its mode", path.display())]
-    File {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     /// It could not be written.
     #[error(transparent)]
     Durable(#[from] DurableError),
@@ -132,29 +126,20 @@ pub enum StateError {
         "{} cannot be used: {problem}; if no process of the job is left, remove it",
         path.display()
     )]
-    Content {
-        path: PathBuf,
-        problem: String,
-    },
+    Content { path: PathBuf, problem: String },
     /// The job was begun by another build.
     #[error(
         "{}: the job was begun by another version of Holdfast (state version {found}, this one reads {VERSION}); end or drain it with the version that began it, or, if no process of the job is left, remove the file",
         path.display()
     )]
-    Version {
-        path: PathBuf,
-        found: u32,
-    },
+    Version { path: PathBuf, found: u32 },
     /// Another orchestrator lives.
     #[error(
         "a job of the prefix directory {} is running{}; `holdfast status` shows it, `holdfast halt set --now` ends it",
         prefix.display(),
         pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
-    Running {
-        prefix: PathBuf,
-        pid: Option<u32>,
-    },
+    Running { prefix: PathBuf, pid: Option<u32> },
 }
 
 impl StateError {

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
 use super::inbox::Batch;
-use super::prefix_wait::{Patience, PrefixWait};
+use super::prefix_wait::{PrefixWait, PrefixWaitStep};
 use super::ranks::Ranks;
 use super::record::JobRecord;
 use super::reporter::Reporter;
@@ -29,7 +29,7 @@ use crate::relaunch::{Action, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 
 /// How often the loop looks whether time alone brings something about: fault injections, changes to be written.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// The driver of one step of a job.
 pub(super) struct StepDriver<'job> {
@@ -62,12 +62,12 @@ impl StepDriver<'_> {
     /// its own, and reports to the loop.
     pub(super) async fn run(&mut self) {
         let _manager_poll = manager_poll::start(Arc::clone(&self.allocation), self.background.clone());
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(CHECK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Before the machine wants anything of them: what is asked of an agent that is not known would be lost.
         self.agents.adopt(&self.record.state.running).await;
         let actions = self.machine.begin(self.clock.now());
-        self.carry_out(actions);
+        self.perform_or_hold(actions);
         while self.outcome.is_none() {
             self.reporter.refresh(&self.machine);
             let deadline = self.machine.deadline().map(|at| self.clock.until(at));
@@ -80,13 +80,13 @@ impl StepDriver<'_> {
             };
             // At least one event, or the time, and all others that are ready: one decision, one entry of the journal.
             if let Some(first) = first {
-                self.take_in_with_all_ready(first);
+                self.receive_ready(first);
             }
-            self.inject_faults_that_time_makes_due();
+            self.inject_due_faults();
             let Batch { events, .. } = std::mem::take(&mut self.batch);
             tracing::debug!(?events, "events");
             let actions = self.machine.handle_all(self.clock.now(), events);
-            self.carry_out(actions);
+            self.perform_or_hold(actions);
             self.wait_for_prefix();
         }
         while let Ok(event) = self.inbox.events.try_recv() {
@@ -103,7 +103,7 @@ impl StepDriver<'_> {
     /// Performs the actions that wait for nothing. The others follow when the journal has what they follow from: whoever
     /// takes over asks for them again. Its own thread writes, and is never awaited here: a file system that hangs must not
     /// look like silent agents.
-    fn carry_out(&mut self, actions: Vec<Action>) {
+    fn perform_or_hold(&mut self, actions: Vec<Action>) {
         for action in self.record.admit(actions) {
             self.perform(action);
         }
@@ -124,9 +124,9 @@ impl StepDriver<'_> {
             return;
         }
         match self.prefix_wait.look() {
-            Patience::Wait => {}
-            Patience::Show => self.show_prefix_wait(),
-            Patience::GiveUp => self.give_up_prefix(),
+            PrefixWaitStep::Wait => {}
+            PrefixWaitStep::Show => self.show_prefix_wait(),
+            PrefixWaitStep::GiveUp => self.give_up_prefix(),
         }
     }
 

@@ -17,9 +17,7 @@ use crate::events::StopReason;
 pub enum Action {
     /// Start the agent of a node, or start it again; an agent of this node that is still there, but does not answer,
     /// is to be killed first. Ends as `AgentReady` or `AgentStartFailed`.
-    StartAgent {
-        node: NodeName,
-    },
+    StartAgent { node: NodeName },
     /// Ask all agents for their halt condition. Ends as `HaltAnswered`, always: agents that do not answer are left out.
     AskHalt,
     /// Make a generation known to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the agent.
@@ -44,9 +42,7 @@ pub enum Action {
         placement: Arc<Placement>,
     },
     /// Poll these agents now: a decision waits for a poll that is sent after this moment.
-    PollNow {
-        to: Vec<NodeName>,
-    },
+    PollNow { to: Vec<NodeName> },
     /// Save where the ranks are in their code, for people: the run seems to hang. Ends as `StacksSaved`, always and
     /// within seconds: what cannot be had is left out.
     SaveStacks {
@@ -72,9 +68,7 @@ pub enum Action {
         address: Option<SocketAddr>,
     },
     /// Cancel the launcher's step in the background; nothing waits for it.
-    CancelStep {
-        generation: Generation,
-    },
+    CancelStep { generation: Generation },
     /// Agents listen elsewhere: send that to the agents that need it. The leader needs all, the others the leader's address.
     UpdatePeers {
         generation: Generation,

@@ -8,63 +8,63 @@
 use holdfast_model::{Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
-use super::classify::{Facts, Run};
+use super::classify::{ActiveGeneration, GenerationFacts};
 use super::machine::Machine;
-use super::nodes::Node;
+use super::node_state::NodeState;
 use super::snapshot::{Head, PastGeneration, Snapshot};
-use super::tracked::{MemberChanges, RecordChanges};
+use super::tracked::{SetChanges, VecChanges};
 
 /// Changes of a [`Snapshot`]. Opaque: serialise them, keep them, apply them in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     head: Option<Box<Head>>,
-    #[serde(default, skip_serializing_if = "RecordChanges::is_empty")]
-    nodes: RecordChanges<Node>,
+    #[serde(default, skip_serializing_if = "VecChanges::is_empty")]
+    nodes: VecChanges<NodeState>,
     /// Ranks that have another home than before; all of them with the first placement.
-    #[serde(default, skip_serializing_if = "RecordChanges::is_empty")]
-    homes: RecordChanges<u32>,
-    #[serde(default, skip_serializing_if = "RecordChanges::is_empty")]
-    history: RecordChanges<PastGeneration>,
-    #[serde(default, skip_serializing_if = "MemberChanges::is_empty")]
-    waiting: MemberChanges,
-    #[serde(default, skip_serializing_if = "MemberChanges::is_empty")]
-    unkilled: MemberChanges,
-    #[serde(default, skip_serializing_if = "MemberChanges::is_empty")]
-    unheard: MemberChanges,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    run: Option<RunChanges>,
+    #[serde(default, skip_serializing_if = "VecChanges::is_empty")]
+    homes: VecChanges<u32>,
+    #[serde(default, skip_serializing_if = "VecChanges::is_empty")]
+    history: VecChanges<PastGeneration>,
+    #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
+    waiting: SetChanges,
+    #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
+    unkilled: SetChanges,
+    #[serde(default, rename = "unheard", skip_serializing_if = "SetChanges::is_empty")]
+    unanswered: SetChanges,
+    #[serde(default, rename = "run", skip_serializing_if = "Option::is_none")]
+    active: Option<ActiveChanges>,
 }
 
 /// What changed in the run under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum RunChanges {
+enum ActiveChanges {
     /// There is none any more.
     Over,
     /// It began.
-    Begun(Box<Run>),
+    Begun(Box<ActiveGeneration>),
     /// It goes on.
     Changed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        facts: Option<Box<Facts>>,
+        facts: Option<Box<GenerationFacts>>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ended: Vec<(Rank, RankEnd)>,
-        #[serde(default, skip_serializing_if = "MemberChanges::is_empty")]
-        down: MemberChanges,
+        #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
+        down: SetChanges,
     },
 }
 
 /// The parts of a snapshot that are compared with what they were, because they are small.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct LastTaken {
     head: Head,
-    run: Option<Facts>,
+    active: Option<GenerationFacts>,
 }
 
-impl Taken {
+impl LastTaken {
     pub fn of(state: &Snapshot) -> Self {
-        Taken { head: state.head.clone(), run: state.run.as_ref().map(|run| run.facts.clone()) }
+        LastTaken { head: state.head.clone(), active: state.active.as_ref().map(|active| active.facts.clone()) }
     }
 }
 
@@ -78,7 +78,7 @@ impl Changes {
 impl Machine {
     /// What changed since this was asked last, or since [`new`](Self::new) or [`restore`](Self::restore).
     pub fn take_changes(&mut self) -> Changes {
-        let run = self.run_changes();
+        let active = self.active_changes();
         let state = &mut self.state;
         let head = (self.taken.head != state.head).then(|| Box::new(state.head.clone()));
         let changes = Changes {
@@ -87,28 +87,28 @@ impl Machine {
             history: state.history.take_changes(),
             waiting: state.waiting.take_changes(),
             unkilled: state.unkilled.take_changes(),
-            unheard: state.unheard.take_changes(),
-            run,
+            unanswered: state.unanswered.take_changes(),
+            active,
             head,
         };
-        if changes.head.is_some() || changes.run.is_some() {
-            self.taken = Taken::of(state);
+        if changes.head.is_some() || changes.active.is_some() {
+            self.taken = LastTaken::of(state);
         }
         changes
     }
 
-    fn run_changes(&mut self) -> Option<RunChanges> {
-        let Some(run) = &mut self.state.run else {
-            return self.taken.run.is_some().then_some(RunChanges::Over);
+    fn active_changes(&mut self) -> Option<ActiveChanges> {
+        let Some(active) = &mut self.state.active else {
+            return self.taken.active.is_some().then_some(ActiveChanges::Over);
         };
-        let (ended, down) = (run.ended.take_changes(), run.down.take_changes());
-        match &self.taken.run {
-            Some(before) if before.generation == run.facts.generation => {
-                let facts = (*before != run.facts).then(|| Box::new(run.facts.clone()));
+        let (ended, down) = (active.ended.take_changes(), active.down.take_changes());
+        match &self.taken.active {
+            Some(before) if before.generation == active.facts.generation => {
+                let facts = (*before != active.facts).then(|| Box::new(active.facts.clone()));
                 let same = facts.is_none() && ended.is_empty() && down.is_empty();
-                (!same).then_some(RunChanges::Changed { facts, ended, down })
+                (!same).then_some(ActiveChanges::Changed { facts, ended, down })
             }
-            _ => Some(RunChanges::Begun(Box::new(run.clone()))),
+            _ => Some(ActiveChanges::Begun(Box::new(active.clone()))),
         }
     }
 }
@@ -124,26 +124,26 @@ impl Snapshot {
     /// # Errors
     /// The changes are of another snapshot; this one is then of no use any more.
     pub fn apply(&mut self, changes: &Changes) -> Result<(), Unfit> {
-        let Changes { head, nodes, homes, history, waiting, unkilled, unheard, run } = changes;
+        let Changes { head, nodes, homes, history, waiting, unkilled, unanswered, active } = changes;
         if let Some(head) = head {
             self.head = (**head).clone();
         }
         let fit = self.nodes.apply(nodes) && self.homes.apply(homes) && self.history.apply(history);
         self.waiting.apply(waiting);
         self.unkilled.apply(unkilled);
-        self.unheard.apply(unheard);
-        match (run, &mut self.run) {
+        self.unanswered.apply(unanswered);
+        match (active, &mut self.active) {
             (None, _) => {}
-            (Some(RunChanges::Over), _) => self.run = None,
-            (Some(RunChanges::Begun(run)), _) => self.run = Some((**run).clone()),
-            (Some(RunChanges::Changed { facts, ended, down }), Some(run)) => {
+            (Some(ActiveChanges::Over), _) => self.active = None,
+            (Some(ActiveChanges::Begun(active)), _) => self.active = Some((**active).clone()),
+            (Some(ActiveChanges::Changed { facts, ended, down }), Some(active)) => {
                 if let Some(facts) = facts {
-                    run.facts = (**facts).clone();
+                    active.facts = (**facts).clone();
                 }
-                run.ended.apply(ended);
-                run.down.apply(down);
+                active.ended.apply(ended);
+                active.down.apply(down);
             }
-            (Some(RunChanges::Changed { .. }), None) => return Err(Unfit),
+            (Some(ActiveChanges::Changed { .. }), None) => return Err(Unfit),
         }
         if fit { Ok(()) } else { Err(Unfit) }
     }

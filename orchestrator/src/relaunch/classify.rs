@@ -6,23 +6,23 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::tracked::{Growing, Members};
+use super::tracked::{AppendOnlyMap, TrackedSet};
 use crate::events::EndCause;
 use crate::spec::ExitAction;
 
 /// One generation under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Run {
-    pub facts: Facts,
+pub(super) struct ActiveGeneration {
+    pub facts: GenerationFacts,
     /// Ranks that ended while the run was on.
-    pub ended: Growing<Rank, RankEnd>,
+    pub ended: AppendOnlyMap<Rank, RankEnd>,
     /// Nodes of the run that went down before its end was classified, by their position.
-    pub down: Members,
+    pub down: TrackedSet,
 }
 
 /// What is known of a run, but for its ranks and nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Facts {
+pub(super) struct GenerationFacts {
     pub generation: Generation,
     pub launched: Duration,
     /// The newest complete checkpoint at the launch.
@@ -32,11 +32,12 @@ pub(super) struct Facts {
     /// The ranks joined through the checkpoint API.
     pub joined: bool,
     pub finalized: bool,
-    /// Condition that the leader told the ranks to stop for.
+    /// NodeCondition that the leader told the ranks to stop for.
     pub halting: Option<String>,
     pub failure: Option<(Option<Rank>, RankEnd)>,
     /// A rank is gone and nobody saw how; to be cleared up by a poll of the leader that was sent after this time.
-    pub doubt: Option<Duration>,
+    #[serde(rename = "doubt")]
+    pub unknown_end_since: Option<Duration>,
     pub step_ended: Option<RankEnd>,
     pub launch_failed: Option<String>,
     pub step_lost: Option<String>,
@@ -45,9 +46,9 @@ pub(super) struct Facts {
     pub signal: Option<String>,
 }
 
-impl Run {
+impl ActiveGeneration {
     pub fn new(generation: Generation, launched: Duration, newest_before: Option<CheckpointId>) -> Self {
-        let facts = Facts {
+        let facts = GenerationFacts {
             generation,
             launched,
             newest_before,
@@ -56,7 +57,7 @@ impl Run {
             finalized: false,
             halting: None,
             failure: None,
-            doubt: None,
+            unknown_end_since: None,
             step_ended: None,
             launch_failed: None,
             step_lost: None,
@@ -64,7 +65,7 @@ impl Run {
             time_limit: false,
             signal: None,
         };
-        Run { facts, ended: Growing::default(), down: Members::default() }
+        ActiveGeneration { facts, ended: AppendOnlyMap::default(), down: TrackedSet::default() }
     }
 
     /// True if the ranks are known to be about to end by themselves.

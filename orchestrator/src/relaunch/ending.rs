@@ -5,43 +5,43 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 
 use super::action::Action;
-use super::classify::Run;
+use super::classify::ActiveGeneration;
 use super::machine::Machine;
 use super::outcome::Outcome;
 use super::policy::stop_after;
-use super::snapshot::{Before, Phase};
+use super::snapshot::{HaltCheckBefore, Phase};
 use crate::events::DrainResult;
 use crate::events::LogEvent;
 use crate::events::{StopReason, TimedReason};
 
 impl Machine {
     /// The run under way, if it is of this generation.
-    fn run_of(&mut self, generation: Generation) -> Option<&mut Run> {
-        self.state.run.as_mut().filter(|run| run.facts.generation == generation)
+    fn active_of(&mut self, generation: Generation) -> Option<&mut ActiveGeneration> {
+        self.state.active.as_mut().filter(|active| active.facts.generation == generation)
     }
 
     /// Notes a fact about the run.
-    pub(super) fn on_run(&mut self, generation: Generation, note: impl FnOnce(&mut Run)) {
-        if let Some(run) = self.run_of(generation) {
-            note(run);
+    pub(super) fn note_fact(&mut self, generation: Generation, note: impl FnOnce(&mut ActiveGeneration)) {
+        if let Some(active) = self.active_of(generation) {
+            note(active);
         }
     }
 
     /// The run, while nothing is known against it: later ends of ranks are our own doing.
-    pub(super) fn going(&mut self, generation: Generation) -> Option<&mut Run> {
+    pub(super) fn ongoing(&mut self, generation: Generation) -> Option<&mut ActiveGeneration> {
         match self.state.head.phase {
-            Phase::Running => self.run_of(generation),
+            Phase::Running => self.active_of(generation),
             _ => None,
         }
     }
 
     pub(super) fn restarted(&mut self, generation: Generation, from: Option<CheckpointId>) {
-        let Some(run) = self.run_of(generation) else {
+        let Some(active) = self.active_of(generation) else {
             return;
         };
-        run.facts.joined = true;
+        active.facts.joined = true;
         // What they restart from was there before: it is no progress.
-        run.facts.newest_before = run.facts.newest_before.max(from);
+        active.facts.newest_before = active.facts.newest_before.max(from);
         if self.state.history.last().is_some_and(|past| past.generation == generation && past.from != from)
             && let Some(past) = self.state.history.change_last()
         {
@@ -53,8 +53,8 @@ impl Machine {
     }
 
     pub(super) fn checkpoint_complete(&mut self, generation: Generation, checkpoint: CheckpointId, protected: bool) {
-        if let Some(run) = self.run_of(generation) {
-            run.facts.joined = true;
+        if let Some(active) = self.active_of(generation) {
+            active.facts.joined = true;
             if Some(checkpoint) >= self.state.head.newest {
                 (self.state.head.newest, self.state.head.protected) = (Some(checkpoint), protected);
             }
@@ -68,16 +68,16 @@ impl Machine {
         reason: String,
         out: &mut Vec<Action>,
     ) {
-        if let Some(run) = self.going(generation) {
-            run.facts.launch_failed = Some(reason.clone());
-            self.end_run(now, format!("the launch failed: {reason}"), out);
+        if let Some(active) = self.ongoing(generation) {
+            active.facts.launch_failed = Some(reason.clone());
+            self.end_generation(now, format!("the launch failed: {reason}"), out);
         }
     }
 
     pub(super) fn step_lost(&mut self, now: Duration, generation: Generation, reason: String, out: &mut Vec<Action>) {
-        if let Some(run) = self.going(generation) {
-            run.facts.step_lost = Some(reason.clone());
-            self.end_run(now, format!("the step cannot be followed: {reason}"), out);
+        if let Some(active) = self.ongoing(generation) {
+            active.facts.step_lost = Some(reason.clone());
+            self.end_generation(now, format!("the step cannot be followed: {reason}"), out);
         }
     }
 
@@ -93,63 +93,63 @@ impl Machine {
             return;
         }
         let well = end == RankEnd::SUCCESS;
-        let Some(run) = self.going(generation) else {
+        let Some(active) = self.ongoing(generation) else {
             return;
         };
-        if run.ended.contains_key(&rank) {
+        if active.ended.contains_key(&rank) {
             return;
         }
-        run.ended.insert(rank, end);
+        active.ended.insert(rank, end);
         if !well && end != RankEnd::Unknown {
-            run.facts.failure = Some((Some(rank), end));
-            return self.end_run(now, format!("rank {rank} ended with {end}"), out);
+            active.facts.failure = Some((Some(rank), end));
+            return self.end_generation(now, format!("rank {rank} ended with {end}"), out);
         }
         // Whether a rank that nobody saw go failed or was done, the leader may know.
-        let doubtful = end == RankEnd::Unknown && !run.expects_end() && run.facts.doubt.is_none();
+        let doubtful = end == RankEnd::Unknown && !active.expects_end() && active.facts.unknown_end_since.is_none();
         if doubtful {
-            run.facts.doubt = Some(now);
+            active.facts.unknown_end_since = Some(now);
         }
-        if self.state.run.as_ref().is_some_and(|run| run.all_ended(&self.config)) {
-            self.end_run(now, "all ranks ended".to_owned(), out);
+        if self.state.active.as_ref().is_some_and(|active| active.all_ended(&self.config)) {
+            self.end_generation(now, "all ranks ended".to_owned(), out);
         } else if doubtful && let Some(leader) = self.leader {
             out.push(Action::PollNow { to: vec![self.name(leader)] });
         }
     }
 
     /// The leader answered: was the rank that nobody saw go supposed to?
-    pub(super) fn settle_doubt(&mut self, now: Duration, position: u32, sent: Duration, out: &mut Vec<Action>) {
+    pub(super) fn resolve_unknown_end(&mut self, now: Duration, position: u32, sent: Duration, out: &mut Vec<Action>) {
         if self.state.head.phase != Phase::Running || self.leader != Some(position) {
             return;
         }
-        let Some(run) = self.state.run.as_mut() else {
+        let Some(active) = self.state.active.as_mut() else {
             return;
         };
-        if run.facts.doubt.is_some_and(|since| sent >= since) {
-            run.facts.doubt = None;
-            if !run.expects_end() {
-                self.end_run(now, "a rank is gone".to_owned(), out);
+        if active.facts.unknown_end_since.is_some_and(|since| sent >= since) {
+            active.facts.unknown_end_since = None;
+            if !active.expects_end() {
+                self.end_generation(now, "a rank is gone".to_owned(), out);
             }
         }
     }
 
     pub(super) fn step_ended(&mut self, now: Duration, generation: Generation, end: RankEnd, out: &mut Vec<Action>) {
         let well = end == RankEnd::SUCCESS;
-        let Some(run) = self.going(generation) else {
+        let Some(active) = self.ongoing(generation) else {
             return;
         };
-        run.facts.step_ended = Some(end);
-        if !well && end != RankEnd::Unknown && run.facts.failure.is_none() {
-            run.facts.failure = Some((None, end));
+        active.facts.step_ended = Some(end);
+        if !well && end != RankEnd::Unknown && active.facts.failure.is_none() {
+            active.facts.failure = Some((None, end));
         }
-        self.end_run(now, format!("the launcher ended with {end}"), out);
+        self.end_generation(now, format!("the launcher ended with {end}"), out);
     }
 
     /// Ends the generation: its ranks are killed on every node of the run, at once; the verdict waits until every one
     /// of them was heard of.
-    pub(super) fn end_run(&mut self, now: Duration, seen: String, out: &mut Vec<Action>) {
-        let Some(run) = &self.state.run else { return };
-        let generation = run.facts.generation;
-        let step_is_over = run.facts.step_ended.is_some() || run.facts.launch_failed.is_some();
+    pub(super) fn end_generation(&mut self, now: Duration, seen: String, out: &mut Vec<Action>) {
+        let Some(active) = &self.state.active else { return };
+        let generation = active.facts.generation;
+        let step_is_over = active.facts.step_ended.is_some() || active.facts.launch_failed.is_some();
         self.record(LogEvent::GenerationEnding { generation, seen: seen.clone() }, out);
         let nodes = (0u32..).zip(&self.ranks_on).zip(&self.state.nodes);
         let left = nodes.filter(|((_, ranks), node)| !ranks.is_empty() && !node.is_down());
@@ -166,7 +166,7 @@ impl Machine {
         }
         self.set_phase(Phase::Ending { since: now });
         self.state.unkilled.replace(left.iter().copied());
-        self.state.unheard.replace(left);
+        self.state.unanswered.replace(left);
         self.advance(now, out);
     }
 
@@ -181,7 +181,7 @@ impl Machine {
             return;
         };
         let current = self.generation();
-        if self.note_heard(now, position)
+        if self.note_contact(now, position)
             && matches!(self.state.head.phase, Phase::Ending { .. })
             && generation >= current
             && self.state.unkilled.remove(position)
@@ -192,12 +192,12 @@ impl Machine {
 
     /// Every node of the run was heard of or is down: says why the generation ended, and what follows.
     pub(super) fn conclude(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let Some(run) = self.state.run.take() else {
+        let Some(active) = self.state.active.take() else {
             return;
         };
-        let cause = run.cause(&self.config);
+        let cause = active.cause(&self.config);
         let newest = self.state.head.newest;
-        self.state.head.without_progress = match newest > run.facts.newest_before {
+        self.state.head.without_progress = match newest > active.facts.newest_before {
             true => 0,
             false => self.state.head.without_progress.saturating_add(1),
         };
@@ -206,20 +206,20 @@ impl Machine {
             past.newest = newest;
         }
         let ended = LogEvent::GenerationEnded {
-            generation: run.facts.generation,
+            generation: active.facts.generation,
             cause: cause.clone(),
             newest,
             without_progress: self.state.head.without_progress,
         };
         self.record(ended, out);
-        match stop_after(&self.config, &self.state, &run, &cause, now) {
+        match stop_after(&self.config, &self.state, &active, &cause, now) {
             Some(reason) => self.stop(now, reason, out),
             None if self.config.settle.is_zero() => {
                 self.set_phase(Phase::Gathering);
                 self.advance(now, out);
             }
             None => {
-                self.set_phase(Phase::AskingHalt { before: Before::Settling });
+                self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Settling });
                 out.push(Action::AskHalt);
             }
         }
@@ -235,17 +235,17 @@ impl Machine {
         if self.before_launch() {
             return self.stop(now, StopReason::Signal { name }, out);
         }
-        if let Some(run) = &mut self.state.run {
-            run.facts.signal = Some(name.clone());
+        if let Some(active) = &mut self.state.active {
+            active.facts.signal = Some(name.clone());
         }
         if self.state.head.phase == Phase::Running {
-            self.end_run(now, format!("halted by {name}"), out);
+            self.end_generation(now, format!("halted by {name}"), out);
         }
     }
 
     /// The second signal: everything ends now, drained or not. What is in cache stays there.
     fn end_at_once(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
-        if let Some(generation) = self.state.run.as_ref().map(|run| run.facts.generation) {
+        if let Some(generation) = self.state.active.as_ref().map(|active| active.facts.generation) {
             let to = self.names_of(self.healthy_nodes().filter(|position| self.is_used(*position)));
             out.push(Action::KillRanks { generation, to, reason: format!("{name}, the second signal") });
             out.push(Action::CancelStep { generation });

@@ -21,24 +21,17 @@ pub enum Event {
         adopted: Option<Generation>,
     },
     /// As `AgentReady`, but its first health report says that the node is not fit.
-    AgentUnfit {
-        node: NodeName,
-        address: SocketAddr,
-        fault: String,
-    },
+    AgentUnfit { node: NodeName, address: SocketAddr, fault: String },
     /// [`Action::StartAgent`](super::Action::StartAgent) failed, or the agent ended before its first line.
     AgentStartFailed {
         node: NodeName,
         reason: String,
         /// Surely not to be helped by trying again: the node does not exist any more, its root directory is gone, its
         /// resource manager refuses it.
-        node_gone: bool,
+        node_lost: bool,
     },
     /// The agent's process ended, its connection broke, or it missed polls. The machine asks for a restart.
-    AgentLost {
-        node: NodeName,
-        reason: String,
-    },
+    AgentLost { node: NodeName, reason: String },
     PollAnswered {
         /// By this node's agent.
         node: NodeName,
@@ -54,47 +47,26 @@ pub enum Event {
         reason: DownReason,
     },
     /// A health test failed (a site's own, say). The node is down from now on.
-    HealthFault {
-        node: NodeName,
-        fault: String,
-    },
+    HealthFault { node: NodeName, fault: String },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).
     HaltAnswered {
         /// The first condition that holds; `None` also if no agent could say.
         met: Option<String>,
     },
     /// A halt condition was set by hand and holds.
-    HaltSet {
-        reason: String,
-    },
+    HaltSet { reason: String },
     /// No halt condition holds any more.
     HaltCleared,
     /// An agent accepted the generation: its older ranks are gone, its socket serves the new ones.
-    RunPrepared {
-        node: NodeName,
-        generation: Generation,
-    },
+    RunPrepared { node: NodeName, generation: Generation },
     /// An agent refused the generation. The node is down from now on.
-    RunRefused {
-        node: NodeName,
-        generation: Generation,
-        reason: String,
-    },
+    RunRefused { node: NodeName, generation: Generation, reason: String },
     /// The launcher runs.
-    StepStarted {
-        generation: Generation,
-    },
+    StepStarted { generation: Generation },
     /// The launcher could not be started: no rank runs.
-    LaunchFailed {
-        generation: Generation,
-        reason: String,
-    },
+    LaunchFailed { generation: Generation, reason: String },
     /// A rank's process ended (as far as the launcher tells them apart).
-    RankExited {
-        generation: Generation,
-        rank: Rank,
-        end: RankEnd,
-    },
+    RankExited { generation: Generation, rank: Rank, end: RankEnd },
     /// The launcher ended: no rank is left, as far as it knows.
     StepEnded {
         generation: Generation,
@@ -103,25 +75,14 @@ pub enum Event {
     },
     /// After a take-over: the step of the generation cannot be followed any more
     /// ([`Action::FollowStep`](super::Action::FollowStep)).
-    StepLost {
-        generation: Generation,
-        reason: String,
-    },
+    StepLost { generation: Generation, reason: String },
     /// A rank printed a line.
-    Printed {
-        generation: Generation,
-    },
+    Printed { generation: Generation },
     /// An agent reports its ranks in which nothing has moved for long: all of them, so that the ones it named before
     /// and does not name now have moved.
-    RanksQuiet {
-        node: NodeName,
-        generation: Generation,
-        ranks: Vec<QuietRank>,
-    },
+    RanksQuiet { node: NodeName, generation: Generation, ranks: Vec<QuietRank> },
     /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, well or not.
-    StacksSaved {
-        generation: Generation,
-    },
+    StacksSaved { generation: Generation },
     /// Leader: all ranks are initialised.
     Restarted {
         generation: Generation,
@@ -136,14 +97,9 @@ pub enum Event {
         protected: bool,
     },
     /// Leader: a halt condition holds and the ranks were told to stop.
-    Halting {
-        generation: Generation,
-        reason: String,
-    },
+    Halting { generation: Generation, reason: String },
     /// Leader: the application called finalize.
-    Finalized {
-        generation: Generation,
-    },
+    Finalized { generation: Generation },
     /// [`Action::KillRanks`](super::Action::KillRanks) was carried out by this node's agent.
     RanksKilled {
         node: NodeName,
@@ -151,18 +107,14 @@ pub enum Event {
         generation: Generation,
     },
     /// [`Action::Drain`](super::Action::Drain) ended.
-    Drained {
-        result: DrainResult,
-    },
+    Drained { result: DrainResult },
     /// The allocation ends at another time than was known.
     AllocationEnd {
         /// Seconds since the epoch, if it ends.
         end: Option<i64>,
     },
     /// SIGTERM, SIGINT or the resource manager's warning. The first means: halt, drain, report. The second: at once.
-    Signal {
-        name: String,
-    },
+    Signal { name: String },
     /// Time passed: send it when [`Machine::deadline`](super::Machine::deadline) is reached.
     Tick,
 }

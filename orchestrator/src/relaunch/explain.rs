@@ -7,7 +7,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
-use super::nodes::Status;
+use super::node_state::NodeStatus;
 pub use super::snapshot::PastGeneration;
 use super::snapshot::{Phase, Snapshot};
 use crate::events::{DownReason, StopReason, TimedReason};
@@ -62,13 +62,13 @@ pub struct NodeExplanation {
     /// How often its agent was restarted.
     pub restarts: u32,
     #[serde(flatten)]
-    pub condition: Condition,
+    pub condition: NodeCondition,
 }
 
 /// How a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "condition", rename_all = "snake_case")]
-pub enum Condition {
+pub enum NodeCondition {
     /// Its agent is being started, or started again.
     Starting {
         /// Asked for at this time.
@@ -159,9 +159,9 @@ impl Snapshot {
             used,
             restarts: node.restarts,
             condition: match &node.status {
-                Status::Healthy => Condition::Healthy,
-                Status::Down { verdict } => Condition::Down(verdict.clone()),
-                Status::Starting(starting) => Condition::Starting {
+                NodeStatus::Healthy => NodeCondition::Healthy,
+                NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),
+                NodeStatus::Starting(starting) => NodeCondition::Starting {
                     since: starting.asked,
                     lost: starting.lost.as_ref().map(|lost| lost.reason.clone()),
                 },

@@ -10,20 +10,20 @@ use holdfast_wire::agent::QuietRank;
 
 use super::action::Action;
 use super::machine::Machine;
-use super::watchdog::{Suspicion, Watch};
+use super::watchdog::{Suspicion, Watchdog};
 use crate::events::LogEvent;
 
 impl Machine {
     /// Notes something about the ranks of the run under way.
-    pub(super) fn on_watch(&mut self, generation: Generation, note: impl FnOnce(&mut Watch)) {
-        if self.going(generation).is_some() {
-            note(&mut self.watch);
+    pub(super) fn with_watchdog(&mut self, generation: Generation, note: impl FnOnce(&mut Watchdog)) {
+        if self.ongoing(generation).is_some() {
+            note(&mut self.watchdog);
         }
     }
 
     fn judge(&self, now: Duration) -> Option<Suspicion> {
-        let run = self.state.run.as_ref()?;
-        self.watch.judge(now, &self.config, &run.ended)
+        let active = self.state.active.as_ref()?;
+        self.watchdog.judge(now, &self.config, &active.ended)
     }
 
     pub(super) fn ranks_quiet(
@@ -35,24 +35,24 @@ impl Machine {
         out: &mut Vec<Action>,
     ) {
         let healthy = self.position(&node).is_some_and(|at| self.state.nodes[at as usize].is_healthy());
-        if !healthy || self.going(generation).is_none() {
+        if !healthy || self.ongoing(generation).is_none() {
             return;
         }
-        let Some(run) = &self.state.run else { return };
-        self.watch.report(node, ranks, &self.config, &run.ended);
-        if self.watch.suspicion.is_some() {
+        let Some(active) = &self.state.active else { return };
+        self.watchdog.report(node, ranks, &self.config, &active.ended);
+        if self.watchdog.suspicion.is_some() {
             return;
         }
         if let Some(found) = self.judge(now) {
             let (ranks, reason) = (found.ranks(), found.reason.clone());
             self.record(LogEvent::HangSuspected { generation, ranks, reason }, out);
             out.push(Action::SaveStacks { generation, ranks: found.hung.clone() });
-            self.watch.suspicion = Some(found);
+            self.watchdog.suspicion = Some(found);
         }
     }
 
     pub(super) fn stacks_saved(&mut self, now: Duration, generation: Generation, out: &mut Vec<Action>) {
-        if self.going(generation).is_none() || self.watch.suspicion.take().is_none() {
+        if self.ongoing(generation).is_none() || self.watchdog.suspicion.take().is_none() {
             return;
         }
         let Some(found) = self.judge(now) else {
@@ -60,7 +60,7 @@ impl Machine {
         };
         let (ranks, reason) = (found.ranks(), found.reason);
         self.record(LogEvent::Hang { generation, ranks, reason: reason.clone() }, out);
-        self.on_run(generation, |run| run.facts.hang = Some(reason.clone()));
-        self.end_run(now, format!("the application hangs: {reason}"), out);
+        self.note_fact(generation, |active| active.facts.hang = Some(reason.clone()));
+        self.end_generation(now, format!("the application hangs: {reason}"), out);
     }
 }

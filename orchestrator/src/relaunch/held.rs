@@ -73,7 +73,7 @@ impl HeldActions {
             if let Action::Prepare { generation, .. } = &action {
                 self.known = self.known.max(*generation);
             }
-            released.extend(machine.brought_up_to_date(action));
+            released.extend(machine.refreshed(action));
         }
         released
     }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 
 use super::action::Action;
-use super::changes::Taken;
+use super::changes::LastTaken;
 use super::config::Config;
 use super::event::Event;
-use super::nodes::Node;
-use super::notices::Notices;
+use super::node_state::NodeState;
+use super::peer_updates::PendingUpdates;
 use super::snapshot::{Phase, RestoreError, Snapshot};
 use super::timers::Timers;
-use super::watchdog::Watch;
+use super::watchdog::Watchdog;
 use crate::events::LogEvent;
 
 #[derive(Clone, Debug)]
@@ -23,11 +23,11 @@ pub struct Machine {
     pub(super) config: Config,
     pub(super) state: Snapshot,
     /// What [`take_changes`](Self::take_changes) saw last.
-    pub(super) taken: Taken,
+    pub(super) taken: LastTaken,
     /// Position of each node in the allocation.
     positions: HashMap<NodeName, u32>,
     /// When each node was heard of last.
-    pub(super) heard: Vec<Duration>,
+    pub(super) last_contact: Vec<Duration>,
     pub(super) timers: Timers,
     pub(super) count: Counts,
     /// The ranks of each node in the last placement.
@@ -35,9 +35,9 @@ pub struct Machine {
     /// The first node with ranks.
     pub(super) leader: Option<u32>,
     /// What agents are to be told when all events that are there are taken in.
-    pub(super) notices: Notices,
+    pub(super) pending_updates: PendingUpdates,
     /// Does the run hang?
-    pub(super) watch: Watch,
+    pub(super) watchdog: Watchdog,
 }
 
 /// Nodes by their condition.
@@ -74,29 +74,29 @@ impl Machine {
     fn with(config: Config, state: Snapshot) -> Self {
         let nodes = state.nodes.len();
         let positions = (0..).zip(&state.names).map(|(position, name)| (name.clone(), position)).collect();
-        let number = |is: fn(&Node) -> bool| state.nodes.iter().filter(|node| is(node)).count() as u32;
+        let number = |is: fn(&NodeState) -> bool| state.nodes.iter().filter(|node| is(node)).count() as u32;
         let count = Counts {
-            starting: number(Node::is_starting),
-            healthy: number(Node::is_healthy),
+            starting: number(NodeState::is_starting),
+            healthy: number(NodeState::is_healthy),
             reached: number(|node| node.address.is_some()),
             used: 0,
         };
         let mut machine = Machine {
-            taken: Taken::of(&state),
+            taken: LastTaken::of(&state),
             positions,
-            heard: vec![Duration::ZERO; nodes],
+            last_contact: vec![Duration::ZERO; nodes],
             timers: Timers::new(nodes),
             count,
             ranks_on: Vec::new(),
             leader: None,
-            notices: Notices::default(),
-            watch: Watch::default(),
+            pending_updates: PendingUpdates::default(),
+            watchdog: Watchdog::default(),
             config,
             state,
         };
-        machine.note_homes();
+        machine.index_homes();
         if !matches!(machine.state.head.phase, Phase::Fresh | Phase::Finished) {
-            (0..nodes as u32).for_each(|position| machine.look_in_time(position));
+            (0..nodes as u32).for_each(|position| machine.schedule_check(position));
         }
         machine
     }
@@ -112,8 +112,8 @@ impl Machine {
             }
             _ => self.take_over(now, &mut out),
         }
-        self.time(now, &mut out);
-        self.give_notice(&mut out);
+        self.check_due(now, &mut out);
+        self.flush_updates(&mut out);
         out
     }
 
@@ -136,9 +136,9 @@ impl Machine {
             self.dispatch(now, event, &mut out);
         }
         if !matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
-            self.time(now, &mut out);
+            self.check_due(now, &mut out);
         }
-        self.give_notice(&mut out);
+        self.flush_updates(&mut out);
         out
     }
 
@@ -146,8 +146,8 @@ impl Machine {
         match event {
             Event::AgentReady { node, address, adopted } => self.agent_ready(now, &node, address, adopted, out),
             Event::AgentUnfit { node, address, fault } => self.agent_unfit(now, &node, address, fault, out),
-            Event::AgentStartFailed { node, reason, node_gone } => {
-                self.agent_start_failed(now, &node, reason, node_gone, out);
+            Event::AgentStartFailed { node, reason, node_lost } => {
+                self.agent_start_failed(now, &node, reason, node_lost, out);
             }
             Event::AgentLost { node, reason } => self.agent_lost(now, &node, reason, out),
             Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
@@ -159,20 +159,22 @@ impl Machine {
             Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
             Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
             Event::RanksKilled { node, generation } => self.ranks_killed(now, &node, generation, out),
-            Event::StepStarted { generation } => self.on_run(generation, |run| run.facts.started = true),
+            Event::StepStarted { generation } => self.note_fact(generation, |active| active.facts.started = true),
             Event::LaunchFailed { generation, reason } => self.launch_failed(now, generation, reason, out),
             Event::RankExited { generation, rank, end } => self.rank_exited(now, generation, rank, end, out),
             Event::StepEnded { generation, end } => self.step_ended(now, generation, end, out),
             Event::StepLost { generation, reason } => self.step_lost(now, generation, reason, out),
-            Event::Printed { generation } => self.on_watch(generation, |watch| watch.printed(now)),
+            Event::Printed { generation } => self.with_watchdog(generation, |watch| watch.printed(now)),
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
             Event::Restarted { generation, from } => self.restarted(generation, from),
             Event::CheckpointComplete { generation, checkpoint, protected } => {
                 self.checkpoint_complete(generation, checkpoint, protected);
             }
-            Event::Halting { generation, reason } => self.on_run(generation, |run| run.facts.halting = Some(reason)),
-            Event::Finalized { generation } => self.on_run(generation, |run| run.facts.finalized = true),
+            Event::Halting { generation, reason } => {
+                self.note_fact(generation, |active| active.facts.halting = Some(reason))
+            }
+            Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
             Event::AllocationEnd { end } => self.config.allocation_end = end,
@@ -181,7 +183,7 @@ impl Machine {
     }
 
     /// Does what is due.
-    fn time(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn check_due(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.check_nodes(now, out);
         self.check_clock(now, out);
     }
@@ -229,13 +231,13 @@ impl Machine {
 
     /// An action that waited, for the nodes as they are now; `None` if it is of no use any more: the generation that it was
     /// for has ended, or is another.
-    pub fn brought_up_to_date(&self, action: Action) -> Option<Action> {
+    pub fn refreshed(&self, action: Action) -> Option<Action> {
         let phase = self.state.head.phase;
         let is_current = |of: Generation| matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == of;
         match action {
             Action::Prepare { generation, mut to, .. } if is_current(generation) => {
                 to.retain(|node| self.position(node).is_some_and(|at| !self.state.nodes[at as usize].is_down()));
-                Some(Action::Prepare { generation, placement: self.placed(), to })
+                Some(Action::Prepare { generation, placement: self.current_placement(), to })
             }
             Action::UpdatePeers { generation, .. } if is_current(generation) => Some(action),
             Action::Launch { generation, .. } if self.is_running(generation) => Some(action),
@@ -259,7 +261,7 @@ impl Machine {
     /// Who runs where in the generation that is prepared or under way.
     pub fn placement(&self) -> Option<Arc<Placement>> {
         match self.state.head.phase {
-            Phase::Preparing | Phase::Running | Phase::Ending { .. } => Some(self.placed()),
+            Phase::Preparing | Phase::Running | Phase::Ending { .. } => Some(self.current_placement()),
             _ => None,
         }
     }
@@ -286,7 +288,7 @@ impl Machine {
         !self.ranks_on[position as usize].is_empty()
     }
 
-    pub(super) fn note_homes(&mut self) {
+    pub(super) fn index_homes(&mut self) {
         self.ranks_on = vec![Vec::new(); self.state.nodes.len()];
         for (rank, home) in (0u32..).zip(&self.state.homes) {
             self.ranks_on[*home as usize].push(Rank(rank));
@@ -296,7 +298,7 @@ impl Machine {
         self.count.used = used.filter(|(ranks, node)| !ranks.is_empty() && !node.is_down()).count() as u32;
     }
 
-    pub(super) fn placed(&self) -> Arc<Placement> {
+    pub(super) fn current_placement(&self) -> Arc<Placement> {
         let nodes = self.state.nodes.iter().zip(&self.config.nodes).zip(&self.ranks_on);
         let nodes = nodes.filter(|((node, _), _)| !node.is_down()).filter_map(|((node, known), ranks)| {
             Some(RunNode {
@@ -318,7 +320,7 @@ impl Machine {
     pub(super) fn set_phase(&mut self, phase: Phase) {
         self.state.waiting.replace([]);
         self.state.unkilled.replace([]);
-        self.state.unheard.replace([]);
+        self.state.unanswered.replace([]);
         self.state.head.phase = phase;
     }
 
@@ -327,7 +329,7 @@ impl Machine {
         match &self.state.head.phase {
             Phase::Gathering => self.gather(now, out),
             Phase::Preparing if self.state.waiting.is_empty() => self.launch(now, out),
-            Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unheard.is_empty() => {
+            Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {
                 self.conclude(now, out);
             }
             // Before the first launch nobody waits for agents that are slow to come: there is nothing of ours on

@@ -43,7 +43,7 @@
 //! `started` of the snapshot from the wall clock.
 
 pub mod action;
-mod agents;
+mod agent_events;
 pub mod changes;
 mod classify;
 pub mod config;
@@ -53,9 +53,9 @@ pub mod explain;
 mod hang;
 pub mod held;
 pub mod machine;
-mod nodes;
-mod notices;
+mod node_state;
 pub mod outcome;
+mod peer_updates;
 pub mod placement;
 mod policy;
 pub mod snapshot;

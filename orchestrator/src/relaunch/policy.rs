@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::classify::Run;
+use super::classify::ActiveGeneration;
 use super::config::Config;
 use super::snapshot::Snapshot;
 use crate::events::{EndCause, StopReason};
@@ -12,13 +12,13 @@ use crate::spec::ExitAction;
 pub(super) fn stop_after(
     config: &Config,
     state: &Snapshot,
-    run: &Run,
+    active: &ActiveGeneration,
     cause: &EndCause,
     now: Duration,
 ) -> Option<StopReason> {
     match cause {
         cause if cause.is_finished() => return Some(StopReason::Finished),
-        EndCause::Halted { reason } if run.facts.signal.is_none() => {
+        EndCause::Halted { reason } if active.facts.signal.is_none() => {
             return Some(StopReason::Halted { reason: reason.clone() });
         }
         EndCause::TimeLimit => return Some(StopReason::TimeLimit),
@@ -26,15 +26,15 @@ pub(super) fn stop_after(
             return Some(StopReason::ApplicationError { rank: *rank, end: *end });
         }
         // It told us that it is done; it would only tell us again.
-        EndCause::Application { rank, end } if run.facts.finalized => {
+        EndCause::Application { rank, end } if active.facts.finalized => {
             return Some(StopReason::FailedAfterFinalize { rank: *rank, end: *end });
         }
         _ => {}
     }
-    if let Some(name) = run.facts.signal.as_ref().or(state.head.signal.as_ref()) {
+    if let Some(name) = active.facts.signal.as_ref().or(state.head.signal.as_ref()) {
         return Some(StopReason::Signal { name: name.clone() });
     }
-    if let Some(reason) = state.head.halt.as_ref().or(run.facts.halting.as_ref()) {
+    if let Some(reason) = state.head.halt.as_ref().or(active.facts.halting.as_ref()) {
         return Some(StopReason::Halted { reason: reason.clone() });
     }
     if config.launch_until().is_some_and(|limit| now >= limit) {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::{Deserialize, Serialize};
 
-use super::classify::Run;
+use super::classify::ActiveGeneration;
 use super::config::Config;
-use super::nodes::Node;
+use super::node_state::NodeState;
 use super::outcome::Outcome;
-use super::tracked::{Members, Records};
+use super::tracked::{TrackedSet, TrackedVec};
 use crate::events::DrainResult;
 use crate::events::{EndCause, StopReason, TimedReason};
 
@@ -25,17 +25,19 @@ pub struct Snapshot {
     /// Names of the allocation's nodes: the positions used everywhere else.
     pub(super) names: Vec<NodeName>,
     pub(super) head: Head,
-    pub(super) nodes: Records<Node>,
+    pub(super) nodes: TrackedVec<NodeState>,
     /// The home of every rank in the last placement; empty before the first one.
-    pub(super) homes: Records<u32>,
-    pub(super) run: Option<Run>,
-    pub(super) history: Records<PastGeneration>,
+    pub(super) homes: TrackedVec<u32>,
+    #[serde(rename = "run")]
+    pub(super) active: Option<ActiveGeneration>,
+    pub(super) history: TrackedVec<PastGeneration>,
     /// While a generation is prepared: nodes that have not accepted it yet.
-    pub(super) waiting: Members,
+    pub(super) waiting: TrackedSet,
     /// While a generation ends: nodes of the run that have not acknowledged that their ranks are killed.
-    pub(super) unkilled: Members,
+    pub(super) unkilled: TrackedSet,
     /// While a generation ends: nodes of the run that have not answered a poll sent after the end was seen.
-    pub(super) unheard: Members,
+    #[serde(rename = "unheard")]
+    pub(super) unanswered: TrackedSet,
 }
 
 /// The part of the snapshot whose size does not depend on nodes and ranks.
@@ -92,14 +94,20 @@ pub(super) enum Phase {
     /// Waiting until every agent is up or its node down.
     Gathering,
     /// Waiting for the answer of the halt files.
-    AskingHalt { before: Before },
+    AskingHalt {
+        before: HaltCheckBefore,
+    },
     /// The settle delay.
-    Settling { until: Duration },
+    Settling {
+        until: Duration,
+    },
     /// Waiting for [`Snapshot::waiting`] to accept the generation.
     Preparing,
     Running,
     /// The ranks are being killed, since then: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
-    Ending { since: Duration },
+    Ending {
+        since: Duration,
+    },
     /// The loop is over; waiting for agents that are being restarted, so that the drain finds them.
     Stopping,
     /// The drain is under way.
@@ -110,7 +118,7 @@ pub(super) enum Phase {
 /// What the halt files are asked before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Before {
+pub(super) enum HaltCheckBefore {
     Settling,
     Launching,
 }
@@ -141,13 +149,13 @@ impl Snapshot {
             finished_steps: Generation::NONE,
             names: config.nodes.iter().map(|node| node.name.clone()).collect(),
             head: Head::fresh(Generation::NONE, None),
-            nodes: config.nodes.iter().map(|_| Node::new()).collect::<Vec<_>>().into(),
-            homes: Records::default(),
-            run: None,
-            history: Records::default(),
-            waiting: Members::default(),
-            unkilled: Members::default(),
-            unheard: Members::default(),
+            nodes: config.nodes.iter().map(|_| NodeState::new()).collect::<Vec<_>>().into(),
+            homes: TrackedVec::default(),
+            active: None,
+            history: TrackedVec::default(),
+            waiting: TrackedSet::default(),
+            unkilled: TrackedSet::default(),
+            unanswered: TrackedSet::default(),
         }
     }
 
@@ -160,19 +168,19 @@ impl Snapshot {
             finished_steps: self.head.generation,
             names: self.names.clone(),
             head: Head::fresh(self.head.generation, self.head.signal.clone()),
-            nodes: self.nodes.iter().map(Node::in_next_step).collect::<Vec<_>>().into(),
-            homes: Records::default(),
-            run: None,
-            history: Records::default(),
-            waiting: Members::default(),
-            unkilled: Members::default(),
-            unheard: Members::default(),
+            nodes: self.nodes.iter().map(NodeState::in_next_step).collect::<Vec<_>>().into(),
+            homes: TrackedVec::default(),
+            active: None,
+            history: TrackedVec::default(),
+            waiting: TrackedSet::default(),
+            unkilled: TrackedSet::default(),
+            unanswered: TrackedSet::default(),
         }
     }
 
     /// The generation that is prepared, under way, or was last.
     pub fn generation(&self) -> Generation {
-        self.run.as_ref().map_or(self.head.generation, |run| run.facts.generation)
+        self.active.as_ref().map_or(self.head.generation, |active| active.facts.generation)
     }
 
     /// The last generation of the job's finished steps; none in the first.
@@ -195,9 +203,9 @@ impl Snapshot {
             return mismatch("it is about other nodes");
         }
         let count = self.nodes.len() as u32;
-        let fits = |set: &Members| set.last().is_none_or(|last| *last < count);
-        let down = self.run.as_ref().is_none_or(|run| fits(&run.down));
-        let positions = fits(&self.waiting) && fits(&self.unkilled) && fits(&self.unheard) && down;
+        let fits = |set: &TrackedSet| set.last().is_none_or(|last| *last < count);
+        let down = self.active.as_ref().is_none_or(|active| fits(&active.down));
+        let positions = fits(&self.waiting) && fits(&self.unkilled) && fits(&self.unanswered) && down;
         if !positions || self.homes.iter().any(|home| *home >= count) {
             return mismatch("it names nodes that it does not list");
         }
@@ -206,7 +214,7 @@ impl Snapshot {
         }
         let placed = matches!(self.head.phase, Phase::Preparing | Phase::Running | Phase::Ending { .. });
         let runs = matches!(self.head.phase, Phase::Running | Phase::Ending { .. });
-        if placed && self.homes.is_empty() || runs && self.run.is_none() {
+        if placed && self.homes.is_empty() || runs && self.active.is_none() {
             return mismatch("it says that a generation is under way, but not which");
         }
         Ok(())
@@ -220,13 +228,8 @@ pub enum RestoreError {
     #[error(
         "the state of the earlier orchestrator has version {found}, this one knows {known}: finish the job with the version that began it, or remove the state and run again"
     )]
-    Version {
-        found: u32,
-        known: u32,
-    },
+    Version { found: u32, known: u32 },
     /// It is of another allocation or another run.
     #[error("the state of the earlier orchestrator does not fit this job: {what}; remove it and run again")]
-    Mismatch {
-        what: String,
-    },
+    Mismatch { what: String },
 }

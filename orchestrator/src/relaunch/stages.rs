@@ -5,12 +5,12 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName, Rank};
 
 use super::action::Action;
-use super::classify::Run;
+use super::classify::ActiveGeneration;
 use super::machine::Machine;
-use super::nodes::{Starting, Status};
-use super::notices::Notices;
+use super::node_state::{NodeStatus, Starting};
+use super::peer_updates::PendingUpdates;
 use super::placement::{Demand, place};
-use super::snapshot::{Before, PastGeneration, Phase};
+use super::snapshot::{HaltCheckBefore, PastGeneration, Phase};
 use crate::events::LogEvent;
 use crate::events::{DownReason, StopReason, TimedReason};
 
@@ -54,7 +54,7 @@ impl Machine {
                 return None;
             }
             let first = self.state.nodes.iter().find_map(|node| match &node.status {
-                Status::Down { verdict, .. } => Some(verdict.reason.to_string()),
+                NodeStatus::Down { cause, .. } => Some(cause.reason.to_string()),
                 _ => None,
             });
             return Some(StopReason::NoAgents {
@@ -68,7 +68,7 @@ impl Machine {
     /// nodes have, say), or because not one node is fit for it, it is the same in every allocation.
     fn too_few(&self, healthy: u32) -> StopReason {
         let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
-            Status::Down { verdict: TimedReason { reason, .. }, .. }
+            NodeStatus::Down { cause: TimedReason { reason, .. }, .. }
                 if healthy == 0 || matches!(reason, DownReason::Refused { .. }) =>
             {
                 Some(StopReason::CannotBegin { node: name.clone(), reason: reason.to_string() })
@@ -84,7 +84,7 @@ impl Machine {
         if let Some(reason) = self.obstacle(now) {
             self.stop(now, reason, out);
         } else if self.count.starting == 0 {
-            self.set_phase(Phase::AskingHalt { before: Before::Launching });
+            self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Launching });
             out.push(Action::AskHalt);
         }
     }
@@ -97,11 +97,11 @@ impl Machine {
             return self.halt_set(now, reason, out);
         }
         match before {
-            Before::Settling => {
+            HaltCheckBefore::Settling => {
                 self.set_phase(Phase::Settling { until: now.saturating_add(self.config.settle) });
             }
             // Nodes may have gone down since they were counted.
-            Before::Launching => match self.obstacle(now) {
+            HaltCheckBefore::Launching => match self.obstacle(now) {
                 Some(reason) => self.stop(now, reason, out),
                 None if self.count.starting > 0 => self.state.head.phase = Phase::Gathering,
                 None => self.prepare(now, out),
@@ -120,7 +120,7 @@ impl Machine {
     }
 
     pub(super) fn halt_cleared(&mut self, out: &mut Vec<Action>) {
-        let told = self.state.run.as_mut().and_then(|run| run.facts.halting.take());
+        let told = self.state.active.as_mut().and_then(|active| active.facts.halting.take());
         if self.state.head.halt.take().or(told).is_some() {
             self.record(LogEvent::HaltCleared, out);
         }
@@ -146,7 +146,7 @@ impl Machine {
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);
         let moved = before.filter(|((old, new), _)| old != new).map(|(_, rank)| Rank(rank)).collect();
         self.state.homes.replace(homes);
-        self.note_homes();
+        self.index_homes();
         self.state.head.generation = self.state.head.generation.next();
         let generation = self.state.head.generation;
         let used = (0u32..).zip(&self.ranks_on).filter(|(_, ranks)| !ranks.is_empty());
@@ -158,8 +158,8 @@ impl Machine {
         let to = self.names_of(healthy.iter().copied());
         self.state.waiting.replace(healthy);
         // All of them get the addresses as they are now.
-        self.notices = Notices::default();
-        out.push(Action::Prepare { generation, placement: self.placed(), to });
+        self.pending_updates = PendingUpdates::default();
+        out.push(Action::Prepare { generation, placement: self.current_placement(), to });
     }
 
     pub(super) fn run_prepared(
@@ -173,7 +173,7 @@ impl Machine {
             return;
         };
         let current = self.state.head.generation;
-        if self.note_heard(now, position)
+        if self.note_contact(now, position)
             && self.state.head.phase == Phase::Preparing
             && generation == current
             && self.state.waiting.remove(position)
@@ -207,12 +207,12 @@ impl Machine {
         let generation = self.state.head.generation;
         let relaunches = self.state.head.launches;
         self.state.head.launches += 1;
-        self.state.run = Some(Run::new(generation, now, self.state.head.newest));
+        self.state.active = Some(ActiveGeneration::new(generation, now, self.state.head.newest));
         self.state.history.push(PastGeneration { generation, from: None, launched: now, ended: None, newest: None });
         self.set_phase(Phase::Running);
-        self.watch.begin(now);
+        self.watchdog.begin(now);
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
-        out.push(Action::Launch { generation, placement: self.placed() });
+        out.push(Action::Launch { generation, placement: self.current_placement() });
     }
 
     /// What the clock alone brings about.
@@ -221,10 +221,10 @@ impl Machine {
         if self.before_launch() && over(self.config.launch_until()) {
             self.stop(now, StopReason::TimeLimit, out);
         } else if self.state.head.phase == Phase::Running && over(self.config.run_until()) {
-            if let Some(run) = self.state.run.as_mut() {
-                run.facts.time_limit = true;
+            if let Some(active) = self.state.active.as_mut() {
+                active.facts.time_limit = true;
             }
-            self.end_run(now, "the allocation is about to end".to_owned(), out);
+            self.end_generation(now, "the allocation is about to end".to_owned(), out);
         } else if let Phase::Settling { until } = self.state.head.phase
             && now >= until
         {
@@ -238,22 +238,22 @@ impl Machine {
         self.record(LogEvent::TookOver { generation: self.generation() }, out);
         // The first signal to this process is a first one again.
         self.state.head.signal = None;
-        self.watch.begin(now);
+        self.watchdog.begin(now);
         for position in 0..self.state.nodes.len() as u32 {
             if self.state.nodes[position as usize].is_starting()
-                && let Status::Starting(starting) = &mut self.state.nodes.change(position).status
+                && let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status
             {
                 *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };
                 if let Some(lost) = &mut starting.lost {
-                    lost.heard = now;
+                    lost.last_contact = now;
                 }
                 out.push(Action::StartAgent { node: self.name(position) });
             }
             if self.state.nodes[position as usize].is_down() {
                 self.fence(position, out);
             }
-            self.note_heard(now, position);
-            self.look_in_time(position);
+            self.note_contact(now, position);
+            self.schedule_check(position);
         }
         let generation = self.generation();
         match &self.state.head.phase {
@@ -264,13 +264,13 @@ impl Machine {
                 let waiting: Vec<u32> = nodes.map(|(position, _)| position).collect();
                 self.state.waiting.replace(waiting);
                 let to = self.names_of(self.healthy_nodes());
-                out.push(Action::Prepare { generation, placement: self.placed(), to });
+                out.push(Action::Prepare { generation, placement: self.current_placement(), to });
                 self.advance(now, out);
             }
-            Phase::Running if self.state.run.as_ref().is_some_and(|run| run.facts.started) => {
-                out.push(Action::FollowStep { generation, placement: self.placed() });
+            Phase::Running if self.state.active.as_ref().is_some_and(|active| active.facts.started) => {
+                out.push(Action::FollowStep { generation, placement: self.current_placement() });
                 // The orchestrator before may have died with a new address of an agent on its way to the others.
-                self.notices.adopted.extend(
+                self.pending_updates.adopted.extend(
                     (0u32..)
                         .zip(&self.state.nodes)
                         .filter_map(|(position, node)| node.is_healthy().then_some(position)),
@@ -283,11 +283,11 @@ impl Machine {
             Phase::Ending { .. } => {
                 let up = |position: &&u32| self.state.nodes[**position as usize].is_healthy();
                 let to = self.names_of(self.state.unkilled.iter().filter(up).copied());
-                let unheard = self.names_of(self.state.unheard.iter().filter(up).copied());
+                let unanswered = self.names_of(self.state.unanswered.iter().filter(up).copied());
                 let reason = "the generation is over".to_owned();
                 out.push(Action::KillRanks { generation, to, reason });
                 out.push(Action::CancelStep { generation });
-                out.push(Action::PollNow { to: unheard });
+                out.push(Action::PollNow { to: unanswered });
                 self.advance(now, out);
             }
             Phase::Draining => self.drain(now, out),

@@ -6,10 +6,10 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// Records with an index.
+/// TrackedVec with an index.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Records<T> {
+pub(super) struct TrackedVec<T> {
     items: Vec<T>,
     #[serde(skip)]
     changed: BTreeSet<u32>,
@@ -17,41 +17,41 @@ pub(super) struct Records<T> {
     replaced: bool,
 }
 
-/// What changed in [`Records`].
+/// What changed in [`TrackedVec`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum RecordChanges<T> {
+pub(super) enum VecChanges<T> {
     /// These, by their index.
     Some(Vec<(u32, T)>),
     /// All of them.
     All(Vec<T>),
 }
 
-impl<T> Default for RecordChanges<T> {
+impl<T> Default for VecChanges<T> {
     fn default() -> Self {
-        RecordChanges::Some(Vec::new())
+        VecChanges::Some(Vec::new())
     }
 }
 
-impl<T> RecordChanges<T> {
+impl<T> VecChanges<T> {
     pub fn is_empty(&self) -> bool {
-        matches!(self, RecordChanges::Some(changed) if changed.is_empty())
+        matches!(self, VecChanges::Some(changed) if changed.is_empty())
     }
 }
 
-impl<T> Default for Records<T> {
+impl<T> Default for TrackedVec<T> {
     fn default() -> Self {
-        Records::from(Vec::new())
+        TrackedVec::from(Vec::new())
     }
 }
 
-impl<T> From<Vec<T>> for Records<T> {
+impl<T> From<Vec<T>> for TrackedVec<T> {
     fn from(items: Vec<T>) -> Self {
-        Records { items, changed: BTreeSet::new(), replaced: false }
+        TrackedVec { items, changed: BTreeSet::new(), replaced: false }
     }
 }
 
-impl<T> Deref for Records<T> {
+impl<T> Deref for TrackedVec<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -59,7 +59,7 @@ impl<T> Deref for Records<T> {
     }
 }
 
-impl<'a, T> IntoIterator for &'a Records<T> {
+impl<'a, T> IntoIterator for &'a TrackedVec<T> {
     type Item = &'a T;
     type IntoIter = std::slice::Iter<'a, T>;
 
@@ -68,15 +68,15 @@ impl<'a, T> IntoIterator for &'a Records<T> {
     }
 }
 
-impl<T: PartialEq> PartialEq for Records<T> {
+impl<T: PartialEq> PartialEq for TrackedVec<T> {
     fn eq(&self, other: &Self) -> bool {
         self.items == other.items
     }
 }
 
-impl<T: Eq> Eq for Records<T> {}
+impl<T: Eq> Eq for TrackedVec<T> {}
 
-impl<T: Clone + PartialEq> Records<T> {
+impl<T: Clone + PartialEq> TrackedVec<T> {
     /// The record of an index, to be changed.
     pub fn change(&mut self, index: u32) -> &mut T {
         self.changed.insert(index);
@@ -106,20 +106,20 @@ impl<T: Clone + PartialEq> Records<T> {
     }
 
     /// What changed since this was asked last.
-    pub fn take_changes(&mut self) -> RecordChanges<T> {
+    pub fn take_changes(&mut self) -> VecChanges<T> {
         let changed = std::mem::take(&mut self.changed);
         if std::mem::take(&mut self.replaced) || changed.len() > self.items.len() / 2 && changed.len() > 8 {
-            return RecordChanges::All(self.items.clone());
+            return VecChanges::All(self.items.clone());
         }
         let record = |index: u32| Some((index, self.items.get(index as usize)?.clone()));
-        RecordChanges::Some(changed.into_iter().filter_map(record).collect())
+        VecChanges::Some(changed.into_iter().filter_map(record).collect())
     }
 
     /// Applies changes; false if they are of other records.
-    pub fn apply(&mut self, changes: &RecordChanges<T>) -> bool {
+    pub fn apply(&mut self, changes: &VecChanges<T>) -> bool {
         match changes {
-            RecordChanges::All(items) => self.items.clone_from(items),
-            RecordChanges::Some(changed) => {
+            VecChanges::All(items) => self.items.clone_from(items),
+            VecChanges::Some(changed) => {
                 for (index, item) in changed {
                     let next = self.items.len();
                     match self.items.get_mut(*index as usize) {
@@ -137,7 +137,7 @@ impl<T: Clone + PartialEq> Records<T> {
 /// A set of positions.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Members {
+pub(super) struct TrackedSet {
     all: BTreeSet<u32>,
     #[serde(skip)]
     changed: BTreeSet<u32>,
@@ -145,9 +145,9 @@ pub(super) struct Members {
     replaced: bool,
 }
 
-/// What changed in [`Members`].
+/// What changed in [`TrackedSet`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MemberChanges {
+pub(super) struct SetChanges {
     /// It has these members, before the other changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     all: Option<BTreeSet<u32>>,
@@ -157,13 +157,13 @@ pub(super) struct MemberChanges {
     removed: Vec<u32>,
 }
 
-impl MemberChanges {
+impl SetChanges {
     pub fn is_empty(&self) -> bool {
         self.all.is_none() && self.added.is_empty() && self.removed.is_empty()
     }
 }
 
-impl Deref for Members {
+impl Deref for TrackedSet {
     type Target = BTreeSet<u32>;
 
     fn deref(&self) -> &BTreeSet<u32> {
@@ -171,15 +171,15 @@ impl Deref for Members {
     }
 }
 
-impl PartialEq for Members {
+impl PartialEq for TrackedSet {
     fn eq(&self, other: &Self) -> bool {
         self.all == other.all
     }
 }
 
-impl Eq for Members {}
+impl Eq for TrackedSet {}
 
-impl Members {
+impl TrackedSet {
     pub fn insert(&mut self, member: u32) {
         if self.all.insert(member) {
             self.changed.insert(member);
@@ -205,16 +205,16 @@ impl Members {
     }
 
     /// What changed since this was asked last.
-    pub fn take_changes(&mut self) -> MemberChanges {
+    pub fn take_changes(&mut self) -> SetChanges {
         let changed = std::mem::take(&mut self.changed);
         if std::mem::take(&mut self.replaced) {
-            return MemberChanges { all: Some(self.all.clone()), ..MemberChanges::default() };
+            return SetChanges { all: Some(self.all.clone()), ..SetChanges::default() };
         }
         let (added, removed) = changed.into_iter().partition(|member| self.all.contains(member));
-        MemberChanges { all: None, added, removed }
+        SetChanges { all: None, added, removed }
     }
 
-    pub fn apply(&mut self, changes: &MemberChanges) {
+    pub fn apply(&mut self, changes: &SetChanges) {
         if let Some(all) = &changes.all {
             self.all.clone_from(all);
         }
@@ -228,19 +228,19 @@ impl Members {
 /// A map to which entries are only added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Growing<K: Ord, V> {
+pub(super) struct AppendOnlyMap<K: Ord, V> {
     all: BTreeMap<K, V>,
     #[serde(skip, default = "Vec::new")]
     added: Vec<K>,
 }
 
-impl<K: Ord, V> Default for Growing<K, V> {
+impl<K: Ord, V> Default for AppendOnlyMap<K, V> {
     fn default() -> Self {
-        Growing { all: BTreeMap::new(), added: Vec::new() }
+        AppendOnlyMap { all: BTreeMap::new(), added: Vec::new() }
     }
 }
 
-impl<K: Ord, V> Deref for Growing<K, V> {
+impl<K: Ord, V> Deref for AppendOnlyMap<K, V> {
     type Target = BTreeMap<K, V>;
 
     fn deref(&self) -> &BTreeMap<K, V> {
@@ -248,15 +248,15 @@ impl<K: Ord, V> Deref for Growing<K, V> {
     }
 }
 
-impl<K: Ord, V: PartialEq> PartialEq for Growing<K, V> {
+impl<K: Ord, V: PartialEq> PartialEq for AppendOnlyMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.all == other.all
     }
 }
 
-impl<K: Ord, V: Eq> Eq for Growing<K, V> {}
+impl<K: Ord, V: Eq> Eq for AppendOnlyMap<K, V> {}
 
-impl<K: Ord + Clone, V: Clone> Growing<K, V> {
+impl<K: Ord + Clone, V: Clone> AppendOnlyMap<K, V> {
     pub fn insert(&mut self, key: K, value: V) {
         self.added.push(key.clone());
         self.all.insert(key, value);

@@ -30,8 +30,8 @@ use crate::spec::quantity::format_duration;
 
 /// What was heard of the ranks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watch {
-    quiet: BTreeMap<NodeName, Report>,
+pub(super) struct Watchdog {
+    quiet: BTreeMap<NodeName, QuietReport>,
     /// Over all reports.
     total: Tally,
     /// When a rank last printed something, at first the launch.
@@ -42,7 +42,7 @@ pub(super) struct Watch {
 
 /// What an agent reported last.
 #[derive(Clone, Debug, Default)]
-struct Report {
+struct QuietReport {
     ranks: Vec<QuietRank>,
     tally: Tally,
 }
@@ -110,10 +110,10 @@ impl Suspicion {
     }
 }
 
-impl Watch {
+impl Watchdog {
     /// A launch, or a take-over.
     pub(super) fn begin(&mut self, now: Duration) {
-        *self = Watch { printed: now, ..Watch::default() };
+        *self = Watchdog { printed: now, ..Watchdog::default() };
     }
 
     pub(super) fn printed(&mut self, now: Duration) {
@@ -131,7 +131,7 @@ impl Watch {
         ranks.retain(|known| known.rank.0 < config.ranks && !ended.contains_key(&known.rank));
         let tally = Tally::of(&ranks, config);
         self.total.add(tally);
-        if let Some(former) = self.quiet.insert(node, Report { ranks, tally }) {
+        if let Some(former) = self.quiet.insert(node, QuietReport { ranks, tally }) {
             self.total.subtract(former.tally);
         }
     }
@@ -225,7 +225,7 @@ mod tests {
 
     /// Launched at 0, now it is 1000 s.
     fn judge(config: &Config, first: [QuietRank; 2], second: &[QuietRank]) -> Option<Suspicion> {
-        let mut watch = Watch::default();
+        let mut watch = Watchdog::default();
         watch.report("n0".into(), first.to_vec(), config, &BTreeMap::new());
         watch.report("n1".into(), second.to_vec(), config, &BTreeMap::new());
         watch.judge(s(1000), config, &BTreeMap::new())
@@ -272,11 +272,11 @@ mod tests {
 
     #[test]
     fn a_line_of_output_a_lost_agent_and_a_spec_without_the_watchdog_end_no_run() {
-        let mut watch = Watch::default();
+        let mut watch = Watchdog::default();
         watch.begin(s(10));
         watch.report("n0".into(), vec![idles(0, 900, 900), waits(1, 900)], &config(), &BTreeMap::new());
         watch.report("n1".into(), vec![waits(2, 900), waits(3, 900)], &config(), &BTreeMap::new());
-        let judge = |watch: &Watch, config: &Config| watch.judge(s(1000), config, &BTreeMap::new());
+        let judge = |watch: &Watchdog, config: &Config| watch.judge(s(1000), config, &BTreeMap::new());
         assert!(judge(&watch, &config()).is_some());
         assert_eq!(judge(&watch, &Config { hang_after: None, ..config() }), None);
         watch.printed(s(950));
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn ranks_that_have_ended_are_not_waited_for() {
-        let mut watch = Watch::default();
+        let mut watch = Watchdog::default();
         watch.report("n1".into(), vec![idles(2, 900, 900), idles(3, 900, 900)], &config(), &BTreeMap::new());
         let ended = |ranks: &[u32]| ranks.iter().map(|rank| (Rank(*rank), RankEnd::SUCCESS)).collect();
         let found = watch.judge(s(1000), &config(), &ended(&[0, 1, 3])).unwrap();

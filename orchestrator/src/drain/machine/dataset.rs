@@ -15,8 +15,8 @@ use crate::drain::action::{DrainAction, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
 use crate::drain::report::DrainEnd;
-use crate::drain::requests::{FileTask, NodeTask, Place, PrefixStep, Task};
-use crate::drain::rounds::Order;
+use crate::drain::requests::{Destination, FileTask, NodeTask, PrefixStep, Task};
+use crate::drain::rounds::CopyOrder;
 use crate::events::LogEvent;
 
 impl DrainMachine {
@@ -30,7 +30,7 @@ impl DrainMachine {
         self.start_here(PrefixStep::OpenDirectory, |request| DrainAction::OpenDirectory { request, checkpoint });
     }
 
-    pub(super) fn copy_ended(&mut self, order: Order, outcome: Result<CopyReply, String>) {
+    pub(super) fn copy_ended(&mut self, order: CopyOrder, outcome: Result<CopyReply, String>) {
         if let Phase::Copying(copying, ..) = &mut self.phase {
             let is_down = self.agents.is_down(&order.node);
             let events = copying.ended(self.now, order, outcome, is_down);
@@ -54,18 +54,18 @@ impl DrainMachine {
         };
         let checkpoint = target.candidate.checkpoint;
         self.emit([LogEvent::DrainStarted { checkpoint, directory: directory.to_string(), resumed }]);
-        let place = Arc::new(Place { checkpoint, directory });
-        let patience = self.config.comes_back_within;
+        let destination = Arc::new(Destination { checkpoint, directory });
+        let patience = self.config.lost_agent_wait;
         let (copying, orders) = Copying::new(&target.candidate, &self.agents, patience);
-        self.requests.add(orders.into_iter().map(|order| copy_task(order, &place)));
-        self.phase = Phase::Copying(Box::new(copying), target, place);
+        self.requests.add(orders.into_iter().map(|order| copy_task(order, &destination)));
+        self.phase = Phase::Copying(Box::new(copying), target, destination);
     }
 
     pub(super) fn scanned(&mut self, mut scan: Box<Scan>) {
         match mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Scanning(dataset) => {
                 let batches = completion::batches(&scan, self.config.crc.then_some(&dataset.copied));
-                let task = |files| file_task(FileTask::Verify(files), &dataset.place);
+                let task = |files| file_task(FileTask::Verify(files), &dataset.destination);
                 self.requests.add(batches.into_iter().map(task));
                 self.phase = Phase::Verifying(dataset, scan, Failures::new());
             }
@@ -82,7 +82,7 @@ impl DrainMachine {
     pub(super) fn verified(&mut self, dataset: Dataset, mut scan: Scan, failures: Failures) {
         completion::apply(&mut scan, &failures, &BTreeSet::new());
         let inspection = inspect(&scan);
-        let checkpoint = dataset.place.checkpoint;
+        let checkpoint = dataset.destination.checkpoint;
         let damaged = inspection.damaged.iter();
         let events = damaged.map(|file| LogEvent::DamagedInPrefix { checkpoint, file: file.to_string() });
         self.emit(events);
@@ -90,16 +90,16 @@ impl DrainMachine {
             return self.publish(dataset, scan, inspection, BTreeSet::new(), Vec::new());
         }
         let sets = inspection.rebuildable.into_iter().enumerate();
-        let task = |(number, set)| file_task(FileTask::Rebuild(number, set), &dataset.place);
+        let task = |(number, set)| file_task(FileTask::Rebuild(number, set), &dataset.destination);
         self.requests.add(sets.map(task));
         self.phase = Phase::Rebuilding(dataset, failures, Rebuilds::new());
     }
 
     pub(super) fn rebuilt(&mut self, dataset: Dataset, failures: Failures, rebuilds: Rebuilds) {
         let (ranks, reasons) = completion::outcome(rebuilds);
-        let checkpoint = dataset.place.checkpoint;
+        let checkpoint = dataset.destination.checkpoint;
         self.emit(ranks.iter().map(|rank| LogEvent::RebuiltInPrefix { checkpoint, rank: *rank }));
-        let directory = dataset.place.directory.clone();
+        let directory = dataset.destination.directory.clone();
         self.phase = Phase::Rescanning(dataset, failures, ranks.into_iter().collect(), reasons);
         self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
     }
@@ -114,7 +114,7 @@ impl DrainMachine {
     ) {
         reasons.extend(completion::reasons(&inspection));
         let complete = inspection.verdict == Verdict::Complete;
-        let (directory, make_current) = (dataset.place.directory.clone(), dataset.target.make_current());
+        let (directory, make_current) = (dataset.destination.directory.clone(), dataset.target.make_current());
         let findings = Box::new(Findings { directory, scan, inspection, make_current });
         self.phase = Phase::Publishing(Published { dataset, rebuilt, reasons, complete });
         self.start_here(PrefixStep::Publish, |request| DrainAction::Publish { request, findings });
@@ -122,7 +122,7 @@ impl DrainMachine {
 
     pub(super) fn published(&mut self) {
         let Phase::Publishing(Published { dataset, complete, .. }) = &self.phase else { return };
-        let (checkpoint, directory) = (dataset.place.checkpoint, dataset.place.directory.to_string());
+        let (checkpoint, directory) = (dataset.destination.checkpoint, dataset.destination.directory.to_string());
         let complete = *complete;
         self.emit([LogEvent::Indexed { checkpoint, directory, complete }]);
     }
@@ -137,10 +137,10 @@ impl DrainMachine {
     }
 }
 
-pub(super) fn copy_task(order: Order, place: &Arc<Place>) -> Task {
-    Task::OfNode(order.node.clone(), NodeTask::Copy(order, Arc::clone(place)))
+pub(super) fn copy_task(order: CopyOrder, destination: &Arc<Destination>) -> Task {
+    Task::OfNode(order.node.clone(), NodeTask::Copy(order, Arc::clone(destination)))
 }
 
-fn file_task(task: FileTask, place: &Arc<Place>) -> Task {
-    Task::OnFiles { task, place: Arc::clone(place), here: false }
+fn file_task(task: FileTask, destination: &Arc<Destination>) -> Task {
+    Task::OnFiles { task, destination: Arc::clone(destination), here: false }
 }

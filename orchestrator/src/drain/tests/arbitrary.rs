@@ -27,11 +27,11 @@ fn world(dice: &mut Dice) -> World {
     world.corrupted = (0..nodes).filter(|_| dice.percent(10)).map(Rank).collect();
     let down: Vec<u32> = (0..nodes).filter(|_| dice.percent(10)).collect();
     world.without(&down);
-    let wanted = dice.percent(20).then(|| CheckpointId(1 + dice.below(3_u64)));
+    let requested = dice.percent(20).then(|| CheckpointId(1 + dice.below(3_u64)));
     let restarting = dice.percent(20);
     let at_once = 1 + dice.below(4_usize);
     world.configure(|config| {
-        config.wanted = wanted;
+        config.requested = requested;
         config.requests_at_once = at_once;
         if restarting {
             config.lost = std::mem::take(&mut config.down);

@@ -98,7 +98,7 @@ fn the_partner_copies_in_round_2_for_a_node_that_never_comes_back() {
     world.lose(1);
     world.release();
     assert!(world.end.is_none(), "its agent may come back");
-    assert_eq!(world.machine.deadline(), Some(world.now + COMES_BACK_WITHIN));
+    assert_eq!(world.machine.deadline(), Some(world.now + LOST_AGENT_WAIT));
     world.wait();
     assert_eq!(world.report().result, complete(1));
     assert_eq!(world.copies().last().unwrap(), "1 round 2 node2 only for [node1]");
@@ -200,7 +200,7 @@ fn an_agent_that_is_being_restarted_when_the_drain_begins_is_waited_for() {
     world.without(&[2, 3]);
     world.configure(|config| config.lost = std::mem::take(&mut config.down));
     world.run(|_| false);
-    assert_eq!(world.machine.deadline(), Some(COMES_BACK_WITHIN));
+    assert_eq!(world.machine.deadline(), Some(LOST_AGENT_WAIT));
     world.restart(2);
     world.wait();
     assert_eq!(world.report().result, complete(1));
@@ -279,7 +279,7 @@ fn nothing_is_drained_if_the_newest_dataset_is_on_the_prefix_directory() {
 #[test]
 fn the_wanted_dataset_is_drained() {
     let mut world = World::new(4, XOR, &[1, 2]);
-    world.configure(|config| config.wanted = Some(CheckpointId(1)));
+    world.configure(|config| config.requested = Some(CheckpointId(1)));
     world.run(|_| false);
     assert_eq!(world.report().result, complete(1));
     assert_eq!(world.prefix.len(), 1);
@@ -288,7 +288,7 @@ fn the_wanted_dataset_is_drained() {
 #[test]
 fn a_wanted_dataset_that_no_node_holds_is_an_error() {
     let mut world = World::new(4, XOR, &[1]);
-    world.configure(|config| config.wanted = Some(CheckpointId(7)));
+    world.configure(|config| config.requested = Some(CheckpointId(7)));
     world.run(|_| false);
     assert_eq!(world.end, Some(DrainEnd::Failed(DrainError::NoSuchDataset { id: CheckpointId(7) })));
 }

@@ -116,10 +116,10 @@ impl World {
             agents: up.clone(),
             lost: BTreeSet::new(),
             down: BTreeSet::new(),
-            wanted: None,
+            requested: None,
             crc: true,
             requests_at_once: 3,
-            comes_back_within: COMES_BACK_WITHIN,
+            lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
         }
     }
@@ -330,7 +330,7 @@ impl World {
         (self.scheme == PARTNER).then_some(Rank((rank + self.nodes - 1) % self.nodes))
     }
 
-    fn copy(&mut self, checkpoint: CheckpointId, node: &str, order: &crate::drain::rounds::Order) -> CopyReply {
+    fn copy(&mut self, checkpoint: CheckpointId, node: &str, order: &crate::drain::rounds::CopyOrder) -> CopyReply {
         let (own, partner) = (self.rank_of(node), self.partner_of(node));
         let mut reply = CopyReply { partners: BTreeMap::new(), copied: BTreeMap::new(), failed: BTreeMap::new() };
         let owner = partner.map(|rank| (rank, name(rank.0)));

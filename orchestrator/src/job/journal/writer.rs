@@ -20,7 +20,7 @@ use crate::job::state::{JobState, StateChanges, StateError};
 const SMALLEST_TO_REPLACE: u64 = 1 << 20;
 
 #[derive(Debug)]
-struct Order {
+struct WriteOrder {
     /// Counts the orders.
     commit: u64,
     changes: StateChanges,
@@ -39,7 +39,7 @@ pub struct Written {
 /// The loop's side of the thread. Dropped, it lets the thread finish what it has.
 #[derive(Debug)]
 pub struct JournalWriter {
-    orders: std_mpsc::Sender<Order>,
+    orders: std_mpsc::Sender<WriteOrder>,
     written: mpsc::UnboundedReceiver<Written>,
 }
 
@@ -51,11 +51,11 @@ impl JournalWriter {
     pub fn start(prefix: PathBuf, state: JobState) -> std::io::Result<Self> {
         let (orders, received) = std_mpsc::channel();
         let (report, written) = mpsc::unbounded_channel();
-        let mut store = Store { prefix, state, journal: None, state_bytes: 0, failed: false };
+        let mut store = StateStore { prefix, state, journal: None, state_bytes: 0, failed: false };
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
             store.replace_all();
             while let Ok(order) = received.recv() {
-                let Order { commit, changes, sync, last } = order;
+                let WriteOrder { commit, changes, sync, last } = order;
                 store.write(changes, sync, last);
                 // Before anything else: the loop waits for it.
                 if report.send(Written { commit }).is_err() {
@@ -69,15 +69,15 @@ impl JournalWriter {
 
     /// Has changes written, at least handed to the system; with `sync` they are on disk when it is reported.
     pub fn write(&self, commit: u64, changes: StateChanges, sync: bool) {
-        self.order(Order { commit, changes, sync, last: false });
+        self.order(WriteOrder { commit, changes, sync, last: false });
     }
 
     /// As [`write`](Self::write), and the state is in one file then.
     pub fn write_last(&self, commit: u64, changes: StateChanges) {
-        self.order(Order { commit, changes, sync: true, last: true });
+        self.order(WriteOrder { commit, changes, sync: true, last: true });
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: WriteOrder) {
         if self.orders.send(order).is_err() {
             tracing::error!("the thread that writes the job's state is gone; the job could not be taken over now");
         }
@@ -93,7 +93,7 @@ impl JournalWriter {
 }
 
 /// The thread's side.
-struct Store {
+struct StateStore {
     prefix: PathBuf,
     /// The state with all changes, written or not.
     state: JobState,
@@ -104,7 +104,7 @@ struct Store {
     failed: bool,
 }
 
-impl Store {
+impl StateStore {
     fn write(&mut self, changes: StateChanges, sync: bool, last: bool) {
         let entry = (!changes.is_empty()).then_some(changes);
         if let Some(changes) = &entry {

@@ -27,7 +27,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
     let end = end[dice.below(5) as usize];
     match dice.below(60) {
         0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
-        12 => Event::AgentStartFailed { node, reason, node_gone: dice.percent(30) },
+        12 => Event::AgentStartFailed { node, reason, node_lost: dice.percent(30) },
         13 => Event::AgentLost { node, reason },
         14..=21 => Event::PollAnswered { node, sent: now, fault: dice.percent(2).then_some(reason) },
         22 if dice.percent(20) => Event::NodeDown { node, reason: DownReason::ResourceManager { state: reason } },
@@ -61,7 +61,7 @@ fn restored(machine: &Machine) -> Machine {
     let text = serde_json::to_string(&machine.snapshot()).unwrap();
     let mut twin = Machine::restore(machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
     // A successor that begins would find out anew.
-    twin.heard.clone_from(&machine.heard);
+    twin.last_contact.clone_from(&machine.last_contact);
     twin
 }
 

@@ -81,7 +81,7 @@ fn changes_are_as_large_as_what_changed_and_not_as_large_as_the_job() {
     world.only(Event::AgentLost { node: name(3), reason: "killed".into() });
     assert!(bytes(&mut world) < 600);
     // A relaunch names every node a few times, and of the ranks only those that move.
-    world.happens(Event::AgentStartFailed { node: name(3), reason: "gone".into(), node_gone: true });
+    world.happens(Event::AgentStartFailed { node: name(3), reason: "gone".into(), node_lost: true });
     assert_eq!(world.launches().len(), 2);
     let relaunch = bytes(&mut world);
     assert!(relaunch < 3000, "{relaunch}");

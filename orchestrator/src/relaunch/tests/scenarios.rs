@@ -60,7 +60,7 @@ fn two_nodes_lost_at_once_cost_one_relaunch() {
     world.dead.extend([name(1), name(2)]);
     world.dies(2);
     assert_eq!(world.launches().len(), 1, "node 1 is not judged yet");
-    world.happens(Event::AgentStartFailed { node: name(1), reason: "gone".into(), node_gone: true });
+    world.happens(Event::AgentStartFailed { node: name(1), reason: "gone".into(), node_lost: true });
     assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(1), name(2)] }]);
     assert_eq!(world.homes(), ["n0", "n4", "n5", "n3"]);
 }
@@ -212,7 +212,7 @@ fn an_agent_that_cannot_be_started_at_first_is_tried_again() {
     let mut world = World::new(config(4, 4));
     world.mute.insert(name(2));
     world.begin();
-    let failed = || Event::AgentStartFailed { node: name(2), reason: "connection refused".into(), node_gone: false };
+    let failed = || Event::AgentStartFailed { node: name(2), reason: "connection refused".into(), node_lost: false };
     world.happens(failed());
     world.mute.clear();
     world.passes(ms(1000));

@@ -4,7 +4,7 @@ use crate::events::{DownReason, EndCause, StopReason};
 use holdfast_model::{Generation, Rank, RankEnd};
 
 use super::world::{World, address, config, ms, name};
-use crate::relaunch::explain::{Activity, Condition};
+use crate::relaunch::explain::{Activity, NodeCondition};
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::*;
 
@@ -131,7 +131,7 @@ fn the_next_step_counts_generations_on_and_uses_no_node_that_went_down() {
     assert_eq!((started, world.generation()), (5, Generation(3)));
     assert!(world.asked.iter().any(|action| matches!(action, Action::FenceNode { node, .. } if *node == name(1))));
     let nodes = world.machine.explain().nodes;
-    assert!(matches!(&nodes[1].condition, Condition::Down(verdict) if verdict.reason.to_string().contains("gone")));
+    assert!(matches!(&nodes[1].condition, NodeCondition::Down(verdict) if verdict.reason.to_string().contains("gone")));
     assert!(world.machine.explain().generations.iter().all(|past| past.generation == Generation(3)));
 }
 

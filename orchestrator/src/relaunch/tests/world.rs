@@ -127,7 +127,7 @@ impl World {
         let living = |to: Vec<NodeName>| to.into_iter().filter(|node| self.answers(node)).collect::<Vec<_>>();
         match action {
             Action::StartAgent { node } if self.dead.contains(&node) => {
-                vec![Event::AgentStartFailed { node, reason: "no such node".into(), node_gone: true }]
+                vec![Event::AgentStartFailed { node, reason: "no such node".into(), node_lost: true }]
             }
             Action::StartAgent { node } if self.mute.contains(&node) => vec![],
             Action::StartAgent { node } => {

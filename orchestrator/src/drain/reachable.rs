@@ -10,7 +10,7 @@ use super::action::AgentAt;
 
 /// The nodes of a drain. A node is in one of the three at a time.
 #[derive(Clone, Debug)]
-pub(super) struct Agents {
+pub(super) struct ReachableAgents {
     up: BTreeMap<NodeName, SocketAddr>,
     /// Their agents may come back.
     lost: BTreeSet<NodeName>,
@@ -20,7 +20,7 @@ pub(super) struct Agents {
     last: Option<NodeName>,
 }
 
-impl Agents {
+impl ReachableAgents {
     /// A node that is in several of them counts for the first.
     pub(super) fn new(
         up: BTreeMap<NodeName, SocketAddr>,
@@ -29,7 +29,7 @@ impl Agents {
     ) -> Self {
         lost.retain(|node| !up.contains_key(node));
         down.retain(|node| !up.contains_key(node) && !lost.contains(node));
-        Agents { up, lost, down, last: None }
+        ReachableAgents { up, lost, down, last: None }
     }
 
     /// The agent of a node, if it is up.
@@ -94,8 +94,8 @@ mod tests {
     fn work_goes_to_the_agents_in_turn_and_to_none_that_is_lost() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let up = ["a", "b", "c"].map(|name| (NodeName::from(name), address));
-        let mut agents = Agents::new(up.into(), BTreeSet::new(), BTreeSet::new());
-        let next = |agents: &mut Agents| agents.next().map(|agent| agent.node.to_string());
+        let mut agents = ReachableAgents::new(up.into(), BTreeSet::new(), BTreeSet::new());
+        let next = |agents: &mut ReachableAgents| agents.next().map(|agent| agent.node.to_string());
         assert_eq!(next(&mut agents).as_deref(), Some("a"));
         assert_eq!(next(&mut agents).as_deref(), Some("b"));
         agents.went_lost(&"c".into());

@@ -10,7 +10,7 @@ use super::snapshot::Phase;
 
 /// What was noted while events were taken in, by positions of nodes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notices {
+pub(super) struct PendingUpdates {
     /// They are to get the generation once more: they lost it, or did not accept it yet.
     pub prepare: BTreeSet<u32>,
     /// Their agents listen elsewhere now.
@@ -23,8 +23,8 @@ pub(super) struct Notices {
 
 impl Machine {
     /// Makes actions of the notices, as far as the generation that they are about is still there.
-    pub(super) fn give_notice(&mut self, out: &mut Vec<Action>) {
-        let Notices { prepare, moved, adopted, down } = std::mem::take(&mut self.notices);
+    pub(super) fn flush_updates(&mut self, out: &mut Vec<Action>) {
+        let PendingUpdates { prepare, moved, adopted, down } = std::mem::take(&mut self.pending_updates);
         if !matches!(self.state.head.phase, Phase::Preparing | Phase::Running) {
             return;
         }
@@ -32,7 +32,7 @@ impl Machine {
         let is_up = |position: &u32| self.state.nodes[*position as usize].is_healthy();
         let prepare: Vec<u32> = prepare.into_iter().filter(is_up).collect();
         if !prepare.is_empty() {
-            out.push(Action::Prepare { generation, placement: self.placed(), to: self.names_of(prepare) });
+            out.push(Action::Prepare { generation, placement: self.current_placement(), to: self.names_of(prepare) });
         }
         let Some(leader) = self.leader else { return };
         let update = |addresses, down: Vec<u32>, to: Vec<u32>, out: &mut Vec<Action>| {

@@ -7,7 +7,7 @@ use holdfast_model::{Generation, NodeName};
 
 use super::action::Action;
 use super::machine::Machine;
-use super::nodes::{Due, Lost, Starting, Status};
+use super::node_state::{Due, LostAgent, NodeStatus, Starting};
 use super::snapshot::Phase;
 use crate::events::LogEvent;
 use crate::events::{DownReason, TimedReason};
@@ -20,21 +20,21 @@ impl Machine {
                 self.fence(position as u32, out);
                 continue;
             }
-            self.state.nodes.change(position as u32).status = Status::Starting(Starting::first(now));
+            self.state.nodes.change(position as u32).status = NodeStatus::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
-            self.look_in_time(position as u32);
+            self.schedule_check(position as u32);
         }
     }
 
     /// Makes sure that the node is looked at when something is due there.
-    pub(super) fn look_in_time(&mut self, position: u32) {
-        let heard = self.heard[position as usize];
-        if let Some(time) = self.state.nodes[position as usize].timer(heard, &self.config) {
+    pub(super) fn schedule_check(&mut self, position: u32) {
+        let last_contact = self.last_contact[position as usize];
+        if let Some(time) = self.state.nodes[position as usize].timer(last_contact, &self.config) {
             self.timers.set(position, time);
         }
     }
 
-    fn set_status(&mut self, position: u32, status: Status) {
+    fn set_status(&mut self, position: u32, status: NodeStatus) {
         let used = u32::from(self.is_used(position));
         let node = self.state.nodes.change(position);
         self.count.starting -= u32::from(node.is_starting());
@@ -45,9 +45,9 @@ impl Machine {
         self.count.healthy += u32::from(node.is_healthy());
         self.count.used += used * u32::from(!node.is_down());
         if !node.is_healthy() {
-            self.watch.forget(&self.state.names[position as usize]);
+            self.watchdog.forget(&self.state.names[position as usize]);
         }
-        self.look_in_time(position);
+        self.schedule_check(position);
     }
 
     fn set_address(&mut self, position: u32, address: SocketAddr) {
@@ -58,10 +58,10 @@ impl Machine {
     }
 
     /// The node was heard of. False if it is not up.
-    pub(super) fn note_heard(&mut self, now: Duration, position: u32) -> bool {
+    pub(super) fn note_contact(&mut self, now: Duration, position: u32) -> bool {
         let is_up = self.state.nodes[position as usize].is_healthy();
         if is_up {
-            self.heard[position as usize] = now;
+            self.last_contact[position as usize] = now;
         }
         is_up
     }
@@ -79,19 +79,19 @@ impl Machine {
         };
         let known = self.state.nodes[position as usize].address;
         match &self.state.nodes[position as usize].status {
-            Status::Down { .. } => {
+            NodeStatus::Down { .. } => {
                 // It is not used again, but what may still run there has to end.
                 self.set_address(position, address);
                 return self.fence(position, out);
             }
-            Status::Healthy if known == Some(address) => {
-                self.note_heard(now, position);
+            NodeStatus::Healthy if known == Some(address) => {
+                self.note_contact(now, position);
                 return;
             }
             _ => {}
         }
-        self.heard[position as usize] = now;
-        self.set_status(position, Status::Healthy);
+        self.last_contact[position as usize] = now;
+        self.set_status(position, NodeStatus::Healthy);
         self.set_address(position, address);
         self.record(LogEvent::AgentReady { node: name.clone(), again: known.is_some() }, out);
         let current = self.generation();
@@ -102,27 +102,27 @@ impl Machine {
             Phase::Preparing if newer => self.set_phase(Phase::Gathering),
             Phase::Preparing => {
                 if self.state.waiting.contains(&position) {
-                    self.notices.prepare.insert(position);
+                    self.pending_updates.prepare.insert(position);
                 }
                 if adopted == Some(current) {
-                    self.notices.adopted.insert(position);
+                    self.pending_updates.adopted.insert(position);
                 }
-                self.notices.moved.insert(position);
+                self.pending_updates.moved.insert(position);
             }
             Phase::Running => {
                 if adopted == Some(current) {
-                    self.notices.adopted.insert(position);
+                    self.pending_updates.adopted.insert(position);
                 } else {
-                    self.notices.prepare.insert(position);
+                    self.pending_updates.prepare.insert(position);
                 }
-                self.notices.moved.insert(position);
+                self.pending_updates.moved.insert(position);
             }
             Phase::Ending { .. } => {
                 if self.state.unkilled.contains(&position) {
                     let reason = "the generation is over".to_owned();
                     out.push(Action::KillRanks { generation: current, to: vec![name.clone()], reason });
                 }
-                if self.state.unheard.contains(&position) {
+                if self.state.unanswered.contains(&position) {
                     out.push(Action::PollNow { to: vec![name.clone()] });
                 }
             }
@@ -147,8 +147,8 @@ impl Machine {
         if self.state.nodes[position as usize].is_down() {
             return self.fence(position, out);
         }
-        self.heard[position as usize] = now;
-        self.set_status(position, Status::Healthy);
+        self.last_contact[position as usize] = now;
+        self.set_status(position, NodeStatus::Healthy);
         self.set_down(now, position, DownReason::Health { fault }, out);
     }
 
@@ -157,7 +157,7 @@ impl Machine {
         now: Duration,
         name: &NodeName,
         reason: String,
-        node_gone: bool,
+        node_lost: bool,
         out: &mut Vec<Action>,
     ) {
         let Some(position) = self.position(name) else {
@@ -166,35 +166,35 @@ impl Machine {
         if !self.state.nodes[position as usize].is_starting() {
             return;
         }
-        let Status::Starting(starting) = &mut self.state.nodes.change(position).status else {
+        let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status else {
             return;
         };
-        match starting.failed(now, reason, node_gone, &self.config) {
-            Some(verdict) => self.set_down(now, position, verdict, out),
-            None => self.look_in_time(position),
+        match starting.failed(now, reason, node_lost, &self.config) {
+            Some(cause) => self.set_down(now, position, cause, out),
+            None => self.schedule_check(position),
         }
     }
 
     pub(super) fn agent_lost(&mut self, now: Duration, name: &NodeName, reason: String, out: &mut Vec<Action>) {
         if let Some(position) = self.position(name) {
-            self.lose(now, position, reason, out);
+            self.agent_is_lost(now, position, reason, out);
         }
     }
 
     /// The agent is gone or silent. The run goes on while it is restarted: its ranks may be well.
-    fn lose(&mut self, now: Duration, position: u32, reason: String, out: &mut Vec<Action>) {
+    fn agent_is_lost(&mut self, now: Duration, position: u32, reason: String, out: &mut Vec<Action>) {
         let node = &self.state.nodes[position as usize];
         if !node.is_healthy() {
             return;
         }
-        let (heard, restarts) = (self.heard[position as usize], node.restarts);
+        let (last_contact, restarts) = (self.last_contact[position as usize], node.restarts);
         if restarts >= self.config.agent_restarts {
             return self.set_down(now, position, DownReason::AgentUnstable { restarts, reason }, out);
         }
         self.state.nodes.change(position).restarts += 1;
         let name = self.name(position);
         self.record(LogEvent::AgentLost { node: name.clone(), reason: reason.clone() }, out);
-        self.set_status(position, Status::Starting(Starting::again(now, Lost { heard, reason })));
+        self.set_status(position, NodeStatus::Starting(Starting::again(now, LostAgent { last_contact, reason })));
         if self.state.head.phase == Phase::Preparing {
             self.state.waiting.insert(position);
         }
@@ -212,7 +212,7 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        if !self.note_heard(now, position) {
+        if !self.note_contact(now, position) {
             return;
         }
         if let Some(fault) = fault {
@@ -220,11 +220,11 @@ impl Machine {
         }
         if let Phase::Ending { since } = self.state.head.phase
             && sent >= since
-            && self.state.unheard.remove(position)
+            && self.state.unanswered.remove(position)
         {
             self.advance(now, out);
         }
-        self.settle_doubt(now, position, sent, out);
+        self.resolve_unknown_end(now, position, sent, out);
     }
 
     pub(super) fn node_down(&mut self, now: Duration, name: &NodeName, reason: DownReason, out: &mut Vec<Action>) {
@@ -246,7 +246,7 @@ impl Machine {
         let seen = format!("{name} is down: {reason}");
         let ranks = self.ranks_on[position as usize].clone();
         self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
-        self.set_status(position, Status::Down { verdict: TimedReason { reason, at: now } });
+        self.set_status(position, NodeStatus::Down { cause: TimedReason { reason, at: now } });
         self.fence(position, out);
         let used = self.is_used(position);
         match self.state.head.phase {
@@ -254,20 +254,20 @@ impl Machine {
             Phase::Preparing => self.set_phase(Phase::Gathering),
             Phase::Ending { .. } => {
                 self.state.unkilled.remove(position);
-                self.state.unheard.remove(position);
-                if let Some(run) = self.state.run.as_mut().filter(|_| used) {
-                    run.down.insert(position);
+                self.state.unanswered.remove(position);
+                if let Some(active) = self.state.active.as_mut().filter(|_| used) {
+                    active.down.insert(position);
                 }
             }
             Phase::Running if used => {
-                if let Some(run) = self.state.run.as_mut() {
-                    run.down.insert(position);
+                if let Some(active) = self.state.active.as_mut() {
+                    active.down.insert(position);
                 }
-                return self.end_run(now, seen, out);
+                return self.end_generation(now, seen, out);
             }
             // A spare: the run goes on, and its leader must not wait for it.
             Phase::Running => {
-                self.notices.down.insert(position);
+                self.pending_updates.down.insert(position);
             }
             _ => {}
         }
@@ -283,19 +283,19 @@ impl Machine {
     /// Looks at the nodes on which something may be due.
     pub(super) fn check_nodes(&mut self, now: Duration, out: &mut Vec<Action>) {
         for position in self.timers.take_passed(now) {
-            let heard = self.heard[position as usize];
+            let last_contact = self.last_contact[position as usize];
             // During the drain the agents are busy, and nobody polls them.
-            let due = match self.state.nodes[position as usize].due(now, heard, &self.config) {
+            let due = match self.state.nodes[position as usize].due(now, last_contact, &self.config) {
                 Some(Due::Silent) if self.state.head.phase == Phase::Draining => None,
                 due => due,
             };
             match due {
                 Some(Due::Silent) => {
                     let reason = format!("no answer for {:?}", self.config.down_after);
-                    self.lose(now, position, reason, out);
+                    self.agent_is_lost(now, position, reason, out);
                 }
                 Some(Due::Retry) => {
-                    if let Status::Starting(starting) = &mut self.state.nodes.change(position).status {
+                    if let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status {
                         starting.retry = None;
                         starting.asked = now;
                     }
@@ -309,7 +309,7 @@ impl Machine {
             }
             let node = &self.state.nodes[position as usize];
             if !(self.state.head.phase == Phase::Draining && node.is_healthy()) {
-                self.look_in_time(position);
+                self.schedule_check(position);
             }
         }
     }

@@ -12,7 +12,7 @@ const MOST_TIMES: u8 = 2;
 
 /// The answers so far.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct InventoryRound {
     inventories: BTreeMap<NodeName, Inventory>,
     silent: BTreeMap<NodeName, String>,
     /// How often each node was asked.
@@ -20,10 +20,10 @@ pub(super) struct Asking {
     pub(super) awaited: Awaited,
 }
 
-impl Asking {
+impl InventoryRound {
     /// Asks these nodes.
     pub(super) fn new(nodes: impl IntoIterator<Item = NodeName>, patience: Duration) -> Self {
-        Asking {
+        InventoryRound {
             inventories: BTreeMap::new(),
             silent: BTreeMap::new(),
             asked: nodes.into_iter().map(|node| (node, 1)).collect(),

@@ -9,11 +9,11 @@ use super::config::Config;
 use crate::events::{DownReason, TimedReason};
 
 /// Tries to start an agent for the first time.
-const FIRST_TRIES: u32 = 3;
+const MAX_FIRST_STARTS: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Node {
-    pub status: Status,
+pub(super) struct NodeState {
+    pub status: NodeStatus,
     /// How often its agent was restarted.
     pub restarts: u32,
     /// Where its agent listened last; none if it was never up.
@@ -22,10 +22,13 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub(super) enum Status {
+pub(super) enum NodeStatus {
     Starting(Starting),
     Healthy,
-    Down { verdict: TimedReason<DownReason> },
+    Down {
+        #[serde(rename = "verdict")]
+        cause: TimedReason<DownReason>,
+    },
 }
 
 /// An agent that was asked for and has not reported yet.
@@ -40,13 +43,14 @@ pub(super) struct Starting {
     /// Why the last start failed.
     pub failure: Option<String>,
     /// Set if it was up before.
-    pub lost: Option<Lost>,
+    pub lost: Option<LostAgent>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Lost {
+pub(super) struct LostAgent {
     /// When it was last heard of.
-    pub heard: Duration,
+    #[serde(rename = "heard")]
+    pub last_contact: Duration,
     pub reason: String,
 }
 
@@ -66,7 +70,7 @@ impl Starting {
         Starting { asked: now, failures: 0, retry: None, failure: None, lost: None }
     }
 
-    pub fn again(now: Duration, lost: Lost) -> Self {
+    pub fn again(now: Duration, lost: LostAgent) -> Self {
         Starting { lost: Some(lost), ..Starting::first(now) }
     }
 
@@ -75,13 +79,14 @@ impl Starting {
     fn limit(&self, config: &Config) -> Duration {
         match &self.lost {
             None => self.asked.saturating_add(config.start_within),
-            Some(lost) => {
-                lost.heard.saturating_add(config.down_after).max(self.asked.saturating_add(config.restart_within))
-            }
+            Some(lost) => lost
+                .last_contact
+                .saturating_add(config.down_after)
+                .max(self.asked.saturating_add(config.restart_within)),
         }
     }
 
-    fn verdict(&self, config: &Config) -> DownReason {
+    fn cause(&self, config: &Config) -> DownReason {
         match &self.lost {
             None => DownReason::AgentNotStarted {
                 reason: self
@@ -100,15 +105,15 @@ impl Starting {
     }
 
     /// A start failed: try again later, or give the node up.
-    pub fn failed(&mut self, now: Duration, reason: String, node_gone: bool, config: &Config) -> Option<DownReason> {
+    pub fn failed(&mut self, now: Duration, reason: String, node_lost: bool, config: &Config) -> Option<DownReason> {
         self.failures += 1;
         self.failure = Some(reason);
         let exhausted = match &self.lost {
-            None => self.failures >= FIRST_TRIES,
-            Some(lost) => now >= lost.heard.saturating_add(config.down_after),
+            None => self.failures >= MAX_FIRST_STARTS,
+            Some(lost) => now >= lost.last_contact.saturating_add(config.down_after),
         };
-        if node_gone || exhausted {
-            return Some(self.verdict(config));
+        if node_lost || exhausted {
+            return Some(self.cause(config));
         }
         let pause = match &self.lost {
             None => config.down_after,
@@ -119,50 +124,50 @@ impl Starting {
     }
 }
 
-impl Node {
+impl NodeState {
     pub fn new() -> Self {
-        Node { status: Status::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
+        NodeState { status: NodeStatus::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
     }
 
     /// The node at the beginning of the next step: its agent is asked for anew, unless it is down.
     pub fn in_next_step(&self) -> Self {
         match self.status {
-            Status::Down { .. } => self.clone(),
-            Status::Starting(_) | Status::Healthy => Node { restarts: self.restarts, ..Node::new() },
+            NodeStatus::Down { .. } => self.clone(),
+            NodeStatus::Starting(_) | NodeStatus::Healthy => NodeState { restarts: self.restarts, ..NodeState::new() },
         }
     }
 
     pub fn is_healthy(&self) -> bool {
-        matches!(self.status, Status::Healthy)
+        matches!(self.status, NodeStatus::Healthy)
     }
 
     pub fn is_starting(&self) -> bool {
-        matches!(self.status, Status::Starting(_))
+        matches!(self.status, NodeStatus::Starting(_))
     }
 
     pub fn is_down(&self) -> bool {
-        matches!(self.status, Status::Down { .. })
+        matches!(self.status, NodeStatus::Down { .. })
     }
 
     /// When something is due on this node, which was heard of at this time.
-    pub fn timer(&self, heard: Duration, config: &Config) -> Option<Duration> {
+    pub fn timer(&self, last_contact: Duration, config: &Config) -> Option<Duration> {
         match &self.status {
-            Status::Down { .. } => None,
-            Status::Healthy => Some(heard.saturating_add(config.down_after)),
-            Status::Starting(starting) => Some(starting.retry.unwrap_or_else(|| starting.limit(config))),
+            NodeStatus::Down { .. } => None,
+            NodeStatus::Healthy => Some(last_contact.saturating_add(config.down_after)),
+            NodeStatus::Starting(starting) => Some(starting.retry.unwrap_or_else(|| starting.limit(config))),
         }
     }
 
     /// What is due on this node now.
-    pub fn due(&self, now: Duration, heard: Duration, config: &Config) -> Option<Due> {
-        if self.timer(heard, config)? > now {
+    pub fn due(&self, now: Duration, last_contact: Duration, config: &Config) -> Option<Due> {
+        if self.timer(last_contact, config)? > now {
             return None;
         }
         match &self.status {
-            Status::Down { .. } => None,
-            Status::Healthy => Some(Due::Silent),
-            Status::Starting(starting) if starting.retry.is_some() => Some(Due::Retry),
-            Status::Starting(starting) => Some(Due::Down(starting.verdict(config))),
+            NodeStatus::Down { .. } => None,
+            NodeStatus::Healthy => Some(Due::Silent),
+            NodeStatus::Starting(starting) if starting.retry.is_some() => Some(Due::Retry),
+            NodeStatus::Starting(starting) => Some(Due::Down(starting.cause(config))),
         }
     }
 }
