@@ -1,4 +1,4 @@
-//! The agents' processes: they start, adopt or begin a run, kill ranks, die.
+//! The agents' processes: they start, adopt or begin a run, kill ranks, end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,42 +10,42 @@ use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
 
 use crate::leading::Leading;
-use crate::names::{At, address, name, planned, position, start_of};
+use crate::names::{NodeIndex, address, name, planned, position, start_of};
 use crate::queue::{MS, Time};
 use crate::store::{DiskFault, MemberMemory};
-use crate::world::{Defect, Happening, Life, World, trace};
+use crate::world::{Defect, Life, SimulatedEvent, World, trace};
 
 /// An agent's process.
 pub struct Agent {
-    /// Chosen when it starts.
+    /// Random, new for each process.
     pub instance: u64,
-    /// The how manieth start of its node's agent it is; tells where it listens.
+    /// The number of this start of the node's agent; determines its address.
     pub start: u16,
-    pub part: Option<Part>,
+    pub part: Option<Participation>,
     pub leading: Option<Leading>,
-    /// Where others listen: the start of their agents, with the number under which that was issued.
-    pub learned: HashMap<At, (u64, u16)>,
-    /// What the orchestrator is to know.
+    /// The addresses of other agents: the number of their start, with the number under which it was issued.
+    pub addresses: HashMap<NodeIndex, (u64, u16)>,
+    /// Events for the orchestrator.
     pub events: Vec<Event>,
-    /// How many of them a poll of which incarnation has fetched.
+    /// How many of them the polls of the newest orchestrator have fetched, and the number of that orchestrator.
     pub fetched: (u32, usize),
 }
 
-/// Its part in a run.
-pub struct Part {
-    /// No other part has this number.
+/// An agent's participation in a run.
+pub struct Participation {
+    /// Unique.
     pub number: u64,
     pub plan: Arc<RunPlan>,
-    pub leader: At,
+    pub leader: NodeIndex,
     pub local: Vec<Rank>,
-    /// The agent was restarted in the middle of the run: calls are passed on one by one.
+    /// The agent was restarted during the run: calls are forwarded one by one.
     pub adopted: bool,
-    /// Calls that are not answered, by their number.
+    /// Unanswered calls, by sequence number.
     pub calls: BTreeMap<u64, BTreeMap<Rank, Call>>,
-    /// The highest number that a rank has called.
+    /// The highest sequence number of a call.
     pub newest: u64,
     pub link: Option<u64>,
-    /// Pause before the leader is tried again.
+    /// Pause before the next attempt to connect to the leader.
     pub pause: Time,
     /// Orders under way.
     pub running: BTreeMap<u64, Running>,
@@ -55,7 +55,7 @@ pub struct Part {
 pub struct Running {
     /// The joint steps that it has joined.
     pub joints: Vec<u32>,
-    /// Over which link its result goes.
+    /// The link that its result is sent over.
     pub link: u64,
     /// Groups or transfers that are not finished.
     pub open: u32,
@@ -63,10 +63,10 @@ pub struct Running {
     pub cancelled: bool,
 }
 
-impl Part {
-    pub fn new(number: u64, plan: Arc<RunPlan>, at: At, adopted: bool) -> Part {
+impl Participation {
+    pub fn new(number: u64, plan: Arc<RunPlan>, at: NodeIndex, adopted: bool) -> Participation {
         let local = planned(&plan, at).map(|node| node.ranks.clone()).unwrap_or_default();
-        Part {
+        Participation {
             number,
             leader: position(&plan.leader).unwrap(),
             local,
@@ -82,9 +82,9 @@ impl Part {
 }
 
 impl Agent {
-    /// What was issued earlier does not replace what was issued later, whichever arrives first.
-    fn learn(&mut self, at: At, issued: u64, start: u16) {
-        let known = self.learned.entry(at).or_insert((issued, start));
+    /// An address that was issued earlier does not replace one that was issued later.
+    fn record_address(&mut self, at: NodeIndex, issued: u64, start: u16) {
+        let known = self.addresses.entry(at).or_insert((issued, start));
         if issued >= known.0 {
             *known = (issued, start);
         }
@@ -92,26 +92,26 @@ impl Agent {
 }
 
 impl World {
-    /// The agent of a node, if this process of it is still there.
-    pub fn agent(&mut self, at: At, instance: u64) -> Option<&mut Agent> {
+    /// The agent of a node, if it is still this process.
+    pub fn agent(&mut self, at: NodeIndex, instance: u64) -> Option<&mut Agent> {
         self.nodes[at as usize].agent.as_mut().filter(|agent| agent.instance == instance)
     }
 
-    /// This agent's part in this generation.
-    pub fn part(&mut self, at: At, generation: Generation) -> Option<&mut Part> {
+    /// A node's participation in a generation.
+    pub fn part(&mut self, at: NodeIndex, generation: Generation) -> Option<&mut Participation> {
         let part = self.nodes[at as usize].agent.as_mut()?.part.as_mut()?;
         (part.plan.generation == generation).then_some(part)
     }
 
-    pub fn serving(&self, at: At) -> Option<Generation> {
+    pub fn serving(&self, at: NodeIndex) -> Option<Generation> {
         Some(self.nodes[at as usize].agent.as_ref()?.part.as_ref()?.plan.generation)
     }
 
-    pub fn start_agent(&mut self, at: At) {
+    pub fn start_agent(&mut self, at: NodeIndex) {
         match self.nodes[at as usize].life {
             Life::Dead => {
                 let node_lost = self.dice.percent(70);
-                self.tell(Event::AgentStartFailed { node: name(at), reason: "unreachable".into(), node_lost });
+                self.notify(Event::AgentStartFailed { node: name(at), reason: "unreachable".into(), node_lost });
             }
             Life::Frozen => {}
             Life::Alive => {
@@ -126,7 +126,7 @@ impl World {
                     start,
                     part: None,
                     leading: None,
-                    learned: HashMap::new(),
+                    addresses: HashMap::new(),
                     events: Vec::new(),
                     fetched: (0, 0),
                 };
@@ -135,22 +135,22 @@ impl World {
                 let adopted = known.filter(|(plan, _)| planned(plan, at).is_some());
                 trace!(
                     self,
-                    "n{at}: agent {start} starts, goes on with {:?}",
+                    "n{at}: agent {start} starts, adopts {:?}",
                     adopted.as_ref().map(|(plan, _)| plan.generation)
                 );
                 let generation = adopted.as_ref().map(|(plan, _)| plan.generation);
                 if let Some((plan, issued)) = adopted {
                     self.begin_part(at, plan, issued, true);
                 }
-                self.tell(Event::AgentReady { node: name(at), address: address(at, start), adopted: generation });
+                self.notify(Event::AgentReady { node: name(at), address: address(at, start), adopted: generation });
                 self.ranks_connect(at);
             }
         }
     }
 
-    fn begin_part(&mut self, at: At, plan: Arc<RunPlan>, issued: u64, adopted: bool) {
+    fn begin_part(&mut self, at: NodeIndex, plan: Arc<RunPlan>, issued: u64, adopted: bool) {
         self.made_parts += 1;
-        let part = Part::new(self.made_parts, plan.clone(), at, adopted);
+        let part = Participation::new(self.made_parts, plan.clone(), at, adopted);
         let node = &mut self.nodes[at as usize];
         node.disk.begin_run(&part.local);
         if node.disk.member.as_ref().is_none_or(|known| known.generation != plan.generation) {
@@ -160,7 +160,7 @@ impl World {
         let Some(agent) = &mut node.agent else { return };
         let instance = agent.instance;
         if let Some(leader) = plan.node(&plan.leader) {
-            agent.learn(part.leader, issued, start_of(leader.address));
+            agent.record_address(part.leader, issued, start_of(leader.address));
         }
         agent.part = Some(part);
         agent.leading = None;
@@ -168,102 +168,101 @@ impl World {
             self.begin_leading(at, plan);
         }
         let delay = self.hop();
-        self.after(delay, Happening::Connect(at, instance));
+        self.after(delay, SimulatedEvent::Connect(at, instance));
     }
 
-    pub fn prepare(&mut self, at: At, start: u16, plan: &Arc<RunPlan>, issued: u64) {
+    pub fn prepare(&mut self, at: NodeIndex, start: u16, plan: &Arc<RunPlan>, issued: u64) {
         let generation = plan.generation;
         let node = &mut self.nodes[at as usize];
         let Some(agent) = node.agent.as_mut().filter(|agent| agent.start == start) else { return };
         let refused = |reason: &str| Event::RunRefused { node: name(at), generation, reason: reason.to_owned() };
         if let Some(part) = &agent.part {
             if part.plan.generation > generation {
-                return self.tell(refused("it is over"));
+                return self.notify(refused("it is over"));
             }
             if *part.plan == **plan {
-                return self.tell(Event::RunPrepared { node: name(at), generation });
+                return self.notify(Event::RunPrepared { node: name(at), generation });
             }
         }
         if node.disk.fault.is_some() {
-            return self.tell(refused("the disk fails"));
+            return self.notify(refused("the disk fails"));
         }
         trace!(self, "n{at}: begins generation {generation}");
         self.kill_ranks(at, Generation(generation.0.saturating_sub(1)));
         self.break_links(at);
         self.nodes[at as usize].disk.plan = Some((plan.clone(), issued));
         self.begin_part(at, plan.clone(), issued, false);
-        self.tell(Event::RunPrepared { node: name(at), generation });
+        self.notify(Event::RunPrepared { node: name(at), generation });
         self.ranks_connect(at);
     }
 
-    pub fn kill(&mut self, at: At, start: u16, generation: Generation) {
+    pub fn kill(&mut self, at: NodeIndex, start: u16, generation: Generation) {
         if self.nodes[at as usize].agent.as_ref().is_some_and(|agent| agent.start == start) {
             if self.defect != Some(Defect::RanksNotKilled) {
                 self.kill_ranks(at, generation);
             }
             let killed = &mut self.nodes[at as usize].killed;
             *killed = (*killed).max(Some(generation));
-            self.tell(Event::RanksKilled { node: name(at), generation });
+            self.notify(Event::RanksKilled { node: name(at), generation });
         }
     }
 
-    /// The driver ends what may still run on a node that is down, as soon as it can be reached.
-    pub fn fence(&mut self, at: At) {
+    /// The driver ends the processes on a node that is down, as soon as it can be reached.
+    pub fn fence(&mut self, at: NodeIndex) {
         match self.nodes[at as usize].life {
             Life::Alive => {
                 trace!(self, "n{at}: fenced");
                 self.agent_dies(at);
                 self.kill_ranks(at, Generation(u64::MAX));
             }
-            Life::Frozen => self.after(2000 * MS, Happening::Fence(at)),
+            Life::Frozen => self.after(2000 * MS, SimulatedEvent::Fence(at)),
             Life::Dead => {}
         }
     }
 
-    pub fn update_peers(&mut self, at: At, start: u16, update: &PeersUpdate) {
+    pub fn update_peers(&mut self, at: NodeIndex, start: u16, update: &PeersUpdate) {
         let agent = self.nodes[at as usize].agent.as_mut().filter(|agent| agent.start == start);
         let Some(agent) = agent else { return };
         for (node, address) in &update.addresses {
-            agent.learn(position(node).unwrap(), update.issued, start_of(*address));
+            agent.record_address(position(node).unwrap(), update.issued, start_of(*address));
         }
         let Some(part) = self.part(at, update.generation) else { return };
         part.pause = 5 * MS;
         for node in &update.down {
-            self.leader_learns_of_loss(at, update.generation, node);
+            self.leader_node_down(at, update.generation, node);
         }
     }
 
-    /// The agent's process ends; what it had on disk stays.
-    pub fn agent_dies(&mut self, at: At) {
+    /// The agent's process ends; its files stay.
+    pub fn agent_dies(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].agent.is_some() {
             self.break_links(at);
             self.nodes[at as usize].agent = None;
         }
     }
 
-    /// The agent dies alone, half-way through what it does.
-    pub fn dies_midway(&mut self, at: At) -> bool {
-        let chance = self.scenario.weather.dies_midway;
-        if chance == 0 || self.misfortunes >= self.scenario.weather.misfortunes || self.dice.below(1_000_000) >= chance
-        {
+    /// The agent dies alone, in the middle of a step.
+    pub fn dies_midway(&mut self, at: NodeIndex) -> bool {
+        let chance = self.scenario.faults.dies_midway;
+        if chance == 0 || self.injected_faults >= self.scenario.faults.most || self.dice.below(1_000_000) >= chance {
             return false;
         }
-        self.misfortunes += 1;
+        self.injected_faults += 1;
         trace!(self, "n{at}: its agent dies in the middle of this");
         self.agent_dies(at);
         self.notice_agent_loss(at, "killed");
         true
     }
 
-    /// The orchestrator notices some time later.
-    pub fn notice_agent_loss(&mut self, at: At, reason: &str) {
+    /// The orchestrator may be notified of it.
+    pub fn notice_agent_loss(&mut self, at: NodeIndex, reason: &str) {
         if self.dice.percent(80) {
-            self.tell(Event::AgentLost { node: name(at), reason: reason.to_owned() });
+            self.notify(Event::AgentLost { node: name(at), reason: reason.to_owned() });
         }
     }
 
-    /// What a failed disk makes of a write, or of a read.
-    pub fn disk_fails(&self, at: At, writes: bool) -> bool {
+    /// Whether a write or a read fails because of the disk.
+    pub fn disk_fails(&self, at: NodeIndex, writes: bool) -> bool {
         match self.nodes[at as usize].disk.fault {
             None => false,
             Some(DiskFault::Full) => writes,

@@ -1,4 +1,4 @@
-//! The application: ranks that make the calls of the checkpoint API in the same order, write files, read them, end.
+//! The application: ranks that make the same calls of the checkpoint API, write and read files, and exit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use holdfast_wire::rank::{Call, Reply};
 
 use crate::content::{Content, FileName, Origin};
 use crate::link::calls_of;
-use crate::names::At;
+use crate::names::NodeIndex;
 use crate::prefix::PrefixFile;
 use crate::queue::MS;
 use crate::store::File;
-use crate::world::{Happening, World, trace};
+use crate::world::{SimulatedEvent, World, trace};
 
 /// The ranks of one launch.
 pub struct Application {
-    pub homes: Vec<At>,
+    pub homes: Vec<NodeIndex>,
     /// The ranks of each node.
-    pub by_home: BTreeMap<At, Vec<Rank>>,
+    pub by_home: BTreeMap<NodeIndex, Vec<Rank>>,
     pub ranks: Vec<RankState>,
     pub living: u32,
-    /// What the launcher reported, to be reported again to a successor.
+    /// Events that the launcher reported; a new orchestrator gets them again.
     pub reported: Vec<Event>,
-    /// Nobody follows the launcher any more.
+    /// The launcher was cancelled and reports nothing more.
     pub ended: bool,
 }
 
@@ -37,13 +37,13 @@ pub struct Application {
 #[derive(Clone, Debug)]
 pub struct RankState {
     pub alive: bool,
-    /// Counts its steps, so that what was meant for an earlier one is ignored.
+    /// Counts its steps, so that events of an earlier step are ignored.
     pub turn: u32,
-    /// The number of its last collective call.
+    /// The sequence number of its last collective call.
     pub seq: u64,
-    /// The call that it waits in.
+    /// The call that it waits for.
     pub call: Option<Call>,
-    /// The agent's part in the run that has the call, if any: it is not made there twice.
+    /// The agent's participation that has received the call: it is not made there twice.
     made_to: u64,
     phase: Phase,
     iteration: u32,
@@ -52,7 +52,6 @@ pub struct RankState {
 }
 
 impl RankState {
-    /// Not started.
     pub fn new() -> Self {
         RankState {
             alive: false,
@@ -70,15 +69,15 @@ impl RankState {
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
     Begin,
-    /// It reads its files of this checkpoint.
+    /// Reads its files of this checkpoint.
     Read(CheckpointId),
     Compute,
-    /// It writes its files, this part next.
+    /// Writes its files, this part next.
     Write(CheckpointId, u8),
 }
 
 /// What the application does in an iteration.
-enum Deed {
+enum Activity {
     Checkpoint,
     Output {
         checkpoint: bool,
@@ -104,10 +103,10 @@ impl World {
         let state = &mut application.ranks[rank.index()];
         state.turn += 1;
         let turn = state.turn;
-        self.after(delay, Happening::RankStep { generation, rank, turn });
+        self.after(delay, SimulatedEvent::RankStep { generation, rank, turn });
     }
 
-    /// What a rank does that does not wait for an answer.
+    /// The next step of a rank that waits for no answer.
     pub fn rank_step(&mut self, generation: Generation, rank: Rank, turn: u32) {
         let Some(state) = self.rank(generation, rank, turn) else { return };
         let (iteration, loaded) = (state.iteration, state.loaded);
@@ -127,18 +126,18 @@ impl World {
         if iteration >= self.scenario.iterations {
             return Call::Finalize;
         }
-        match deed(self.scenario.program, iteration) {
-            Deed::Checkpoint => Call::Start,
-            Deed::Output { checkpoint, bypass } => {
+        match activity(self.scenario.program, iteration) {
+            Activity::Checkpoint => Call::Start,
+            Activity::Output { checkpoint, bypass } => {
                 Call::StartOutput { name: Some(format!("output {iteration}")), checkpoint, output: true, bypass }
             }
-            Deed::Need => Call::Need,
-            Deed::RestartName => Call::RestartName,
-            Deed::Load if loaded => Call::Need,
-            Deed::Load => Call::Load,
-            Deed::Named(call, name) => call(name),
-            Deed::ShouldExit => Call::ShouldExit,
-            Deed::Allgather => Call::Allgather { data: Payload::from(rank.0.to_be_bytes().to_vec()) },
+            Activity::Need => Call::Need,
+            Activity::RestartName => Call::RestartName,
+            Activity::Load if loaded => Call::Need,
+            Activity::Load => Call::Load,
+            Activity::Named(call, name) => call(name),
+            Activity::ShouldExit => Call::ShouldExit,
+            Activity::Allgather => Call::Allgather { data: Payload::from(rank.0.to_be_bytes().to_vec()) },
         }
     }
 
@@ -164,7 +163,7 @@ impl World {
         let Some(state) = self.rank(generation, rank, turn) else { return };
         let (Some(call), seq, Some(at)) = (state.call.clone(), state.seq, at) else { return };
         if self.serving(at).is_some_and(|serving| serving > generation) {
-            // The agent refuses it: its run is over.
+            // The agent refuses the call: its run is over.
             return self.rank_ends(generation, rank, RankEnd::Code(1));
         }
         let Some(number) = self.part(at, generation).map(|part| part.number) else { return };
@@ -178,7 +177,7 @@ impl World {
         let complete = of_seq.len() == part.local.len();
         let mut messages = Vec::new();
         if seq > part.newest {
-            // Who still waits for an earlier one missed its results, and the others will not call it again.
+            // Ranks that wait for an earlier one missed its results, and the others will not repeat that call.
             part.newest = seq;
             messages.extend(part.calls.range(..seq).map(|(earlier, calls)| calls_of(*earlier, calls)));
         }
@@ -192,8 +191,8 @@ impl World {
         }
     }
 
-    /// Ranks that wait for an answer repeat their calls: their agent was restarted.
-    pub fn ranks_connect(&mut self, at: At) {
+    /// After a restart of their agent, ranks that wait for an answer repeat their calls.
+    pub fn ranks_connect(&mut self, at: NodeIndex) {
         let Some(generation) = self.nodes[at as usize].ranks else { return };
         let Some(application) = self.applications.get(&generation) else { return };
         let local = application.by_home.get(&at).into_iter().flatten();
@@ -202,13 +201,13 @@ impl World {
         let waiting: Vec<(Rank, u32)> = waiting.map(|(rank, state)| (rank, state.turn)).collect();
         for (rank, turn) in waiting {
             let delay = self.between(MS, 40 * MS);
-            self.after(delay, Happening::RankCall { generation, rank, turn });
+            self.after(delay, SimulatedEvent::RankCall { generation, rank, turn });
         }
     }
 
     pub fn rank_reply(
         &mut self,
-        at: At,
+        at: NodeIndex,
         instance: u64,
         generation: Generation,
         rank: Rank,
@@ -222,7 +221,11 @@ impl World {
         if !state.alive {
             return;
         }
-        assert!(state.call.is_some() && state.seq == seq, "rank {rank} is answered {seq}, and waits for {}", state.seq);
+        assert!(
+            state.call.is_some() && state.seq == seq,
+            "rank {rank} received the answer of call {seq} and waits for {}",
+            state.seq
+        );
         let call = state.call.take();
         state.turn += 1;
         self.oracle.replied(generation, rank, seq, outcome, self.scenario.world());
@@ -255,7 +258,7 @@ impl World {
                         let direct = disk.member.as_ref().is_some_and(|memory| memory.direct.is_some());
                         let known = disk.get(checkpoint, rank).is_some_and(|held| held.descriptor.is_some());
                         if !direct && !known {
-                            // Its agent cannot tell where the files are.
+                            // Its agent has no record of the files.
                             trace!(self, "rank {rank}: no files of checkpoint {checkpoint} on n{at}");
                             return self.rank_ends(generation, rank, RankEnd::Code(1));
                         }
@@ -273,7 +276,7 @@ impl World {
                 return self.make_call(generation, rank, Call::Start);
             }
             Reply::Done if call == Some(Call::Finalize) => return self.rank_ends(generation, rank, RankEnd::SUCCESS),
-            // The files of the restart were read: what was done is done.
+            // The restart files were read; the iteration was set with them.
             Reply::Done if matches!(call, Some(Call::CompleteRestart { .. })) => state.phase = Phase::Compute,
             _ => {
                 state.iteration += 1;
@@ -315,7 +318,7 @@ impl World {
                 there: true,
             });
             if part + 1 < parts {
-                // The next one is routed and begun.
+                // The next file is routed and begun.
                 let name = FileName::Application { rank, part: part + 1 };
                 disk.held(checkpoint, rank).put(File { name, content: Content::Torn, sealed: false, there: true });
             }
@@ -378,7 +381,7 @@ impl World {
         self.make_call(generation, rank, Call::CompleteRestart { valid });
     }
 
-    /// A rank that lives, of the newest generation.
+    /// A rank of the newest generation, if it is alive.
     pub fn some_rank(&mut self) -> Option<(Generation, Rank)> {
         let (generation, application) = self.applications.last_key_value()?;
         let rank = Rank(self.dice.below(application.ranks.len() as u32));
@@ -391,21 +394,21 @@ fn manages(call: &Call) -> bool {
     matches!(call, Call::Current { .. } | Call::Load | Call::Drop { .. } | Call::Delete { .. })
 }
 
-fn deed(program: u64, iteration: u32) -> Deed {
+fn activity(program: u64, iteration: u32) -> Activity {
     let (mut dice, choice) = choice(program, iteration);
     match choice {
-        0..53 => Deed::Checkpoint,
-        53..58 => Deed::Output { checkpoint: false, bypass: false },
-        58..63 => Deed::Output { checkpoint: true, bypass: false },
-        63..68 => Deed::Output { checkpoint: true, bypass: true },
-        68..77 => Deed::Need,
-        77..85 => Deed::ShouldExit,
-        85..93 => Deed::Allgather,
-        93 => Deed::RestartName,
-        94 => Deed::Load,
-        95..97 => Deed::Named(|name| Call::Current { name }, earlier(program, iteration, &mut dice)),
-        97 => Deed::Named(|name| Call::Drop { name }, earlier(program, iteration, &mut dice)),
-        _ => Deed::Named(|name| Call::Delete { name }, earlier(program, iteration, &mut dice)),
+        0..53 => Activity::Checkpoint,
+        53..58 => Activity::Output { checkpoint: false, bypass: false },
+        58..63 => Activity::Output { checkpoint: true, bypass: false },
+        63..68 => Activity::Output { checkpoint: true, bypass: true },
+        68..77 => Activity::Need,
+        77..85 => Activity::ShouldExit,
+        85..93 => Activity::Allgather,
+        93 => Activity::RestartName,
+        94 => Activity::Load,
+        95..97 => Activity::Named(|name| Call::Current { name }, earlier(program, iteration, &mut dice)),
+        97 => Activity::Named(|name| Call::Drop { name }, earlier(program, iteration, &mut dice)),
+        _ => Activity::Named(|name| Call::Delete { name }, earlier(program, iteration, &mut dice)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is in a file, as far as it matters: who wrote it, when, for which checkpoint.
+//! The content of a file: the rank, generation and checkpoint that it was written for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,29 +54,28 @@ impl fmt::Display for FileName {
     }
 }
 
-/// Where a file's content comes from.
+/// The origin of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     pub rank: Rank,
     pub checkpoint: CheckpointId,
-    /// The generation that wrote it.
+    /// The generation that wrote the file.
     pub generation: Generation,
-    /// How far the application had come.
+    /// The application's iteration.
     pub iteration: u32,
     pub part: u8,
 }
 
-/// What is in a file.
 #[derive(Clone, Debug)]
 pub enum Content {
     Written(Origin),
-    /// Being written, or its writer was killed.
+    /// Not completely written, perhaps because the writer was killed.
     Torn,
     /// Computed from all members' files.
     Parity(Arc<Parity>),
-    /// Computed from files that do not belong together.
+    /// Computed from files of different origin.
     Garbage,
-    /// Changed since it was sealed: a checksum finds that.
+    /// Changed after the file was sealed; a checksum detects it.
     Damaged,
 }
 
@@ -91,14 +90,14 @@ impl PartialEq for Content {
     }
 }
 
-/// What a set's redundancy was computed from.
+/// The files that a set's redundancy was computed from.
 #[derive(Debug)]
 pub struct Parity {
     /// The application's files of each member.
     pub members: Vec<Vec<(FileName, Content)>>,
 }
 
-/// What a member has that did not lose its files.
+/// The files of a member that were not lost.
 pub struct Survivor {
     pub member: usize,
     pub parity: Option<Content>,
@@ -106,7 +105,7 @@ pub struct Survivor {
 }
 
 impl Parity {
-    /// The files of a lost member, computed from what the others have now.
+    /// Computes the files of a lost member from those of the others.
     pub fn rebuild(survivors: &[Survivor], lost: usize) -> Rebuilt {
         let mut parities = survivors.iter().map(|survivor| &survivor.parity);
         let Some(Some(Content::Parity(parity))) = parities.next().cloned() else { return Rebuilt::NoParity };
@@ -126,7 +125,7 @@ impl Parity {
     }
 }
 
-/// What a rebuild gives.
+/// The result of a rebuild.
 pub enum Rebuilt {
     /// A survivor has no parity.
     NoParity,

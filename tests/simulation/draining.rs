@@ -1,4 +1,4 @@
-//! The drain: the real machine, and a driver that carries out its requests on the nodes and the prefix directory.
+//! The drain: the real machine, and a driver that performs its requests on the simulated nodes and prefix directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
 
-use crate::names::{At, position, start_of};
+use crate::names::{NodeIndex, position, start_of};
 use crate::prefix::PrefixFile;
 use crate::queue::{MS, Time};
 use crate::store::File;
-use crate::world::{Defect, Happening, Life, PrefixState, World, trace};
+use crate::world::{Defect, Life, PrefixState, SimulatedEvent, World, trace};
 
 /// A drain under way.
 pub struct Draining {
@@ -27,13 +27,13 @@ pub struct Draining {
     machine: DrainMachine,
     timer: Option<Time>,
     cancelled: BTreeSet<RequestId>,
-    /// What had gone wrong when it began, and what was protected then.
-    misfortunes: u32,
+    /// The number of faults when the drain began, and the checkpoint that was protected then.
+    injected_faults: u32,
     protected: Option<CheckpointId>,
 }
 
 impl World {
-    /// The nodes are sorted as the driver's own list has them now; what was decided may have waited for the journal.
+    /// The nodes are classified by the driver's own list at this time: the decision may have waited for the journal.
     pub fn begin_drain(&mut self) {
         let machine = &self.orchestrator.machine;
         let agents: BTreeMap<NodeName, SocketAddr> =
@@ -62,10 +62,11 @@ impl World {
         let number = self.orchestrator.drains;
         let mut machine = DrainMachine::new(config);
         let actions = machine.begin(self.clock());
-        let misfortunes = if self.prefix_state == PrefixState::Works { self.misfortunes } else { u32::MAX };
+        let injected_faults = if self.prefix_state == PrefixState::Works { self.injected_faults } else { u32::MAX };
         let cancelled = BTreeSet::new();
         let protected = self.oracle.protected.as_ref().map(|known| known.checkpoint);
-        self.orchestrator.draining = Some(Draining { number, machine, timer: None, cancelled, misfortunes, protected });
+        self.orchestrator.draining =
+            Some(Draining { number, machine, timer: None, cancelled, injected_faults, protected });
         self.drain_acts(number, actions);
     }
 
@@ -76,8 +77,8 @@ impl World {
         self.drain_acts(number, actions);
     }
 
-    /// An agent comes or goes.
-    pub fn drain_learns(&mut self, event: &Event) {
+    /// An agent has started or was lost.
+    pub fn drain_agent_event(&mut self, event: &Event) {
         let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
         match event {
             Event::AgentReady { node, address, .. } if position(node).is_some() && !self.oracle.down.contains(node) => {
@@ -90,7 +91,7 @@ impl World {
         }
     }
 
-    pub fn drain_loses(&mut self, node: &NodeName) {
+    pub fn drain_node_down(&mut self, node: &NodeName) {
         let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
         self.drain_event(number, DrainEvent::NodeDown { node: node.clone() });
     }
@@ -109,7 +110,7 @@ impl World {
                 DrainAction::Finish(end) => return self.drain_ends(*end),
                 action => {
                     let delay = self.between(MS, 15 * MS);
-                    self.after(delay, Happening::Drain(number, Box::new(action)));
+                    self.after(delay, SimulatedEvent::Drain(number, Box::new(action)));
                 }
             }
         }
@@ -119,7 +120,7 @@ impl World {
             && draining.timer.is_none_or(|timer| timer > due || timer <= self.now)
         {
             draining.timer = Some(due);
-            self.queue.enter(due, Happening::DrainTick(number));
+            self.queue.enter(due, SimulatedEvent::DrainTick(number));
         }
     }
 
@@ -127,27 +128,28 @@ impl World {
         trace!(self, "the drain ends: {}", format!("{end:?}").chars().take(300).collect::<String>());
         let draining = self.orchestrator.draining.take();
         let protected = self.oracle.protected.as_ref().map(|known| known.checkpoint);
-        // A leader may end the collective that was under way when its ranks were killed.
-        let undisturbed = draining
-            .is_some_and(|draining| draining.misfortunes == self.misfortunes && draining.protected == protected);
+        // A leader may complete the collective that was under way when its ranks were killed.
+        let undisturbed = draining.is_some_and(|draining| {
+            draining.injected_faults == self.injected_faults && draining.protected == protected
+        });
         let result = match end {
             DrainEnd::Drained(report) => report.result,
             DrainEnd::Surveyed(_) => panic!("only a survey"),
             DrainEnd::Failed(error) => DrainResult::Failed { reason: error.to_string() },
         };
         self.check_drain(&result, undisturbed);
-        self.tell(Event::Drained { result });
+        self.notify(Event::Drained { result });
     }
 
-    /// A request of the drain is carried out, whether or not its orchestrator still lives.
-    pub fn drain_takes_place(&mut self, number: u32, action: DrainAction) {
+    /// A request of the drain is performed, whether or not its orchestrator is still alive.
+    pub fn perform_drain_action(&mut self, number: u32, action: DrainAction) {
         let Some(request) = action.request() else { return };
         let hangs = match self.prefix_state {
             PrefixState::Hangs(until) if until > self.now => Some(until),
             _ => None,
         };
         if let Some(until) = hangs {
-            return self.queue.enter(until, Happening::Drain(number, Box::new(action)));
+            return self.queue.enter(until, SimulatedEvent::Drain(number, Box::new(action)));
         }
         let Some(action) = self.wait_for_thaw(number, action) else { return };
         let result = self.carry_out_request(action);
@@ -158,25 +160,25 @@ impl World {
         let event = match result {
             Some(Ok(answer)) => DrainEvent::Answered { request, answer },
             Some(Err(reason)) => DrainEvent::Failed { request, reason },
-            // Nobody answers: the loss of the agent ends the request.
+            // There is no answer: the loss of the agent ends the request.
             None => return,
         };
         let delay = self.between(MS, 5 * MS);
-        self.after(delay, Happening::DrainAnswer(number, Box::new(event)));
+        self.after(delay, SimulatedEvent::DrainAnswer(number, Box::new(event)));
     }
 
-    /// A request to a node that is frozen is looked at again later; others are returned.
+    /// Delays requests to a frozen node; others are returned.
     fn wait_for_thaw(&mut self, number: u32, action: DrainAction) -> Option<DrainAction> {
         let at = agent_of(&action).and_then(|agent| position(&agent.node));
         if at.is_some_and(|at| self.nodes[at as usize].life == Life::Frozen) {
-            self.after(50 * MS, Happening::Drain(number, Box::new(action)));
+            self.after(50 * MS, SimulatedEvent::Drain(number, Box::new(action)));
             return None;
         }
         Some(action)
     }
 
-    /// The node of an agent that still listens there.
-    fn reach(&self, agent: &AgentAt) -> Result<At, String> {
+    /// The node of an agent that still has this address.
+    fn reach(&self, agent: &AgentAt) -> Result<NodeIndex, String> {
         let at = position(&agent.node).unwrap();
         let node = &self.nodes[at as usize];
         match &node.agent {
@@ -259,7 +261,7 @@ impl World {
     /// An agent copies what it holds: its own ranks' files, and copies on behalf of others.
     fn drain_copies(
         &mut self,
-        at: At,
+        at: NodeIndex,
         checkpoint: CheckpointId,
         directory: &DirectoryName,
         order: &rounds::CopyOrder,

@@ -1,5 +1,4 @@
-//! What is exchanged in a joint step once all members have joined: from what lies on their disks to what each of them
-//! writes.
+//! The data exchange of a joint step when all members have joined: computes from their disks what each member writes.
 
 use std::sync::Arc;
 
@@ -7,22 +6,22 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, RankDescriptor};
 use holdfast_wire::peer::GroupWork;
 
 use crate::content::{Content, FileName, Parity, Rebuilt, Survivor};
-use crate::names::At;
+use crate::names::NodeIndex;
 use crate::orders::lost_peer;
 use crate::store::{Disk, File, Held};
 
-/// What a member does to its own store when its part of a joint step ends.
+/// The change of a member's store at the end of a joint step.
 pub enum Effect {
     Nothing,
     Failed(Failure),
-    /// The own redundancy file.
+    /// The member's own redundancy file.
     Parity {
         checkpoint: CheckpointId,
         rank: Rank,
         file: File,
         left: Neighbour,
     },
-    /// A rank's files: its own, or kept for a neighbour.
+    /// A rank's files: the member's own, or a copy for a neighbour.
     Files {
         checkpoint: CheckpointId,
         rank: Rank,
@@ -30,17 +29,17 @@ pub enum Effect {
         left: Option<Neighbour>,
         sender: Option<Sender>,
     },
-    /// The receiver has all files of a rank.
+    /// The acknowledgement: the receiver has all files of a rank.
     Received,
 }
 
-/// The left neighbour's descriptor is kept.
+/// The left neighbour and its descriptor, which is kept with the redundancy.
 pub type Neighbour = (Rank, Option<Arc<RankDescriptor>>);
 
 /// The node and the process that wait for an acknowledgement.
-pub type Sender = (At, u64);
+pub type Sender = (NodeIndex, u64);
 
-/// A neighbour's descriptor; what is held of the neighbour's files stays as it is.
+/// Stores a neighbour's descriptor and leaves the neighbour's files as they are.
 pub fn keep_descriptor(disk: &mut Disk, checkpoint: CheckpointId, of: Rank, descriptor: Option<Arc<RankDescriptor>>) {
     disk.held(checkpoint, of).descriptor = descriptor;
 }
@@ -67,12 +66,12 @@ fn failed(count: usize, failure: &Failure) -> Vec<Option<Effect>> {
     (0..count).map(|_| Some(Effect::Failed(failure.clone()))).collect()
 }
 
-/// A member's files go to the node of its right neighbour.
+/// Copies a member's files to the node of its right neighbour.
 pub fn copy(
     checkpoint: CheckpointId,
     rank: Rank,
     from: &Disk,
-    sender: (At, u64),
+    sender: (NodeIndex, u64),
     verified: bool,
 ) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
@@ -83,7 +82,7 @@ pub fn copy(
     vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]
 }
 
-/// Each member gets the parity of all.
+/// Computes the parity of all members for each of them.
 pub fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disks: &[&Disk]) -> Vec<Option<Effect>> {
     let readable = |(rank, disk): (Rank, &Disk)| {
         disk.get(checkpoint, rank).is_none_or(|held| held.application().all(|file| file.there && file.sealed))
@@ -108,7 +107,7 @@ pub fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disk
     (0..size).map(|member| Some(effect(member))).collect()
 }
 
-/// The lost member's files, from all others'.
+/// Computes the lost member's files from those of the others.
 pub fn rebuild(
     checkpoint: CheckpointId,
     group: &GroupWork,
@@ -152,12 +151,12 @@ pub fn rebuild(
     (0..size).map(|member| if member == lost { held.take() } else { Some(Effect::Nothing) }).collect()
 }
 
-/// A rank's files go to its node; the sender's part ends when the receiver has them.
+/// Sends a rank's files to its node; the sender is done when the receiver has acknowledged them.
 pub fn transfer(
     checkpoint: CheckpointId,
     rank: Rank,
     from: &Disk,
-    sender: (At, u64),
+    sender: (NodeIndex, u64),
     verified: bool,
 ) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Orders that agents carry out hand in hand: each group, or each rank that moves, is one joint step. Nothing comes of
-//! it until all have joined; then data are exchanged, and each member writes its own result some time later.
+//! Orders that agents carry out together: each group, or each rank that moves, is one joint step. When all members have
+//! joined, data are exchanged, and each member writes its own result some time later.
 
 use std::sync::Arc;
 
@@ -8,13 +8,12 @@ use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, Outgoing
 
 use crate::content::keeps_copies;
 use crate::exchange::{Effect, copy, damaged, keep_descriptor, parity, rebuild, transfer};
-use crate::names::{At, position};
+use crate::names::{NodeIndex, position};
 use crate::orders::{cancelled, lost_peer};
 use crate::queue::MS;
 use crate::store::{Disk, File};
-use crate::world::{Defect, Happening, Life, World, trace};
+use crate::world::{Defect, Life, SimulatedEvent, World, trace};
 
-/// Which joint step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JointKey {
     /// Leaders of different generations may use the same numbers.
@@ -31,18 +30,18 @@ const COPY: u32 = 1 << 30;
 /// A joint step.
 pub struct Joint {
     checkpoint: CheckpointId,
-    kind: Kind,
-    /// Who takes part, as far as that is known.
-    members: Vec<Option<At>>,
-    /// The process of each that has joined.
+    kind: JointKind,
+    /// The members that are known.
+    members: Vec<Option<NodeIndex>>,
+    /// The agent process of each member that has joined.
     joined: Vec<Option<u64>>,
-    /// Whom each receives from, in a group.
+    /// The member from which each receives, in a group.
     lefts: Vec<usize>,
-    /// Nothing will come of it: who joins fails.
+    /// A member has failed: others that join fail, too.
     failed: bool,
 }
 
-enum Kind {
+enum JointKind {
     Encode {
         group: GroupWork,
     },
@@ -63,7 +62,7 @@ enum Kind {
 impl World {
     pub fn join_encode(
         &mut self,
-        at: At,
+        at: NodeIndex,
         instance: u64,
         order: u64,
         checkpoint: CheckpointId,
@@ -75,7 +74,7 @@ impl World {
         for group in groups {
             let member = group.member as usize;
             if !keeps_copies(group.scheme) {
-                steps.push((group.group_id, member, nodes_of(&group), Kind::Encode { group }));
+                steps.push((group.group_id, member, nodes_of(&group), JointKind::Encode { group }));
                 continue;
             }
             let node = |member: u32| {
@@ -83,8 +82,8 @@ impl World {
                 (*rank, position(node))
             };
             let (own, left) = (node(group.member), node(group.left));
-            let copy = |(rank, from): (Rank, Option<At>), place, to| {
-                (COPY | rank.0, place, vec![from, to], Kind::Copy { rank })
+            let copy = |(rank, from): (Rank, Option<NodeIndex>), place, to| {
+                (COPY | rank.0, place, vec![from, to], JointKind::Copy { rank })
             };
             steps.extend(wanted(own.0).then(|| copy(own, 0, node(group.right).1)));
             steps.extend(wanted(left.0).then(|| copy(left, 1, own.1)));
@@ -97,7 +96,7 @@ impl World {
 
     pub fn join_rebuild(
         &mut self,
-        at: At,
+        at: NodeIndex,
         instance: u64,
         order: u64,
         checkpoint: CheckpointId,
@@ -107,7 +106,7 @@ impl World {
         for GroupRebuild { group, missing, descriptor } in groups {
             let (tag, member, members) = (group.group_id, group.member as usize, nodes_of(&group));
             if missing.contains(&group.member) && !self.disk_fails(at, true) {
-                // Room is made for the lost files before anything arrives.
+                // The lost rank's entry is made before files arrive.
                 let rank = group.members[member].0;
                 let disk = &mut self.nodes[at as usize].disk;
                 disk.delete_rank(checkpoint, rank);
@@ -120,14 +119,14 @@ impl World {
                 member,
                 checkpoint,
                 members,
-                Kind::Rebuild { group, missing },
+                JointKind::Rebuild { group, missing },
             );
         }
     }
 
     pub fn join_transfer(
         &mut self,
-        at: At,
+        at: NodeIndex,
         instance: u64,
         order: u64,
         checkpoint: CheckpointId,
@@ -138,19 +137,19 @@ impl World {
         for Outgoing { rank, to } in outgoing {
             let members = vec![Some(at), position(&to)];
             let key = self.key(at, order, TRANSFER | rank.0);
-            self.join(at, instance, key, 0, checkpoint, members, Kind::Transfer { rank });
+            self.join(at, instance, key, 0, checkpoint, members, JointKind::Transfer { rank });
         }
         for Member { rank, .. } in incoming {
             let key = self.key(at, order, TRANSFER | rank.0);
-            self.join(at, instance, key, 1, checkpoint, vec![None, Some(at)], Kind::Transfer { rank });
+            self.join(at, instance, key, 1, checkpoint, vec![None, Some(at)], JointKind::Transfer { rank });
         }
     }
 
-    fn key(&self, at: At, order: u64, tag: u32) -> JointKey {
+    fn key(&self, at: NodeIndex, order: u64, tag: u32) -> JointKey {
         JointKey { generation: self.serving(at).unwrap_or(Generation::NONE), order, tag }
     }
 
-    fn open_parts(&mut self, at: At, instance: u64, order: u64, parts: usize) {
+    fn open_parts(&mut self, at: NodeIndex, instance: u64, order: u64, parts: usize) {
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         let Some(running) = part.running.get_mut(&order) else { return };
         running.open = parts as u32;
@@ -162,13 +161,13 @@ impl World {
     #[allow(clippy::too_many_arguments)]
     fn join(
         &mut self,
-        at: At,
+        at: NodeIndex,
         instance: u64,
         key: JointKey,
         member: usize,
         checkpoint: CheckpointId,
-        members: Vec<Option<At>>,
-        kind: Kind,
+        members: Vec<Option<NodeIndex>>,
+        kind: JointKind,
     ) {
         if self.disk_fails(at, true) {
             self.oracle.disk_failures += 1;
@@ -183,17 +182,17 @@ impl World {
         let first = !self.joints.contains_key(&key);
         let joint = self.joints.entry(key).or_insert_with(|| {
             let (joined, lefts) = (vec![None; members.len()], vec![0; members.len()]);
-            let kind = Kind::Transfer { rank: Rank(0) };
+            let kind = JointKind::Transfer { rank: Rank(0) };
             Joint { checkpoint, kind, members: members.clone(), joined, lefts, failed: false }
         });
-        if let Kind::Encode { group } = &kind {
+        if let JointKind::Encode { group } = &kind {
             joint.lefts[member] = group.left as usize;
         }
         if first || member == 0 {
             joint.kind = kind;
         }
-        for (known, said) in joint.members.iter_mut().zip(members) {
-            *known = known.or(said);
+        for (known, given) in joint.members.iter_mut().zip(members) {
+            *known = known.or(given);
         }
         joint.joined[member] = Some(instance);
         trace!(
@@ -207,24 +206,24 @@ impl World {
             self.fail_joint(key, lost_peer());
         } else if joint.joined.iter().all(Option::is_some) {
             let delay = self.between(300, 10 * MS);
-            self.after(delay, Happening::Exchange(key));
+            self.after(delay, SimulatedEvent::Exchange(key));
         } else if first {
             let delay = self.between(100 * MS, 400 * MS);
-            self.after(delay, Happening::CheckJoint(key, 0));
+            self.after(delay, SimulatedEvent::CheckJoint(key, 0));
         }
     }
 
-    /// True if this process of a node's agent is still at work on an order.
-    fn works_on(&self, at: At, instance: u64, order: u64) -> bool {
+    /// True if this process of a node's agent still carries out an order.
+    fn works_on(&self, at: NodeIndex, instance: u64, order: u64) -> bool {
         let agent = self.nodes[at as usize].agent.as_ref().filter(|agent| agent.instance == instance);
         let running = agent.and_then(|agent| agent.part.as_ref()?.running.get(&order));
         running.is_some_and(|running| !running.cancelled)
     }
 
-    /// Are those who have not joined still there?
+    /// Fails the step if a member that is waited for was lost.
     pub fn check_joint(&mut self, key: JointKey, tries: u32) {
         let Some(joint) = self.joints.get(&key).filter(|joint| !joint.failed) else { return };
-        let gone = |(member, joined): (&Option<At>, &Option<u64>)| match (member, joined) {
+        let lost = |(member, joined): (&Option<NodeIndex>, &Option<u64>)| match (member, joined) {
             (Some(at), Some(instance)) => !self.works_on(*at, *instance, key.order),
             (Some(at), None) => {
                 let node = &self.nodes[*at as usize];
@@ -232,18 +231,18 @@ impl World {
             }
             (None, _) => false,
         };
-        if tries > 75 || joint.members.iter().zip(&joint.joined).any(gone) {
+        if tries > 75 || joint.members.iter().zip(&joint.joined).any(lost) {
             self.fail_joint(key, lost_peer());
         } else if joint.joined.iter().any(Option::is_none) {
-            self.after(400 * MS, Happening::CheckJoint(key, tries + 1));
+            self.after(400 * MS, SimulatedEvent::CheckJoint(key, tries + 1));
         }
     }
 
-    /// Nothing comes of a joint step: everybody who has joined learns it.
+    /// A joint step fails for all members that have joined.
     fn fail_joint(&mut self, key: JointKey, failure: Failure) {
         let Some(joint) = self.joints.get_mut(&key) else { return };
         joint.failed = true;
-        let joined: Vec<(At, u64)> = joint
+        let joined: Vec<(NodeIndex, u64)> = joint
             .members
             .iter()
             .zip(&mut joint.joined)
@@ -252,12 +251,15 @@ impl World {
         for (at, instance) in joined {
             let effect = Box::new(Effect::Failed(failure.clone()));
             let delay = self.between(100, 2 * MS);
-            self.after(delay, Happening::Effect { at, instance, generation: key.generation, order: key.order, effect });
+            self.after(
+                delay,
+                SimulatedEvent::Effect { at, instance, generation: key.generation, order: key.order, effect },
+            );
         }
     }
 
-    /// The order is given up: the others of its joint steps lose a peer.
-    pub fn leave_joints(&mut self, at: At, instance: u64, order: u64) {
+    /// The order is cancelled: the other members of its joint steps lose a peer.
+    pub fn leave_joints(&mut self, at: NodeIndex, instance: u64, order: u64) {
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         let tags = part.running.get_mut(&order).map(|running| std::mem::take(&mut running.joints));
         for tag in tags.into_iter().flatten() {
@@ -266,13 +268,13 @@ impl World {
         self.order_done(at, instance, order, Err(cancelled()));
     }
 
-    /// All have joined: data go from one to the other.
+    /// All members have joined: data are exchanged.
     pub fn exchange(&mut self, key: JointKey) {
         let Some(joint) = self.joints.get(&key).filter(|joint| !joint.failed) else { return };
-        let members: Vec<(At, u64)> =
+        let members: Vec<(NodeIndex, u64)> =
             joint.members.iter().zip(&joint.joined).filter_map(|(at, instance)| Some(((*at)?, (*instance)?))).collect();
         if members.iter().any(|(at, _)| self.nodes[*at as usize].life == Life::Frozen) {
-            return self.after(200 * MS, Happening::Exchange(key));
+            return self.after(200 * MS, SimulatedEvent::Exchange(key));
         }
         if members.iter().any(|(at, instance)| !self.works_on(*at, *instance, key.order)) {
             return self.fail_joint(key, lost_peer());
@@ -281,10 +283,10 @@ impl World {
         let disks: Vec<&Disk> = members.iter().map(|(at, _)| &self.nodes[*at as usize].disk).collect();
         let verified = self.scenario.settings.crc.on_copy;
         let effects = match &joint.kind {
-            Kind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
-            Kind::Encode { group } => parity(joint.checkpoint, group, &joint.lefts, &disks),
-            Kind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
-            Kind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
+            JointKind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
+            JointKind::Encode { group } => parity(joint.checkpoint, group, &joint.lefts, &disks),
+            JointKind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
+            JointKind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
         };
         let is_damaged = |effect: &Option<Effect>| matches!(effect, Some(Effect::Failed(why)) if *why == damaged());
         if effects.iter().any(is_damaged) {
@@ -295,7 +297,7 @@ impl World {
             let delay = self.between(200, 8 * MS);
             self.after(
                 delay,
-                Happening::Effect {
+                SimulatedEvent::Effect {
                     at,
                     instance,
                     generation: key.generation,
@@ -306,7 +308,7 @@ impl World {
         }
     }
 
-    pub fn take_effect(&mut self, at: At, instance: u64, generation: Generation, order: u64, effect: Effect) {
+    pub fn take_effect(&mut self, at: NodeIndex, instance: u64, generation: Generation, order: u64, effect: Effect) {
         if self.serving(at) != Some(generation) || !self.works_on(at, instance, order) {
             return;
         }
@@ -331,7 +333,7 @@ impl World {
                 if let Some((neighbour, descriptor)) = left {
                     keep_descriptor(disk, checkpoint, neighbour, descriptor);
                     if midway {
-                        // A rebuilt rank counts as complete last of all.
+                        // The number of expected files is written last.
                         held.expected = None;
                     }
                 }
@@ -347,7 +349,7 @@ impl World {
                 if let Some((at, instance)) = sender.filter(|_| !midway) {
                     let delay = self.hop();
                     let effect = Box::new(Effect::Received);
-                    self.after(delay, Happening::Effect { at, instance, generation, order, effect });
+                    self.after(delay, SimulatedEvent::Effect { at, instance, generation, order, effect });
                 }
             }
         }
@@ -357,7 +359,7 @@ impl World {
     }
 
     /// One group or transfer of an order is finished here.
-    fn part_ends(&mut self, at: At, instance: u64, order: u64, result: Result<(), Failure>) {
+    fn part_ends(&mut self, at: NodeIndex, instance: u64, order: u64, result: Result<(), Failure>) {
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         let Some(running) = part.running.get_mut(&order) else { return };
         running.open = running.open.saturating_sub(1);
@@ -372,6 +374,6 @@ impl World {
     }
 }
 
-fn nodes_of(group: &GroupWork) -> Vec<Option<At>> {
+fn nodes_of(group: &GroupWork) -> Vec<Option<NodeIndex>> {
     group.members.iter().map(|(_, node)| position(node)).collect()
 }

@@ -7,15 +7,15 @@ use holdfast::relaunch::Event;
 use holdfast_model::{Generation, Placement, Rank, RankEnd};
 
 use crate::application::{Application, RankState};
-use crate::names::{At, position};
+use crate::names::{NodeIndex, position};
 use crate::queue::MS;
-use crate::world::{Happening, Life, World, trace};
+use crate::world::{Life, SimulatedEvent, World, trace};
 
 impl World {
     /// The launcher starts the ranks.
     pub fn launch(&mut self, generation: Generation, placement: Arc<Placement>) {
         if self.dice.percent(2) {
-            return self.tell(Event::LaunchFailed { generation, reason: "no launcher".into() });
+            return self.notify(Event::LaunchFailed { generation, reason: "no launcher".into() });
         }
         trace!(self, "generation {generation} is launched");
         let world = placement.ranks();
@@ -32,7 +32,7 @@ impl World {
         for node in placement.used() {
             let at = position(&node.name).unwrap();
             let killed = self.nodes[at as usize].killed;
-            // An agent that killed the ranks of this generation refuses it; one that knows a newer plan, too.
+            // An agent refuses a generation whose ranks it has killed, and one older than its plan.
             let accepted = self.serving(at) == Some(generation) && killed < Some(generation);
             let lives = self.nodes[at as usize].life != Life::Dead;
             application.by_home.insert(at, node.ranks.clone());
@@ -53,23 +53,23 @@ impl World {
         self.report(generation, Event::StepStarted { generation });
         for rank in begun {
             let delay = self.between(MS, 15 * MS);
-            self.after(delay, Happening::RankStep { generation, rank, turn: 0 });
+            self.after(delay, SimulatedEvent::RankStep { generation, rank, turn: 0 });
         }
-        // Refused by the agent of its node, or the node is gone.
+        // Refused by the node's agent, or the node is dead.
         for rank in missing {
             self.report(generation, Event::RankExited { generation, rank, end: RankEnd::Code(1) });
         }
     }
 
-    /// The launcher reports something, and would report it again.
+    /// The launcher reports an event, and repeats it to a new orchestrator.
     fn report(&mut self, generation: Generation, event: Event) {
         if let Some(application) = self.applications.get_mut(&generation).filter(|it| !it.ended) {
             application.reported.push(event.clone());
-            self.tell(event);
+            self.notify(event);
         }
     }
 
-    /// A rank's process ends by itself.
+    /// A rank's process exits.
     pub fn rank_ends(&mut self, generation: Generation, rank: Rank, end: RankEnd) {
         let Some(application) = self.applications.get_mut(&generation) else { return };
         let state = &mut application.ranks[rank.index()];
@@ -86,8 +86,8 @@ impl World {
         }
     }
 
-    /// No rank may be left on a node.
-    fn note_empty(&mut self, at: At, generation: Generation) {
+    /// Records that a node has no ranks any more, if that is so.
+    fn note_empty(&mut self, at: NodeIndex, generation: Generation) {
         let Some(application) = self.applications.get(&generation) else { return };
         let mut here = application.by_home.get(&at).into_iter().flatten();
         if here.any(|rank| application.ranks[rank.index()].alive) {
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// The ranks of a node, of this generation and older ones, are killed.
-    pub fn kill_ranks(&mut self, at: At, upto: Generation) {
+    pub fn kill_ranks(&mut self, at: NodeIndex, upto: Generation) {
         let Some(generation) = self.nodes[at as usize].ranks.filter(|ranks| *ranks <= upto) else { return };
         self.nodes[at as usize].ranks = None;
         let Some(application) = self.applications.get_mut(&generation) else { return };
@@ -115,8 +115,8 @@ impl World {
         }
     }
 
-    /// The node with its ranks is gone; the launcher notices, or does not.
-    pub fn ranks_vanish(&mut self, at: At) {
+    /// The ranks of a dead node end; the launcher detects it or does not.
+    pub fn ranks_vanish(&mut self, at: NodeIndex) {
         if self.dice.percent(60) {
             self.kill_ranks(at, Generation(u64::MAX));
         } else if let Some(generation) = self.nodes[at as usize].ranks.take() {
@@ -129,11 +129,11 @@ impl World {
         }
     }
 
-    /// The launcher's step is cancelled: it kills what it reaches.
+    /// The launcher's step is cancelled: it kills the ranks on nodes that it reaches.
     pub fn cancel_step(&mut self, generation: Generation) {
         let Some(application) = self.applications.get_mut(&generation) else { return };
         application.ended = true;
-        let homes: Vec<At> = application.by_home.keys().copied().collect();
+        let homes: Vec<NodeIndex> = application.by_home.keys().copied().collect();
         for at in homes {
             if self.nodes[at as usize].life == Life::Alive && self.nodes[at as usize].ranks == Some(generation) {
                 self.kill_ranks(at, generation);

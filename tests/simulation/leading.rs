@@ -1,4 +1,4 @@
-//! The leader in the agent of its node: the real machine, and a driver that carries out its actions here.
+//! The leader in the agent of its node: the real machine, and a driver that performs its actions in the simulation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use holdfast_core::prefix::DirectoryName;
 use holdfast_model::{Failure, FailureKind, Generation, HaltState, Locations, NodeName};
 use holdfast_wire::run::RunPlan;
 
-use crate::names::{At, position};
+use crate::names::{NodeIndex, position};
 use crate::queue::{MS, Time};
 use crate::store::condition;
-use crate::world::{Defect, Happening, PrefixState, World, trace};
+use crate::world::{Defect, PrefixState, SimulatedEvent, World, trace};
 
 /// The leader's machine in an agent.
 pub struct Leading {
     pub generation: Generation,
     pub machine: LeaderMachine,
-    pub links: HashMap<At, u64>,
-    /// When its timer goes off.
+    pub links: HashMap<NodeIndex, u64>,
+    /// When its timer is due.
     timer: Option<Time>,
 }
 
 impl World {
-    pub fn begin_leading(&mut self, at: At, plan: Arc<RunPlan>) {
+    pub fn begin_leading(&mut self, at: NodeIndex, plan: Arc<RunPlan>) {
         let generation = plan.generation;
         let node = &mut self.nodes[at as usize];
         let memory = node.disk.leader.clone().filter(|known| known.generation == generation);
@@ -46,15 +46,15 @@ impl World {
         trace!(self, "n{at}: leads generation {generation}");
     }
 
-    /// An agent learns that a node without ranks is down.
-    pub fn leader_learns_of_loss(&mut self, at: At, generation: Generation, node: &NodeName) {
+    /// An agent is notified that a node without ranks is down.
+    pub fn leader_node_down(&mut self, at: NodeIndex, generation: Generation, node: &NodeName) {
         let leading = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.leading.as_ref());
         if leading.is_some_and(|leading| leading.generation == generation) {
             self.leader_event(at, LeaderEvent::NodeDown { node: node.clone() });
         }
     }
 
-    pub fn leader_tick(&mut self, at: At, instance: u64) {
+    pub fn leader_tick(&mut self, at: NodeIndex, instance: u64) {
         let now = self.now;
         let Some(leading) = self.agent(at, instance).and_then(|agent| agent.leading.as_mut()) else { return };
         if leading.timer == Some(now) {
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    pub fn leader_event(&mut self, at: At, event: LeaderEvent) {
+    pub fn leader_event(&mut self, at: NodeIndex, event: LeaderEvent) {
         let now = self.clock();
         let Some(agent) = &mut self.nodes[at as usize].agent else { return };
         let instance = agent.instance;
@@ -91,14 +91,14 @@ impl World {
             ring = Some(due);
         }
         if let Some(due) = ring {
-            self.queue.enter(due, Happening::LeaderTick { at, instance });
+            self.queue.enter(due, SimulatedEvent::LeaderTick { at, instance });
         }
         for action in actions {
             self.leader_acts(at, instance, action);
         }
     }
 
-    fn leader_acts(&mut self, at: At, instance: u64, action: LeaderAction) {
+    fn leader_acts(&mut self, at: NodeIndex, instance: u64, action: LeaderAction) {
         let Some(leading) = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.leading.as_ref()) else {
             return;
         };
@@ -130,13 +130,13 @@ impl World {
                 {
                     delay += until.saturating_sub(self.now);
                 }
-                self.after(delay, Happening::Work { at, instance, id, work: Box::new(work) });
+                self.after(delay, SimulatedEvent::Work { at, instance, id, work: Box::new(work) });
             }
         }
     }
 
-    /// The file work takes place; the machine learns of it a little later, unless the agent dies in between.
-    pub fn leader_work(&mut self, at: At, instance: u64, id: u64, work: LeaderWork) {
+    /// Performs file work; the machine gets the result a little later, unless the agent dies in between.
+    pub fn leader_work(&mut self, at: NodeIndex, instance: u64, id: u64, work: LeaderWork) {
         if self.agent(at, instance).is_none() {
             return;
         }
@@ -144,17 +144,17 @@ impl World {
         let result = self.do_leader_work(at, work, midway);
         if !midway {
             let delay = self.between(50, MS);
-            self.after(delay, Happening::WorkFinished { at, instance, id, result: Box::new(result) });
+            self.after(delay, SimulatedEvent::WorkFinished { at, instance, id, result: Box::new(result) });
         }
     }
 
-    pub fn work_finished(&mut self, at: At, instance: u64, id: u64, result: WorkResult) {
+    pub fn work_finished(&mut self, at: NodeIndex, instance: u64, id: u64, result: WorkResult) {
         if self.agent(at, instance).is_some() {
             self.leader_event(at, LeaderEvent::WorkFinished { id, result });
         }
     }
 
-    fn do_leader_work(&mut self, at: At, work: LeaderWork, midway: bool) -> WorkResult {
+    fn do_leader_work(&mut self, at: NodeIndex, work: LeaderWork, midway: bool) -> WorkResult {
         let failed = |what: &str| Err(Failure::new(FailureKind::Io, what));
         if touches_prefix(&work) && self.prefix_state == PrefixState::Fails {
             return failed("the prefix directory fails");
@@ -162,7 +162,7 @@ impl World {
         if !touches_prefix(&work) && self.disk_fails(at, writes(&work)) {
             return failed("the disk fails");
         }
-        // What is one replacement of a file happens or does not.
+        // The replacement of a file is atomic.
         if midway && self.dice.percent(50) && !matches!(work, LeaderWork::Publish { .. }) {
             return failed("killed before");
         }

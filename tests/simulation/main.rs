@@ -1,5 +1,5 @@
-//! Whole jobs, simulated: the real machines of the relaunch loop, of the leader and of the drain against worlds that
-//! exist only here, each made from a seed. `README.md` beside this file has the invariants, and how to replay a seed.
+//! Simulated jobs: the real machines of the relaunch loop, of the leader and of the drain, in a world generated from a
+//! seed. `README.md` in this directory lists the invariants and explains how to replay a seed.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -9,11 +9,11 @@ mod application;
 mod content;
 mod draining;
 mod exchange;
+mod faults;
 mod joint;
 mod launcher;
 mod leading;
 mod link;
-mod misfortune;
 mod names;
 mod oracle;
 mod orchestrator;

@@ -1,4 +1,4 @@
-//! What must hold in every simulated world, whatever happens there: the loop's part.
+//! The invariants of the relaunch loop and of the collectives, in every simulated world.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::peer::Outcome as CallOutcome;
 
 use crate::content::{Content, Origin};
-use crate::names::{At, position};
+use crate::names::{NodeIndex, position};
 use crate::protection::Protected;
 use crate::world::{Life, World};
 
-/// What was seen, as far as later rules need it.
+/// Observations that later checks need.
 #[derive(Default)]
 pub struct Oracle {
     pub down: BTreeSet<NodeName>,
-    /// Down nodes that were fenced; by this orchestrator, if another one took over.
+    /// Down nodes that the current orchestrator has fenced.
     pub fenced: BTreeSet<NodeName>,
-    /// Down nodes whose agents have reported since: they are fenced once more.
+    /// Down nodes whose agents have reported since: each is fenced once more.
     pub reported: BTreeMap<NodeName, u32>,
     pub launched: Option<Generation>,
     launches: u32,
@@ -30,12 +30,12 @@ pub struct Oracle {
     without_progress: u32,
     take_overs: u32,
     pub drains: u32,
-    /// The results of the collectives of the newest generation, by number.
+    /// The results of the collectives of the newest generation, by sequence number.
     outcomes: HashMap<u64, Arc<CallOutcome>>,
     of_generation: Option<Generation>,
-    /// The last number that each rank was answered.
+    /// The sequence number of each rank's last answer.
     answered: HashMap<Rank, u64>,
-    /// What the ranks of a generation restarted from.
+    /// The origin of the files that a generation restarted from.
     restored: BTreeMap<(Generation, CheckpointId), Origin>,
     /// Orders that failed because of a disk, or of a damaged file.
     pub disk_failures: u32,
@@ -45,14 +45,13 @@ pub struct Oracle {
     pub rejected: Option<CheckpointId>,
     /// The newest checkpoint that survives the loss of a node.
     pub protected: Option<Protected>,
-    /// The newest checkpoint that was written past the cache, if that was after the last restart, and the nodes that have
-    /// a record of it.
-    pub on_prefix: Option<(CheckpointId, BTreeSet<At>)>,
+    /// The newest checkpoint since the last restart that bypassed the cache, and the nodes that have a record of it.
+    pub on_prefix: Option<(CheckpointId, BTreeSet<NodeIndex>)>,
 }
 
 impl Oracle {
-    /// Another orchestrator takes over. It knows these nodes as down and fences each of them, whatever was done before;
-    /// a node whose loss was not on disk yet is judged anew. A signal to the dead is none to its successor.
+    /// Another orchestrator takes over. It fences each of these nodes again; a node whose loss was not on disk yet
+    /// counts as up. Signals to its predecessor are lost.
     pub fn taken_over(&mut self, down: BTreeSet<NodeName>) {
         (self.signals, self.take_overs) = (0, self.take_overs + 1);
         self.down = down;
@@ -60,7 +59,7 @@ impl Oracle {
         self.reported.clear();
     }
 
-    /// The leader answers a collective: never differently, and not before that is on disk.
+    /// The leader answers a collective: always with the same result, and not before that is on disk.
     pub fn answered(
         &mut self,
         generation: Generation,
@@ -71,7 +70,7 @@ impl Oracle {
     ) {
         assert!(
             saved >= Some(seq) || disk_fails || self.disk_failures > 0,
-            "collective {generation}/{seq} is answered before that is on disk: {saved:?}"
+            "collective {generation}/{seq} is answered before its result is on disk: {saved:?}"
         );
         if self.of_generation < Some(generation) {
             self.of_generation = Some(generation);
@@ -84,7 +83,7 @@ impl Oracle {
         }
     }
 
-    /// A rank has its answer.
+    /// A rank receives its answer.
     pub fn replied(&mut self, generation: Generation, rank: Rank, seq: u64, outcome: &Arc<CallOutcome>, world: u32) {
         if self.of_generation != Some(generation) {
             return;
@@ -103,7 +102,7 @@ impl Oracle {
         }
     }
 
-    /// A rank reads a file of the checkpoint that it restarts from; returns how far the application had come.
+    /// A rank reads a file of the checkpoint that it restarts from; returns the application's iteration.
     pub fn restored(&mut self, generation: Generation, rank: Rank, checkpoint: CheckpointId, content: &Content) -> u32 {
         let Content::Written(origin) = content else {
             panic!("generation {generation}, rank {rank}: checkpoint {checkpoint} has a file that is {content:?}")
@@ -118,7 +117,8 @@ impl Oracle {
         origin.iteration
     }
 
-    /// The application deletes datasets by name or restarts from older ones: what was protected is not expected any more.
+    /// The application deletes datasets by name or restarts from older ones: what was protected is not expected any
+    /// more.
     pub fn datasets_given_up(&mut self, generation: Generation) {
         (self.protected, self.on_prefix) = (None, None);
         self.restored.retain(|(of, _), _| *of != generation);
@@ -131,14 +131,14 @@ impl Oracle {
 }
 
 impl World {
-    /// Looks at an action of the loop before it is carried out.
+    /// Checks an action of the loop before it is performed.
     pub fn watch(&mut self, action: &Action) {
-        assert!(self.oracle.finished.is_none(), "nothing after the end: {action:?}");
+        assert!(self.oracle.finished.is_none(), "an action after the end: {action:?}");
         let oracle = &mut self.oracle;
         let up = |oracle: &Oracle, node: &NodeName| assert!(!oracle.down.contains(node), "{node} is down: {action:?}");
         match action {
             Action::Record(LogEvent::NodeDown { node, .. }) => {
-                assert!(oracle.down.insert(node.clone()), "down once");
+                assert!(oracle.down.insert(node.clone()), "{node} is reported as down twice");
             }
             Action::Record(LogEvent::Signal { .. }) => oracle.signals += 1,
             Action::Record(LogEvent::GenerationEnded { without_progress, .. }) => {
@@ -163,7 +163,7 @@ impl World {
                 placement.used().for_each(|node| up(oracle, &node.name));
                 for node in &placement.nodes {
                     let older = self.living_ranks(&node.name).filter(|ranks| ranks < generation);
-                    assert_eq!(older, None, "{}: not everyone had killed its ranks", node.name);
+                    assert_eq!(older, None, "{}: ranks of an older generation are alive", node.name);
                 }
             }
             Action::Launch { generation, placement } => self.watch_launch(*generation, placement, action),
@@ -174,9 +174,9 @@ impl World {
             Action::Record(LogEvent::Drained { .. }) => oracle.drained = true,
             Action::Finish(outcome) => {
                 assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the end");
-                let nobody = self.orchestrator.machine.agents().next().is_none();
+                let no_agents = self.orchestrator.machine.agents().next().is_none();
                 assert!(
-                    oracle.drained || oracle.signals >= 2 || nobody || oracle.take_overs > 0,
+                    oracle.drained || oracle.signals >= 2 || no_agents || oracle.take_overs > 0,
                     "drained before the end"
                 );
                 oracle.finished = Some(outcome.clone());
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// The generation of the ranks that live on a node.
+    /// The generation of the ranks that are alive on a node.
     fn living_ranks(&self, node: &NodeName) -> Option<Generation> {
         let node = &self.nodes[position(node).unwrap() as usize];
         node.ranks.filter(|_| node.life == Life::Alive)
@@ -195,13 +195,16 @@ impl World {
         let config = self.orchestrator.machine.config();
         let oracle = &self.oracle;
         assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the next launch");
-        // A spare may go down while the launch waits for the journal: the leader learns of it.
+        // A spare may go down while the launch waits for the journal: the leader is notified.
         for node in placement.used() {
             assert!(!oracle.down.contains(&node.name), "{} is down: {action:?}", node.name);
         }
-        assert!(oracle.launched.is_none_or(|before| before < generation), "numbers rise");
-        assert!(oracle.launches <= config.attempts, "attempts");
-        assert!(oracle.without_progress < config.no_progress_limit, "progress");
+        assert!(oracle.launched.is_none_or(|before| before < generation), "generation numbers increase");
+        assert!(oracle.launches <= config.attempts, "more launches than attempts allow");
+        assert!(
+            oracle.without_progress < config.no_progress_limit,
+            "a launch after the limit of generations without progress"
+        );
         assert!(placement.used().count() <= config.nodes_needed as usize);
         assert!(placement.nodes.len() >= config.min_nodes as usize);
         let mut homes = BTreeMap::new();
@@ -209,7 +212,7 @@ impl World {
             for rank in &node.ranks {
                 assert_eq!(homes.insert(*rank, node.name.clone()), None, "a rank has one home");
             }
-            assert_eq!(self.living_ranks(&node.name), None, "{}: ranks of an older generation live", node.name);
+            assert_eq!(self.living_ranks(&node.name), None, "{}: ranks of an older generation are alive", node.name);
         }
         assert_eq!(homes.len(), config.ranks as usize, "every rank has a home");
         for (rank, home) in &oracle.homes {

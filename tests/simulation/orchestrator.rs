@@ -1,4 +1,5 @@
-//! The orchestrator: the real machine of the relaunch loop, a driver that performs its actions here, and its death.
+//! The orchestrator: the real machine of the relaunch loop, a driver that performs its actions in the simulation, and
+//! take-overs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use holdfast_wire::agent::{AgentEvent, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
 use crate::draining::Draining;
-use crate::names::{At, name, position, start_of};
+use crate::names::{NodeIndex, name, position, start_of};
 use crate::queue::{MS, Time};
 use crate::scenario::Scenario;
-use crate::world::{Happening, Life, PrefixState, World, trace};
+use crate::world::{Life, PrefixState, SimulatedEvent, World, trace};
 
 pub struct Orchestrator {
     pub machine: Machine,
@@ -24,7 +25,7 @@ pub struct Orchestrator {
     /// Events that are handed to the machine together.
     inbox: Vec<Event>,
     journal: Journal,
-    /// The start of each node's agent, as far as this orchestrator knows: what it sends goes there.
+    /// The start of each node's agent that this orchestrator was notified of: its messages go there.
     starts: Vec<u16>,
     /// Numbers plans and addresses.
     issued: u64,
@@ -32,7 +33,7 @@ pub struct Orchestrator {
     pub drains: u32,
 }
 
-/// The decision journal: entries that are being written, and what a successor would find.
+/// The decision journal: entries that are being written, and the state on disk.
 struct Journal {
     on_disk: Snapshot,
     /// The last entry that was made, and the last that is on disk.
@@ -71,7 +72,7 @@ impl Orchestrator {
     }
 
     pub fn deadline(&self) -> Option<Time> {
-        // Rounded up: a timer never goes off too early.
+        // Rounded up: a timer must not fire too early.
         self.machine.deadline().map(|due| due.as_nanos().div_ceil(1000) as Time)
     }
 
@@ -83,20 +84,20 @@ impl Orchestrator {
 impl World {
     pub fn begin_orchestrator(&mut self) {
         let actions = self.orchestrator.machine.begin(self.clock());
-        self.after(1, Happening::PollRound(self.orchestrator.incarnation));
+        self.after(1, SimulatedEvent::PollRound(self.orchestrator.incarnation));
         self.decided(actions);
     }
 
-    /// Something reaches the orchestrator a little later.
-    pub fn tell(&mut self, event: Event) {
+    /// Sends an event to the orchestrator, where it arrives a little later.
+    pub fn notify(&mut self, event: Event) {
         let delay = match self.dice.below(30) {
             0 => self.between(30 * MS, 200 * MS),
             _ => self.between(MS, 20 * MS),
         };
-        self.after(delay, Happening::Tell(self.orchestrator.incarnation, Box::new(event)));
+        self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, Box::new(event)));
     }
 
-    pub fn tell_arrives(&mut self, incarnation: u32, event: Event) {
+    pub fn orchestrator_receives(&mut self, incarnation: u32, event: Event) {
         if incarnation != self.orchestrator.incarnation || self.oracle.finished.is_some() {
             return;
         }
@@ -105,12 +106,12 @@ impl World {
         }
         if self.orchestrator.inbox.is_empty() {
             let delay = self.between(0, 1500);
-            self.after(delay, Happening::Decide(incarnation));
+            self.after(delay, SimulatedEvent::Decide(incarnation));
         }
         self.orchestrator.inbox.push(event);
     }
 
-    /// The events that are there are handed in together.
+    /// Passes all received events to the machine together.
     pub fn decide(&mut self, incarnation: u32) {
         if incarnation == self.orchestrator.incarnation && self.oracle.finished.is_none() {
             let events = std::mem::take(&mut self.orchestrator.inbox);
@@ -131,10 +132,10 @@ impl World {
         let of_agents: Vec<Event> = events.iter().filter(is_of_agents).cloned().collect();
         let actions = self.orchestrator.machine.handle_all(self.clock(), events);
         self.decided(actions);
-        of_agents.iter().for_each(|event| self.drain_learns(event));
+        of_agents.iter().for_each(|event| self.drain_agent_event(event));
     }
 
-    /// The decision goes to the journal; what need not wait for that is done at once.
+    /// Writes a decision to the journal; actions that need not wait for that are performed at once.
     fn decided(&mut self, actions: Vec<Action>) {
         let changes = self.orchestrator.machine.take_changes();
         let journal = &mut self.orchestrator.journal;
@@ -147,9 +148,9 @@ impl World {
         if journal.written == made {
             now.extend(journal.held.release(made, &self.orchestrator.machine));
         }
-        let dies = self.scenario.weather.takeovers
+        let dies = self.scenario.faults.takeovers
             && !now.is_empty()
-            && self.misfortunes < self.scenario.weather.misfortunes
+            && self.injected_faults < self.scenario.faults.most
             && self.dice.below(150) == 0;
         if dies {
             let done = self.dice.below(now.len());
@@ -161,7 +162,7 @@ impl World {
         self.write_journal();
     }
 
-    /// All entries that are there are written together, by a writer that nobody waits for.
+    /// All pending entries are written together, in the background.
     fn write_journal(&mut self) {
         let journal = &mut self.orchestrator.journal;
         if journal.writing.is_some() || journal.written == journal.made {
@@ -173,10 +174,10 @@ impl World {
         if let PrefixState::Hangs(until) = self.prefix_state {
             delay += until.saturating_sub(self.now);
         }
-        self.after(delay, Happening::Journalled(self.orchestrator.incarnation, upto));
+        self.after(delay, SimulatedEvent::JournalWritten(self.orchestrator.incarnation, upto));
     }
 
-    pub fn journalled(&mut self, incarnation: u32, upto: u64) {
+    pub fn journal_written(&mut self, incarnation: u32, upto: u64) {
         if incarnation != self.orchestrator.incarnation || self.oracle.finished.is_some() {
             return;
         }
@@ -190,9 +191,9 @@ impl World {
         self.write_journal();
     }
 
-    /// The orchestrator is killed. Another one takes over with what is on disk.
+    /// The orchestrator is killed. Another one takes over with the state on disk.
     fn orchestrator_dies(&mut self) {
-        self.misfortunes += 1;
+        self.injected_faults += 1;
         if self.oracle.finished.is_some() {
             return;
         }
@@ -202,7 +203,7 @@ impl World {
         orchestrator.draining = None;
         orchestrator.inbox.clear();
         let mut on_disk = orchestrator.journal.on_disk.clone();
-        // The entry that was being written may have reached the disk, whole or not at all.
+        // The entry that was being written is on disk completely or not at all.
         if self.dice.percent(50)
             && let Some(upto) = orchestrator.journal.writing
         {
@@ -226,17 +227,18 @@ impl World {
         if incarnation != self.orchestrator.incarnation {
             return;
         }
-        let agents: Vec<At> = self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
+        let agents: Vec<NodeIndex> =
+            self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
         for at in agents {
             let delay = self.between(0, 20 * MS);
             let start = self.orchestrator.starts[at as usize];
-            self.after(delay, Happening::Poll(incarnation, at, start));
+            self.after(delay, SimulatedEvent::Poll(incarnation, at, start));
         }
-        self.after(self.scenario.poll_every, Happening::PollRound(incarnation));
+        self.after(self.scenario.poll_every, SimulatedEvent::PollRound(incarnation));
     }
 
-    pub fn poll(&mut self, incarnation: u32, at: At, start: u16) {
-        if incarnation != self.orchestrator.incarnation || self.dice.percent(self.scenario.weather.lost_polls) {
+    pub fn poll(&mut self, incarnation: u32, at: NodeIndex, start: u16) {
+        if incarnation != self.orchestrator.incarnation || self.dice.percent(self.scenario.faults.lost_polls) {
             return;
         }
         let node = &mut self.nodes[at as usize];
@@ -249,25 +251,25 @@ impl World {
                 let sent = self.clock();
                 let delay = self.hop();
                 for event in events {
-                    self.after(delay, Happening::Tell(incarnation, Box::new(event)));
+                    self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(event)));
                 }
                 let answered = Event::PollAnswered { node: name(at), sent, fault };
-                self.after(delay, Happening::Tell(incarnation, Box::new(answered)));
+                self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(answered)));
             }
-            (Life::Frozen, _) => self.after(1000 * MS, Happening::PollTimeout(incarnation, at)),
-            _ => self.tell(Event::AgentLost { node: name(at), reason: "connection closed".to_owned() }),
+            (Life::Frozen, _) => self.after(1000 * MS, SimulatedEvent::PollTimeout(incarnation, at)),
+            _ => self.notify(Event::AgentLost { node: name(at), reason: "connection closed".to_owned() }),
         }
     }
 
     /// A poll was not answered in time.
-    pub fn poll_times_out(&mut self, incarnation: u32, at: At) {
+    pub fn poll_times_out(&mut self, incarnation: u32, at: NodeIndex) {
         if incarnation == self.orchestrator.incarnation && self.nodes[at as usize].life == Life::Frozen {
-            self.tell(Event::AgentLost { node: name(at), reason: "no answer to a poll".to_owned() });
+            self.notify(Event::AgentLost { node: name(at), reason: "no answer to a poll".to_owned() });
         }
     }
 
-    /// An agent has something for the orchestrator: the poll that waits for it is answered soon.
-    pub fn agent_reports(&mut self, at: At, event: AgentEvent) {
+    /// An agent reports an event: it answers the pending poll.
+    pub fn agent_reports(&mut self, at: NodeIndex, event: AgentEvent) {
         self.watch_agent_event(at, &event);
         trace!(self, "n{at}: {}", format!("{event:?}").chars().take(160).collect::<String>());
         let event = match event {
@@ -284,7 +286,7 @@ impl World {
         let start = agent.start;
         if self.orchestrator.starts[at as usize] == start {
             let delay = self.hop();
-            self.after(delay, Happening::Poll(self.orchestrator.incarnation, at, start));
+            self.after(delay, SimulatedEvent::Poll(self.orchestrator.incarnation, at, start));
         }
     }
 
@@ -302,53 +304,53 @@ impl World {
         match action {
             Action::StartAgent { node } => {
                 let delay = self.between(2 * MS, 60 * MS);
-                self.after(delay, Happening::StartAgent(position(&node).unwrap()));
+                self.after(delay, SimulatedEvent::StartAgent(position(&node).unwrap()));
             }
             Action::AskHalt => {
                 let mut alive = self.nodes.iter().filter(|node| node.life == Life::Alive && node.agent.is_some());
                 let met = alive.find_map(|node| node.disk.halt_condition());
-                self.tell(Event::HaltAnswered { met });
+                self.notify(Event::HaltAnswered { met });
             }
             Action::Prepare { generation, placement, to } => {
                 let plan = Arc::new(self.plan(generation, &placement));
                 let issued = self.issue();
-                self.each(&to, |at, start| Happening::Prepare(at, start, plan.clone(), issued));
+                self.each(&to, |at, start| SimulatedEvent::Prepare(at, start, plan.clone(), issued));
             }
             Action::KillRanks { generation, to, .. } => {
-                self.each(&to, |at, start| Happening::Kill(at, start, generation))
+                self.each(&to, |at, start| SimulatedEvent::Kill(at, start, generation))
             }
-            Action::FenceNode { node, .. } => self.each(&[node], |at, _| Happening::Fence(at)),
-            Action::SaveStacks { generation, .. } => self.tell(Event::StacksSaved { generation }),
+            Action::FenceNode { node, .. } => self.each(&[node], |at, _| SimulatedEvent::Fence(at)),
+            Action::SaveStacks { generation, .. } => self.notify(Event::StacksSaved { generation }),
             Action::PollNow { to } => {
                 let incarnation = self.orchestrator.incarnation;
-                self.each(&to, |at, start| Happening::Poll(incarnation, at, start));
+                self.each(&to, |at, start| SimulatedEvent::Poll(incarnation, at, start));
             }
             Action::Launch { generation, placement } => {
                 let delay = self.between(2 * MS, 40 * MS);
                 let incarnation = self.orchestrator.incarnation;
-                self.after(delay, Happening::Launch(incarnation, generation, placement));
+                self.after(delay, SimulatedEvent::Launch(incarnation, generation, placement));
             }
             Action::FollowStep { generation, .. } => self.follow(generation),
             Action::CancelStep { generation } => {
                 let delay = self.between(10 * MS, 2000 * MS);
-                self.after(delay, Happening::CancelStep(generation));
+                self.after(delay, SimulatedEvent::CancelStep(generation));
             }
             Action::UpdatePeers { generation, addresses, down, to } => {
                 let update = Arc::new(PeersUpdate { generation, issued: self.issue(), addresses, down });
-                self.each(&to, |at, start| Happening::UpdatePeers(at, start, update.clone()));
+                self.each(&to, |at, start| SimulatedEvent::UpdatePeers(at, start, update.clone()));
             }
-            Action::Record(LogEvent::NodeDown { node, .. }) => self.drain_loses(&node),
+            Action::Record(LogEvent::NodeDown { node, .. }) => self.drain_node_down(&node),
             Action::Record(_) => {}
             Action::Drain { .. } => self.begin_drain(),
             Action::StopAgents { to } => {
                 self.orchestrator.draining = None;
-                self.each(&to, |at, _| Happening::StopAgent(at));
+                self.each(&to, |at, _| SimulatedEvent::StopAgent(at));
             }
             Action::Finish(_) => {}
         }
     }
 
-    fn each(&mut self, to: &[NodeName], what: impl Fn(At, u16) -> Happening) {
+    fn each(&mut self, to: &[NodeName], what: impl Fn(NodeIndex, u16) -> SimulatedEvent) {
         for node in to {
             let delay = self.between(MS, 20 * MS);
             let at = position(node).unwrap();
@@ -356,23 +358,23 @@ impl World {
         }
     }
 
-    /// Larger than before, also for a successor.
+    /// A number larger than all before, also for a successor.
     fn issue(&mut self) -> u64 {
         self.orchestrator.issued += 1;
         self.orchestrator.issued
     }
 
-    /// A successor follows the launcher of its predecessor, if that can be done.
+    /// A successor follows the launcher of its predecessor, if that is possible.
     fn follow(&mut self, generation: Generation) {
         let Some(application) = self.applications.get_mut(&generation) else {
-            return self.tell(Event::StepLost { generation, reason: "it was not started".to_owned() });
+            return self.notify(Event::StepLost { generation, reason: "it was not started".to_owned() });
         };
         let reported = application.reported.clone();
         if self.dice.percent(10) {
-            self.tell(Event::StepLost { generation, reason: "no launcher".to_owned() });
-            return self.tell(Event::StepEnded { generation, end: holdfast_model::RankEnd::Unknown });
+            self.notify(Event::StepLost { generation, reason: "no launcher".to_owned() });
+            return self.notify(Event::StepEnded { generation, end: holdfast_model::RankEnd::Unknown });
         }
-        reported.into_iter().for_each(|event| self.tell(event));
+        reported.into_iter().for_each(|event| self.notify(event));
     }
 
     fn plan(&self, generation: Generation, placement: &Placement) -> RunPlan {

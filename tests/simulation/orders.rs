@@ -1,4 +1,4 @@
-//! Orders as a member's agent carries them out on its store, also those that it does not survive.
+//! Orders that a member's agent carries out on its store, also partly, if it is killed meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, SealedFiles, To
 
 use crate::agent::Running;
 use crate::content::FileName;
-use crate::names::At;
+use crate::names::NodeIndex;
 use crate::prefix::{PrefixFile, directory_of};
 use crate::queue::MS;
 use crate::store::{Disk, File};
-use crate::world::{Happening, PrefixState, World, trace};
+use crate::world::{PrefixState, SimulatedEvent, World, trace};
 
-pub type Done = Result<OrderResult, Failure>;
+pub type OrderOutcome = Result<OrderResult, Failure>;
 
 impl World {
     /// The leader's order is received.
-    pub fn order_arrives(&mut self, at: At, instance: u64, link: u64, order: u64, what: Order) {
+    pub fn order_arrives(&mut self, at: NodeIndex, instance: u64, link: u64, order: u64, what: Order) {
         let delay = self.between(100, 3 * MS) + self.prefix_delay(&what);
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         let generation = part.plan.generation;
         part.running.insert(order, Running { joints: Vec::new(), link, open: 0, failure: None, cancelled: false });
-        self.after(delay, Happening::Perform { at, instance, generation, order, what: Box::new(what) });
+        self.after(delay, SimulatedEvent::Perform { at, instance, generation, order, what: Box::new(what) });
     }
 
     fn prefix_delay(&self, what: &Order) -> u64 {
@@ -34,8 +34,8 @@ impl World {
         }
     }
 
-    /// The leader does not want it any more; it is answered all the same.
-    pub fn cancel_order(&mut self, at: At, instance: u64, order: u64) {
+    /// The leader cancels an order; it is answered nevertheless.
+    pub fn cancel_order(&mut self, at: NodeIndex, instance: u64, order: u64) {
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         if let Some(running) = part.running.get_mut(&order) {
             running.cancelled = true;
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    pub fn perform_order(&mut self, at: At, instance: u64, generation: Generation, order: u64, what: Order) {
+    pub fn perform_order(&mut self, at: NodeIndex, instance: u64, generation: Generation, order: u64, what: Order) {
         if self.serving(at) != Some(generation) {
             return;
         }
@@ -73,14 +73,13 @@ impl World {
         }
     }
 
-    /// The agent dies in the middle of the order: one half is done.
-    fn dies_midway_but_perform(&mut self, at: At, what: &Order) -> bool {
-        let chance = self.scenario.weather.dies_midway;
-        if chance == 0 || self.misfortunes >= self.scenario.weather.misfortunes || self.dice.below(1_000_000) >= chance
-        {
+    /// The agent dies during an order, which may be carried out in part.
+    fn dies_midway_but_perform(&mut self, at: NodeIndex, what: &Order) -> bool {
+        let chance = self.scenario.faults.dies_midway;
+        if chance == 0 || self.injected_faults >= self.scenario.faults.most || self.dice.below(1_000_000) >= chance {
             return false;
         }
-        self.misfortunes += 1;
+        self.injected_faults += 1;
         trace!(self, "n{at}: its agent dies in the middle of this order");
         if self.dice.percent(70) {
             let half = self.dice.percent(70);
@@ -91,8 +90,8 @@ impl World {
         true
     }
 
-    /// The result of an order goes to the leader, if the link over which it came is still there.
-    pub fn order_done(&mut self, at: At, instance: u64, order: u64, result: Done) {
+    /// Sends the result of an order to the leader, if the link of the order is still up.
+    pub fn order_done(&mut self, at: NodeIndex, instance: u64, order: u64, result: OrderOutcome) {
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         let Some(running) = part.running.remove(&order) else { return };
         if let Err(failure) = &result {
@@ -104,8 +103,8 @@ impl World {
         }
     }
 
-    /// One order on this node's store; killed half-way, only a part of it is done.
-    fn carry_out(&mut self, at: At, what: Order, half: bool) -> Done {
+    /// Carries out an order on this node's store, one `half` of it if the agent is killed meanwhile.
+    fn carry_out(&mut self, at: NodeIndex, what: Order, half: bool) -> OrderOutcome {
         if self.disk_fails(at, what != Order::Inventory) && !matches!(what, Order::Inventory) {
             self.oracle.disk_failures += 1;
             return Err(Failure::new(FailureKind::Io, "the disk fails"));
@@ -163,7 +162,7 @@ impl World {
             Order::Describe { checkpoint, dataset } => drop(disk.datasets.insert(checkpoint, dataset)),
             Order::OpenDirect { checkpoint, directory } => {
                 if let Some(memory) = &mut disk.member {
-                    // A repeated order must not lose what was routed since.
+                    // A repeated order must keep the names that were routed since.
                     let directory = directory_of(&directory).to_string();
                     let known = memory.direct.as_ref().is_some_and(|(known, _)| *known == directory);
                     if memory.open != Some(checkpoint) || !known {
@@ -195,12 +194,12 @@ impl World {
 
     fn fetch(
         &mut self,
-        at: At,
+        at: NodeIndex,
         checkpoint: CheckpointId,
         directory: &std::path::Path,
         ranks: &[FetchRank],
         half: bool,
-    ) -> Done {
+    ) -> OrderOutcome {
         if self.prefix_state == PrefixState::Fails {
             return Err(Failure::new(FailureKind::Io, "the prefix directory fails"));
         }
@@ -227,7 +226,13 @@ impl World {
         Ok(OrderResult::Files(BTreeMap::new()))
     }
 
-    fn flush(&mut self, at: At, checkpoint: CheckpointId, directory: &std::path::Path, local: &[Rank]) -> Done {
+    fn flush(
+        &mut self,
+        at: NodeIndex,
+        checkpoint: CheckpointId,
+        directory: &std::path::Path,
+        local: &[Rank],
+    ) -> OrderOutcome {
         if self.prefix_state == PrefixState::Fails {
             return Err(Failure::new(FailureKind::Io, "the prefix directory fails"));
         }
@@ -235,7 +240,7 @@ impl World {
         let verified = self.scenario.settings.crc.on_copy;
         let disk = &self.nodes[at as usize].disk;
         let Some(target) = self.prefix.directories.get_mut(&directory_of(directory)) else {
-            return lost("the directory is gone".to_owned());
+            return lost("the directory was deleted".to_owned());
         };
         let mut flushed = BTreeMap::new();
         for rank in local {
@@ -252,7 +257,7 @@ impl World {
         Ok(OrderResult::Flushed(flushed))
     }
 
-    fn seal_direct(&self, at: At, checkpoint: CheckpointId) -> Done {
+    fn seal_direct(&self, at: NodeIndex, checkpoint: CheckpointId) -> OrderOutcome {
         let disk = &self.nodes[at as usize].disk;
         let memory = disk.member.as_ref().filter(|memory| memory.open == Some(checkpoint));
         let Some((directory, files)) = memory.and_then(|memory| memory.direct.as_ref()) else {
@@ -296,8 +301,8 @@ fn delete(disk: &mut Disk, checkpoints: &[CheckpointId], all_but: Option<Checkpo
     }
 }
 
-/// Every file that was routed must be there; its meta file records that.
-fn seal(disk: &mut Disk, checkpoint: CheckpointId, local: &[Rank]) -> Done {
+/// Every routed file must be there; its meta file records that it is complete.
+fn seal(disk: &mut Disk, checkpoint: CheckpointId, local: &[Rank]) -> OrderOutcome {
     let mut sealed = BTreeMap::new();
     for rank in local {
         let mut files = SealedFiles::default();
@@ -317,14 +322,12 @@ fn seal(disk: &mut Disk, checkpoint: CheckpointId, local: &[Rank]) -> Done {
     Ok(OrderResult::Sealed(sealed))
 }
 
-/// Let go because another member failed.
 pub fn cancelled() -> Failure {
     let mut failure = Failure::new(FailureKind::Cancelled, "cancelled");
     failure.retryable = true;
     failure
 }
 
-/// A peer was lost.
 pub fn lost_peer() -> Failure {
     Failure::new(FailureKind::LostPeer, "a peer was lost")
 }

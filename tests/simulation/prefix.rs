@@ -1,5 +1,5 @@
-//! The prefix directory: directories with files, their summaries, the index, the link. What is decided about it is
-//! decided by the real index and the real rules for a fetch; only the files are simulated.
+//! The prefix directory: directories with files, their summaries, the index, the link. The index and the rules for a
+//! fetch are the real ones; the files are simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,9 +16,7 @@ use holdfast_model::{CheckpointId, Dataset, Rank};
 
 use crate::content::{Content, FileName, Parity, Rebuilt, Survivor};
 
-/// The prefix directory's path.
 pub const PATH: &str = "/prefix";
-/// The job's id.
 pub const JOB: &str = "17";
 
 /// A file on the prefix directory.
@@ -33,7 +31,7 @@ pub struct PrefixFile {
 pub struct Directory {
     pub checkpoint: CheckpointId,
     pub files: BTreeMap<FileName, PrefixFile>,
-    /// What a drain noted of a rank: its files, and how many there should be.
+    /// The rank's files that a drain recorded, and how many there should be.
     pub filemaps: BTreeMap<Rank, (Vec<FileName>, u32)>,
     pub summary: Option<Summary>,
     pub dataset: Option<Dataset>,
@@ -44,13 +42,13 @@ pub struct Prefix {
     pub directories: BTreeMap<DirectoryName, Directory>,
     pub index: Index,
     pub current: Option<DirectoryName>,
-    /// The note about the drain under way.
+    /// The record of the drain that is under way.
     pub drain: Option<(CheckpointId, DirectoryName)>,
     made: i64,
     changes: i64,
 }
 
-/// A path as it goes to the nodes.
+/// The path that is sent to the nodes.
 pub fn path_of(directory: &DirectoryName) -> PathBuf {
     PathBuf::from(PATH).join(directory.as_str())
 }
@@ -61,7 +59,7 @@ pub fn directory_of(path: &std::path::Path) -> DirectoryName {
 }
 
 impl Prefix {
-    /// A time that no earlier change had.
+    /// A time later than that of any earlier change.
     fn now(&mut self) -> NaiveDateTime {
         self.changes += 1;
         start() + TimeDelta::seconds(self.changes)
@@ -167,7 +165,7 @@ impl Prefix {
         false
     }
 
-    /// The directory that a drain goes on with.
+    /// The directory that a drain resumes.
     pub fn interrupted(&self, checkpoint: CheckpointId) -> Option<DirectoryName> {
         let noted = self.drain.as_ref().filter(|(id, name)| *id == checkpoint && self.directories.contains_key(name));
         let incomplete = || {
@@ -183,13 +181,13 @@ impl Prefix {
     }
 }
 
-/// The first moment of the job's life, for names.
+/// The time at the start of the job, for names.
 fn start() -> NaiveDateTime {
     NaiveDateTime::default() + TimeDelta::days(20_000)
 }
 
 impl Directory {
-    /// What a scan finds.
+    /// The result of a scan.
     pub fn scan(&self, name: &DirectoryName, world: u32) -> Scan {
         let mut ranks: BTreeMap<Rank, RankScan> = BTreeMap::new();
         let mut sets: BTreeMap<(u32, u32), RedundancySet> = BTreeMap::new();
@@ -246,7 +244,7 @@ impl Directory {
         }
     }
 
-    /// Computes the missing members of a set; `None` if the survivors do not suffice.
+    /// Computes the missing members of a set; `None` if the survivors are not enough.
     pub fn rebuild(&mut self, set: SetId, missing: &[u32], ranks: &[Rank]) -> Option<()> {
         let [lost] = missing else { return None };
         let [rank] = ranks else { return None };
@@ -274,7 +272,7 @@ impl Directory {
         Some(())
     }
 
-    /// What is wrong with the directory as a complete checkpoint of so many ranks with so many files each.
+    /// Why the directory is not a complete checkpoint of `world` ranks with `parts` files each.
     pub fn problem(&self, world: u32, parts: u8) -> Option<String> {
         let mut lineages = BTreeSet::new();
         for rank in (0..world).map(Rank) {

@@ -1,5 +1,5 @@
-//! What must hold of checkpoints: what is called protected survives any one failure a group, what is published is
-//! complete.
+//! The invariants of checkpoints: one that is reported as protected survives one failure in each group, and one that is
+//! published is complete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use holdfast_model::{CheckpointId, Generation, Location, Rank, RankDescriptor, S
 use holdfast_wire::agent::AgentEvent;
 
 use crate::content::{Content, FileName};
-use crate::names::{At, position};
+use crate::names::{NodeIndex, position};
 use crate::store::Held;
 use crate::world::{Life, World, trace};
 
@@ -22,18 +22,18 @@ pub struct Protected {
     /// The generation that reported it.
     generation: Generation,
     /// The node of each rank.
-    homes: Vec<At>,
+    homes: Vec<NodeIndex>,
     /// Its groups, each a list of members.
     groups: Vec<Vec<Rank>>,
     /// The other nodes that have a copy of each rank's files, where the scheme keeps copies.
-    copies: Option<Vec<Vec<At>>>,
-    /// Newer checkpoints in cache, which are not protected: they count for what a cache keeps.
+    copies: Option<Vec<Vec<NodeIndex>>>,
+    /// Newer checkpoints in cache that are not protected: they count towards what a cache keeps.
     newer: u32,
 }
 
 impl World {
-    /// An agent reports something: is it true?
-    pub fn watch_agent_event(&mut self, at: At, event: &AgentEvent) {
+    /// Checks an event that an agent reports.
+    pub fn watch_agent_event(&mut self, at: NodeIndex, event: &AgentEvent) {
         let serving = self.serving(at);
         match event {
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    fn homes(&self, at: At) -> Vec<At> {
+    fn homes(&self, at: NodeIndex) -> Vec<NodeIndex> {
         let Some(part) = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref()) else {
             return Vec::new();
         };
@@ -72,28 +72,28 @@ impl World {
         homes
     }
 
-    /// A checkpoint begins: the oldest in cache make room for it.
+    /// A checkpoint begins: the oldest in cache are evicted.
     pub fn evict(&mut self) {
         let keep = self.scenario.settings.caches[0].keep;
         self.oracle.protected = self.oracle.protected.take().filter(|protected| protected.newer + 1 < keep);
     }
 
-    /// A node of which nothing can be expected.
-    fn is_unsound(&self, at: At) -> bool {
+    /// A node whose files may be lost or damaged.
+    fn is_unsound(&self, at: NodeIndex) -> bool {
         let node = &self.nodes[at as usize];
         node.damaged || node.life != Life::Alive
     }
 
-    fn held(&self, at: At, checkpoint: CheckpointId, rank: Rank) -> Option<&Held> {
+    fn held(&self, at: NodeIndex, checkpoint: CheckpointId, rank: Rank) -> Option<&Held> {
         self.nodes[at as usize].disk.get(checkpoint, rank)
     }
 
-    fn descriptor(&self, homes: &[At], checkpoint: CheckpointId, rank: Rank) -> Option<Arc<RankDescriptor>> {
+    fn descriptor(&self, homes: &[NodeIndex], checkpoint: CheckpointId, rank: Rank) -> Option<Arc<RankDescriptor>> {
         self.held(homes[rank.index()], checkpoint, rank)?.descriptor.clone()
     }
 
-    /// A checkpoint is called complete: every rank's files are there and whole, and each group's redundancy with them.
-    fn watch_complete(&mut self, at: At, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
+    /// A checkpoint is reported as complete: every rank's files and each group's redundancy are complete.
+    fn watch_complete(&mut self, at: NodeIndex, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
         let homes = self.homes(at);
         if self.serving(at) != Some(generation) {
             return;
@@ -108,7 +108,7 @@ impl World {
             }
             let held = self.held(*home, checkpoint, rank);
             let complete = held.is_some_and(Held::is_complete);
-            assert!(complete, "checkpoint {checkpoint} is called complete, rank {rank} on n{home} has {held:?}");
+            assert!(complete, "checkpoint {checkpoint} is reported as complete, rank {rank} on n{home} has {held:?}");
             for file in held.into_iter().flat_map(Held::application) {
                 let right = matches!(&file.content, Content::Written(origin)
                     if (origin.rank, origin.checkpoint, origin.generation) == (rank, checkpoint, generation));
@@ -131,12 +131,12 @@ impl World {
     }
 
     /// Every group survives the loss of any one of its nodes.
-    fn check_redundancy(&mut self, homes: &[At], generation: Generation, checkpoint: CheckpointId) {
+    fn check_redundancy(&mut self, homes: &[NodeIndex], generation: Generation, checkpoint: CheckpointId) {
         let mut groups: std::collections::BTreeMap<u32, Vec<Rank>> = std::collections::BTreeMap::new();
         let mut copies = false;
         for rank in (0..homes.len() as u32).map(Rank) {
             let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else {
-                // Its node is lost: the groups cannot be told any more.
+                // Its node is lost: the groups are not known any more.
                 self.oracle.protected = None;
                 return;
             };
@@ -145,10 +145,10 @@ impl World {
         }
         let groups: Vec<Vec<Rank>> = groups.into_values().collect();
         for group in &groups {
-            let nodes: BTreeSet<At> = group.iter().map(|rank| homes[rank.index()]).collect();
+            let nodes: BTreeSet<NodeIndex> = group.iter().map(|rank| homes[rank.index()]).collect();
             assert!(
                 (copies || nodes.len() == group.len()) && nodes.len() > 1,
-                "checkpoint {checkpoint} is called protected: group {group:?} on nodes {nodes:?}"
+                "checkpoint {checkpoint} is reported as protected: group {group:?} on nodes {nodes:?}"
             );
             if nodes.iter().any(|node| self.is_unsound(*node)) {
                 continue;
@@ -164,12 +164,12 @@ impl World {
         self.oracle.protected = Some(Protected { checkpoint, generation, homes, groups, copies, newer: 0 });
     }
 
-    fn copies(&self, homes: &[At], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<At>> {
+    fn copies(&self, homes: &[NodeIndex], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<NodeIndex>> {
         let mut copies = vec![Vec::new(); homes.len()];
         for group in groups {
-            let nodes: BTreeSet<At> = group.iter().map(|rank| homes[rank.index()]).collect();
+            let nodes: BTreeSet<NodeIndex> = group.iter().map(|rank| homes[rank.index()]).collect();
             for rank in group {
-                let has = |node: &At| {
+                let has = |node: &NodeIndex| {
                     *node != homes[rank.index()] && self.held(*node, checkpoint, *rank).is_some_and(Held::is_complete)
                 };
                 copies[rank.index()] = nodes.iter().copied().filter(has).collect();
@@ -178,24 +178,27 @@ impl World {
         copies
     }
 
-    fn check_copies(&self, homes: &[At], checkpoint: CheckpointId, group: &[Rank]) {
+    fn check_copies(&self, homes: &[NodeIndex], checkpoint: CheckpointId, group: &[Rank]) {
         for rank in group {
             let home = homes[rank.index()];
             let own = self.held(home, checkpoint, *rank).map(Held::written);
             let elsewhere = group.iter().map(|other| homes[other.index()]).filter(|node| *node != home);
             let mut copies = elsewhere.filter_map(|node| self.held(node, checkpoint, *rank));
             let copied = copies.any(|held| held.is_complete() && Some(held.written()) == own);
-            assert!(copied, "checkpoint {checkpoint} is called protected: no other node has a copy of rank {rank}");
+            assert!(
+                copied,
+                "checkpoint {checkpoint} is reported as protected: no other node has a copy of rank {rank}"
+            );
         }
     }
 
-    fn check_parity(&self, homes: &[At], checkpoint: CheckpointId, group: &[Rank]) {
+    fn check_parity(&self, homes: &[NodeIndex], checkpoint: CheckpointId, group: &[Rank]) {
         let mut first = None;
         for (member, rank) in group.iter().enumerate() {
             let held = self.held(homes[rank.index()], checkpoint, *rank);
             let parity = held.and_then(Held::parity).map(|file| (&file.content, file.there && file.sealed, file.name));
             let Some((Content::Parity(parity), true, FileName::Parity { member: at, .. })) = parity else {
-                panic!("checkpoint {checkpoint} is called protected: rank {rank} has no parity: {held:?}");
+                panic!("checkpoint {checkpoint} is reported as protected: rank {rank} has no parity: {held:?}");
             };
             let first = first.get_or_insert_with(|| parity.clone());
             let written = held.map(Held::written).unwrap_or_default();
@@ -204,30 +207,34 @@ impl World {
                 && at as usize == member
                 && encoded.len() == written.len()
                 && written.iter().all(|file| encoded.contains(file));
-            assert!(fits, "checkpoint {checkpoint} is called protected: the parity of rank {rank} is of other files");
+            assert!(
+                fits,
+                "checkpoint {checkpoint} is reported as protected: the parity of rank {rank} is of other files"
+            );
         }
     }
 
-    /// True if a protected checkpoint must be recoverable from nodes of which `lost` says which are lost.
-    fn survives(&self, protected: &Protected, lost: impl Fn(At) -> bool) -> bool {
+    /// True if a protected checkpoint must be recoverable without the nodes that are `lost`.
+    fn survives(&self, protected: &Protected, lost: impl Fn(NodeIndex) -> bool) -> bool {
         match &protected.copies {
             Some(copies) => {
                 let mut ranks = protected.homes.iter().zip(copies);
                 ranks.all(|(home, copies)| !lost(*home) || copies.iter().any(|node| !lost(*node)))
             }
             _ => protected.groups.iter().all(|group| {
-                let nodes: BTreeSet<At> = group.iter().map(|rank| protected.homes[rank.index()]).collect();
+                let nodes: BTreeSet<NodeIndex> = group.iter().map(|rank| protected.homes[rank.index()]).collect();
                 nodes.into_iter().filter(|node| lost(*node)).count() <= 1
             }),
         }
     }
 
-    /// True if the nodes that are not `lost` hold enough of a checkpoint, wherever it is, to bring all of it back.
-    fn is_recoverable(&self, protected: &Protected, lost: impl Fn(At) -> bool) -> bool {
+    /// True if the nodes that are not `lost` hold enough of a checkpoint to recover all of it, on whatever nodes its
+    /// files are.
+    fn is_recoverable(&self, protected: &Protected, lost: impl Fn(NodeIndex) -> bool) -> bool {
         let complete = |rank: &Rank| {
             let home = protected.homes[rank.index()];
-            let elsewhere = (0..self.nodes.len() as At).filter(|node| *node != home);
-            let has = |node: At| self.held(node, protected.checkpoint, *rank).is_some_and(Held::is_complete);
+            let elsewhere = (0..self.nodes.len() as NodeIndex).filter(|node| *node != home);
+            let has = |node: NodeIndex| self.held(node, protected.checkpoint, *rank).is_some_and(Held::is_complete);
             [home].into_iter().chain(elsewhere).any(|node| !lost(node) && has(node))
         };
         let tolerated = usize::from(protected.copies.is_none());
@@ -235,14 +242,14 @@ impl World {
     }
 
     /// The nodes of a run that can be relied on.
-    fn sound_nodes(&self, at: At) -> BTreeSet<At> {
+    fn sound_nodes(&self, at: NodeIndex) -> BTreeSet<NodeIndex> {
         let part = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref());
         let nodes = part.into_iter().flat_map(|part| &part.plan.nodes);
         nodes.filter_map(|node| position(&node.name)).filter(|node| !self.is_unsound(*node)).collect()
     }
 
-    /// A run gives up a checkpoint in cache: only if it cannot be brought back.
-    fn watch_attempt(&self, at: At, checkpoint: CheckpointId, reason: &str) {
+    /// A run gives up a checkpoint in cache only if it cannot be recovered.
+    fn watch_attempt(&self, at: NodeIndex, checkpoint: CheckpointId, reason: &str) {
         let Some(protected) = self.oracle.protected.as_ref().filter(|known| known.checkpoint == checkpoint) else {
             return;
         };
@@ -256,8 +263,8 @@ impl World {
         );
     }
 
-    /// A run restarts: from nothing older than what survives.
-    fn watch_restart(&mut self, at: At, generation: Generation, from: Option<CheckpointId>) {
+    /// A run restarts, and not from an older checkpoint than one that must be recoverable.
+    fn watch_restart(&mut self, at: NodeIndex, generation: Generation, from: Option<CheckpointId>) {
         let homes = self.homes(at);
         let settings = &self.scenario.settings;
         if let Some(protected) = self.oracle.protected.clone()
@@ -267,8 +274,8 @@ impl World {
         {
             let part = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref());
             let Some(part) = part else { return };
-            let used: BTreeSet<At> = part.plan.nodes.iter().filter_map(|node| position(&node.name)).collect();
-            let lost = |node: At| self.nodes[node as usize].damaged || !used.contains(&node);
+            let used: BTreeSet<NodeIndex> = part.plan.nodes.iter().filter_map(|node| position(&node.name)).collect();
+            let lost = |node: NodeIndex| self.nodes[node as usize].damaged || !used.contains(&node);
             assert!(
                 !self.survives(&protected, lost) || self.oracle.disk_failures > 0,
                 "generation {generation} restarts from {from:?}, although checkpoint {} was protected, in groups {:?} \
@@ -279,7 +286,7 @@ impl World {
             );
         }
         if let Some((checkpoint, nodes)) = self.oracle.on_prefix.take()
-            && !self.scenario.weather.prefix_fails
+            && !self.scenario.faults.prefix_fails
             && self.oracle.rejected < Some(checkpoint)
             && (settings.restart.distribute || settings.restart.fetch)
         {
@@ -301,9 +308,14 @@ impl World {
         }
     }
 
-    /// A checkpoint that was moved and rebuilt is as well protected as before, where the placement allows it.
-    fn check_redundancy_after_restart(&mut self, homes: &[At], generation: Generation, checkpoint: CheckpointId) {
-        let mut groups: std::collections::BTreeMap<u32, BTreeSet<At>> = std::collections::BTreeMap::new();
+    /// A checkpoint that was moved and rebuilt is protected again, if the placement allows it.
+    fn check_redundancy_after_restart(
+        &mut self,
+        homes: &[NodeIndex],
+        generation: Generation,
+        checkpoint: CheckpointId,
+    ) {
+        let mut groups: std::collections::BTreeMap<u32, BTreeSet<NodeIndex>> = std::collections::BTreeMap::new();
         let mut sizes: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
         for rank in (0..homes.len() as u32).map(Rank) {
             let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else { return };
@@ -316,18 +328,20 @@ impl World {
         }
     }
 
-    /// The index lists a directory: as complete only if it is.
+    /// The index lists a directory as complete only if it is complete.
     pub fn check_published(&mut self, name: &DirectoryName, complete: bool, world: u32) {
         trace!(self, "published: {name}, complete: {complete}");
         if !complete {
             return;
         }
-        let Some(directory) = self.prefix.directories.get(name) else { panic!("{name} is published and not there") };
+        let Some(directory) = self.prefix.directories.get(name) else {
+            panic!("{name} is published and does not exist")
+        };
         let problem = directory.problem(world, self.scenario.parts).filter(|_| !self.oracle.undetected);
         assert_eq!(problem, None, "{name} is indexed as complete");
     }
 
-    /// How a drain ended: is it true, and could more have been saved? `undisturbed`: nothing went wrong meanwhile.
+    /// Checks the result of a drain, and that it saved what was protected if it was `undisturbed` by faults.
     pub fn check_drain(&mut self, result: &DrainResult, undisturbed: bool) {
         let entries = self.prefix.index.entries();
         let newest = entries.iter().filter(|entry| entry.complete == Some(true)).map(|entry| entry.id).max();
@@ -336,8 +350,9 @@ impl World {
             assert!(there, "checkpoint {checkpoint} is drained, and the index does not list it as complete");
         }
         let Some(protected) = self.oracle.protected.clone() else { return };
-        let reached: BTreeSet<At> = self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
-        let lost = |node: At| self.is_unsound(node) || !reached.contains(&node);
+        let reached: BTreeSet<NodeIndex> =
+            self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
+        let lost = |node: NodeIndex| self.is_unsound(node) || !reached.contains(&node);
         let could_be_saved = self.survives(&protected, lost) || self.is_recoverable(&protected, lost);
         if undisturbed && self.oracle.disk_failures == 0 && could_be_saved {
             assert!(
@@ -350,7 +365,7 @@ impl World {
         }
     }
 
-    /// The end of the job: what the index and the link lead to.
+    /// The end of the job: the index and the link lead to complete checkpoints.
     pub fn check_end(&mut self) {
         if let Some(current) = &self.prefix.current {
             let entry = self.prefix.index.entry(current);

@@ -1,4 +1,4 @@
-//! What will happen, by its time; what is due at the same time happens in the order in which it was entered.
+//! Future events by time; events of the same time in the order in which they were added.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,10 +6,9 @@ use std::collections::BinaryHeap;
 /// Microseconds since the job began.
 pub type Time = u64;
 
-/// One millisecond.
 pub const MS: Time = 1000;
 
-/// Future events. The heap holds small keys only, the events lie beside it.
+/// Future events. The heap has small keys only; the events are stored beside it.
 pub struct Queue<E> {
     heap: BinaryHeap<Reverse<(Time, u64, u32)>>,
     events: Vec<Option<E>>,

@@ -1,4 +1,4 @@
-//! What a seed makes: the allocation, the job, how often what goes wrong.
+//! The scenario of a seed: the allocation, the job, the rates of faults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,52 +9,52 @@ use holdfast_model::{CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, 
 use holdfast_testkit::Dice;
 use holdfast_wire::run::{Cache, Settings, SourceName};
 
-use crate::names::{At, name};
+use crate::names::{NodeIndex, name};
 use crate::prefix;
 use crate::queue::{MS, Time};
 
 /// Seeds repeat this pattern: 9,900 small allocations, 99 of a thousand nodes and more, one of ten thousand.
 pub const PATTERN: u64 = 10_000;
 
-/// How often what goes wrong.
+/// Rates and limits of faults.
 #[derive(Clone, Debug)]
-pub struct Weather {
-    /// Time between two misfortunes, on average.
+pub struct FaultRates {
+    /// Mean time between two faults.
     pub every: Time,
-    /// Misfortunes in all.
-    pub misfortunes: u32,
-    /// Of a million steps of an agent's work, so many are its last.
+    /// The most faults in a job.
+    pub most: u32,
+    /// Steps of an agent during which it dies, of a million.
     pub dies_midway: u64,
     /// Orchestrators may die.
     pub takeovers: bool,
     /// The prefix directory may fail or hang.
     pub prefix_fails: bool,
-    /// Of a hundred polls, so many are lost.
+    /// Polls that are lost, of a hundred.
     pub lost_polls: u64,
-    /// Users, the resource manager and the application interfere.
-    pub people: bool,
+    /// Users and the resource manager interfere, and ranks fail.
+    pub interference: bool,
 }
 
 /// One simulated job.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    pub nodes: At,
+    pub nodes: NodeIndex,
     pub config: Config,
     pub settings: Settings,
     /// Iterations until the application is done.
     pub iterations: u32,
     /// Files that a rank writes.
     pub parts: u8,
-    /// Which calls the application makes in an iteration follows from this.
+    /// Determines the calls that the application makes in each iteration.
     pub program: u64,
     pub poll_every: Time,
-    pub weather: Weather,
+    pub faults: FaultRates,
 }
 
 impl Scenario {
     pub fn of(seed: u64) -> Scenario {
         let mut dice = Dice(seed ^ 0x5eed);
-        let nodes: At = match seed % PATTERN {
+        let nodes: NodeIndex = match seed % PATTERN {
             9_999 => 10_000,
             9_900.. => 1_000 + dice.below(120_u32),
             _ => match dice.below(100) {
@@ -87,14 +87,14 @@ impl Scenario {
             config.drain_reserve = ms(dice.below(5000));
         }
         let every = if large { 1000 * MS } else { (30 + dice.below(1500)) * MS };
-        let weather = Weather {
+        let faults = FaultRates {
             every,
-            misfortunes: if large { 6 } else { dice.below(14) },
+            most: if large { 6 } else { dice.below(14) },
             dies_midway: if large { 5 } else { [0, 0, 500, 3000][dice.below(4_usize)] },
             takeovers: dice.percent(30),
             prefix_fails: dice.percent(20),
             lost_polls: dice.below(4),
-            people: !large,
+            interference: !large,
         };
         Scenario {
             nodes,
@@ -104,7 +104,7 @@ impl Scenario {
             program: dice.roll(),
             config,
             poll_every,
-            weather,
+            faults,
         }
     }
 

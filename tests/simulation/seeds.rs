@@ -1,4 +1,4 @@
-//! Ten thousand seeds on all cores; a failing one is printed with the command that replays it.
+//! Ten thousand seeds on all cores; each failing one is printed with the command that replays it.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use crate::scenario::{PATTERN, Scenario};
 use crate::world::{Defect, World};
 
-/// More failing seeds than these are not looked for.
-const ENOUGH: usize = 10;
+/// The run ends after this many failing seeds.
+const MOST_FAILURES: usize = 10;
 
 fn run(seed: u64, traced: bool, defect: Option<Defect>) -> u8 {
     World::new(seed, Scenario::of(seed), traced, defect).run().exit_code()
 }
 
 thread_local! {
-    /// The panics of this thread are expected, and reported later.
+    /// Panics of this thread are reported by the test.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics of quiet threads print nothing.
-fn hush() {
+/// Suppresses the messages of panics in this thread.
+fn suppress_panic_messages() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
@@ -38,7 +38,7 @@ fn hush() {
     QUIET.set(true);
 }
 
-/// What came of many seeds.
+/// The results of many seeds.
 #[derive(Default)]
 struct Tally {
     codes: BTreeMap<u8, u64>,
@@ -53,10 +53,10 @@ fn run_all(seeds: Range<u64>) -> Tally {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                hush();
+                suppress_panic_messages();
                 loop {
-                    // The largest allocations have the last seeds: they come first, so that no thread is left alone
-                    // with one.
+                    // The largest allocations have the last seeds: they are run first, so that no thread runs one
+                    // alone at the end.
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= seeds.end {
                         return;
@@ -71,7 +71,7 @@ fn run_all(seeds: Range<u64>) -> Tally {
                         Ok(code) => *tally.codes.entry(code).or_default() += 1,
                         Err(panic) => tally.failures.push((seed, text_of(&*panic))),
                     }
-                    if tally.failures.len() >= ENOUGH {
+                    if tally.failures.len() >= MOST_FAILURES {
                         return;
                     }
                 }
@@ -86,7 +86,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The seeds that the environment asks for.
+/// The seeds from the environment.
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("HOLDFAST_SEEDS") else { return 0..PATTERN };
     let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
@@ -94,7 +94,7 @@ fn seeds() -> Range<u64> {
 }
 
 #[test]
-fn ten_thousand_jobs_end_and_keep_every_promise() {
+fn ten_thousand_jobs_end_and_violate_no_invariant() {
     let range = seeds();
     let usual = std::env::var("HOLDFAST_SEEDS").is_err();
     let begun = Instant::now();
@@ -114,12 +114,12 @@ fn ten_thousand_jobs_end_and_keep_every_promise() {
             holdfast::exit::APPLICATION_ERROR,
         ] {
             let reached = tally.codes.get(&code).copied().unwrap_or(0);
-            assert!(reached > 50, "the seeds reach every kind of end: {:?}", tally.codes);
+            assert!(reached > 50, "too few seeds end with code {code}: {:?}", tally.codes);
         }
     }
 }
 
-/// Runs the seed that `HOLDFAST_SEED` names, and prints what happens.
+/// Runs the seed of `HOLDFAST_SEED` and prints a trace.
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("HOLDFAST_SEED") else { return };
@@ -128,10 +128,10 @@ fn replay() {
     println!("exit code {}", run(seed, true, None));
 }
 
-/// The first of these seeds that notices a defect, and how.
-fn noticed(defect: Defect, seeds: Range<u64>) -> Option<(u64, String)> {
+/// The first of these seeds that detects a defect, with the message.
+fn detected(defect: Defect, seeds: Range<u64>) -> Option<(u64, String)> {
     std::thread::spawn(move || {
-        hush();
+        suppress_panic_messages();
         seeds.into_iter().find_map(|seed| {
             let result = catch_unwind(AssertUnwindSafe(|| run(seed, false, Some(defect))));
             result.err().map(|panic| (seed, text_of(&*panic)))
@@ -142,16 +142,16 @@ fn noticed(defect: Defect, seeds: Range<u64>) -> Option<(u64, String)> {
 }
 
 #[test]
-fn a_defect_of_any_part_is_noticed_within_a_few_hundred_seeds() {
-    for (defect, complaint) in [
-        (Defect::EncodingNotMade, "called protected"),
-        (Defect::MemoryNotSaved, "before that is on disk"),
+fn detects_each_injected_defect_within_a_few_hundred_seeds() {
+    for (defect, message) in [
+        (Defect::EncodingNotMade, "reported as protected"),
+        (Defect::MemoryNotSaved, "before its result is on disk"),
         (Defect::AllPublishedAsComplete, "indexed as complete"),
-        (Defect::OldFilesKept, "called protected"),
-        (Defect::RanksNotKilled, "killed its ranks"),
+        (Defect::OldFilesKept, "reported as protected"),
+        (Defect::RanksNotKilled, "ranks of an older generation are alive"),
     ] {
-        let (seed, why) = noticed(defect, 0..600).unwrap_or_else(|| panic!("{defect:?} is not noticed"));
+        let (seed, why) = detected(defect, 0..600).unwrap_or_else(|| panic!("{defect:?} is not detected"));
         println!("{defect:?}: seed {seed}: {why}");
-        assert!(why.contains(complaint), "{defect:?}, seed {seed}: {why}");
+        assert!(why.contains(message), "{defect:?}, seed {seed}: {why}");
     }
 }

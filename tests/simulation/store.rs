@@ -1,4 +1,4 @@
-//! The cache and control directory of one node: which files of which rank and checkpoint lie there.
+//! The cache and control directory of one node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use holdfast_model::{
 use holdfast_wire::run::RunPlan;
 
 use crate::content::{Content, FileName};
-use crate::names::{At, name};
+use crate::names::{NodeIndex, name};
 
-/// What is wrong with a node's disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
     /// Nothing can be written.
@@ -28,7 +27,7 @@ pub struct File {
     pub content: Content,
     /// It has a meta file that marks it as complete.
     pub sealed: bool,
-    /// The file itself is there; an entry may be without.
+    /// The file exists; an entry may have no file.
     pub there: bool,
 }
 
@@ -39,13 +38,13 @@ impl File {
     }
 }
 
-/// The files of one rank of one checkpoint on one node, and what is recorded about them.
+/// The files of one rank of one checkpoint on one node, and their records.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     pub descriptor: Option<Arc<RankDescriptor>>,
     pub expected: Option<u32>,
     /// Set for partner copies: the node of the owner when the copy was made.
-    pub partner_of: Option<At>,
+    pub partner_of: Option<NodeIndex>,
     pub files: Vec<File>,
 }
 
@@ -76,13 +75,13 @@ impl Held {
     }
 }
 
-/// What an agent must not forget of the run's checkpoints.
+/// An agent's record of the run's checkpoints, which survives its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberMemory {
     pub generation: Generation,
     pub open: Option<CheckpointId>,
     pub restart: Option<CheckpointId>,
-    /// The files of that checkpoint lie in this directory below the prefix; with the names that were routed.
+    /// The directory below the prefix with the files of that checkpoint, and the routed names.
     pub direct: Option<(String, BTreeMap<Rank, Vec<String>>)>,
 }
 
@@ -107,7 +106,7 @@ impl MemberMemory {
     }
 }
 
-/// Everything that survives the agent's process.
+/// The files that survive the agent's process.
 #[derive(Default)]
 pub struct Disk {
     pub fault: Option<DiskFault>,
@@ -145,7 +144,7 @@ impl Disk {
         self.held.get(&(checkpoint, rank))
     }
 
-    /// Everything of a checkpoint; killed half-way, the files are gone and the entries are left.
+    /// Deletes a checkpoint; if the agent is killed meanwhile, only the files are deleted and the entries remain.
     pub fn delete(&mut self, checkpoint: CheckpointId, half: bool) {
         let range = (checkpoint, Rank(0))..=(checkpoint, Rank(u32::MAX));
         if half {
@@ -164,7 +163,7 @@ impl Disk {
         self.held.remove(&(checkpoint, rank));
     }
 
-    /// A run begins with these local ranks: what were copies for another node are their own files now.
+    /// A run begins with these local ranks: copies of their files are their own files now.
     pub fn begin_run(&mut self, local: &[Rank]) {
         for ((_, rank), held) in &mut self.held {
             if local.contains(rank) {
@@ -173,7 +172,7 @@ impl Disk {
         }
     }
 
-    pub fn inventory(&self, at: At, world: u32) -> Inventory {
+    pub fn inventory(&self, at: NodeIndex, world: u32) -> Inventory {
         let broken = self.fault == Some(DiskFault::Broken);
         let holding = |((checkpoint, rank), held): (&(CheckpointId, Rank), &Held)| {
             let complete = held.is_complete() && !broken;
@@ -202,13 +201,13 @@ impl Disk {
         }
     }
 
-    /// The halt condition that holds.
+    /// The halt condition that is met.
     pub fn halt_condition(&self) -> Option<String> {
         condition(&self.halt)
     }
 }
 
-/// The halt condition that holds.
+/// The halt condition that is met.
 pub fn condition(halt: &HaltState) -> Option<String> {
     let reason = halt.reason.as_ref().map(|reason| format!("Reason: {reason}."));
     reason.or_else(|| halt.checkpoints_left.filter(|left| *left <= 0).map(|_| "No checkpoints remaining.".to_owned()))

@@ -1,4 +1,4 @@
-//! The simulated world: its parts, what can happen in it, and time.
+//! The simulated world: its components, events and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::application::Application;
 use crate::exchange::Effect;
 use crate::joint::{Joint, JointKey};
 use crate::link::Link;
-use crate::names::At;
+use crate::names::NodeIndex;
 use crate::oracle::Oracle;
 use crate::orchestrator::Orchestrator;
 use crate::prefix::Prefix;
@@ -28,13 +28,13 @@ use crate::store::Disk;
 
 /// Steps after which a job counts as endless.
 const MOST_STEPS: u64 = 20_000_000;
-/// Simulated time after which it does.
+/// Simulated time after which a job counts as endless.
 const LONGEST: Time = 3_600_000 * MS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     Alive,
-    /// Neither answers nor fails.
+    /// Does not run, and closes no connection.
     Frozen,
     Dead,
 }
@@ -47,56 +47,56 @@ pub struct Node {
     pub starts: u16,
     /// The newest generation whose ranks were killed here.
     pub killed: Option<Generation>,
-    /// The generation of the ranks that live here.
+    /// The generation of the ranks that are alive here.
     pub ranks: Option<Generation>,
     pub disk: Disk,
-    /// What arrived while the node was frozen.
-    pub waiting: Vec<Happening>,
-    /// Files were lost here, or its disk failed: nothing is expected of them any more.
+    /// Events that are delayed until the node runs again.
+    pub waiting: Vec<SimulatedEvent>,
+    /// Files were lost or damaged here, or the disk failed: checks do not rely on its files.
     pub damaged: bool,
 }
 
-/// Something that will happen.
-pub enum Happening {
-    /// An event reaches the orchestrator, if this incarnation of it still lives.
-    Tell(u32, Box<Event>),
-    /// The events that have reached this incarnation are handed to the machine.
+/// A future event.
+pub enum SimulatedEvent {
+    /// An event arrives at the orchestrator, if this incarnation is still alive.
+    ToOrchestrator(u32, Box<Event>),
+    /// The received events are passed to the machine.
     Decide(u32),
     /// The journal's entries up to this one are on disk.
-    Journalled(u32, u64),
+    JournalWritten(u32, u64),
     PollRound(u32),
-    Poll(u32, At, u16),
-    PollTimeout(u32, At),
-    StartAgent(At),
-    /// Requests go to the agent of this start; another one does not listen there.
-    Prepare(At, u16, Arc<RunPlan>, u64),
-    Kill(At, u16, Generation),
-    Fence(At),
-    UpdatePeers(At, u16, Arc<PeersUpdate>),
-    StopAgent(At),
+    Poll(u32, NodeIndex, u16),
+    PollTimeout(u32, NodeIndex),
+    StartAgent(NodeIndex),
+    /// A request to the agent of this start; another process does not receive it.
+    Prepare(NodeIndex, u16, Arc<RunPlan>, u64),
+    Kill(NodeIndex, u16, Generation),
+    Fence(NodeIndex),
+    UpdatePeers(NodeIndex, u16, Arc<PeersUpdate>),
+    StopAgent(NodeIndex),
     Launch(u32, Generation, Arc<Placement>),
     CancelStep(Generation),
-    /// A member's agent looks for the leader.
-    Connect(At, u64),
+    /// A member's agent connects to the leader.
+    Connect(NodeIndex, u64),
     ToLeader(u64, Box<ToLeader>),
     ToMember(u64, Box<ToMember>),
     Results(u64, u64, Arc<CallOutcome>),
-    /// The leader notices that a link is broken.
+    /// The leader detects that a link is broken.
     LinkDown {
-        leader: At,
+        leader: NodeIndex,
         instance: u64,
-        member: At,
+        member: NodeIndex,
         link: u64,
     },
-    /// A member notices.
+    /// A member detects that its link is broken.
     LinkLost {
-        member: At,
+        member: NodeIndex,
         instance: u64,
         link: u64,
     },
     /// An agent carries out an order.
     Perform {
-        at: At,
+        at: NodeIndex,
         instance: u64,
         generation: Generation,
         order: u64,
@@ -105,30 +105,30 @@ pub enum Happening {
     Exchange(JointKey),
     CheckJoint(JointKey, u32),
     Effect {
-        at: At,
+        at: NodeIndex,
         instance: u64,
         generation: Generation,
         order: u64,
         effect: Box<Effect>,
     },
-    /// The leader's file work takes place.
+    /// The leader's file work is performed.
     Work {
-        at: At,
+        at: NodeIndex,
         instance: u64,
         id: u64,
         work: Box<LeaderWork>,
     },
     WorkFinished {
-        at: At,
+        at: NodeIndex,
         instance: u64,
         id: u64,
         result: Box<WorkResult>,
     },
     LeaderTick {
-        at: At,
+        at: NodeIndex,
         instance: u64,
     },
-    /// The next step of a rank that does not wait for an answer.
+    /// The next step of a rank that waits for no answer.
     RankStep {
         generation: Generation,
         rank: Rank,
@@ -141,28 +141,27 @@ pub enum Happening {
         turn: u32,
     },
     RankReply {
-        at: At,
+        at: NodeIndex,
         instance: u64,
         generation: Generation,
         rank: Rank,
         seq: u64,
         outcome: Arc<CallOutcome>,
     },
-    /// An action of the drain takes place.
+    /// An action of the drain is performed.
     Drain(u32, Box<DrainAction>),
     DrainAnswer(u32, Box<DrainEvent>),
     DrainTick(u32),
-    Misfortune,
-    Thaw(At),
+    InjectFault,
+    Thaw(NodeIndex),
     PrefixWorksAgain,
 }
 
-/// Everything.
 pub struct World {
     pub scenario: Scenario,
     pub dice: Dice,
     pub now: Time,
-    pub queue: Queue<Happening>,
+    pub queue: Queue<SimulatedEvent>,
     pub nodes: Vec<Node>,
     pub prefix: Prefix,
     pub prefix_state: PrefixState,
@@ -172,20 +171,20 @@ pub struct World {
     pub joints: HashMap<JointKey, Joint>,
     pub orchestrator: Orchestrator,
     pub applications: BTreeMap<Generation, Application>,
-    pub misfortunes: u32,
+    pub injected_faults: u32,
     pub oracle: Oracle,
     pub traced: bool,
     pub defect: Option<Defect>,
 }
 
-/// Something that the simulated side does wrong on purpose, to show that it is noticed.
+/// A deliberate defect of the simulated side, to show that the oracle detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// A member acknowledges an encoding that it did not make.
     EncodingNotMade,
     /// The leader's driver does not wait for the disk: its memory counts as saved and is not.
     MemoryNotSaved,
-    /// A drain publishes as complete whatever it finds.
+    /// A drain publishes every directory as complete.
     AllPublishedAsComplete,
     /// A member that receives a rank's files keeps those of the checkpoint before.
     OldFilesKept,
@@ -201,7 +200,7 @@ pub enum PrefixState {
     Hangs(Time),
 }
 
-/// Prints what happens, when a seed is replayed.
+/// Prints a line of the trace, when a seed is replayed.
 macro_rules! trace {
     ($world:expr, $($what:tt)*) => {
         if $world.traced {
@@ -236,7 +235,7 @@ impl World {
             joints: HashMap::new(),
             orchestrator: Orchestrator::new(&scenario),
             applications: BTreeMap::new(),
-            misfortunes: 0,
+            injected_faults: 0,
             oracle: Oracle::default(),
             traced,
             defect,
@@ -246,9 +245,9 @@ impl World {
 
     /// Runs to the end of the job.
     pub fn run(mut self) -> Outcome {
-        if self.scenario.weather.misfortunes > 0 {
-            let first = self.dice.below(2 * self.scenario.weather.every);
-            self.after(first, Happening::Misfortune);
+        if self.scenario.faults.most > 0 {
+            let first = self.dice.below(2 * self.scenario.faults.every);
+            self.after(first, SimulatedEvent::InjectFault);
         }
         self.begin_orchestrator();
         let mut steps = 0u64;
@@ -262,12 +261,12 @@ impl World {
                 self.now = self.now.max(timer);
                 self.hand_in(vec![Event::Tick]);
                 let next = self.orchestrator.deadline();
-                assert!(next.is_none_or(|next| next > self.now), "a timer that never goes off");
+                assert!(next.is_none_or(|next| next > self.now), "a timer that never fires");
                 continue;
             }
-            let Some((at, happening)) = self.queue.take() else { panic!("nothing will ever happen: {}", self.state()) };
+            let Some((at, event)) = self.queue.take() else { panic!("no event is left: {}", self.state()) };
             self.now = self.now.max(at);
-            self.happens(happening);
+            self.handle(event);
         }
         self.check_end();
         self.oracle.finished.take().unwrap()
@@ -277,8 +276,8 @@ impl World {
         Duration::from_micros(self.now)
     }
 
-    pub fn after(&mut self, delay: Time, happening: Happening) {
-        self.queue.enter(self.now + delay, happening);
+    pub fn after(&mut self, delay: Time, event: SimulatedEvent) {
+        self.queue.enter(self.now + delay, event);
     }
 
     /// Between two times.
@@ -286,7 +285,7 @@ impl World {
         least + self.dice.below(most - least + 1)
     }
 
-    /// A message's way through the network: mostly short.
+    /// The delay of a message: mostly short.
     pub fn hop(&mut self) -> Time {
         match self.dice.below(40) {
             0 => self.between(5 * MS, 60 * MS),
@@ -294,7 +293,7 @@ impl World {
         }
     }
 
-    /// What is known when something is stuck.
+    /// A summary for messages about jobs that do not end.
     fn state(&self) -> String {
         let phase = format!("{:?}", self.orchestrator.phase());
         let nodes = self.nodes.iter().enumerate().take(20).map(|(at, node)| {
@@ -304,86 +303,90 @@ impl World {
         format!("at {} ms, {phase}\n{}", self.now / MS, nodes.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The node where it happens, if it waits while that is frozen.
-    fn place(&self, happening: &Happening) -> Option<At> {
-        match happening {
-            Happening::Prepare(at, ..)
-            | Happening::Kill(at, ..)
-            | Happening::UpdatePeers(at, ..)
-            | Happening::StopAgent(at)
-            | Happening::Connect(at, _)
-            | Happening::Perform { at, .. }
-            | Happening::Effect { at, .. }
-            | Happening::Work { at, .. }
-            | Happening::WorkFinished { at, .. }
-            | Happening::LeaderTick { at, .. }
-            | Happening::LinkDown { leader: at, .. }
-            | Happening::LinkLost { member: at, .. }
-            | Happening::RankReply { at, .. } => Some(*at),
-            Happening::ToLeader(link, _) => self.links.get(link).map(|link| link.leader),
-            Happening::ToMember(link, _) | Happening::Results(link, ..) => self.links.get(link).map(|link| link.member),
-            Happening::RankStep { generation, rank, .. } | Happening::RankCall { generation, rank, .. } => {
+    /// The node of an event that is delayed while the node is frozen.
+    fn place(&self, event: &SimulatedEvent) -> Option<NodeIndex> {
+        match event {
+            SimulatedEvent::Prepare(at, ..)
+            | SimulatedEvent::Kill(at, ..)
+            | SimulatedEvent::UpdatePeers(at, ..)
+            | SimulatedEvent::StopAgent(at)
+            | SimulatedEvent::Connect(at, _)
+            | SimulatedEvent::Perform { at, .. }
+            | SimulatedEvent::Effect { at, .. }
+            | SimulatedEvent::Work { at, .. }
+            | SimulatedEvent::WorkFinished { at, .. }
+            | SimulatedEvent::LeaderTick { at, .. }
+            | SimulatedEvent::LinkDown { leader: at, .. }
+            | SimulatedEvent::LinkLost { member: at, .. }
+            | SimulatedEvent::RankReply { at, .. } => Some(*at),
+            SimulatedEvent::ToLeader(link, _) => self.links.get(link).map(|link| link.leader),
+            SimulatedEvent::ToMember(link, _) | SimulatedEvent::Results(link, ..) => {
+                self.links.get(link).map(|link| link.member)
+            }
+            SimulatedEvent::RankStep { generation, rank, .. } | SimulatedEvent::RankCall { generation, rank, .. } => {
                 self.applications.get(generation).map(|application| application.homes[rank.index()])
             }
             _ => None,
         }
     }
 
-    fn happens(&mut self, happening: Happening) {
-        if let Some(at) = self.place(&happening) {
+    fn handle(&mut self, event: SimulatedEvent) {
+        if let Some(at) = self.place(&event) {
             match self.nodes[at as usize].life {
                 Life::Alive => {}
-                Life::Frozen => return self.nodes[at as usize].waiting.push(happening),
+                Life::Frozen => return self.nodes[at as usize].waiting.push(event),
                 Life::Dead => return,
             }
         }
-        match happening {
-            Happening::Tell(incarnation, event) => self.tell_arrives(incarnation, *event),
-            Happening::Decide(incarnation) => self.decide(incarnation),
-            Happening::Journalled(incarnation, upto) => self.journalled(incarnation, upto),
-            Happening::PollRound(incarnation) => self.poll_round(incarnation),
-            Happening::Poll(incarnation, at, start) => self.poll(incarnation, at, start),
-            Happening::PollTimeout(incarnation, at) => self.poll_times_out(incarnation, at),
-            Happening::StartAgent(at) => self.start_agent(at),
-            Happening::Prepare(at, start, plan, issued) => self.prepare(at, start, &plan, issued),
-            Happening::Kill(at, start, generation) => self.kill(at, start, generation),
-            Happening::Fence(at) => self.fence(at),
-            Happening::UpdatePeers(at, start, update) => self.update_peers(at, start, &update),
-            Happening::StopAgent(at) => self.agent_dies(at),
-            Happening::Launch(incarnation, generation, placement) => {
+        match event {
+            SimulatedEvent::ToOrchestrator(incarnation, event) => self.orchestrator_receives(incarnation, *event),
+            SimulatedEvent::Decide(incarnation) => self.decide(incarnation),
+            SimulatedEvent::JournalWritten(incarnation, upto) => self.journal_written(incarnation, upto),
+            SimulatedEvent::PollRound(incarnation) => self.poll_round(incarnation),
+            SimulatedEvent::Poll(incarnation, at, start) => self.poll(incarnation, at, start),
+            SimulatedEvent::PollTimeout(incarnation, at) => self.poll_times_out(incarnation, at),
+            SimulatedEvent::StartAgent(at) => self.start_agent(at),
+            SimulatedEvent::Prepare(at, start, plan, issued) => self.prepare(at, start, &plan, issued),
+            SimulatedEvent::Kill(at, start, generation) => self.kill(at, start, generation),
+            SimulatedEvent::Fence(at) => self.fence(at),
+            SimulatedEvent::UpdatePeers(at, start, update) => self.update_peers(at, start, &update),
+            SimulatedEvent::StopAgent(at) => self.agent_dies(at),
+            SimulatedEvent::Launch(incarnation, generation, placement) => {
                 if incarnation == self.orchestrator.incarnation {
                     self.launch(generation, placement);
                 }
             }
-            Happening::CancelStep(generation) => self.cancel_step(generation),
-            Happening::Connect(at, instance) => self.connect(at, instance),
-            Happening::ToLeader(link, message) => self.leader_receives(link, *message),
-            Happening::ToMember(link, message) => self.member_receives(link, *message),
-            Happening::Results(link, seq, outcome) => self.results_arrive(link, seq, &outcome),
-            Happening::LinkDown { leader, instance, member, link } => self.link_down(leader, instance, member, link),
-            Happening::LinkLost { member, instance, link } => self.link_lost(member, instance, link),
-            Happening::Perform { at, instance, generation, order, what } => {
+            SimulatedEvent::CancelStep(generation) => self.cancel_step(generation),
+            SimulatedEvent::Connect(at, instance) => self.connect(at, instance),
+            SimulatedEvent::ToLeader(link, message) => self.leader_receives(link, *message),
+            SimulatedEvent::ToMember(link, message) => self.member_receives(link, *message),
+            SimulatedEvent::Results(link, seq, outcome) => self.results_arrive(link, seq, &outcome),
+            SimulatedEvent::LinkDown { leader, instance, member, link } => {
+                self.link_down(leader, instance, member, link)
+            }
+            SimulatedEvent::LinkLost { member, instance, link } => self.link_lost(member, instance, link),
+            SimulatedEvent::Perform { at, instance, generation, order, what } => {
                 self.perform_order(at, instance, generation, order, *what);
             }
-            Happening::Exchange(key) => self.exchange(key),
-            Happening::CheckJoint(key, tries) => self.check_joint(key, tries),
-            Happening::Effect { at, instance, generation, order, effect } => {
+            SimulatedEvent::Exchange(key) => self.exchange(key),
+            SimulatedEvent::CheckJoint(key, tries) => self.check_joint(key, tries),
+            SimulatedEvent::Effect { at, instance, generation, order, effect } => {
                 self.take_effect(at, instance, generation, order, *effect);
             }
-            Happening::Work { at, instance, id, work } => self.leader_work(at, instance, id, *work),
-            Happening::WorkFinished { at, instance, id, result } => self.work_finished(at, instance, id, *result),
-            Happening::LeaderTick { at, instance } => self.leader_tick(at, instance),
-            Happening::RankStep { generation, rank, turn } => self.rank_step(generation, rank, turn),
-            Happening::RankCall { generation, rank, turn } => self.rank_calls(generation, rank, turn),
-            Happening::RankReply { at, instance, generation, rank, seq, outcome } => {
+            SimulatedEvent::Work { at, instance, id, work } => self.leader_work(at, instance, id, *work),
+            SimulatedEvent::WorkFinished { at, instance, id, result } => self.work_finished(at, instance, id, *result),
+            SimulatedEvent::LeaderTick { at, instance } => self.leader_tick(at, instance),
+            SimulatedEvent::RankStep { generation, rank, turn } => self.rank_step(generation, rank, turn),
+            SimulatedEvent::RankCall { generation, rank, turn } => self.rank_calls(generation, rank, turn),
+            SimulatedEvent::RankReply { at, instance, generation, rank, seq, outcome } => {
                 self.rank_reply(at, instance, generation, rank, seq, &outcome);
             }
-            Happening::Drain(number, action) => self.drain_takes_place(number, *action),
-            Happening::DrainAnswer(number, event) => self.drain_event(number, *event),
-            Happening::DrainTick(number) => self.drain_event(number, DrainEvent::Tick),
-            Happening::Misfortune => self.misfortune(),
-            Happening::Thaw(at) => self.thaw(at),
-            Happening::PrefixWorksAgain => {
+            SimulatedEvent::Drain(number, action) => self.perform_drain_action(number, *action),
+            SimulatedEvent::DrainAnswer(number, event) => self.drain_event(number, *event),
+            SimulatedEvent::DrainTick(number) => self.drain_event(number, DrainEvent::Tick),
+            SimulatedEvent::InjectFault => self.inject_fault(),
+            SimulatedEvent::Thaw(at) => self.thaw(at),
+            SimulatedEvent::PrefixWorksAgain => {
                 trace!(self, "the prefix directory works again");
                 self.prefix_state = PrefixState::Works;
             }

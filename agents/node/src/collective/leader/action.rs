@@ -1,4 +1,4 @@
-//! What the leader's machine has its driver do, and the file work among it.
+//! The actions of the leader's machine, and the file work among them.
 
 use std::sync::Arc;
 
@@ -13,40 +13,23 @@ use super::memory::{LeaderMemory, UnfinishedFlushes};
 #[derive(Clone, Debug)]
 pub enum LeaderAction {
     /// Send to a member over its newest link; dropped if there is none any more.
-    Send {
-        /// The member.
-        node: NodeName,
-        /// What.
-        message: ToMember,
-    },
+    Send { node: NodeName, message: ToMember },
     /// Send the results of a collective ([`ToMember::Results`]) to members: the same to all, so that it is not copied
     /// for each of them here.
-    Answer {
-        /// The members.
-        nodes: Vec<NodeName>,
-        /// The collective.
-        seq: u64,
-        /// What every rank gets.
-        outcome: Arc<Outcome>,
-    },
-    /// Report an event.
+    Answer { nodes: Vec<NodeName>, seq: u64, outcome: Arc<Outcome> },
+    /// Report an event to the orchestrator.
     Emit(AgentEvent),
     /// Work on files; its result comes back as [`LeaderEvent::WorkFinished`](super::LeaderEvent::WorkFinished).
-    Perform {
-        /// Names it in the result.
-        id: u64,
-        /// What to do.
-        work: LeaderWork,
-    },
+    Perform { id: u64, work: LeaderWork },
 }
 
 /// Work on files of the leader's node and of the prefix directory. Each can be repeated. The driver adds the time of
 /// day and the job's id where they go into a name or a record.
 #[derive(Clone, Debug)]
 pub enum LeaderWork {
-    /// Put what the leader must not forget on disk. Returns [`Done`](super::WorkOutput::Done).
+    /// Save the leader's memory. Returns [`Done`](super::WorkOutput::Done).
     SaveMemory(Box<LeaderMemory>),
-    /// Put the directories of unfinished flushes on disk. Returns [`Done`](super::WorkOutput::Done).
+    /// Save the directories of unfinished flushes. Returns [`Done`](super::WorkOutput::Done).
     SaveFlushes(UnfinishedFlushes),
     /// Read or change the halt file. Returns [`Halt`](super::WorkOutput::Halt).
     Halt(HaltWork),
@@ -56,30 +39,18 @@ pub enum LeaderWork {
         base: Option<String>,
     },
     /// Where the flush file of this node has a dataset. Returns [`Locations`](super::WorkOutput::Locations).
-    LocationsHere {
-        /// The dataset.
-        checkpoint: CheckpointId,
-    },
+    LocationsHere { checkpoint: CheckpointId },
     /// Make a directory below the prefix for a dataset. Returns [`Directory`](super::WorkOutput::Directory).
     MakeDirectory {
-        /// The dataset.
         checkpoint: CheckpointId,
-        /// The one that was made before; a new one is made only if it is gone.
+        /// The one that was made before; a new one is made only if it was deleted.
         resume: Option<DirectoryName>,
     },
-    /// Enter a directory into the index as not complete, before the first file is written into it. Returns
+    /// Add a directory to the index as not complete, before the first file is written into it. Returns
     /// [`Done`](super::WorkOutput::Done).
-    EnterIndex {
-        /// The dataset.
-        checkpoint: CheckpointId,
-        /// Its directory.
-        directory: DirectoryName,
-        /// What the application declared of it.
-        dataset: Dataset,
-    },
+    EnterIndex { checkpoint: CheckpointId, directory: DirectoryName, dataset: Dataset },
     /// Record what a directory holds: summary, index, link. Returns [`Done`](super::WorkOutput::Done).
     Publish {
-        /// The directory.
         directory: DirectoryName,
         /// What it holds; `None` if it cannot be used.
         summary: Option<Box<Summary>>,
@@ -87,46 +58,27 @@ pub enum LeaderWork {
         make_current: bool,
     },
     /// What the application declared of the dataset in a directory. Returns [`Dataset`](super::WorkOutput::Dataset).
-    ReadDataset {
-        /// The directory.
-        directory: DirectoryName,
-    },
+    ReadDataset { directory: DirectoryName },
     /// The newest dataset of this name in the index. Returns [`Found`](super::WorkOutput::Found).
     FindDataset {
         /// The application's name, SCR's default name, or the directory's.
         name: String,
     },
     /// Restarts are to take this directory. Returns [`Done`](super::WorkOutput::Done).
-    MakeCurrent {
-        /// The directory.
-        directory: DirectoryName,
-    },
-    /// Take a directory out of the index; its files stay. Returns [`Done`](super::WorkOutput::Done).
-    Withdraw {
-        /// The directory.
-        directory: DirectoryName,
-    },
-    /// Delete a directory below the prefix with all that is in it. Returns [`Done`](super::WorkOutput::Done).
-    DeleteDirectory {
-        /// The directory.
-        directory: DirectoryName,
-    },
+    MakeCurrent { directory: DirectoryName },
+    /// Remove a directory from the index; its files stay. Returns [`Done`](super::WorkOutput::Done).
+    Withdraw { directory: DirectoryName },
+    /// Delete a directory below the prefix with all its files. Returns [`Done`](super::WorkOutput::Done).
+    DeleteDirectory { directory: DirectoryName },
     /// What a restart may take from the prefix directory. Returns [`Candidates`](super::WorkOutput::Candidates).
     Candidates,
     /// Whether the index lists this directory as complete and without a failure. Returns
     /// [`Usable`](super::WorkOutput::Usable).
-    LookUp {
-        /// The directory.
-        directory: DirectoryName,
-    },
+    LookUp { directory: DirectoryName },
     /// Read the summary in a directory. Returns [`Summary`](super::WorkOutput::Summary).
-    ReadSummary {
-        /// The directory.
-        directory: DirectoryName,
-    },
+    ReadSummary { directory: DirectoryName },
     /// Record how far a fetch came in the index and in the link. Returns [`Done`](super::WorkOutput::Done).
     MarkFetch {
-        /// The directory.
         directory: DirectoryName,
         /// How far.
         stage: FetchStage,
@@ -163,10 +115,8 @@ impl LeaderWork {
     }
 }
 
-/// What is done with the halt file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HaltWork {
-    /// Read it.
     Read,
     /// A run begins: set HaltSeconds, unless the file has it or this is 0.
     Begin {
@@ -182,7 +132,7 @@ pub enum HaltWork {
 /// How far a fetch came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchStage {
-    /// It begins: recorded first, so that a run that dies in it leaves its trace.
+    /// Recorded before the first file is read, so that a run that dies meanwhile leaves a trace.
     Begun,
     /// The directory could not be used.
     Failed,

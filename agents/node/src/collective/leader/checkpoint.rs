@@ -18,7 +18,7 @@ use super::{datasets, direct, files, flush, restart};
 use crate::collective::CallError;
 use crate::collective::writers;
 
-/// Is a checkpoint due?
+/// Whether a checkpoint is due.
 pub(super) async fn need(cx: &Context) -> Result<Reply, CallError> {
     let halting = halt_condition(cx).await?.is_some();
     Ok(Reply::Flag(cx.policy(|policy, now| policy.is_due(now, halting))))
@@ -49,14 +49,14 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     cx.order(orders.collect()).await?;
     if !delete.is_empty() {
         // Spares may still hold files of it, from a run in which they were not spare.
-        cx.order(cx.everywhere(&Order::Delete { checkpoints: delete.clone(), all_but: None })).await?;
+        cx.order(cx.all_nodes(&Order::Delete { checkpoints: delete.clone(), all_but: None })).await?;
         cx.memory(|memory| memory.forget(|id| delete.contains(&id)));
     }
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
     Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
 }
 
-/// Datasets that the leader's own node has deleted already, and perhaps not all others.
+/// Datasets that the leader's own node has deleted already, but perhaps not all other nodes.
 async fn half_evicted(cx: &Context, begun: CheckpointId) -> Result<Vec<CheckpointId>, CallError> {
     let here = files::datasets_here(cx, None).await?;
     let cached = cx.memory(|memory| memory.cached.clone());
@@ -67,7 +67,7 @@ async fn half_evicted(cx: &Context, begun: CheckpointId) -> Result<Vec<Checkpoin
 pub(super) fn next_id(cx: &Context) -> CheckpointId {
     cx.memory(|memory| {
         memory.restart = None;
-        // A leader that was restarted in the middle of this call goes on with the same id.
+        // A leader that was restarted during this call uses the same id.
         *memory.open.get_or_insert(memory.last.next())
     })
 }
@@ -140,8 +140,8 @@ async fn finish(
         memory.completed = Some(completed);
         memory.clone()
     });
-    // Where this fails, the driver has reported it. The checkpoint is complete all the same; only a restart of this very
-    // agent before the results are on disk would judge it anew.
+    // The driver reports a failure. The checkpoint is complete nevertheless; only a restart of this agent before the
+    // results are on disk would judge it again.
     let _ = files::save_memory(cx, memory).await;
     Ok(completed)
 }
@@ -170,7 +170,7 @@ fn report(cx: &Context, dataset: &Dataset, completed: CompletedDataset) {
 async fn seal_and_protect(cx: &Context, checkpoint: CheckpointId) -> Result<(Scheme, u64), CallError> {
     let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
     let bytes = protect(cx, checkpoint, protection).await?;
-    cx.order(cx.where_ranks_are(&Order::Commit { checkpoint })).await?;
+    cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     restart::note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
     Ok((protection.scheme(), bytes))
 }
@@ -179,7 +179,7 @@ async fn seal_and_protect(cx: &Context, checkpoint: CheckpointId) -> Result<(Sch
 pub(super) async fn protect(cx: &Context, checkpoint: CheckpointId, protection: &Protection) -> Result<u64, CallError> {
     let crc = cx.settings().crc.on_copy;
     let seal = Order::Seal { checkpoint, ranks: cx.layout().ranks(), crc };
-    let sealed = cx.order(cx.where_ranks_are(&seal)).await?;
+    let sealed = cx.order(cx.nodes_with_ranks(&seal)).await?;
     let sealed = sealed.into_values().filter_map(|result| match result {
         OrderResult::Sealed(ranks) => Some(ranks),
         _ => None,

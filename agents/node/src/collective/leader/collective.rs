@@ -1,4 +1,4 @@
-//! One collective from its calls to its results.
+//! One collective call, from the ranks' calls to their results.
 
 use std::sync::Arc;
 
@@ -14,16 +14,15 @@ use super::gather::{Calls, agree, ranks_where};
 use super::{checkpoint, datasets, files, flush, restart};
 use crate::collective::CallError;
 
-/// Carries a collective out. Its results are on disk when this returns, so that they can be sent.
+/// Carries out a collective. Its results are on disk when this returns.
 pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcome> {
     let outcome = Arc::new(dispatch(&cx, calls).await);
     let mut memory = cx.memory(|memory| memory.clone());
     memory.seq = seq;
     memory.outcome = outcome.clone();
-    // Where this fails, the driver has reported it. The run can go on; only a restart of this very agent would now
-    // repeat the collective.
+    // The driver reports a failure. The run can go on; only a restart of this agent would now repeat the collective.
     let _ = files::save_memory(&cx, memory).await;
-    // Only now: until then, what is repeated is the collective before.
+    // Not before: until then, a repeated call is answered with the results of the previous collective.
     cx.memory(|memory| {
         memory.seq = seq;
         memory.outcome = outcome.clone();
@@ -71,8 +70,8 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
     }
 }
 
-/// The application is done: the reason is recorded first, so that no other run is started, then the newest checkpoint
-/// is brought to the prefix directory.
+/// The application has finished: the halt reason is recorded first, so that no other run is started, then the newest
+/// checkpoint is flushed.
 async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     let state = files::halt(cx, HaltWork::SetReason(reason::FINALIZE_CALLED.to_owned())).await?;
     spread_halt(cx, state).await?;
@@ -85,22 +84,23 @@ async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     Ok(Reply::Done)
 }
 
-/// The halt condition that holds now, if any.
+/// The halt condition that is met now, if any.
 pub(super) async fn halt_condition(cx: &Context) -> Result<Option<String>, CallError> {
     Ok(files::halt(cx, HaltWork::Read).await?.met)
 }
 
-/// The same halt conditions on every node, so that they outlive the leader's; returns the one that holds.
+/// Writes the halt conditions to every node, so that they survive the loss of the leader's node; returns the one that
+/// is met.
 pub(super) async fn spread_halt(cx: &Context, state: HaltState) -> Result<Option<String>, CallError> {
     let met = state.met.clone();
-    cx.order(cx.everywhere(&Order::Halt { state })).await?;
+    cx.order(cx.all_nodes(&Order::Halt { state })).await?;
     Ok(met)
 }
 
 /// Deletes a dataset in cache, on every node.
 pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
     let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
-    cx.order(cx.everywhere(&order)).await?;
+    cx.order(cx.all_nodes(&order)).await?;
     cx.memory(|memory| {
         memory.datasets.remove(&checkpoint);
         memory.forget(|id| id == checkpoint);
@@ -114,7 +114,7 @@ pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(),
 pub(super) async fn clear_cache(cx: &Context, all_but: Option<CheckpointId>) -> Result<(), CallError> {
     let keep = Some(all_but.unwrap_or(CheckpointId::NONE));
     let order = Order::Delete { checkpoints: Vec::new(), all_but: keep };
-    cx.order(cx.everywhere(&order)).await?;
+    cx.order(cx.all_nodes(&order)).await?;
     cx.memory(|memory| memory.forget(|id| Some(id) != all_but));
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! What the procedures of the leader share, and the only things that they wait for.
+//! The state that the leader's procedures share, and the only things that they wait for.
 //!
 //! A procedure is an `async fn` over a [`Context`]. It waits for nothing but the results of orders, the results of file
-//! work, and the end of the flush in the background; each of these is a value in [`State`] that an event puts there.
-//! The machine owns the futures and polls them after such an event, with a waker that does nothing: no runtime, no
-//! thread, no clock takes part, and the same events always lead to the same actions. What a protocol of ten steps with
-//! three ways to fall back would need as hand-written continuation states, the compiler makes of the plain text.
+//! work, and the end of the flush in the background; each of these is a value in [`LeaderState`] that an event puts
+//! there. The machine owns the futures and polls them after each event, with a waker that does nothing: there is no
+//! runtime, thread or clock, and the same events always lead to the same actions. The compiler generates the states of
+//! a protocol of ten steps with three fallbacks, which would otherwise be written by hand.
 //!
 //! The state is shared by the machine and its futures, which must be `Send`: hence a mutex. It is never contended,
 //! because only the machine polls, and never held across a wait.
@@ -29,7 +29,7 @@ use super::memory::{LeaderMemory, UnfinishedFlushes};
 use crate::collective::CallError;
 use crate::sources::SourcePolicy;
 
-/// The leader's state, as its procedures work with it.
+/// A handle to the leader's state for its procedures.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     shared: Arc<Shared>,
@@ -39,12 +39,11 @@ pub(super) struct Context {
 struct Shared {
     plan: Arc<RunPlan>,
     layout: Layout,
-    state: Mutex<State>,
+    state: Mutex<LeaderState>,
 }
 
-/// What events and procedures change.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct LeaderState {
     /// The time of the event that is being handled.
     pub(super) now: Duration,
     pub(super) memory: LeaderMemory,
@@ -52,17 +51,17 @@ pub(super) struct State {
     pub(super) work: PendingWork,
     /// To be performed when the event is handled.
     pub(super) actions: Vec<LeaderAction>,
-    /// The dataset that is being flushed beside the ranks.
+    /// The dataset that is being flushed in the background.
     pub(super) flushing: Option<CheckpointId>,
-    /// Its procedure is to be started.
+    /// Its procedure is not started yet.
     pub(super) flush_requested: bool,
-    /// Datasets to delete once the results of the collective that is under way are on disk.
+    /// Datasets to delete when the results of the current collective are on disk.
     deletions: Vec<CheckpointId>,
     flushes: UnfinishedFlushes,
     policy: Box<dyn SourcePolicy>,
 }
 
-/// File work that is under way, and results that were not taken yet.
+/// File work that is under way, and results that no procedure has taken yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingWork {
     next: u64,
@@ -76,7 +75,7 @@ impl PendingWork {
         self.next
     }
 
-    /// Notes a result; that of work which was not asked for is ignored.
+    /// Stores a result; results of unknown work are ignored.
     pub(super) fn finish(&mut self, id: u64, result: WorkResult) {
         if let Some(pending) = self.results.get_mut(&id) {
             *pending = Some(result);
@@ -98,7 +97,7 @@ impl Context {
         flushes: UnfinishedFlushes,
         policy: Box<dyn SourcePolicy>,
     ) -> Context {
-        let state = State {
+        let state = LeaderState {
             now: Duration::ZERO,
             memory,
             dispatch: Dispatch::new(instance),
@@ -113,8 +112,7 @@ impl Context {
         Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }) }
     }
 
-    /// Reads or changes the state, without waiting.
-    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut LeaderState) -> R) -> R {
         change(&mut self.shared.state.lock())
     }
 
@@ -122,7 +120,7 @@ impl Context {
         self.with(|state| change(&mut state.memory))
     }
 
-    /// Asks the policy of the checkpoint source, or reports to it, with the time.
+    /// Calls the policy of the checkpoint source, with the time.
     pub(super) fn policy<R>(&self, ask: impl FnOnce(&mut dyn SourcePolicy, Duration) -> R) -> R {
         self.with(|state| ask(&mut *state.policy, state.now))
     }
@@ -162,23 +160,23 @@ impl Context {
         self.memory(|memory| memory.dataset(checkpoint))
     }
 
-    /// Reports an event.
     pub(super) fn emit(&self, event: AgentEvent) {
         self.with(|state| state.actions.push(LeaderAction::Emit(event)));
     }
 
     /// The same order for every node, spares included.
-    pub(super) fn everywhere(&self, order: &Order) -> BTreeMap<NodeName, Order> {
+    pub(super) fn all_nodes(&self, order: &Order) -> BTreeMap<NodeName, Order> {
         self.shared.plan.nodes.iter().map(|node| (node.name.clone(), order.clone())).collect()
     }
 
     /// The same order for every node that has ranks.
-    pub(super) fn where_ranks_are(&self, order: &Order) -> BTreeMap<NodeName, Order> {
+    pub(super) fn nodes_with_ranks(&self, order: &Order) -> BTreeMap<NodeName, Order> {
         let busy = self.shared.plan.nodes.iter().filter(|node| !node.ranks.is_empty());
         busy.map(|node| (node.name.clone(), order.clone())).collect()
     }
 
-    /// Has orders carried out; returns the nodes' results, or the first real error when all have answered.
+    /// Has orders carried out; returns the nodes' results, or when all have answered the first error that is not a lost
+    /// peer.
     pub(super) async fn order(
         &self,
         orders: BTreeMap<NodeName, Order>,
@@ -187,7 +185,6 @@ impl Context {
         Ok(self.wait_until(|state| state.dispatch.take(batch)).await?)
     }
 
-    /// Has work on files done.
     pub(super) async fn work(&self, work: LeaderWork) -> Result<WorkOutput, CallError> {
         let id = self.with(|state| {
             let id = state.work.begin();
@@ -207,7 +204,7 @@ impl Context {
         self.wait_until(|state| (state.flushing != Some(checkpoint)).then_some(())).await;
     }
 
-    /// Has a dataset flushed in the background; from here on [`Context::flush_ended`] waits for it.
+    /// Requests a flush in the background; from now on [`Context::flush_ended`] waits for it.
     pub(super) fn request_flush(&self, checkpoint: CheckpointId) {
         self.with(|state| {
             state.flushing = Some(checkpoint);
@@ -215,18 +212,17 @@ impl Context {
         });
     }
 
-    /// The flush that was asked for, once.
+    /// Takes the requested flush.
     pub(super) fn take_flush_request(&self) -> Option<CheckpointId> {
         self.with(|state| std::mem::take(&mut state.flush_requested).then_some(state.flushing).flatten())
     }
 
-    /// Has a dataset deleted when the results of the collective that is under way are on disk. Before that, a leader
-    /// that is restarted carries the collective out again, and has to find the dataset as it was.
+    /// Deletes a dataset when the results of the current collective are on disk. Before that, a restarted leader
+    /// repeats the collective and needs the dataset unchanged.
     pub(super) fn delete_after_results(&self, checkpoint: CheckpointId) {
         self.with(|state| state.deletions.push(checkpoint));
     }
 
-    /// What is to be deleted now, once.
     pub(super) fn take_deletions(&self) -> Vec<CheckpointId> {
         self.with(|state| std::mem::take(&mut state.deletions))
     }
@@ -236,12 +232,12 @@ impl Context {
         self.wait_until(|state| (state.memory.seq >= seq).then_some(())).await;
     }
 
-    /// Where the flush of a dataset was interrupted.
+    /// The directory of an interrupted flush of a dataset.
     pub(super) fn unfinished_flush(&self, checkpoint: CheckpointId) -> Option<String> {
         self.with(|state| state.flushes.directories.get(&checkpoint).cloned())
     }
 
-    /// Notes where the flush of a dataset goes, or that it has ended, in memory and on disk.
+    /// Records the directory of a dataset's flush, or that the flush has ended, in memory and on disk.
     pub(super) async fn record_flush(&self, checkpoint: CheckpointId, directory: Option<&str>) {
         let changed = self.with(|state| {
             let directories = &mut state.flushes.directories;
@@ -253,12 +249,12 @@ impl Context {
         });
         if let Some(flushes) = changed {
             // Where this fails, the driver has reported it. It matters only to an agent that is restarted before the
-            // next flush: it would begin the flush anew, or find everything copied and publish the same again.
+            // next flush: it would start the flush again, or find all files copied and publish them again.
             let _ = self.work(LeaderWork::SaveFlushes(flushes)).await;
         }
     }
 
-    async fn wait_until<R>(&self, mut look: impl FnMut(&mut State) -> Option<R>) -> R {
+    async fn wait_until<R>(&self, mut look: impl FnMut(&mut LeaderState) -> Option<R>) -> R {
         poll_fn(|_| self.with(&mut look).map_or(Poll::Pending, Poll::Ready)).await
     }
 }

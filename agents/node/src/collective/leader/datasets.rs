@@ -1,7 +1,7 @@
 //! Datasets with a name, and output: what SCR 3 added to SCR 1.
 //!
-//! What the application said of a dataset is known to the leader, to every node (spares too, so that no lost node takes
-//! it along) and, once the dataset is there, in its directory on the prefix.
+//! What the application declared of a dataset is recorded by the leader, by every node (spares too, so that the record
+//! survives the loss of any node) and, when the dataset is there, in its directory on the prefix.
 
 use std::collections::BTreeSet;
 
@@ -36,14 +36,13 @@ pub(super) async fn describe(cx: &Context, checkpoint: CheckpointId, dataset: Da
     if dataset.is_plain() && cx.dataset(checkpoint).is_plain() {
         return Ok(());
     }
-    cx.order(cx.everywhere(&Order::Describe { checkpoint, dataset: dataset.clone() })).await?;
+    cx.order(cx.all_nodes(&Order::Describe { checkpoint, dataset: dataset.clone() })).await?;
     cx.memory(|memory| memory.datasets.insert(checkpoint, dataset));
     Ok(())
 }
 
-/// Output that a run before this one could not bring to the prefix directory any more: rebuilt and brought there now.
-/// What cannot be saved is reported and never keeps the run from starting. Returns whether the nodes hold something
-/// else now.
+/// Output that an earlier run did not flush: it is rebuilt and flushed now. Output that cannot be saved is reported and
+/// never keeps the run from starting. Returns whether the inventories have changed.
 pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bool, CallError> {
     let mut changed = false;
     for checkpoint in candidates(held.iter().map(|(_, held)| held)).into_iter().rev() {
@@ -72,13 +71,13 @@ async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> R
     Ok(())
 }
 
-/// The name of what there is to restart from.
+/// The name of the dataset that the ranks restart from.
 pub(super) fn restart_name(cx: &Context) -> Reply {
     let restart = cx.memory(|memory| memory.restart.as_ref().map(|restart| restart.checkpoint));
     Reply::Name(restart.and_then(|checkpoint| cx.dataset(checkpoint).name))
 }
 
-/// The application restarted from this dataset by itself: what follows is newer than it, what was newer is deleted.
+/// The application restarted from this dataset by itself: newer datasets are deleted, and ids continue from it.
 pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallError> {
     expect_closed(cx)?;
     let (checkpoint, directory) = find(cx, name).await?;
@@ -86,7 +85,7 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
         return Err(CallError::NotACheckpoint(directory));
     }
     files::make_current(cx, &directory).await?;
-    // Those past the cache, too: the next run would take the newest of them.
+    // Those that bypass the cache, too: the next run would restart from the newest of them.
     let mut known: BTreeSet<CheckpointId> = files::datasets_here(cx, None).await?.into_iter().collect();
     known.extend(cx.memory(|memory| memory.datasets.keys().copied().collect::<Vec<_>>()));
     for id in known.into_iter().filter(|id| *id > checkpoint) {
@@ -101,7 +100,7 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
     Ok(Reply::Done)
 }
 
-/// Loads what the prefix directory has as current.
+/// Fetches the current checkpoint of the prefix directory.
 pub(super) async fn load(cx: &Context) -> Result<Reply, CallError> {
     expect_closed(cx)?;
     let begun = cx.now();
@@ -111,15 +110,15 @@ pub(super) async fn load(cx: &Context) -> Result<Reply, CallError> {
     Ok(restarted(cx, found, begun).await)
 }
 
-/// Takes the dataset out of the index; its files stay.
+/// Removes the dataset from the index; its files stay.
 pub(super) async fn drop_from_index(cx: &Context, name: String) -> Result<Reply, CallError> {
     let (_, directory) = find(cx, name).await?;
     files::withdraw(cx, &directory).await?;
     Ok(Reply::Done)
 }
 
-/// Deletes the dataset everywhere. It is taken out of the index first: a kill in between leaves files that no restart
-/// takes for a checkpoint.
+/// Deletes the dataset from the caches and the prefix directory. It is removed from the index first: if the leader is
+/// killed in between, no restart uses the files that are left.
 pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, CallError> {
     expect_closed(cx)?;
     let held = files::datasets_here(cx, None).await?;
@@ -145,7 +144,7 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
 }
 
 async fn find(cx: &Context, name: String) -> Result<(CheckpointId, DirectoryName), CallError> {
-    // What is being flushed counts.
+    // A dataset that is being flushed counts.
     cx.flush_ended().await;
     let found = files::find_dataset(cx, &name).await?;
     found.ok_or_else(|| CallError::UnknownDataset { prefix: cx.settings().prefix.clone(), name })

@@ -1,6 +1,6 @@
-//! Datasets past the cache: files that several ranks share, written and read in the prefix directory itself
-//! (`SCR_CACHE_BYPASS` of SCR 3). What is left to do is the order of things in the index, so that a run that dies while
-//! they are written leaves an entry without COMPLETE.
+//! Datasets that bypass the cache: files that several ranks share, written and read in the prefix directory itself
+//! (`SCR_CACHE_BYPASS` of SCR 3). The leader maintains the index in an order such that a run that dies while they are
+//! written leaves an entry without COMPLETE.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use super::collective::delete;
 use super::context::Context;
 use super::fetch::fetched;
 use super::flush::summary_of;
-use super::restart::{Found, attempt_failed, note};
+use super::restart::{FoundCheckpoint, attempt_failed, note};
 use super::{datasets, files};
 use crate::collective::CallError;
 
-/// What the log calls the redundancy of such a dataset: the parallel file system's own.
+/// The scheme of such a dataset in the log: the redundancy is the parallel file system's own.
 pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
 
-/// Begins one: a directory, an entry in the index, and the directory is known to the ranks' agents.
+/// Begins a dataset: makes its directory, adds it to the index, and sends it to the ranks' agents.
 pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
     let begun_before = cx.memory(|memory| memory.open);
     let checkpoint = next_id(cx);
     cx.policy(|policy, now| policy.checkpoint_begins(now));
-    // A start that failed goes on in the directory that it made. Without one, a record of this id is that of an older
-    // dataset, which the run did not restart from and whose files stay as they are.
+    // A start that failed is resumed in the directory that it made. Otherwise a record of this id belongs to an older
+    // dataset, which the run did not restart from and whose files are kept.
     let made = begun_before.and_then(|_| cx.dataset(checkpoint).direct);
     let made = made.map(|made| DirectoryName::given(&made)).transpose()?;
     let directory = files::make_directory(cx, checkpoint, made).await?;
@@ -37,7 +37,7 @@ pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, C
     files::enter_index(cx, checkpoint, &directory, dataset.clone()).await?;
     datasets::describe(cx, checkpoint, dataset).await?;
     let path = cx.settings().prefix.join(directory.as_str());
-    cx.order(cx.where_ranks_are(&Order::OpenDirect { checkpoint, directory: path })).await?;
+    cx.order(cx.nodes_with_ranks(&Order::OpenDirect { checkpoint, directory: path })).await?;
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
     Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
 }
@@ -52,24 +52,24 @@ pub(super) async fn complete(
     let directory = DirectoryName::given(directory)?;
     let summary = if files::is_usable(cx, &directory).await? {
         // Published by a leader that was restarted before its results were on disk: the nodes may have closed the
-        // dataset, and cannot seal it again.
+        // dataset and cannot seal it again.
         if dataset.checkpoint {
             files::make_current(cx, &directory).await?;
         }
         files::read_summary(cx, &directory).await?
     } else {
-        let sealed = cx.order(cx.where_ranks_are(&Order::SealDirect { checkpoint })).await?;
+        let sealed = cx.order(cx.nodes_with_ranks(&Order::SealDirect { checkpoint })).await?;
         let summary = summary_of(cx, checkpoint, sealed.into_values());
         files::publish(cx, &directory, Some(summary.clone()), dataset.checkpoint).await?;
         summary
     };
-    cx.order(cx.where_ranks_are(&Order::CloseDirect { checkpoint })).await?;
+    cx.order(cx.nodes_with_ranks(&Order::CloseDirect { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
     Ok(bytes_of(&summary))
 }
 
-/// The prefix directory itself lists all but the newest ones: the nodes need not keep records of them for ever. Where
-/// this fails, they are kept until the next one is complete.
+/// Deletes the nodes' records of all but the newest two: the prefix directory has them. If that fails, they are kept
+/// until the next dataset is complete.
 pub(super) async fn forget_older(cx: &Context, checkpoint: CheckpointId) {
     let older: Vec<CheckpointId> = cx.memory(|memory| {
         let direct = memory.datasets.iter().rev().filter(|(_, dataset)| dataset.direct.is_some());
@@ -83,20 +83,20 @@ pub(super) async fn forget_older(cx: &Context, checkpoint: CheckpointId) {
     }
 }
 
-/// Records in the index that what lies in this directory is not complete.
+/// Marks the directory as incomplete in the index.
 pub(super) async fn give_up(cx: &Context, directory: &str) {
     if let Ok(directory) = DirectoryName::given(directory) {
-        // Where this fails, the driver has reported it. Without the mark it is not complete either.
+        // The driver reports a failure. Without the mark it is not complete either.
         let _ = files::publish(cx, &directory, None, false).await;
     }
 }
 
-/// Restarts from a dataset past the cache, if it can be read.
+/// Restarts from a dataset that bypassed the cache, if it can be read.
 pub(super) async fn restart(
     cx: &Context,
     checkpoint: CheckpointId,
     directory: &str,
-) -> Result<Option<Found>, CallError> {
+) -> Result<Option<FoundCheckpoint>, CallError> {
     match try_directory(cx, directory).await {
         Ok(found) => Ok(Some(found)),
         Err(error) => {
@@ -106,7 +106,7 @@ pub(super) async fn restart(
     }
 }
 
-async fn try_directory(cx: &Context, directory: &str) -> Result<Found, CallError> {
+async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint, CallError> {
     let directory = DirectoryName::given(directory)?;
     if !files::is_usable(cx, &directory).await? {
         return Err(CallError::Incomplete(directory));
@@ -116,8 +116,12 @@ async fn try_directory(cx: &Context, directory: &str) -> Result<Found, CallError
     read(cx, &directory, &summary).await
 }
 
-/// The ranks are to read these files where they are.
-pub(super) async fn read(cx: &Context, directory: &DirectoryName, summary: &Summary) -> Result<Found, CallError> {
+/// Has the ranks read the files in the prefix directory.
+pub(super) async fn read(
+    cx: &Context,
+    directory: &DirectoryName,
+    summary: &Summary,
+) -> Result<FoundCheckpoint, CallError> {
     let checkpoint = summary.id;
     // The summary lists files as a filemap does, newest first.
     let files_of = cx.ranks().map(|rank| {

@@ -1,8 +1,8 @@
-//! Orders out, results in, and members that come and go meanwhile.
+//! Orders and their results, and members whose links go down and up meanwhile.
 //!
 //! A *batch* is a set of orders that belong together, one a node at the most; a procedure begins it and takes its
-//! result. If a peer was lost on the way, the whole batch is tried again after a pause, under a new number: the agent
-//! that died alone is back soon, and a node that is lost ends the whole run.
+//! result. If a peer is lost meanwhile, the entire batch is tried again after a pause, under a new number: an agent
+//! that died alone is restarted soon, and the loss of a node ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,6 @@ use super::action::LeaderAction;
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the nodes of a batch returned, or what went wrong.
 pub(super) type BatchResult = Result<BTreeMap<NodeName, OrderResult>, Failure>;
 
 /// Members that can be reached, and what has been ordered.
@@ -27,9 +26,9 @@ pub(super) struct Dispatch {
     next_batch: u64,
     /// The number of each member's newest link.
     links: BTreeMap<NodeName, u64>,
-    /// Nodes that will not come back.
-    gone: BTreeSet<NodeName>,
-    /// Those whose result was not taken: one for each procedure, so that looking through them costs nothing.
+    /// Nodes that are down for the rest of the run.
+    down: BTreeSet<NodeName>,
+    /// Batches whose result was not taken: at most one for each procedure.
     batches: BTreeMap<u64, Batch>,
 }
 
@@ -52,7 +51,7 @@ enum Stage {
 struct Attempt {
     /// The number that all its orders have.
     order: u64,
-    /// The nodes whose result is open, and whether the order was sent to them.
+    /// The nodes that have not returned a result, and whether the order was sent to them.
     open: BTreeMap<NodeName, bool>,
     results: BTreeMap<NodeName, OrderResult>,
     failures: BTreeMap<NodeName, Failure>,
@@ -65,13 +64,12 @@ impl Dispatch {
             next_order: instance >> 1,
             next_batch: 0,
             links: BTreeMap::new(),
-            gone: BTreeSet::new(),
+            down: BTreeSet::new(),
             batches: BTreeMap::new(),
         }
     }
 
-    /// Has orders carried out, one by each node; nodes that will not come back are left out. Returns the batch's
-    /// number.
+    /// Sends orders, one to each node; nodes that are down are left out. Returns the batch's number.
     pub(super) fn begin(
         &mut self,
         orders: BTreeMap<NodeName, Order>,
@@ -87,7 +85,7 @@ impl Dispatch {
         number
     }
 
-    /// The result of a batch, once.
+    /// Takes the result of a batch.
     pub(super) fn take(&mut self, batch: u64) -> Option<BatchResult> {
         match self.batches.remove(&batch)? {
             Batch { stage: Stage::Finished(result), .. } => Some(result),
@@ -98,7 +96,7 @@ impl Dispatch {
         }
     }
 
-    /// When [`Dispatch::tick`] has something to do.
+    /// When [`Dispatch::tick`] is due.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let pauses = self.batches.values().filter_map(|batch| match batch.stage {
             Stage::Paused { until } => Some(until),
@@ -107,7 +105,7 @@ impl Dispatch {
         pauses.min()
     }
 
-    /// Tries again what has paused long enough.
+    /// Tries batches again whose pause is over.
     pub(super) fn tick(&mut self, now: Duration, out: &mut Vec<LeaderAction>) {
         let mut batches = std::mem::take(&mut self.batches);
         for batch in batches.values_mut() {
@@ -124,8 +122,9 @@ impl Dispatch {
         self.links.contains_key(node)
     }
 
-    /// A member can be reached (again): it gets what it has not answered yet. What it was doing together with others is
-    /// over for all of them, since its part cannot be repeated alone; so is what is cancelled already.
+    /// A member can be reached (again): orders that it has not answered are sent again. A joint order that was sent to
+    /// it before fails for all members, since one member cannot repeat its part alone; so does one that is cancelled
+    /// already.
     pub(super) fn link_up(&mut self, node: &NodeName, link: u64, now: Duration, out: &mut Vec<LeaderAction>) {
         self.links.insert(node.clone(), link);
         for batch in self.batches.values_mut() {
@@ -150,9 +149,9 @@ impl Dispatch {
         }
     }
 
-    /// A member will not come back. What it was to do is tried again without it.
+    /// A member is down for the rest of the run. Its batches are tried again without it.
     pub(super) fn node_down(&mut self, node: &NodeName, now: Duration, out: &mut Vec<LeaderAction>) {
-        self.gone.insert(node.clone());
+        self.down.insert(node.clone());
         self.links.remove(node);
         for batch in self.batches.values_mut() {
             if let Stage::Open(attempt) = &mut batch.stage {
@@ -185,7 +184,7 @@ impl Dispatch {
         let order = self.next_order;
         self.next_order = self.next_order.wrapping_add(1);
         let mut open = BTreeMap::new();
-        for (node, what) in batch.orders.iter().filter(|(node, _)| !self.gone.contains(*node)) {
+        for (node, what) in batch.orders.iter().filter(|(node, _)| !self.down.contains(*node)) {
             let reachable = self.links.contains_key(node);
             if reachable {
                 out.push(send(node, ToMember::Order { order, what: what.clone() }));
@@ -205,7 +204,7 @@ impl Batch {
             return;
         }
         let failures = std::mem::take(&mut attempt.failures);
-        // What went wrong on a disk explains more than which node then lost which.
+        // A disk error explains more than the connections that were lost because of it.
         let worst = failures.iter().min_by_key(|(_, failure)| failure.retryable);
         let worst = worst.map(|(node, failure)| failure.clone().on_node(node));
         self.stage = match worst {
@@ -220,7 +219,7 @@ impl Batch {
 }
 
 impl Attempt {
-    /// Notes a node's result; after the first failure lets the other nodes go, which may be waiting for it in a ring.
+    /// Stores a node's result; the first failure cancels the order on the other nodes, which may wait for it in a ring.
     fn end_for(
         &mut self,
         node: &NodeName,
@@ -242,7 +241,7 @@ impl Attempt {
             for (other, _) in self.open.iter().filter(|(other, sent)| **sent && links.contains_key(*other)) {
                 out.push(send(other, ToMember::Cancel { order: self.order }));
             }
-            // Nodes that did not get the order would be alone with it.
+            // A node that receives the order only now would find no peers.
             let unreached = self.open.extract_if(.., |_, sent| !*sent);
             self.failures.extend(unreached.map(|(other, _)| (other, lost("it could not be reached"))));
         }

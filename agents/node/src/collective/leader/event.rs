@@ -1,65 +1,47 @@
-//! What the leader's machine is given: messages of members, links that come and go, results of file work, time.
+//! The events of the leader's machine: messages of members, links, results of file work, time.
 
 use holdfast_core::prefix::fetch::Candidate;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, Failure, HaltState, Locations, NodeName};
 use holdfast_wire::peer::ToLeader;
 
-/// Something that happened. Each is handled at once; what follows from it is in the actions that are returned.
 #[derive(Clone, Debug)]
 pub enum LeaderEvent {
     /// A member can be reached (again) by a link of this number.
     LinkUp {
-        /// The member.
         node: NodeName,
         /// Chosen by the driver, larger than those of earlier links.
         link: u64,
     },
-    /// That link broke; if the member has a newer one already, nothing follows.
-    LinkDown {
-        /// The member.
-        node: NodeName,
-        /// The link's number.
-        link: u64,
-    },
-    /// A node without ranks is down for good: nothing is ordered there any more, and what was is not waited for.
-    NodeDown {
-        /// The node.
-        node: NodeName,
-    },
+    /// That link broke. Ignored if the member has a newer one.
+    LinkDown { node: NodeName, link: u64 },
+    /// A node without ranks is down for the rest of the run: it gets no more orders, and its results are not waited
+    /// for.
+    NodeDown { node: NodeName },
     /// A member sent calls of its ranks, or the result of an order.
-    Received {
-        /// The member.
-        node: NodeName,
-        /// What it sent.
-        message: ToLeader,
-    },
-    /// File work that was asked for is done, or could not be.
+    Received { node: NodeName, message: ToLeader },
+    /// Requested file work is done, or has failed.
     WorkFinished {
         /// As in [`LeaderAction::Perform`](super::LeaderAction::Perform).
         id: u64,
-        /// Its result.
         result: WorkResult,
     },
-    /// The time of [`LeaderMachine::deadline`](super::LeaderMachine::deadline) has come.
+    /// [`LeaderMachine::deadline`](super::LeaderMachine::deadline) has passed.
     Tick,
 }
 
-/// What file work returned.
 pub type WorkResult = Result<WorkOutput, Failure>;
 
-/// What file work that succeeded returned; [`LeaderWork`](super::LeaderWork) has which belongs to which.
+/// The output of file work; [`LeaderWork`](super::LeaderWork) documents which work returns which.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkOutput {
-    /// No more than that.
     Done,
-    /// The halt file's content, and the condition that holds.
+    /// The halt file's content, and the condition that is met.
     Halt(HaltState),
     /// Ids, ascending.
     Datasets(Vec<CheckpointId>),
-    /// Where a dataset is; nowhere, if nothing is known of it.
+    /// Where a dataset is; nowhere, if it is unknown.
     Locations(Locations),
-    /// A directory below the prefix.
     Directory(DirectoryName),
     /// Whether the index lists the directory as usable.
     Usable(bool),
@@ -67,9 +49,8 @@ pub enum WorkOutput {
     Dataset(Option<Dataset>),
     /// A dataset that the index lists.
     Found(Option<(CheckpointId, DirectoryName)>),
-    /// What a restart may take from the prefix directory, in the order of the attempts.
+    /// What a restart may fetch from the prefix directory, in the order of the attempts.
     Candidates(Vec<Candidate>),
-    /// A summary.
     Summary(Box<Summary>),
 }
 

@@ -10,12 +10,12 @@ use super::action::FetchStage;
 use super::checkpoint::protect;
 use super::collective::delete;
 use super::context::Context;
-use super::restart::{Found, attempt_failed, note};
+use super::restart::{FoundCheckpoint, attempt_failed, note};
 use super::{datasets, direct, files};
 use crate::collective::CallError;
 
 /// The fetch loop: the current link first, then the index, until one works.
-pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<Found>, CallError> {
+pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<FoundCheckpoint>, CallError> {
     let mut tried: BTreeSet<DirectoryName> = BTreeSet::new();
     while let Some((id, directory)) = next_candidate(cx, limit, &tried).await? {
         match fetch(cx, &directory).await {
@@ -32,7 +32,7 @@ pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result
     Ok(None)
 }
 
-/// What to try next. The index is read anew each time: a failed attempt takes the current link away, and with it the
+/// What to try next. The index is read again each time: a failed attempt removes the current link, and with it the
 /// limit that it sets.
 async fn next_candidate(
     cx: &Context,
@@ -44,7 +44,7 @@ async fn next_candidate(
         if newer || tried.contains(&candidate.directory) {
             continue;
         }
-        // A record that cannot be read is no evidence against the files.
+        // A record that cannot be read does not mean that the files are damaged.
         let dataset = files::read_dataset(cx, &candidate.directory).await.ok().flatten();
         if dataset.is_none_or(|dataset| dataset.checkpoint) {
             return Ok(Some((candidate.id.unwrap_or(CheckpointId::NONE), candidate.directory)));
@@ -53,7 +53,7 @@ async fn next_candidate(
     Ok(None)
 }
 
-async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<Found, CallError> {
+async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoint, CallError> {
     files::mark_fetch(cx, directory, FetchStage::Begun).await?;
     let summary = files::read_summary(cx, directory).await?;
     summary.accept(cx.layout().ranks())?;
@@ -78,15 +78,14 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<Found, CallErr
     });
     cx.order(orders.collect()).await?;
     protect(cx, checkpoint, protection).await?;
-    cx.order(cx.where_ranks_are(&Order::Commit { checkpoint })).await?;
+    cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     files::mark_fetch(cx, directory, FetchStage::Succeeded).await?;
     Ok(fetched(checkpoint, directory))
 }
 
-/// The run restarts from this directory.
-pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> Found {
-    Found {
+pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> FoundCheckpoint {
+    FoundCheckpoint {
         checkpoint,
         source: RestartSource::Fetched,
         rebuilt: Vec::new(),
@@ -95,7 +94,7 @@ pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> Fo
     }
 }
 
-/// Records in the index that this directory could not be used.
+/// Marks this directory as failed in the index.
 pub(super) async fn failed(cx: &Context, directory: &str) -> Result<(), CallError> {
     files::mark_fetch(cx, &DirectoryName::given(directory)?, FetchStage::Failed).await
 }

@@ -1,4 +1,4 @@
-//! File work with its type of result: each function has one kind of [`LeaderWork`] done.
+//! Typed file work: each function requests one kind of [`LeaderWork`].
 
 use holdfast_core::prefix::fetch::Candidate;
 use holdfast_core::prefix::{DirectoryName, Summary};
@@ -10,7 +10,7 @@ use super::event::WorkOutput;
 use super::memory::LeaderMemory;
 use crate::collective::CallError;
 
-/// The output of this kind, or an error that names what came instead.
+/// The output of this kind, or an error that names the other kind.
 macro_rules! expect {
     ($output:expr, $kind:ident) => {
         match $output {

@@ -1,4 +1,4 @@
-//! Cache to prefix directory, by the running job: at once, or while the ranks go on.
+//! Cache to prefix directory, by the running job: while the ranks wait, or in the background.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,8 @@ pub(super) fn is_due(cx: &Context, checkpoint: CheckpointId) -> bool {
     every > 0 && checkpoint.0.is_multiple_of(every)
 }
 
-/// Flushes, unless that is switched off or the dataset is there already. A failure is reported; the checkpoint is still
-/// in cache, and the drain will try again.
+/// Flushes, unless that is switched off or the dataset is on the prefix directory already. A failure is reported; the
+/// checkpoint stays in cache, and the drain tries again.
 pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
     if cx.settings().flush.every == 0 {
         return;
@@ -32,14 +32,13 @@ pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
     }
 }
 
-/// True if the flush file has the dataset on the prefix directory: also when the call that had it flushed is repeated.
+/// True if the flush file lists the dataset as on the prefix directory: then a repeated call does not flush it again.
 /// If the flush file cannot be read, the dataset is flushed again.
 async fn is_flushed(cx: &Context, checkpoint: CheckpointId) -> bool {
     files::locations_here(cx, checkpoint).await.is_ok_and(|locations| locations.pfs)
 }
 
-/// Brings a dataset to the prefix directory because the application declared it as output, whatever the flush
-/// settings are.
+/// Flushes a dataset that the application declared as output, whatever the flush settings are.
 pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
     let dataset = cx.dataset(checkpoint);
     if dataset.direct.is_some() {
@@ -57,7 +56,7 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     Ok(())
 }
 
-/// Begins to flush, and lets the ranks go on.
+/// Requests a flush in the background.
 pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
     cx.flush_ended().await;
     if is_flushed(cx, checkpoint).await {
@@ -68,8 +67,8 @@ pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Res
     Ok(())
 }
 
-/// The flush beside the ranks, begun by collective `seq`.
-pub(super) async fn beside(cx: Context, checkpoint: CheckpointId, seq: u64) {
+/// The flush in the background, requested by collective `seq`.
+pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, seq: u64) {
     let flushed = flush(&cx, checkpoint, cx.settings().flush.bandwidth).await;
     if flushed && !cx.dataset(checkpoint).checkpoint {
         cx.results_saved(seq).await;
@@ -77,7 +76,7 @@ pub(super) async fn beside(cx: Context, checkpoint: CheckpointId, seq: u64) {
     }
 }
 
-/// Deletes output that is on the prefix directory from the caches: it is wanted there only.
+/// Deletes output that is on the prefix directory from the caches: it is needed there only.
 pub(super) async fn discard_output(cx: &Context, checkpoint: CheckpointId) {
     if let Err(error) = delete(cx, checkpoint).await {
         let reason = Failure::from(error);
@@ -87,8 +86,7 @@ pub(super) async fn discard_output(cx: &Context, checkpoint: CheckpointId) {
     }
 }
 
-/// Flushes a dataset, and reports how that went; `bandwidth` is the most that each node may use. Returns whether it is
-/// on the prefix directory.
+/// Flushes a dataset, and reports the result; `bandwidth` is the limit of each node. Returns whether it succeeded.
 pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> bool {
     let begun = cx.now();
     let generation = cx.generation();
@@ -99,7 +97,7 @@ pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64
             true
         }
         Err(error) => {
-            // The flush file is only a hint to the drain, which looks into the cache and the index itself.
+            // The flush file is only a hint to the drain, which reads the cache and the index itself.
             let _ = note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await;
             let reason = Failure::from(error).to_string();
             cx.emit(AgentEvent::FlushFailed { generation, checkpoint, reason });
@@ -114,15 +112,15 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     let interrupted = cx.unfinished_flush(checkpoint).and_then(|name| DirectoryName::new(name).ok());
     let directory = files::make_directory(cx, checkpoint, interrupted).await?;
     cx.record_flush(checkpoint, Some(directory.as_str())).await;
-    // A flush that is interrupted from here on leaves an entry of the index without COMPLETE, and is resumed by the
+    // A flush that is interrupted from here on leaves an entry without COMPLETE in the index, and is resumed by the
     // next.
     files::enter_index(cx, checkpoint, &directory, dataset).await?;
     let path = cx.settings().prefix.join(directory.as_str());
     let order = Order::Flush { checkpoint, directory: path, bandwidth, crc: cx.settings().crc.on_flush };
-    let copied = cx.order(cx.where_ranks_are(&order)).await;
+    let copied = cx.order(cx.nodes_with_ranks(&order)).await;
     let summary = copied.and_then(|copied| {
         let unlisted = unlisted(cx, copied.values());
-        // A node that does not have the dataset any more must not make it look as if its ranks had written nothing.
+        // A node that no longer has the dataset must not make its ranks look as if they had written nothing.
         if unlisted.is_empty() { Ok(copied) } else { Err(CallError::NotInCache { checkpoint, ranks: unlisted }) }
     });
     let (summary, failure) = match summary {
@@ -133,13 +131,13 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     if let Some(failure) = failure {
         return Err(failure);
     }
-    // Published: its next flush begins anew.
+    // A later flush of this id uses another directory.
     cx.record_flush(checkpoint, None).await;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     Ok(directory)
 }
 
-/// The ranks that no node listed, be it without files.
+/// The ranks that no node listed: a rank without files is listed with none.
 fn unlisted<'a>(cx: &Context, results: impl Iterator<Item = &'a OrderResult>) -> Vec<Rank> {
     let listed: BTreeSet<Rank> = results
         .filter_map(|result| match result {

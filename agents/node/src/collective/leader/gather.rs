@@ -1,4 +1,4 @@
-//! Which calls have come in, and when a collective is complete.
+//! Which calls were received, and when a collective is complete.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use holdfast_wire::rank::{Call, LARGEST_GATHERED, Reply};
 
 use crate::collective::CallError;
 
-/// The calls of the collectives that have not begun, and how far the run is.
+/// The calls of the collectives that have not begun.
 #[derive(Debug)]
 pub(super) struct Gather {
     ranks: u32,
     /// The last collective that ended.
     ended: u64,
-    /// The next one is being carried out: all its calls are known.
+    /// The next one is being carried out.
     under_way: bool,
     calls: BTreeMap<u64, Calls>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Calls {
     pub(super) by_rank: BTreeMap<Rank, Call>,
     /// Bytes of their payloads.
     payload: usize,
-    /// They were more than can be sent to every rank, and are not kept.
+    /// The payloads are larger than can be sent to every rank, and are not kept.
     too_large: bool,
 }
 
@@ -38,7 +38,7 @@ impl Calls {
             self.payload -= repeated.payload_bytes();
         }
         if self.payload > LARGEST_GATHERED {
-            // The collective is still gathered, for all ranks to get the error; memory is not to grow with it.
+            // The collective is still gathered, so that all ranks get the error; memory must not grow meanwhile.
             self.too_large = true;
             self.by_rank.values_mut().for_each(Call::drop_payload);
             self.payload = 0;
@@ -62,12 +62,11 @@ impl Calls {
 }
 
 impl Gather {
-    /// Nothing has come in since collective `ended`.
     pub(super) fn new(ranks: u32, ended: u64) -> Self {
         Gather { ranks, ended, under_way: false, calls: BTreeMap::new() }
     }
 
-    /// Ranks make a call, or repeat it. True if that collective has ended already, and its results are to be sent
+    /// Adds calls, which may be repeated. True if their collective has ended already and its results must be sent
     /// again.
     pub(super) fn receive(&mut self, seq: u64, calls: Vec<(Rank, Call)>) -> bool {
         // A rank that has its answer never asks again, and no rank can be two collectives ahead of another: anything
@@ -84,7 +83,7 @@ impl Gather {
         false
     }
 
-    /// Hands over the calls of the next collective, if all ranks have made it and none is under way.
+    /// Takes the calls of the next collective, if all ranks have made it and none is under way.
     pub(super) fn begin(&mut self) -> Option<(u64, Calls)> {
         let seq = self.ended + 1;
         let complete = self.calls.get(&seq).is_some_and(|calls| calls.by_rank.len() == self.ranks as usize);
@@ -100,7 +99,6 @@ impl Gather {
         self.ended + u64::from(self.under_way)
     }
 
-    /// The collective that is under way has ended.
     pub(super) fn end(&mut self) {
         self.ended += 1;
         self.under_way = false;
@@ -123,7 +121,7 @@ pub(super) fn agree(calls: &BTreeMap<Rank, Call>) -> Result<&Call, CallError> {
     }
 }
 
-/// The ranks whose call is like this.
-pub(super) fn ranks_where(calls: &BTreeMap<Rank, Call>, wanted: impl Fn(&Call) -> bool) -> Vec<Rank> {
-    calls.iter().filter(|(_, call)| wanted(call)).map(|(rank, _)| *rank).collect()
+/// The ranks whose call matches.
+pub(super) fn ranks_where(calls: &BTreeMap<Rank, Call>, matches: impl Fn(&Call) -> bool) -> Vec<Rank> {
+    calls.iter().filter(|(_, call)| matches(call)).map(|(rank, _)| *rank).collect()
 }

@@ -14,23 +14,11 @@ use holdfast_wire::run::RunPlan;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// A rank that no node runs.
     #[error("rank {rank} of {ranks} has no node")]
-    NoNode {
-        /// The rank.
-        rank: Rank,
-        /// The number of ranks.
-        ranks: u32,
-    },
+    NoNode { rank: Rank, ranks: u32 },
     /// A descriptor whose groups cannot be formed.
     #[error("descriptor {index}: {source}")]
-    Descriptor {
-        /// Its index.
-        index: u32,
-        /// What is wrong.
-        source: RulesError,
-    },
-    /// Nothing was asked for.
+    Descriptor { index: u32, source: RulesError },
     #[error("no redundancy descriptor is given")]
     NoDescriptors,
 }
@@ -38,24 +26,22 @@ pub enum LayoutError {
 /// Which ranks run where, and which of them are grouped.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Where each rank lives; the index of a node is its position in the plan.
+    /// The node of each rank, by its position in the plan.
     pub(super) sites: Vec<Site>,
-    /// The descriptors that were asked for, with the groups that this placement allows.
+    /// The requested descriptors, with the groups that this placement allows.
     protections: Vec<Protection>,
-    /// Their descriptors again, to choose from.
-    asked: Vec<Descriptor>,
-    /// The nodes of the plan.
+    /// Their descriptors again, for [`select`].
+    descriptors: Vec<Descriptor>,
     nodes: Vec<NodeName>,
 }
 
-/// A descriptor in force: what was asked for, with the groups that the placement allows.
+/// A descriptor in force: the requested one, with the groups that the placement allows.
 #[derive(Debug)]
 pub(super) struct Protection {
-    /// What was asked for, with the scheme in force.
+    /// The requested descriptor, with the scheme in force.
     descriptor: Descriptor,
     /// Directory of its checkpoints, as the nodes see it.
     directory: String,
-    /// The groups.
     pub(super) groups: Groups,
 }
 
@@ -64,41 +50,40 @@ impl Layout {
     pub(super) fn new(plan: &RunPlan, directories: Vec<String>) -> Result<Layout, LayoutError> {
         let sites = sites(plan)?;
         let mut protections = Vec::new();
-        for ((index, asked), directory) in (0u32..).zip(&plan.settings.descriptors).zip(directories) {
-            let groups = form(&sites, Rules::of(asked)).map_err(|source| LayoutError::Descriptor { index, source })?;
-            let descriptor = Descriptor { index, scheme: groups.scheme, ..asked.clone() };
+        for ((index, requested), directory) in (0u32..).zip(&plan.settings.descriptors).zip(directories) {
+            let groups =
+                form(&sites, Rules::of(requested)).map_err(|source| LayoutError::Descriptor { index, source })?;
+            let descriptor = Descriptor { index, scheme: groups.scheme, ..requested.clone() };
             protections.push(Protection { descriptor, directory, groups });
         }
         if protections.is_empty() {
             return Err(LayoutError::NoDescriptors);
         }
-        let asked = protections.iter().map(|each| each.descriptor.clone()).collect();
+        let descriptors = protections.iter().map(|each| each.descriptor.clone()).collect();
         let nodes = plan.nodes.iter().map(|node| node.name.clone()).collect();
-        Ok(Layout { sites, protections, asked, nodes })
+        Ok(Layout { sites, protections, descriptors, nodes })
     }
 
-    /// The number of ranks.
     pub(super) fn ranks(&self) -> u32 {
         u32::try_from(self.sites.len()).unwrap_or(u32::MAX)
     }
 
-    /// Reasons why a scheme is weaker than asked for, for a person to read.
+    /// Why schemes are weaker than requested, as sentences.
     pub(super) fn warnings(&self) -> Vec<String> {
         let forced = self.protections.iter().filter_map(|protection| protection.groups.forced_local.as_ref());
         forced.map(ToString::to_string).collect()
     }
 
-    /// The node of a rank.
     pub(super) fn home(&self, rank: Rank) -> Option<&NodeName> {
         self.nodes.get(self.sites.get(rank.index())?.node as usize)
     }
 
-    /// What protects a new checkpoint; `None` if no descriptor is due for this id.
+    /// The protection of a new checkpoint; `None` if no descriptor is due for this id.
     pub(super) fn protection(&self, checkpoint: CheckpointId) -> Option<&Protection> {
-        self.protections.get(select(checkpoint, &self.asked)?.index as usize)
+        self.protections.get(select(checkpoint, &self.descriptors)?.index as usize)
     }
 
-    /// Something of each rank, by its node: nodes without any are left out.
+    /// A value of each rank, by the rank's node: nodes without any are left out.
     pub(super) fn by_node<T>(&self, of_ranks: impl IntoIterator<Item = (Rank, T)>) -> BTreeMap<NodeName, Vec<T>> {
         // By position first: a lookup by name for each rank would be most of the work of a large run.
         let mut nodes: Vec<Vec<T>> = Vec::new();
@@ -125,22 +110,22 @@ impl Layout {
         self.work_of(groups, |_| true, bytes)
     }
 
-    /// The same for the groups that are `wanted`.
+    /// The same for the selected groups.
     pub(super) fn work_of(
         &self,
         groups: &Groups,
-        wanted: impl Fn(&Group) -> bool,
+        selected: impl Fn(&Group) -> bool,
         bytes: &BTreeMap<Rank, u64>,
     ) -> BTreeMap<NodeName, Vec<GroupWork>> {
-        let shared = groups.groups.iter().filter(|group| group.members.len() > 1 && wanted(group));
+        let shared = groups.groups.iter().filter(|group| group.members.len() > 1 && selected(group));
         let neighbours_only = get(groups.scheme).is_some_and(|scheme| scheme.is_between_neighbours());
         self.by_node(shared.flat_map(|group| {
             let largest = group.members.iter().filter_map(|rank| bytes.get(rank)).max().copied().unwrap_or(0);
-            let everybody = if neighbours_only { None } else { Some(View::of(self, group.members.iter().copied())) };
+            let all_members = if neighbours_only { None } else { Some(View::of(self, group.members.iter().copied())) };
             group.members.iter().filter_map(move |rank| {
                 let place = groups.of(*rank)?;
                 let of_neighbours = || View::of(self, BTreeSet::from([place.left, *rank, place.right]));
-                let view = everybody.clone().unwrap_or_else(of_neighbours);
+                let view = all_members.clone().unwrap_or_else(of_neighbours);
                 let work = GroupWork {
                     scheme: groups.scheme,
                     group_id: group.id,
@@ -173,17 +158,14 @@ impl View {
 }
 
 impl Protection {
-    /// The scheme in force.
     pub(super) fn scheme(&self) -> Scheme {
         self.groups.scheme
     }
 
-    /// The cache base.
     pub(super) fn base(&self) -> &str {
         &self.descriptor.base
     }
 
-    /// Each rank's descriptor.
     pub(super) fn descriptors(&self) -> Vec<RankDescriptor> {
         let world = self.groups.groups.iter().map(|group| group.members.len()).sum();
         let unplaced = RankDescriptor {
@@ -200,7 +182,7 @@ impl Protection {
     }
 }
 
-/// Where each rank lives; a rank that two nodes list lives on the first.
+/// Where each rank runs; a rank that two nodes list runs on the first.
 fn sites(plan: &RunPlan) -> Result<Vec<Site>, LayoutError> {
     let ranks = plan.ranks();
     let mut homes: Vec<Option<u32>> = vec![None; ranks as usize];

@@ -21,31 +21,28 @@ use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
 use crate::sources::SourcePolicy;
 
-/// What a leader begins with.
+/// The input of a new machine.
 #[derive(Debug)]
 pub struct LeaderStart {
-    /// Who runs where, and the settings.
     pub plan: Arc<RunPlan>,
     /// The directory of each redundancy descriptor's checkpoints, as the nodes see it.
     pub directories: Vec<String>,
-    /// Chosen at random when the agent starts: a leader that was restarted does not use the order numbers of the one
-    /// before.
+    /// Chosen at random when the agent starts: a restarted leader does not reuse order numbers.
     pub instance: u64,
-    /// What a leader of this run before it left, or a fresh start.
+    /// What an earlier leader of this run saved, or a fresh start.
     pub memory: LeaderMemory,
-    /// The same of its flushes.
     pub flushes: UnfinishedFlushes,
     /// When checkpoints are due.
     pub policy: Box<dyn SourcePolicy>,
 }
 
-/// The leader of one generation. When the run is over it is dropped, and whatever was under way ends with it.
+/// The leader of one generation. It is dropped when the run is over, and so are its unfinished procedures.
 pub struct LeaderMachine {
     context: Context,
     gather: Gather,
     /// The collective that is under way.
     collective: Option<Collective>,
-    /// The flush that goes on beside the ranks.
+    /// The flush in the background.
     flush: Option<Procedure<()>>,
 }
 
@@ -60,7 +57,7 @@ impl LeaderMachine {
     /// Forms the groups of the run.
     ///
     /// # Errors
-    /// When the plan does not allow any.
+    /// When the plan allows no groups.
     pub fn new(start: LeaderStart) -> Result<LeaderMachine, LayoutError> {
         let LeaderStart { plan, directories, instance, memory, flushes, policy } = start;
         let layout = Layout::new(&plan, directories)?;
@@ -72,8 +69,7 @@ impl LeaderMachine {
         })
     }
 
-    /// Handles one event at `now`, which is counted from any fixed instant and never goes back. Returns what is to be
-    /// done.
+    /// Handles one event at `now`, which is counted from any fixed instant and never goes back.
     pub fn handle(&mut self, now: Duration, event: LeaderEvent) -> Vec<LeaderAction> {
         self.context.with(|state| {
             state.now = state.now.max(now);
@@ -87,7 +83,7 @@ impl LeaderMachine {
                 }
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
                     if self.gather.receive(seq, calls) && dispatch.can_reach(&node) {
-                        // The collective is over, and its results were lost on the way.
+                        // The collective has ended, and its results were lost on the way.
                         let outcome = state.memory.outcome.clone();
                         actions.push(LeaderAction::Answer { nodes: vec![node], seq, outcome });
                     }
@@ -101,7 +97,7 @@ impl LeaderMachine {
         self.context.with(|state| std::mem::take(&mut state.actions))
     }
 
-    /// When an event [`LeaderEvent::Tick`] is due, if nothing happens before.
+    /// When the next [`LeaderEvent::Tick`] is due.
     pub fn deadline(&self) -> Option<Duration> {
         self.context.with(|state| state.dispatch.deadline())
     }
@@ -117,7 +113,7 @@ impl LeaderMachine {
             }
             let collective_ended = self.advance_collective();
             let flush_ended = self.advance_flush();
-            // The end of one may be what the other waits for.
+            // One may wait for the end of the other.
             if !collective_ended && !flush_ended {
                 return;
             }
@@ -147,9 +143,9 @@ impl LeaderMachine {
 
     fn advance_flush(&mut self) -> bool {
         if let Some(checkpoint) = self.context.take_flush_request() {
-            // Only a collective asks for a flush, and it is the one that is under way, or ended just now.
+            // Only a collective requests a flush: the one that is under way, or that ended just now.
             let seq = self.gather.current();
-            self.flush = Some(Box::pin(flush::beside(self.context.clone(), checkpoint, seq)));
+            self.flush = Some(Box::pin(flush::run_in_background(self.context.clone(), checkpoint, seq)));
         }
         let ended = self.flush.as_mut().is_some_and(|procedure| poll(procedure).is_ready());
         if ended {

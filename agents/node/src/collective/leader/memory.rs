@@ -1,6 +1,6 @@
-//! What the leader must not forget: enough to answer the last collective again and to go on with the next.
+//! What survives a restart of the leader: enough to answer the last collective again and to continue with the next.
 //!
-//! The types are the files' content in the control directory; the driver reads and writes them.
+//! The types are the content of files in the control directory; the driver reads and writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,30 +10,29 @@ use holdfast_wire::peer::Outcome;
 use holdfast_wire::rank::Reply;
 use serde::{Deserialize, Serialize};
 
-/// What must survive the leader's process; on disk before the results of a collective are sent.
+/// Saved before the results of a collective are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaderMemory {
-    /// The run.
     pub generation: Generation,
     /// The last collective that ended.
     pub seq: u64,
-    /// Its results. Shared, because they may be large and go to many nodes.
+    /// Its results. Shared, because they may be large and are sent to many nodes.
     pub outcome: Arc<Outcome>,
     /// The newest checkpoint id that was given out.
     pub last: CheckpointId,
     /// The checkpoint between start and complete.
     pub open: Option<CheckpointId>,
-    /// Set while the complete call of that checkpoint is carried out, before the checkpoint is reported. A leader that is
-    /// restarted before the results of the call are on disk reports the same again. It does not judge the checkpoint anew:
-    /// a file that was lost since would withdraw what is already relied on.
+    /// Set while the complete call of that checkpoint is carried out, before the checkpoint is reported. A leader that
+    /// is restarted before the results of the call are on disk reports the same again. It does not judge the checkpoint
+    /// again: a file that was lost since would withdraw what is already relied on.
     #[serde(default)]
     pub completed: Option<CompletedDataset>,
     /// The newest checkpoint that is complete in cache.
     pub complete: Option<CheckpointId>,
     /// What the run restarted from, until the ranks confirm that they could read it.
     pub restart: Option<Restarted>,
-    /// The datasets in cache. One that the leader's own node does not have any more is still to be deleted on others: a
-    /// leader before this one was killed while it was evicted.
+    /// The datasets in cache. One that the leader's own node no longer has must still be deleted on other nodes: an
+    /// earlier leader was killed while evicting it.
     #[serde(default)]
     pub cached: BTreeSet<CheckpointId>,
     /// What the application declared of the datasets; plain checkpoints are not listed.
@@ -44,7 +43,6 @@ pub struct LeaderMemory {
 /// A dataset whose files and redundancy are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletedDataset {
-    /// The dataset.
     pub checkpoint: CheckpointId,
     /// What protects it.
     pub scheme: Scheme,
@@ -54,17 +52,14 @@ pub struct CompletedDataset {
     pub millis: u64,
 }
 
-/// What was restarted from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restarted {
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// Its directory below the prefix, if it was fetched.
     pub fetched: Option<String>,
 }
 
 impl LeaderMemory {
-    /// At the beginning of a run.
     pub fn fresh(generation: Generation) -> Self {
         LeaderMemory {
             generation,
@@ -87,27 +82,24 @@ impl LeaderMemory {
 }
 
 impl LeaderMemory {
-    /// Datasets that are not in cache any more: none of them is flushed at the end, or can turn out to be unreadable.
-    pub(super) fn forget(&mut self, gone: impl Fn(CheckpointId) -> bool) {
-        self.cached.retain(|id| !gone(*id));
-        self.complete = self.complete.filter(|complete| !gone(*complete));
-        self.restart = self.restart.take().filter(|restart| !gone(restart.checkpoint));
+    /// Removes datasets that are no longer in cache: they are neither flushed at the end nor confirmed by the ranks.
+    pub(super) fn forget(&mut self, deleted: impl Fn(CheckpointId) -> bool) {
+        self.cached.retain(|id| !deleted(*id));
+        self.complete = self.complete.filter(|complete| !deleted(*complete));
+        self.restart = self.restart.take().filter(|restart| !deleted(restart.checkpoint));
     }
 }
 
 /// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that
-/// failed, or whose leader was restarted, is resumed there; what is complete in it is not copied again. What another
-/// generation began is not resumed: under the same id it holds, perhaps, other files.
+/// failed, or whose leader was restarted, is resumed there; complete files are not copied again. A flush of another
+/// generation is not resumed: its dataset of the same id may have other files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedFlushes {
-    /// The run.
     pub generation: Generation,
-    /// Where the flush of each dataset goes.
     pub directories: BTreeMap<CheckpointId, String>,
 }
 
 impl UnfinishedFlushes {
-    /// At the beginning of a run.
     pub fn fresh(generation: Generation) -> Self {
         UnfinishedFlushes { generation, directories: BTreeMap::new() }
     }

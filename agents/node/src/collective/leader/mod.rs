@@ -1,23 +1,23 @@
-//! The leader: gathers each collective from all ranks, decides, and has it carried out by orders.
+//! The leader: gathers each collective call from all ranks, decides, and has it carried out by orders to the agents.
 //!
-//! [`LeaderMachine`] is pure: what happens comes in as a [`LeaderEvent`], what is to be done goes out as a
-//! [`LeaderAction`], time is passed in. [`driver`] performs the actions in the agent: links, file work on blocking
-//! threads, the timer. A test or a simulation is another driver.
+//! [`LeaderMachine`] is pure: it handles a [`LeaderEvent`] at a time that is passed in, and returns [`LeaderAction`]s.
+//! [`driver`] performs the actions in the agent: links, file work on blocking threads, the timer. A test or a
+//! simulation is another driver.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`machine`] | events to actions; owns the procedures |
-//! | [`event`], [`action`] | what comes in and what goes out, with the file work and its results |
+//! | [`event`], [`action`] | the machine's input and output, with the file work and its results |
 //! | [`memory`] | what must survive the leader's process |
-//! | [`gather`] | which calls have come in, and when a collective is complete |
-//! | [`dispatch`] | orders out, results in, members that come and go |
-//! | [`context`] | what the procedures share and what they wait for; [`files`]: file work with typed results |
+//! | [`gather`] | which calls were received, and when a collective is complete |
+//! | [`dispatch`] | orders and their results; members whose links go down and up |
+//! | [`context`] | the state that the procedures share and wait for; [`files`]: file work with typed results |
 //! | [`layout`] | groups and descriptors of the run |
 //! | [`collective`] | procedure: one collective from its calls to its results |
 //! | [`restart`] | procedure: init, and falling back; [`rebuild`]: from cache; [`fetch`]: from the prefix directory |
 //! | [`checkpoint`] | procedure: need, start, complete |
-//! | [`flush`] | procedure: cache to prefix, for the ranks or beside them |
-//! | [`datasets`] | procedure: named datasets, and output; [`direct`]: those past the cache |
+//! | [`flush`] | procedure: cache to prefix, while the ranks wait or in the background |
+//! | [`datasets`] | procedure: named datasets, and output; [`direct`]: datasets that bypass the cache |
 //! | [`driver`] | links, threads, timer |
 
 mod action;

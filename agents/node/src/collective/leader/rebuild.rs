@@ -1,5 +1,5 @@
-//! The restart plan of a checkpoint in cache, carried out: deletions, moves, rebuilds, copies, in this order, and surplus
-//! copies deleted at last.
+//! The restart plan of a checkpoint in cache, carried out: deletions, moves, rebuilds, copies, in this order, and
+//! surplus copies deleted at last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, Outgoing};
 
 use super::context::Context;
-use super::restart::Found;
+use super::restart::FoundCheckpoint;
 use crate::collective::CallError;
 
-/// Has the nodes carry the plan out; afterwards every rank has its files where it runs.
-pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<Found, CallError> {
+/// Carries out the plan; afterwards every rank has its files where it runs.
+pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<FoundCheckpoint, CallError> {
     let checkpoint = plan.checkpoint;
     discard(cx, checkpoint, &plan.deletions).await?;
     if !plan.moves.is_empty() {
@@ -34,7 +34,7 @@ pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<Found, 
     discard(cx, checkpoint, &plan.surplus).await?;
     let moved: Vec<Rank> = plan.moves.iter().map(|step| step.rank).collect();
     let untouched = rebuilt.is_empty() && moved.is_empty();
-    Ok(Found {
+    Ok(FoundCheckpoint {
         checkpoint,
         source: if untouched { RestartSource::Cache } else { RestartSource::Rebuilt },
         rebuilt,
@@ -99,13 +99,13 @@ fn copies(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
     let some = |group: &Group| group.members.iter().any(|rank| copied.contains(rank));
     let work = cx.layout().work_of(&plan.groups, some, &BTreeMap::new());
     let orders = work.into_iter().filter_map(|(node, mut groups)| {
-        // Only the copies of a node's own groups, and only nodes that have a part in one: a list of all copies for
-        // every node would grow with the square of the run.
-        let wanted = |group: &GroupWork| -> Vec<Rank> {
+        // Only the copies of a node's own groups, and only nodes that take part in one: a list of all copies for every
+        // node would grow with the square of the run.
+        let copied_in = |group: &GroupWork| -> Vec<Rank> {
             group.members.iter().map(|(rank, _)| *rank).filter(|rank| copied.contains(rank)).collect()
         };
-        groups.retain(|group| !wanted(group).is_empty());
-        let only: BTreeSet<Rank> = groups.iter().flat_map(wanted).collect();
+        groups.retain(|group| !copied_in(group).is_empty());
+        let only: BTreeSet<Rank> = groups.iter().flat_map(copied_in).collect();
         let only = (!only.is_empty()).then(|| only.into_iter().collect())?;
         Some((node, Order::Encode { checkpoint, groups, crc: false, only: Some(only) }))
     });

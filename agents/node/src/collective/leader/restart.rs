@@ -1,5 +1,5 @@
-//! Init: find the newest checkpoint that can be used, move its files to where their ranks now live, rebuild what is
-//! missing; else fetch from the prefix directory; else start afresh (`SCR manual §11.4`).
+//! Init: find the newest checkpoint that can be used, move its files to where their ranks now run, rebuild what is
+//! missing; else fetch from the prefix directory; else start without a checkpoint (`SCR manual §11.4`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::collective::error::named;
 
 /// What the run restarts from.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundCheckpoint {
     pub(super) checkpoint: CheckpointId,
     pub(super) source: RestartSource,
     pub(super) rebuilt: Vec<Rank>,
@@ -90,8 +90,8 @@ async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duratio
     Ok(restarted(cx, found, begun).await)
 }
 
-/// Settles what the run restarts from, if from anything.
-pub(super) async fn restarted(cx: &Context, found: Option<Found>, begun: Duration) -> Reply {
+/// Records what the run restarts from, if anything.
+pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begun: Duration) -> Reply {
     cx.memory(|memory| {
         memory.restart =
             found.as_ref().map(|found| Restarted { checkpoint: found.checkpoint, fetched: found.fetched.clone() });
@@ -121,12 +121,12 @@ pub(super) fn attempt_failed(cx: &Context, checkpoint: CheckpointId, from: Locat
 }
 
 /// The newest checkpoint that the nodes hold in cache or have a record of, if it can be used: highest id first, as in
-/// `SCR manual §11.4.2`, be it in cache or on the prefix directory, where some are written past the cache.
+/// `SCR manual §11.4.2`, in cache or, for datasets that bypass the cache, on the prefix directory.
 async fn newest_known(
     cx: &Context,
     limit: Option<CheckpointId>,
     held: &Inventories,
-) -> Result<Option<Found>, CallError> {
+) -> Result<Option<FoundCheckpoint>, CallError> {
     let restart = cx.settings().restart;
     let mut ids: BTreeSet<CheckpointId> = candidates(held.iter().map(|(_, held)| held)).into_iter().collect();
     ids.extend(cx.memory(|memory| {
@@ -152,7 +152,11 @@ async fn newest_known(
 }
 
 /// Brings a checkpoint in cache to where its ranks run now, or deletes it if that cannot be done.
-async fn from_cache(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Result<Option<Found>, CallError> {
+async fn from_cache(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    held: &Inventories,
+) -> Result<Option<FoundCheckpoint>, CallError> {
     let reason = match plan(checkpoint, &cx.layout().sites, held) {
         Err(unusable) => unusable.to_string(),
         Ok(plan) => match rebuild::carry_out(cx, plan).await {
@@ -170,9 +174,9 @@ async fn from_cache(cx: &Context, checkpoint: CheckpointId, held: &Inventories) 
     Ok(None)
 }
 
-/// What every node holds; the leader learns the names of the datasets from it.
+/// What every node holds; the leader takes the records of the datasets from it.
 async fn inventories(cx: &Context) -> Result<Inventories, CallError> {
-    let mut results = cx.order(cx.everywhere(&Order::Inventory)).await?;
+    let mut results = cx.order(cx.all_nodes(&Order::Inventory)).await?;
     let mut inventories = Vec::with_capacity(results.len());
     for (at, node) in (0u32..).zip(&cx.plan().nodes) {
         let Some(OrderResult::Inventory(held)) = results.remove(&node.name) else { continue };
@@ -187,8 +191,8 @@ async fn inventories(cx: &Context) -> Result<Inventories, CallError> {
     Ok(inventories)
 }
 
-/// Notes in the flush files that a dataset is in cache, and on the prefix directory if any node has it so; returns
-/// whether one has.
+/// Records in the flush files that a dataset is in cache, and on the prefix directory if any node's flush file lists it
+/// there; returns whether one does.
 pub(super) async fn note_in_cache(
     cx: &Context,
     checkpoint: CheckpointId,
@@ -199,7 +203,7 @@ pub(super) async fn note_in_cache(
     Ok(pfs)
 }
 
-/// Notes where a dataset is in the flush files of the nodes that have ranks.
+/// Records in the flush files of the nodes with ranks where a dataset is.
 pub(super) async fn note(cx: &Context, checkpoint: CheckpointId, locations: Locations) -> Result<(), CallError> {
-    cx.order(cx.where_ranks_are(&Order::Note { checkpoint, locations })).await.map(drop)
+    cx.order(cx.nodes_with_ranks(&Order::Note { checkpoint, locations })).await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! The driver of the leader's machine in the agent: links as channels, file work on blocking threads, the timer.
 
-mod state;
+mod state_files;
 mod work;
 
 use std::collections::BTreeMap;
@@ -21,20 +21,18 @@ use crate::agent::Agent;
 use crate::collective::CallError;
 use crate::sources::CheckpointSource;
 
-/// Where what happens is reported to the leader of a run.
+/// The input of a run's leader.
 #[derive(Debug)]
 pub struct Leader {
     inputs: mpsc::UnboundedSender<Input>,
     links: AtomicU64,
 }
 
-/// The leader of a run, ready to be driven.
 #[derive(Debug)]
 pub(in crate::collective) struct Driver {
     machine: LeaderMachine,
     plan: Arc<RunPlan>,
     inputs: mpsc::UnboundedReceiver<Input>,
-    /// For results of file work.
     results: mpsc::UnboundedSender<Input>,
 }
 
@@ -45,7 +43,7 @@ enum Input {
 }
 
 impl Leader {
-    /// Sets up the leader of a run, or takes up what one before it left in the control directory. Blocks.
+    /// Sets up the leader of a run with what an earlier one saved in the control directory. Blocks.
     pub(in crate::collective) fn open(
         agent: &Agent,
         plan: Arc<RunPlan>,
@@ -57,8 +55,8 @@ impl Leader {
             plan: plan.clone(),
             directories: descriptors.map(|(index, asked)| agent.paths.index_node_path(&asked.base, index)).collect(),
             instance: agent.instance,
-            memory: state::read_memory(&control, plan.generation),
-            flushes: state::read_flushes(&control, plan.generation),
+            memory: state_files::read_memory(&control, plan.generation),
+            flushes: state_files::read_flushes(&control, plan.generation),
             policy: source.policy(),
         })?;
         let (sender, inputs) = mpsc::unbounded_channel();
@@ -78,18 +76,16 @@ impl Leader {
         self.put(Input::Event(LeaderEvent::LinkDown { node: node.clone(), link }));
     }
 
-    /// A member sent something.
     pub(in crate::collective) fn receive(&self, node: &NodeName, message: ToLeader) {
         self.put(Input::Event(LeaderEvent::Received { node: node.clone(), message }));
     }
 
-    /// A node without ranks is down.
     pub(in crate::collective) fn node_down(&self, node: &NodeName) {
         self.put(Input::Event(LeaderEvent::NodeDown { node: node.clone() }));
     }
 
     fn put(&self, input: Input) {
-        // Fails only after the end of the run, when no result is waited for any more.
+        // Fails only after the end of the run.
         let _ = self.inputs.send(input);
     }
 }
@@ -136,7 +132,7 @@ struct Performer {
     plan: Arc<RunPlan>,
     links: BTreeMap<NodeName, Link>,
     results: mpsc::UnboundedSender<Input>,
-    /// State files, one after the other: an older one must not replace a newer one.
+    /// State files, written in order: an older one must not replace a newer one.
     saves: mpsc::UnboundedSender<(u64, LeaderWork)>,
 }
 
@@ -176,13 +172,13 @@ impl Performer {
 
     fn send(&self, node: &NodeName, message: ToMember) {
         if let Some(link) = self.links.get(node) {
-            // A link that breaks now is reported by its reader; what the member misses it asks for again.
+            // The reader of a link reports when it breaks; the member then repeats its calls.
             let _ = link.to_member.send(message);
         }
     }
 }
 
-/// Does file work on a thread that may block, and hands its result to the machine.
+/// Performs file work on a blocking thread, and passes the result to the machine.
 async fn finish(
     agent: Arc<Agent>,
     plan: Arc<RunPlan>,
@@ -209,7 +205,7 @@ mod tests {
     use crate::collective::{Collectives, adopt, begin_run};
     use crate::store::fixture_node::{base, fixture_agent, fixture_request};
 
-    /// A run of one rank on one node, which leads it.
+    /// A run of one rank on one node.
     fn alone() -> RunRequest {
         let mut request = fixture_request(Generation(2), "node1", &[0]);
         request.shared.leader = "node1".into();
@@ -236,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_leads_its_run_and_the_next_one_on_its_node_answers_what_was_answered() {
+    async fn a_restarted_agent_that_leads_repeats_the_last_answer() {
         let (_root, agent) = fixture_agent("node1", "1145655");
         let collectives = Collectives::new(agent.clone());
         begin_run(&collectives, alone()).await.unwrap();

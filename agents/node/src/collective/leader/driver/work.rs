@@ -1,4 +1,4 @@
-//! The leader's work on files: its node's control directory and the prefix directory. Blocks.
+//! The leader's file work: the control directory of its node and the prefix directory. Blocks.
 
 use std::fs;
 use std::io;
@@ -11,21 +11,20 @@ use holdfast_wire::run::RunPlan;
 
 use super::super::action::{FetchStage, HaltWork, LeaderWork};
 use super::super::event::WorkOutput;
-use super::state;
+use super::state_files;
 use crate::agent::Agent;
 use crate::collective::CallError;
 use crate::halt::HaltError;
 
-/// Does one piece of work.
 pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result<WorkOutput, CallError> {
     let prefix = || Prefix::create(&plan.settings.prefix);
     Ok(match work {
         LeaderWork::SaveMemory(leader) => {
-            state::write_memory(&agent.paths.control(), &leader).map_err(|source| not_saved(agent, source))?;
+            state_files::write_memory(&agent.paths.control(), &leader).map_err(|source| not_saved(agent, source))?;
             WorkOutput::Done
         }
         LeaderWork::SaveFlushes(flushes) => {
-            state::write_flushes(&agent.paths.control(), &flushes).map_err(|source| not_saved(agent, source))?;
+            state_files::write_flushes(&agent.paths.control(), &flushes).map_err(|source| not_saved(agent, source))?;
             WorkOutput::Done
         }
         LeaderWork::Halt(work) => WorkOutput::Halt(halt(agent, plan, work)?),
@@ -66,7 +65,7 @@ pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result
             delete_directory(&prefix()?, &directory)?;
             WorkOutput::Done
         }
-        // Without a prefix directory there is nothing to fetch, and no reason to make one.
+        // Without a prefix directory there is nothing to fetch; it is not created for that.
         LeaderWork::Candidates if !plan.settings.prefix.exists() => WorkOutput::Candidates(Vec::new()),
         LeaderWork::Candidates => WorkOutput::Candidates(fetch::candidates(&prefix()?)?),
         LeaderWork::LookUp { directory } => {
@@ -117,7 +116,7 @@ fn delete_directory(prefix: &Prefix, directory: &DirectoryName) -> Result<(), Pr
         action: "delete the dataset",
         path,
         source,
-        remedy: "it is out of the index; delete what is left by hand",
+        remedy: "it is not in the index any more; delete the remaining files by hand",
     })
 }
 

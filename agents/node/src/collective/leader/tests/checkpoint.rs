@@ -81,7 +81,7 @@ fn a_file_of_two_ranks_is_refused_before_anything_is_encoded() {
 }
 
 #[test]
-fn complete_without_start_is_refused_with_what_is_missing() {
+fn complete_without_start_is_refused_and_the_missing_call_named() {
     let mut world = World::new();
     world.init();
     let refused = world.call(Call::Complete { valid: true }).unwrap_err();
@@ -90,7 +90,7 @@ fn complete_without_start_is_refused_with_what_is_missing() {
 }
 
 #[test]
-fn ranks_that_make_different_calls_all_learn_which() {
+fn all_ranks_get_the_names_of_different_calls() {
     let mut world = World::new();
     world.init();
     world.begin_each(|rank| if rank == Rank(3) { Call::Need } else { Call::Start });
@@ -100,7 +100,7 @@ fn ranks_that_make_different_calls_all_learn_which() {
 }
 
 #[test]
-fn every_rank_gets_what_every_rank_gave() {
+fn every_rank_gets_the_data_of_every_rank() {
     let mut world = World::new();
     let data = |rank: Rank| holdfast_wire::payload::Payload::from(vec![rank.0 as u8]);
     world.begin_each(|rank| Call::Allgather { data: data(rank) });

@@ -79,7 +79,7 @@ fn output_does_not_evict_checkpoints() {
 }
 
 #[test]
-fn output_that_a_run_could_not_flush_is_rescued_by_the_next() {
+fn output_that_one_run_could_not_flush_is_flushed_by_the_next() {
     let mut world = ready();
     world.call(start("plot", false, true, false)).unwrap();
     world.fail_orders(|_, order| matches!(order, Order::Flush { .. }).then(disk_full));
@@ -93,7 +93,7 @@ fn output_that_a_run_could_not_flush_is_rescued_by_the_next() {
 }
 
 #[test]
-fn output_that_cannot_be_rescued_is_reported_and_the_run_starts() {
+fn output_that_cannot_be_flushed_by_the_next_run_is_reported_and_the_run_starts() {
     let mut world = ready();
     world.call(start("plot", false, true, false)).unwrap();
     world.fail_orders(|_, order| matches!(order, Order::Flush { .. }).then(disk_full));
@@ -111,7 +111,7 @@ fn output_that_cannot_be_rescued_is_reported_and_the_run_starts() {
 }
 
 #[test]
-fn impossible_datasets_are_refused_with_the_reason() {
+fn invalid_datasets_are_refused_with_the_reason() {
     let mut world = ready();
     let mut refused = |call| world.call(call).unwrap_err();
     assert!(refused(start("a\nb", true, false, false)).message.contains("control character"));
@@ -122,7 +122,7 @@ fn impossible_datasets_are_refused_with_the_reason() {
 }
 
 #[test]
-fn current_deletes_what_is_newer_and_ids_go_on_from_it() {
+fn current_deletes_newer_datasets_and_ids_continue_from_it() {
     let mut world = World::with(|plan| plan.settings.flush.every = 1);
     world.init();
     write(&mut world, start("one", true, false, false));
@@ -143,7 +143,7 @@ fn output_cannot_be_current_and_an_unknown_name_is_refused() {
 }
 
 #[test]
-fn drop_takes_a_dataset_out_of_the_index_and_leaves_its_files() {
+fn drop_removes_a_dataset_from_the_index_and_keeps_its_files() {
     let mut world = World::with(|plan| plan.settings.flush.every = 1);
     world.init();
     write(&mut world, start("one", true, false, false));
@@ -166,7 +166,7 @@ fn delete_removes_a_dataset_from_index_prefix_and_cache_in_this_order() {
 }
 
 #[test]
-fn delete_of_what_was_never_flushed_needs_no_index() {
+fn a_dataset_that_was_never_flushed_is_deleted_without_the_index() {
     let mut world = ready();
     write(&mut world, start("one", true, false, false));
     assert_eq!(world.call(Call::Delete { name: "one".to_owned() }), Ok(Reply::Done));
@@ -174,7 +174,7 @@ fn delete_of_what_was_never_flushed_needs_no_index() {
 }
 
 #[test]
-fn nothing_is_deleted_loaded_or_made_current_inside_a_dataset() {
+fn delete_load_and_current_are_refused_while_a_dataset_is_open() {
     let mut world = ready();
     world.call(Call::Start).unwrap();
     for call in [Call::Load, Call::Delete { name: "x".to_owned() }, Call::Current { name: "x".to_owned() }] {
@@ -184,7 +184,7 @@ fn nothing_is_deleted_loaded_or_made_current_inside_a_dataset() {
 }
 
 #[test]
-fn a_dataset_past_the_cache_is_in_the_index_before_it_is_written_and_complete_after() {
+fn a_bypass_dataset_is_in_the_index_before_it_is_written_and_complete_after() {
     let mut world = ready();
     world.call(start("shared", true, false, true)).unwrap();
     let entry = world.prefix.of(1).1;
@@ -198,7 +198,7 @@ fn a_dataset_past_the_cache_is_in_the_index_before_it_is_written_and_complete_af
 }
 
 #[test]
-fn a_dataset_past_the_cache_is_kept_although_the_records_of_older_ones_cannot_be_deleted() {
+fn a_bypass_dataset_is_kept_although_the_records_of_older_ones_cannot_be_deleted() {
     let mut world = ready();
     write(&mut world, start("one", true, false, true));
     write(&mut world, start("two", true, false, true));
@@ -210,7 +210,7 @@ fn a_dataset_past_the_cache_is_kept_although_the_records_of_older_ones_cannot_be
 }
 
 #[test]
-fn output_past_the_cache_is_reported_as_output() {
+fn bypass_output_is_reported_as_output() {
     let mut world = ready();
     write(&mut world, start("shared", false, true, true));
     assert_eq!(world.reported()[1..], ["checkpoint_started", "flushed"]);
@@ -218,7 +218,7 @@ fn output_past_the_cache_is_reported_as_output() {
 }
 
 #[test]
-fn a_dataset_past_the_cache_that_was_published_before_the_leader_died_is_kept() {
+fn a_bypass_dataset_that_was_published_before_the_leader_died_is_kept() {
     let mut world = ready();
     world.call(start("shared", true, false, true)).unwrap();
     // The results of the collective never reach the disk.
@@ -239,7 +239,7 @@ fn a_dataset_past_the_cache_that_was_published_before_the_leader_died_is_kept() 
 }
 
 #[test]
-fn a_start_past_the_cache_that_failed_goes_on_in_its_directory() {
+fn a_failed_start_of_a_bypass_dataset_is_resumed_in_its_directory() {
     let mut world = ready();
     world.fail_orders(|node, order| (node == "n1" && matches!(order, Order::OpenDirect { .. })).then(disk_full));
     world.call(start("shared", true, false, true)).unwrap_err();
@@ -249,7 +249,7 @@ fn a_start_past_the_cache_that_failed_goes_on_in_its_directory() {
 }
 
 #[test]
-fn an_id_that_is_given_out_again_gets_a_directory_of_its_own() {
+fn an_id_that_is_used_again_gets_a_new_directory() {
     let mut world = World::with(|plan| plan.settings.flush.every = 1);
     world.init();
     write(&mut world, start("one", true, false, false));
@@ -264,7 +264,7 @@ fn an_id_that_is_given_out_again_gets_a_directory_of_its_own() {
 }
 
 #[test]
-fn each_node_gets_the_files_of_its_own_ranks_of_a_dataset_past_the_cache() {
+fn each_node_gets_the_files_of_its_own_ranks_of_a_bypass_dataset() {
     let mut world = ready();
     write(&mut world, start("shared", true, false, true));
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
@@ -279,7 +279,7 @@ fn each_node_gets_the_files_of_its_own_ranks_of_a_dataset_past_the_cache() {
 }
 
 #[test]
-fn a_dataset_past_the_cache_that_could_not_be_written_stays_incomplete() {
+fn a_bypass_dataset_that_could_not_be_written_stays_incomplete() {
     let mut world = ready();
     world.call(start("shared", true, false, true)).unwrap();
     let completed = world.call(Call::Complete { valid: false });
@@ -289,7 +289,7 @@ fn a_dataset_past_the_cache_that_could_not_be_written_stays_incomplete() {
 }
 
 #[test]
-fn a_checkpoint_in_cache_that_is_newer_than_the_one_past_it_is_preferred() {
+fn a_checkpoint_in_cache_is_preferred_to_an_older_bypass_checkpoint() {
     let mut world = ready();
     write(&mut world, start("shared", true, false, true));
     world.checkpoint();
@@ -298,7 +298,7 @@ fn a_checkpoint_in_cache_that_is_newer_than_the_one_past_it_is_preferred() {
 }
 
 #[test]
-fn one_past_the_cache_is_preferred_to_an_older_one_in_cache_although_a_newer_one_is_incomplete() {
+fn a_bypass_checkpoint_is_preferred_to_an_older_one_in_cache_although_a_newer_one_is_incomplete() {
     let mut world = ready();
     world.checkpoint();
     write(&mut world, start("shared", true, false, true));
@@ -308,7 +308,7 @@ fn one_past_the_cache_is_preferred_to_an_older_one_in_cache_although_a_newer_one
 }
 
 #[test]
-fn one_past_the_cache_that_was_marked_as_failed_is_not_read() {
+fn a_bypass_checkpoint_that_was_marked_as_failed_is_not_read() {
     let mut world = ready();
     write(&mut world, start("shared", true, false, true));
     world.prefix.of_mut(1).failed = true;

@@ -45,7 +45,7 @@ fn is_finished(dispatch: &mut Dispatch, batch: u64) -> bool {
 }
 
 #[test]
-fn a_member_that_was_away_gets_its_order_when_it_is_back() {
+fn a_member_without_a_link_gets_its_order_when_it_connects() {
     let (mut dispatch, mut out) = (linked(&[]), Vec::new());
     let batch = dispatch.begin(orders(&["a"], &Order::Inventory), T0, &mut out);
     assert_eq!(sent(&mut out), []);
@@ -56,7 +56,7 @@ fn a_member_that_was_away_gets_its_order_when_it_is_back() {
 }
 
 #[test]
-fn a_spare_that_will_not_come_back_is_not_waited_for_now_or_later() {
+fn a_spare_that_is_down_is_not_waited_for_in_this_batch_or_later_ones() {
     let (mut dispatch, mut out) = (linked(&["a"]), Vec::new());
     let batch = dispatch.begin(orders(&["a", "spare"], &Order::Inventory), T0, &mut out);
     assert_eq!(sent(&mut out), [("a".into(), 8)]);
@@ -73,7 +73,7 @@ fn a_spare_that_will_not_come_back_is_not_waited_for_now_or_later() {
 }
 
 #[test]
-fn when_one_fails_the_others_are_let_go_once_and_all_is_tried_again_under_a_new_number() {
+fn a_failure_cancels_the_order_once_on_the_others_and_the_batch_is_tried_again_under_a_new_number() {
     let (mut dispatch, mut out) = (linked(&["a", "b", "c"]), Vec::new());
     let batch = dispatch.begin(orders(&["a", "b", "c"], &joint()), T0, &mut out);
     assert_eq!(sent(&mut out), [("a".into(), 8), ("b".into(), 8), ("c".into(), 8)]);
@@ -114,7 +114,7 @@ fn pauses_double_and_tries_are_limited() {
 }
 
 #[test]
-fn a_full_disk_is_reported_in_spite_of_lost_peers_and_not_tried_again() {
+fn a_full_disk_is_reported_before_lost_peers_and_not_tried_again() {
     let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
     let batch = dispatch.begin(orders(&["a", "b"], &joint()), T0, &mut out);
     dispatch.done(&"a".into(), 8, lost(), T0, &mut out);
@@ -125,7 +125,7 @@ fn a_full_disk_is_reported_in_spite_of_lost_peers_and_not_tried_again() {
 }
 
 #[test]
-fn a_member_that_is_back_repeats_its_own_work_and_a_joint_order_is_over_for_all() {
+fn a_new_link_repeats_an_order_that_is_not_joint_and_ends_a_joint_one() {
     let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
     let alone = dispatch.begin(orders(&["a", "b"], &Order::Inventory), T0, &mut out);
     let together = dispatch.begin(orders(&["a", "b"], &joint()), T0, &mut out);
@@ -142,7 +142,7 @@ fn a_member_that_is_back_repeats_its_own_work_and_a_joint_order_is_over_for_all(
 }
 
 #[test]
-fn the_end_of_an_old_link_leaves_the_new_one() {
+fn the_end_of_an_old_link_does_not_end_the_new_one() {
     let mut dispatch = linked(&["a"]);
     dispatch.link_up(&"a".into(), 2, T0, &mut Vec::new());
     dispatch.link_down(&"a".into(), 1);
@@ -152,7 +152,7 @@ fn the_end_of_an_old_link_leaves_the_new_one() {
 }
 
 #[test]
-fn results_of_nodes_that_were_not_asked_or_answered_before_are_ignored() {
+fn results_of_nodes_without_an_open_order_are_ignored() {
     let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
     let batch = dispatch.begin(orders(&["a", "b"], &Order::Inventory), T0, &mut out);
     let files = |rank| OrderResult::Files(BTreeMap::from([(Rank(rank), Vec::new())]));

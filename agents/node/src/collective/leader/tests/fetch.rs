@@ -25,7 +25,7 @@ fn attempts(world: &World) -> Vec<(u64, Location)> {
 }
 
 #[test]
-fn what_the_current_link_names_is_fetched_and_protected() {
+fn the_checkpoint_of_the_current_link_is_fetched_and_protected() {
     let mut world = flushed();
     assert_eq!(from(&world.init()), (Some(3), RestartSource::Fetched));
     let orders = world.orders_of("n2");
@@ -57,7 +57,7 @@ fn a_summary_of_another_number_of_ranks_or_none_is_refused() {
 }
 
 #[test]
-fn when_nothing_on_the_prefix_directory_works_each_is_tried_once_and_the_run_starts_afresh() {
+fn each_directory_is_tried_once_before_the_run_starts_without_a_checkpoint() {
     let mut world = flushed();
     world.fail_orders(|_, order| matches!(order, Order::Fetch { .. }).then(disk_full));
     assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
@@ -76,7 +76,7 @@ fn a_fetched_checkpoint_that_the_application_cannot_read_is_marked_and_the_next_
 }
 
 #[test]
-fn without_fetch_the_prefix_directory_is_left_alone() {
+fn without_fetch_the_prefix_directory_is_not_read() {
     let mut world = flushed();
     world.plan.settings.restart.fetch = false;
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
@@ -85,7 +85,7 @@ fn without_fetch_the_prefix_directory_is_left_alone() {
 }
 
 #[test]
-fn load_takes_what_the_user_made_current_instead_of_what_is_in_cache() {
+fn load_fetches_the_current_checkpoint_instead_of_the_one_in_cache() {
     let mut world = flushed();
     world.init();
     world.call(Call::CompleteRestart { valid: true }).unwrap();

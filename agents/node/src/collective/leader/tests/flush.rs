@@ -64,7 +64,7 @@ fn a_flush_that_fails_is_reported_leaves_the_checkpoint_in_cache_and_is_resumed_
 }
 
 #[test]
-fn ranks_go_on_while_a_checkpoint_is_flushed_in_the_background() {
+fn ranks_continue_while_a_checkpoint_is_flushed_in_the_background() {
     let mut world = world(FlushMode::Async, 1);
     world.hold_orders(|_, order| is_flush(order));
     world.checkpoint();
@@ -104,7 +104,7 @@ fn the_next_flush_and_finalize_wait_for_the_one_that_is_under_way() {
 }
 
 #[test]
-fn what_is_being_flushed_is_not_evicted() {
+fn a_checkpoint_that_is_being_flushed_is_not_evicted() {
     let mut world = World::with(|plan| {
         plan.settings.flush.every = 2;
         plan.settings.flush.mode = FlushMode::Async;
@@ -123,7 +123,7 @@ fn what_is_being_flushed_is_not_evicted() {
 }
 
 #[test]
-fn what_is_on_the_prefix_directory_already_is_not_flushed_again() {
+fn a_flushed_checkpoint_is_not_flushed_again() {
     let mut world = world(FlushMode::Sync, 1);
     world.checkpoint();
     world.orders.clear();

@@ -31,7 +31,7 @@ fn a_call_that_is_repeated_counts_once() {
 }
 
 #[test]
-fn what_is_repeated_while_a_collective_is_under_way_does_not_begin_it_again() {
+fn calls_repeated_while_their_collective_is_under_way_do_not_begin_it_again() {
     let mut gather = Gather::new(1, 0);
     gather.receive(1, one(0, Call::Init));
     gather.begin().unwrap();
@@ -55,7 +55,7 @@ fn a_rank_that_missed_the_last_results_gets_them_again_and_a_fast_rank_waits_for
 }
 
 #[test]
-fn ranks_that_disagree_are_named_with_their_calls() {
+fn ranks_that_make_different_calls_are_named_with_them() {
     let calls = BTreeMap::from([(Rank(0), Call::Start), (Rank(1), Call::Start), (Rank(2), Call::Finalize)]);
     let message = agree(&calls).unwrap_err().to_string();
     assert!(message.contains("rank 0 called start_checkpoint"), "{message}");
@@ -63,7 +63,7 @@ fn ranks_that_disagree_are_named_with_their_calls() {
 }
 
 #[test]
-fn impossible_numbers_and_ranks_begin_nothing() {
+fn impossible_sequence_numbers_and_ranks_are_ignored() {
     let mut gather = Gather::new(1, 0);
     gather.receive(1_000_000, one(0, Call::Init));
     gather.receive(1, one(7, Call::Init));
@@ -71,7 +71,7 @@ fn impossible_numbers_and_ranks_begin_nothing() {
 }
 
 #[test]
-fn more_than_can_be_sent_to_every_rank_is_an_error_for_all_and_is_not_kept() {
+fn a_gathering_over_the_limit_is_an_error_for_all_ranks_and_is_not_kept() {
     let ranks = u32::try_from(LARGEST_GATHERED / LARGEST_CONTRIBUTION).unwrap() + 1;
     // All share the same bytes: the test has them once.
     let data = Payload::from(vec![7; LARGEST_CONTRIBUTION]);

@@ -6,7 +6,7 @@ use super::super::LeaderWork;
 use super::world::{World, disk_full, from};
 
 #[test]
-fn a_run_that_is_to_halt_looks_for_no_checkpoint_and_every_node_has_the_reason() {
+fn a_run_that_must_halt_restarts_from_nothing_and_every_node_has_the_reason() {
     let mut world = World::new();
     world.halt.met = Some("Reason: JOB_HALTED.".to_owned());
     let restart = world.init();
@@ -18,7 +18,7 @@ fn a_run_that_is_to_halt_looks_for_no_checkpoint_and_every_node_has_the_reason()
 }
 
 #[test]
-fn the_last_checkpoint_that_was_asked_for_ends_the_run_and_is_flushed() {
+fn the_last_requested_checkpoint_ends_the_run_and_is_flushed() {
     let mut world = World::with(|plan| plan.settings.flush.every = 10);
     world.checkpoints_left = Some(2);
     world.init();

@@ -10,7 +10,7 @@ fn layout(ranks: &[&[u32]]) -> Layout {
 }
 
 #[test]
-fn each_rank_lives_on_its_node_whatever_the_order_of_the_nodes_is() {
+fn ranks_and_domains_do_not_depend_on_the_order_of_the_nodes() {
     let layout = layout(&[&[3], &[], &[0, 2], &[1]]);
     let homes: Vec<String> = (0..4).map(|rank| layout.home(Rank(rank)).unwrap().to_string()).collect();
     assert_eq!(homes, ["n2", "n3", "n2", "n0"]);
@@ -44,7 +44,7 @@ fn each_member_of_a_group_gets_its_own_view_of_it() {
 }
 
 #[test]
-fn a_member_that_keeps_copies_of_its_neighbour_is_sent_its_neighbours_only() {
+fn a_member_that_keeps_copies_gets_only_its_neighbours() {
     let mut plan = plan(&[&[0], &[1], &[2], &[3], &[4]]);
     plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
     let layout = Layout::new(&plan, vec![String::new()]).unwrap();

@@ -20,7 +20,7 @@ fn in_checkpoint() -> World {
 }
 
 #[test]
-fn a_member_that_restarts_in_the_middle_of_a_joint_order_has_it_repeated_by_all() {
+fn a_joint_order_is_repeated_by_all_members_when_one_restarts() {
     let mut world = in_checkpoint();
     world.hold_orders(|_, order| is_encode(order));
     world.begin(Call::Complete { valid: true });
@@ -41,7 +41,7 @@ fn a_member_that_restarts_in_the_middle_of_a_joint_order_has_it_repeated_by_all(
 }
 
 #[test]
-fn a_member_that_restarts_repeats_its_own_work_and_the_others_do_not() {
+fn an_order_that_is_not_joint_is_repeated_only_by_the_member_that_restarts() {
     let mut world = in_checkpoint();
     world.hold_orders(|node, order| node == "n1" && matches!(order, Order::Seal { .. }));
     world.begin(Call::Complete { valid: true });
@@ -69,7 +69,7 @@ fn a_lost_peer_is_waited_for_as_long_as_an_agent_takes_to_come_back() {
 }
 
 #[test]
-fn results_that_were_lost_on_the_way_are_sent_again_to_the_node_that_asks() {
+fn lost_results_are_sent_again_to_the_node_that_repeats_its_calls() {
     let mut world = World::new();
     world.init();
     let before = world.answers.len();

@@ -30,7 +30,7 @@ fn holds(world: &World, node: &str, id: u64) -> Vec<Rank> {
 }
 
 #[test]
-fn the_first_run_of_a_job_starts_afresh() {
+fn the_first_run_of_a_job_starts_without_a_checkpoint() {
     let mut world = World::new();
     assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
     assert_eq!(world.reported(), ["restarted"]);
@@ -47,7 +47,7 @@ fn the_newest_checkpoint_in_cache_is_taken_and_older_ones_are_deleted() {
 }
 
 #[test]
-fn what_is_restarted_from_is_in_the_flush_files_before_older_checkpoints_are_deleted() {
+fn the_flush_files_list_the_restart_checkpoint_before_older_ones_are_deleted() {
     let mut world = ran(3);
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     world.init();
@@ -57,7 +57,7 @@ fn what_is_restarted_from_is_in_the_flush_files_before_older_checkpoints_are_del
 }
 
 #[test]
-fn a_spare_takes_the_place_of_a_lost_node_and_only_the_lost_rank_is_rebuilt() {
+fn a_spare_replaces_a_lost_node_and_only_the_lost_rank_is_rebuilt() {
     let mut world = ran(2);
     world.lose("n1");
     world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
@@ -70,7 +70,7 @@ fn a_spare_takes_the_place_of_a_lost_node_and_only_the_lost_rank_is_rebuilt() {
 }
 
 #[test]
-fn files_of_ranks_that_live_elsewhere_now_are_moved() {
+fn files_of_ranks_on_other_nodes_are_moved() {
     let mut world = ran(1);
     world.next_run(&[&[1], &[0], &[2], &[3], &[]]);
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
@@ -79,7 +79,7 @@ fn files_of_ranks_that_live_elsewhere_now_are_moved() {
 }
 
 #[test]
-fn only_the_partner_copies_that_are_missing_are_made_again_by_the_nodes_that_they_concern() {
+fn only_missing_partner_copies_are_made_again_and_only_their_nodes_get_orders() {
     let mut world = World::with(|plan| {
         plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
         plan.nodes = super::world::plan(&[&[0], &[1], &[2], &[3], &[4], &[5], &[]]).nodes;
@@ -102,7 +102,7 @@ fn only_the_partner_copies_that_are_missing_are_made_again_by_the_nodes_that_the
 }
 
 #[test]
-fn a_checkpoint_that_lost_too_much_is_dropped_and_the_run_starts_afresh() {
+fn an_unrecoverable_checkpoint_is_deleted_and_the_run_starts_without_one() {
     let mut world = ran(1);
     world.lose("n1");
     world.lose("n2");

@@ -23,14 +23,14 @@ fn results_are_on_disk_before_they_are_sent() {
 }
 
 #[test]
-fn results_that_cannot_be_put_on_disk_are_sent_all_the_same() {
+fn results_that_cannot_be_saved_are_sent_nevertheless() {
     let mut world = World::new();
     world.fail_work(|work| matches!(work, LeaderWork::SaveMemory(_)).then(disk_full));
     world.init();
 }
 
 #[test]
-fn a_leader_that_is_restarted_answers_the_last_collective_again_without_carrying_it_out() {
+fn a_restarted_leader_answers_the_last_collective_again_without_repeating_it() {
     let mut world = World::new();
     world.init();
     let id = world.checkpoint();
@@ -43,7 +43,7 @@ fn a_leader_that_is_restarted_answers_the_last_collective_again_without_carrying
 }
 
 #[test]
-fn a_leader_that_is_restarted_in_the_middle_of_a_collective_carries_it_out_under_the_same_id() {
+fn a_restarted_leader_repeats_an_unfinished_collective_under_the_same_id() {
     let mut world = World::new();
     world.init();
     world.hold_orders(|_, order| matches!(order, Order::Prepare { .. }));
@@ -111,7 +111,7 @@ fn a_repeated_complete_does_not_flush_again_what_is_flushed() {
 }
 
 #[test]
-fn what_was_completed_under_an_id_does_not_count_for_the_next_dataset_of_that_id() {
+fn the_next_dataset_of_an_id_does_not_count_as_completed() {
     let mut world = World::with(|plan| plan.settings.flush.every = 1);
     world.init();
     world.checkpoints(2);
@@ -125,7 +125,7 @@ fn what_was_completed_under_an_id_does_not_count_for_the_next_dataset_of_that_id
 }
 
 #[test]
-fn a_flush_that_the_restart_of_the_leader_interrupted_is_resumed_in_its_directory() {
+fn a_flush_interrupted_by_a_restart_of_the_leader_is_resumed_in_its_directory() {
     let mut world = World::with(|plan| {
         plan.settings.flush.every = 1;
         plan.settings.flush.mode = FlushMode::Async;
@@ -143,7 +143,7 @@ fn a_flush_that_the_restart_of_the_leader_interrupted_is_resumed_in_its_director
 }
 
 #[test]
-fn a_dataset_past_the_cache_goes_on_in_the_directory_that_was_made_for_it() {
+fn a_restarted_leader_completes_a_bypass_dataset_in_its_directory() {
     let mut world = World::new();
     world.init();
     let start = Call::StartOutput { name: None, checkpoint: true, output: false, bypass: true };
@@ -156,7 +156,7 @@ fn a_dataset_past_the_cache_goes_on_in_the_directory_that_was_made_for_it() {
 }
 
 #[test]
-fn nothing_is_done_for_a_run_that_is_over() {
+fn no_work_is_done_for_a_run_that_is_over() {
     let mut world = World::with(|plan| {
         plan.settings.flush.every = 1;
         plan.settings.flush.mode = FlushMode::Async;
@@ -172,7 +172,7 @@ fn nothing_is_done_for_a_run_that_is_over() {
 }
 
 #[test]
-fn what_a_leader_was_evicting_when_it_died_is_deleted_by_the_next_one() {
+fn an_eviction_interrupted_by_the_death_of_the_leader_is_completed_by_the_next_one() {
     let mut world = World::with(|plan| plan.settings.caches[0].keep = 1);
     world.init();
     world.checkpoint();

@@ -1,5 +1,5 @@
-//! A simulated cluster: nodes that carry orders out at once, a prefix directory, a halt file, a clock that only moves
-//! when the machine waits for it.
+//! A simulated cluster: nodes that carry out orders at once, a prefix directory, a halt file, and a clock that advances
+//! only when the machine waits for it.
 
 mod node;
 mod prefix;
@@ -46,17 +46,17 @@ pub(super) struct World {
     /// On the leader's disk.
     pub(super) saved: LeaderMemory,
     pub(super) saved_flushes: UnfinishedFlushes,
-    /// What was reported, oldest first.
+    /// Reported events, oldest first.
     pub(super) events: Vec<AgentEvent>,
-    /// What each node got as results, oldest first.
+    /// The results that each node received, oldest first.
     pub(super) answers: Vec<(NodeName, u64, Arc<Outcome>)>,
-    /// Names of the file work that was done, oldest first.
+    /// Names of the performed file work, oldest first.
     pub(super) works: Vec<&'static str>,
     /// Every order that was sent, oldest first.
     pub(super) orders: Vec<(NodeName, u64, Order)>,
     /// Every order that was cancelled.
     pub(super) cancelled: Vec<(NodeName, u64)>,
-    /// Orders that are kept back by [`World::hold_orders`].
+    /// Orders that [`World::hold_orders`] delays.
     pub(super) held: Vec<(NodeName, u64, Order)>,
     seq: u64,
     instance: u64,
@@ -109,7 +109,7 @@ impl World {
         world
     }
 
-    /// The next run of the same job: the nodes keep what they hold, the ranks are placed anew.
+    /// The next run of the same job: the nodes keep their files, the ranks are placed again.
     pub(super) fn next_run(&mut self, ranks: &[&[u32]]) {
         self.plan.nodes = plan(ranks).nodes;
         for node in &self.plan.nodes {
@@ -125,14 +125,14 @@ impl World {
         self.link_all();
     }
 
-    /// All that a node had is lost.
+    /// All files of a node are lost.
     pub(super) fn lose(&mut self, node: &str) {
         let node = self.nodes.get_mut(&node.into()).unwrap();
         *node = Node::of(&node.name.clone(), &[]);
     }
 
-    /// The leader's process is killed and started again: it has what is on its disk, the members connect and repeat
-    /// their calls.
+    /// The leader's process is killed and started again with what is on its disk; the members connect and repeat their
+    /// calls.
     pub(super) fn restart_leader(&mut self, repeated: Option<Call>) {
         self.instance += 100;
         self.machine = machine(&self.plan, self.instance, &self.saved, &self.saved_flushes);
@@ -162,7 +162,7 @@ impl World {
         self.held.retain(|(holder, _, _)| holder.as_str() != node);
     }
 
-    /// Orders of nodes for which this is some are answered with that failure.
+    /// Orders for which `fault` returns a failure are answered with it.
     pub(super) fn fail_orders(&mut self, fault: impl FnMut(&str, &Order) -> Option<Failure> + 'static) {
         self.order_fault = Box::new(fault);
     }
@@ -181,7 +181,7 @@ impl World {
         self.hold_work = Box::new(hold);
     }
 
-    /// Carries out what was held back, and from now on everything.
+    /// Carries out the delayed orders, and from now on all others at once.
     pub(super) fn release(&mut self) {
         self.hold = Box::new(|_, _| false);
         for (node, order, what) in std::mem::take(&mut self.held) {
@@ -216,7 +216,7 @@ impl World {
         self.run();
     }
 
-    /// What all nodes with ranks got for the last call, if they did.
+    /// The outcome of the last call, if all nodes with ranks have received it.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let mut outcome = None;
         for node in self.plan.nodes.iter().filter(|node| !node.ranks.is_empty()) {
@@ -352,7 +352,6 @@ impl World {
     }
 }
 
-/// What a node's agent that can be reached again reports for lost peers.
 pub(super) fn lost_peer() -> Failure {
     Failure::new(FailureKind::LostPeer, "the connection broke")
 }

@@ -46,8 +46,8 @@ impl SimulatedPrefix {
 
     pub(super) fn perform(&mut self, work: LeaderWork) -> WorkResult {
         let entry = |directories: &mut BTreeMap<DirectoryName, Directory>, name: &DirectoryName| {
-            let gone = || Failure::new(FailureKind::NotFound, format!("{name} is gone"));
-            directories.get(name).cloned().ok_or_else(gone)
+            let missing = || Failure::new(FailureKind::NotFound, format!("{name} does not exist"));
+            directories.get(name).cloned().ok_or_else(missing)
         };
         let directories = &mut self.directories;
         match work {

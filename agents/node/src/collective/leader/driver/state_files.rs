@@ -8,12 +8,10 @@ use holdfast_model::Generation;
 use super::super::memory::{LeaderMemory, UnfinishedFlushes};
 use crate::state_file;
 
-/// The last results, and what the next collective begins with.
 const LEADER: &str = "holdfast.leader";
-/// Where flushes go that are not finished.
 const FLUSHES: &str = "holdfast.flushes";
 
-/// What the leader of this generation left, or a fresh start.
+/// What an earlier leader of this generation saved, or a fresh start.
 pub(super) fn read_memory(control: &Path, generation: Generation) -> LeaderMemory {
     state_file::read::<LeaderMemory>(&control.join(LEADER))
         .filter(|memory| memory.generation == generation)
@@ -45,14 +43,14 @@ mod tests {
     use holdfast_wire::rank::Reply;
 
     #[test]
-    fn a_damaged_state_file_is_a_fresh_start() {
+    fn a_damaged_state_file_counts_as_absent() {
         let control = tempfile::tempdir().unwrap();
         fs::write(control.path().join(LEADER), b"{\"generation\":1,").unwrap();
         assert_eq!(read_memory(control.path(), Generation(1)), LeaderMemory::fresh(Generation(1)));
     }
 
     #[test]
-    fn unfinished_flushes_are_there_for_the_next_leader_of_the_same_generation_only() {
+    fn unfinished_flushes_are_read_by_the_next_leader_of_the_same_generation_only() {
         let control = tempfile::tempdir().unwrap();
         let mut flushes = UnfinishedFlushes::fresh(Generation(2));
         flushes.directories.insert(CheckpointId(5), "five".to_owned());

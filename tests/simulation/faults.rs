@@ -1,4 +1,5 @@
-//! What goes wrong by itself: nodes, agents, disks, links, ranks, the prefix directory; and people who interfere.
+//! Injected faults: of nodes, agents, disks, files, links, ranks and the prefix directory; and interference by users
+//! and the resource manager.
 
 use holdfast::events::DownReason;
 use holdfast::relaunch::Event;
@@ -6,21 +7,21 @@ use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 
 use crate::content::Content;
-use crate::names::{At, address, name};
+use crate::names::{NodeIndex, address, name};
 use crate::queue::MS;
 use crate::scenario::ms;
 use crate::store::DiskFault;
-use crate::world::{Happening, Life, PrefixState, World, trace};
+use crate::world::{Life, PrefixState, SimulatedEvent, World, trace};
 
 impl World {
-    pub fn misfortune(&mut self) {
-        self.misfortunes += 1;
-        if self.misfortunes < self.scenario.weather.misfortunes {
-            let pause = self.dice.below(2 * self.scenario.weather.every);
-            self.after(pause, Happening::Misfortune);
+    pub fn inject_fault(&mut self) {
+        self.injected_faults += 1;
+        if self.injected_faults < self.scenario.faults.most {
+            let pause = self.dice.below(2 * self.scenario.faults.every);
+            self.after(pause, SimulatedEvent::InjectFault);
         }
         let at = self.dice.below(self.scenario.nodes);
-        let kinds = if self.scenario.weather.people { 100 } else { 68 };
+        let kinds = if self.scenario.faults.interference { 100 } else { 68 };
         match self.dice.below(kinds) {
             0..22 => self.node_dies(at),
             22..42 if self.nodes[at as usize].agent.is_some() => {
@@ -40,14 +41,14 @@ impl World {
                 }
             }
             76..79 => self.hang(),
-            79..87 if self.scenario.weather.prefix_fails => self.prefix_fails(),
+            79..87 if self.scenario.faults.prefix_fails => self.prefix_fails(),
             87..90 => {
                 let reason = DownReason::ResourceManager { state: "drained".into() };
-                self.tell(Event::NodeDown { node: name(at), reason });
+                self.notify(Event::NodeDown { node: name(at), reason });
             }
-            90 => self.tell(Event::HaltSet { reason: "JOB_HALTED".into() }),
-            91 => self.tell(Event::HaltCleared),
-            92 => self.tell(Event::Signal { name: "SIGTERM".into() }),
+            90 => self.notify(Event::HaltSet { reason: "JOB_HALTED".into() }),
+            91 => self.notify(Event::HaltCleared),
+            92 => self.notify(Event::Signal { name: "SIGTERM".into() }),
             93 => {
                 // A user asks for a halt at the next checkpoint.
                 let left = Some(self.dice.below(3_i64));
@@ -55,16 +56,16 @@ impl World {
                     node.disk.halt.checkpoints_left = left;
                 }
             }
-            // Something of long ago, or of nobody.
+            // A late event of an unknown node.
             94 => {
                 let event = Event::AgentReady { address: address(at, 999), node: NodeName::new("m1"), adopted: None };
-                self.tell(event);
+                self.notify(event);
             }
             _ => {}
         }
     }
 
-    pub fn node_dies(&mut self, at: At) {
+    pub fn node_dies(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Dead {
             return;
         }
@@ -76,11 +77,11 @@ impl World {
         node.waiting.clear();
         node.disk = crate::store::Disk::default();
         if self.dice.percent(70) {
-            self.tell(Event::AgentLost { node: name(at), reason: "connection closed".into() });
+            self.notify(Event::AgentLost { node: name(at), reason: "connection closed".into() });
         }
     }
 
-    fn freeze(&mut self, at: At) {
+    fn freeze(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Alive {
             trace!(self, "n{at}: the node freezes");
             self.nodes[at as usize].life = Life::Frozen;
@@ -89,21 +90,21 @@ impl World {
                 1 => self.between(500 * MS, 3000 * MS),
                 _ => self.between(3000 * MS, 30_000 * MS),
             };
-            self.after(delay, Happening::Thaw(at));
+            self.after(delay, SimulatedEvent::Thaw(at));
         }
     }
 
-    pub fn thaw(&mut self, at: At) {
+    pub fn thaw(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Frozen {
-            trace!(self, "n{at}: the node goes on");
+            trace!(self, "n{at}: the node runs again");
             self.nodes[at as usize].life = Life::Alive;
-            for happening in std::mem::take(&mut self.nodes[at as usize].waiting) {
-                self.after(1, happening);
+            for event in std::mem::take(&mut self.nodes[at as usize].waiting) {
+                self.after(1, event);
             }
         }
     }
 
-    fn disk_breaks(&mut self, at: At) {
+    fn disk_breaks(&mut self, at: NodeIndex) {
         let fault = if self.dice.percent(50) { DiskFault::Full } else { DiskFault::Broken };
         trace!(self, "n{at}: its disk is {fault:?}");
         let node = &mut self.nodes[at as usize];
@@ -111,8 +112,8 @@ impl World {
         node.damaged = true;
     }
 
-    /// A file in cache is lost.
-    fn loses_file(&mut self, at: At) {
+    /// Deletes a file in cache.
+    fn loses_file(&mut self, at: NodeIndex) {
         let node = &mut self.nodes[at as usize];
         if let Some(((checkpoint, rank), held)) = node.disk.held.iter_mut().next_back()
             && let Some(file) = held.files.first_mut()
@@ -124,8 +125,8 @@ impl World {
         }
     }
 
-    /// The bytes of a file of a complete checkpoint in cache change.
-    fn damages_file(&mut self, at: At) {
+    /// Changes the bytes of a file of a complete checkpoint in cache.
+    fn damages_file(&mut self, at: NodeIndex) {
         let part = self.dice.below(16_usize);
         let node = &mut self.nodes[at as usize];
         let complete = node.disk.held.iter_mut().filter(|(_, held)| held.is_complete() && !held.files.is_empty());
@@ -149,7 +150,7 @@ impl World {
         }
     }
 
-    /// All agents report that nothing moves any more.
+    /// All agents report that their ranks make no progress.
     fn hang(&mut self) {
         let generation = self.orchestrator.machine.generation();
         let Some(application) = self.applications.get(&generation) else { return };
@@ -159,7 +160,7 @@ impl World {
             let ranks = vec![quiet(Rank(rank))];
             events.push(Event::RanksQuiet { node: name(*at), generation, ranks });
         }
-        events.into_iter().for_each(|event| self.tell(event));
+        events.into_iter().for_each(|event| self.notify(event));
     }
 
     fn prefix_fails(&mut self) {
@@ -167,6 +168,6 @@ impl World {
         self.prefix_state =
             if self.dice.percent(50) { PrefixState::Fails } else { PrefixState::Hangs(self.now + lasts) };
         trace!(self, "the prefix directory: {:?}", self.prefix_state);
-        self.after(lasts, Happening::PrefixWorksAgain);
+        self.after(lasts, SimulatedEvent::PrefixWorksAgain);
     }
 }
