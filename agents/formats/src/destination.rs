@@ -1,7 +1,7 @@
 //! The directory that an extraction writes to.
 //!
-//! Names come from the formats, and so from untrusted files: a name is one plain component or it is refused. Each file
-//! is written beside its place and moved there when it is complete.
+//! The formats take names from untrusted files: a name that is not one plain path component is rejected. Each file is
+//! written under a temporary name in the directory and renamed when it is complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -10,39 +10,39 @@ use std::path::{Path, PathBuf};
 use super::error::FormatsError;
 use holdfast_core::durable;
 
-/// The longest name that the usual file systems take.
+/// The longest file name that common file systems allow.
 const NAME_MAX: usize = 255;
 
-/// A directory, and whether files in it may be replaced.
+/// A directory, whether files in it may be replaced, and whether this is a dry run.
 #[derive(Debug, Clone)]
 pub struct Destination {
     directory: PathBuf,
     overwrite: bool,
-    pretend: bool,
+    dry_run: bool,
 }
 
 impl Destination {
-    /// Makes the directory with its parents if it is missing.
+    /// Creates the directory and its parents if they are missing.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When a directory cannot be created.
     pub fn new(directory: &Path, overwrite: bool) -> Result<Destination, FormatsError> {
         durable::create_directory(directory, 0o777)?;
-        Ok(Destination { directory: directory.to_owned(), overwrite, pretend: false })
+        Ok(Destination { directory: directory.to_owned(), overwrite, dry_run: false })
     }
 
-    /// For a dry run: everything is read and checked as if it were written, and nothing is; not even the directory
-    /// is made.
-    pub fn pretended(directory: &Path, overwrite: bool) -> Destination {
-        Destination { directory: directory.to_owned(), overwrite, pretend: true }
+    /// For a dry run: everything is read and checked as in a real run, but nothing is written, and the directory is
+    /// not created.
+    pub fn dry_run(directory: &Path, overwrite: bool) -> Destination {
+        Destination { directory: directory.to_owned(), overwrite, dry_run: true }
     }
 
-    /// The directory.
+    /// The directory that files are written to.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where a file of this name goes.
+    /// The path of the file with this name.
     ///
     /// # Errors
     /// When the name is not a plain file name.
@@ -54,30 +54,30 @@ impl Destination {
         Ok(self.directory.join(name))
     }
 
-    /// Writes a file: complete, or not at all. `fill` gives its error through; what it has written then is gone.
+    /// Writes a file completely, or not at all: when `fill` fails, what it has written is removed.
     ///
     /// # Errors
-    /// When the name is not a plain file name, the file is there and may not be replaced, or writing fails.
+    /// When the name is not a plain file name, the file exists and may not be replaced, `fill` fails, or writing fails.
     pub fn write<R>(
         &self,
         name: &str,
         fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
     ) -> Result<R, FormatsError> {
         let path = self.path(name)?;
-        if self.pretend {
+        if self.dry_run {
             if !self.overwrite && path.symlink_metadata().is_ok() {
                 return Err(FormatsError::Exists { path });
             }
             let nowhere = Path::new("/dev/null");
             let open = File::options().write(true).open(nowhere);
             let mut out = BufWriter::new(open.map_err(FormatsError::reading("open", nowhere))?);
-            // What fails here is what fills, and its caller knows the reason.
+            // Only `fill` can fail here: /dev/null takes every byte.
             return fill(&mut out).map_err(FormatsError::reading("fill", &path));
         }
         if self.overwrite {
             return Ok(durable::replace_with(&path, fill)?);
         }
-        // Asked before the work, and again by the system when the file is moved to its place.
+        // Checked before the work to fail early; the rename below checks again.
         if path.symlink_metadata().is_ok() {
             return Err(FormatsError::Exists { path });
         }

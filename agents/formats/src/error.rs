@@ -1,86 +1,87 @@
-//! Why a file could not be worked on. Damage found by a verification is no error: it is the verdict.
+//! Why an operation on a file failed. Damage that a verification finds is not an error: it is in the
+//! [`FileCheck`](crate::FileCheck).
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, DurableError};
 
-/// What was being done, to which file, and what the user can do.
+/// Why an operation on a file failed. The message names the operation, the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatsError {
     /// Opening or reading failed.
     #[error("cannot {action} {}: {source}; {}", path.display(), durable::remedy(source))]
     Read {
-        /// What was being done, as the verb of the sentence.
+        /// The operation, as a verb: `open`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The content cannot be understood far enough for what was asked.
+    /// The content is too damaged for the operation.
     #[error("cannot {action} {}: {what}; `holdfast verify` lists all that is wrong with it", path.display())]
     Damaged {
-        /// What was being done, as the verb of the sentence.
+        /// The operation, as a verb: `open`.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong, and where.
         what: String,
     },
-    /// What was asked makes no sense for this kind of file.
+    /// The format does not support the operation.
     #[error("cannot {action} {}: {why}", path.display())]
     NotPossible {
-        /// What was being done, as the verb of the sentence.
+        /// The operation, as a verb: `open`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why, and what to do instead.
+        /// The reason, and what to do instead.
         why: String,
     },
-    /// A file of that name is there already.
+    /// A file of that name exists.
     #[error("will not overwrite {}: extract to an empty directory, or ask for overwriting (--force)", path.display())]
     Exists {
-        /// The file that is there.
+        /// The existing file.
         path: PathBuf,
     },
-    /// A name that would leave the destination, or that no file system takes.
+    /// A name that would lead out of the destination, or that file systems do not allow.
     #[error("refusing to write a file named {name:?} in {}: the name is not a plain file name", directory.display())]
     UnsafeName {
         /// The destination.
         directory: PathBuf,
-        /// The name as the file gave it.
+        /// The name, as read from the file.
         name: String,
     },
-    /// Too little is left to restore a file.
+    /// Too few files are left to restore a file.
     #[error("cannot restore {what}: {why}")]
     NotRestorable {
-        /// The file that was to be restored.
+        /// The file to restore.
         what: String,
         /// What is missing or damaged.
         why: String,
     },
-    /// What was to be written breaks a rule of the format.
+    /// The content to write violates a rule of the format.
     #[error("cannot write {}: {why}", path.display())]
     Unwritable {
-        /// The file that was to be written.
+        /// The file to write.
         path: PathBuf,
-        /// The rule.
+        /// The violated rule, and what to do.
         why: String,
     },
-    /// A file could not be written; what stood in its place is untouched.
+    /// A file could not be written; a previous file of that name is unchanged.
     #[error(transparent)]
     Write(#[from] DurableError),
 }
 
 impl FormatsError {
-    /// For `map_err`: an error of the system on a file that is read.
+    /// For `map_err`: makes a [`FormatsError::Read`] of an I/O error.
     pub fn reading<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FormatsError + 'a {
         move |source| FormatsError::Read { action, path: path.to_owned(), source }
     }
 
-    /// An error about the content of a file.
+    /// A [`FormatsError::Damaged`]: what is wrong with the content of a file, and where.
     pub fn damaged(action: &'static str, path: &Path, what: impl std::fmt::Display) -> FormatsError {
         FormatsError::Damaged { action, path: path.to_owned(), what: what.to_string() }
     }

@@ -1,38 +1,38 @@
-//! What a format can do, and what it is asked and answers with.
+//! The [`Format`] trait, its options and its results.
 
 use std::path::Path;
 
-use crate::{Damage, Destination, FormatsError, Input, Verdict};
+use crate::{Damage, Destination, FormatsError, Input, FileCheck};
 
 /// One format of checkpoint files.
 pub trait Format: Send + Sync {
     /// The short name in commands and JSON: `fti-ff`, `sion`, `jubatus`, `scr-hash`, `scr-xor`.
     fn name(&self) -> &'static str;
 
-    /// What a person reads: `FTI-FF checkpoint`.
+    /// The name shown to users: `FTI-FF checkpoint`.
     fn title(&self) -> &'static str;
 
-    /// How sure it is that a file is of this format. Looks at no more than the probe, and a bounded number of bytes.
+    /// How certain it is that a file has this format. Reads only the probe and a bounded number of bytes.
     fn recognise(&self, probe: &Probe<'_>) -> Confidence;
 
-    /// The file's description, without reading its data. Of a damaged file what can still be read.
+    /// Describes the file from its metadata; a damaged file as far as it can be parsed.
     ///
     /// # Errors
-    /// When the file cannot be read, or nothing in it can be understood.
+    /// When the file cannot be read, or nothing in it can be parsed.
     fn describe(&self, path: &Path) -> Result<Description, FormatsError>;
 
-    /// Checks everything that the format lets one check, in bounded memory. Damage is part of the verdict and not an
+    /// Checks everything that the format allows to check, in bounded memory. Damage is part of the result, not an
     /// error.
     ///
     /// # Errors
     /// When the file system fails.
-    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError>;
+    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError>;
 
-    /// Writes what the file holds into a directory, each part as a file of its own that is whole or not there.
-    /// Parts that are damaged are left out and told in [`Extracted::damages`], unless `options.recover` asks for them.
+    /// Writes the content to a directory, one file for each part: complete, or not at all. Damaged parts are left out
+    /// and listed in [`Extracted::damages`], unless `options.recover` is set.
     ///
     /// # Errors
-    /// When the file system fails, a file is there already, or nothing in the file can be understood.
+    /// When the file system fails, an output file exists, or nothing in the file can be parsed.
     fn extract(
         &self,
         path: &Path,
@@ -42,22 +42,22 @@ pub trait Format: Send + Sync {
     ) -> Result<Extracted, FormatsError>;
 }
 
-/// Called now and then with the bytes done and the bytes in all. May be called with the same numbers twice.
+/// Called from time to time with the bytes done and the total bytes. Consecutive calls may have equal numbers.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// What a user may ask of a verification or an extraction; a format ignores what does not concern it.
+/// Options of a verification or an extraction; a format ignores those that do not concern it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The rules of the format's document where the released programs differ from it (Jubatus).
+    /// Apply the rules of the format's document where the released programs differ from it (Jubatus).
     pub as_documented: bool,
-    /// Write out what a damaged or never closed file still allows.
+    /// Also write what can be recovered from a damaged or never closed file.
     pub recover: bool,
 }
 
-/// What is known of a file before its format is.
+/// What a format may look at to recognise a file.
 #[derive(Debug)]
 pub struct Probe<'a> {
-    /// The open file, for formats whose mark is not at the start.
+    /// The open file, for formats whose magic number is not at the start.
     pub input: &'a Input,
     /// The file's name without its directory; empty if it is not UTF-8.
     pub name: &'a str,
@@ -68,20 +68,20 @@ pub struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// So many bytes of the start are read before the formats are asked.
+    /// The largest size of [`Probe::head`].
     pub const HEAD_BYTES: usize = 4096;
 }
 
-/// How sure a format is of a file.
+/// How certain it is that a file has a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// It is something else.
+    /// The file has another format.
     No,
-    /// Only the file's name says so.
+    /// Only the file's name matches.
     ByName,
-    /// The shape fits, and what would prove it is damaged.
+    /// The structure matches, but the hash or magic number that would prove it is damaged.
     Likely,
-    /// A magic number or a hash proves it.
+    /// A magic number or a hash matches.
     Certain,
 }
 
@@ -90,9 +90,9 @@ pub enum Confidence {
 pub struct Description {
     /// For people: complete lines, each ended by a newline.
     pub text: String,
-    /// For programs, in the names of the format's own world.
+    /// For programs; fields have the names that the format's own project uses.
     pub json: serde_json::Value,
-    /// Damage that was met on the way; [`Format::verify`] looks for all of it.
+    /// Damage that was found on the way; [`Format::verify`] finds all of it.
     pub damages: Vec<Damage>,
 }
 
@@ -101,8 +101,8 @@ pub struct Description {
 pub struct Extracted {
     /// The names of the files in the destination, in the order of writing.
     pub files: Vec<String>,
-    /// Bytes in these files.
+    /// The total size of these files in bytes.
     pub bytes: u64,
-    /// What could not be written, or only in part.
+    /// What was not written, or only partly.
     pub damages: Vec<Damage>,
 }

@@ -1,4 +1,4 @@
-//! A file that is read at any offset, by several threads at once, in pieces of bounded size.
+//! A file that several threads can read at any offset, in pieces of bounded size.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,10 @@ use holdfast_core::regular_file;
 
 use super::error::FormatsError;
 
-/// The pieces in which long ranges are read: large enough for a disk, small enough to stay in the cache.
+/// Long ranges are read in pieces of this size: large enough for a disk, small enough for the processor's cache.
 pub const PIECE_BYTES: usize = 256 * 1024;
 
-/// An open regular file and its size when it was opened.
+/// An open regular file, and its size at the time of opening.
 #[derive(Debug)]
 pub struct Input {
     path: PathBuf,
@@ -24,7 +24,7 @@ impl Input {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// When it cannot be opened, or is no regular file: a pipe would let us wait for ever.
+    /// When it cannot be opened, or is not a regular file: reading a pipe could block for ever.
     pub fn open(path: &Path) -> Result<Input, FormatsError> {
         let open = || -> io::Result<(File, u64)> {
             let file = regular_file::open(path)?;
@@ -35,7 +35,7 @@ impl Input {
         Ok(Input { path: path.to_owned(), file, size })
     }
 
-    /// A file that is open already, with the size that it is to be taken for.
+    /// An open file, read as if it had this size.
     pub(crate) fn over(path: &Path, file: File, size: u64) -> Input {
         Input { path: path.to_owned(), file, size }
     }
@@ -45,24 +45,24 @@ impl Input {
         &self.path
     }
 
-    /// Its size in bytes when it was opened.
+    /// Its size in bytes at the time of opening.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Fills the buffer from this offset.
+    /// Fills the buffer with the bytes from this offset on.
     ///
     /// # Errors
-    /// When the file ends before, or reading fails.
+    /// When the file ends inside the range, or reading fails.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FormatsError> {
         self.file.read_exact_at(buffer, offset).map_err(FormatsError::reading("read", &self.path))
     }
 
-    /// So many bytes from this offset. The range must lie in the file: what asks for more is refused before
-    /// anything is allocated.
+    /// The given number of bytes from this offset on. A range beyond the end of the file is rejected before memory is
+    /// allocated for it.
     ///
     /// # Errors
-    /// When the file ends before, or reading fails.
+    /// When the file ends inside the range, or reading fails.
     pub fn bytes_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, FormatsError> {
         if !self.holds(offset, bytes as u64) {
             let error = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -73,20 +73,20 @@ impl Input {
         Ok(buffer)
     }
 
-    /// The file as a stream from its start, for readers that take one.
+    /// The file as a stream from its start.
     pub fn stream(&self) -> impl io::Read + '_ {
         Stream { input: self, at: 0 }
     }
 
-    /// True if the file has so many bytes from this offset on.
+    /// True if the file has at least this many bytes from this offset on.
     pub fn holds(&self, offset: u64, bytes: u64) -> bool {
         offset.checked_add(bytes).is_some_and(|end| end <= self.size)
     }
 
-    /// Hands the range over piece by piece, in order. Never holds more than [`PIECE_BYTES`].
+    /// Calls `each` with the pieces of a range, in order. Holds at most [`PIECE_BYTES`] in memory.
     ///
     /// # Errors
-    /// When the file ends before, reading fails, or `each` fails.
+    /// When the file ends inside the range, reading fails, or `each` fails.
     pub fn each_piece<E: From<FormatsError>>(
         &self,
         offset: u64,
@@ -107,7 +107,7 @@ impl Input {
     }
 }
 
-/// Reads on from an offset of its own, so that several can read one file.
+/// A reader with its own offset, so that several can read one file.
 struct Stream<'a> {
     input: &'a Input,
     at: u64,

@@ -1,20 +1,19 @@
 //! Checkpoint file formats behind one trait: recognise, describe, verify, extract.
 //!
-//! A format is known by its content, whatever the file is called; where the content is too damaged to speak for itself
-//! the name may speak for it, so that an empty `Ckpt7-Rank2.fti` is reported as a damaged checkpoint and not as
-//! an unknown file. [`recognise`] asks every format in [`all`]; a new format is one file that implements [`Format`] and
-//! one line there.
+//! A format is recognised by the content of a file. If the content is too damaged, the file's name decides: an empty
+//! `Ckpt7-Rank2.fti` is reported as a damaged checkpoint, not as an unknown file. [`recognise`] tries every format in
+//! [`all`]; a new format is one file that implements [`Format`], and one line there.
 //!
-//! * [`input`]: a file read at any offset, from several threads, in pieces of bounded size;
-//! * [`verdict`]: what a verification found, each damage with its place;
-//! * [`destination`]: the directory that an extraction writes to, and never outside of it;
-//! * [`error`]: why a file could not be worked on;
+//! * [`input`]: a file that several threads can read at any offset, in pieces of bounded size;
+//! * [`file_check`]: the result of a verification: each damage with its place;
+//! * [`destination`]: the directory that an extraction writes to; nothing is written outside of it;
+//! * [`error`]: why an operation on a file failed;
 //! * [`fti_ff`]: FTI's file format and the files of its levels 2 and 3;
 //! * [`sion`]: SION containers;
 //! * [`jubatus`]: the model files of Jubatus servers;
 //! * [`scr_hash`], [`scr_redundancy`]: the files of SCR itself.
 //!
-//! Every file is untrusted: no number read from one is believed before it was compared with the file's size.
+//! Every file is untrusted: each number read from a file is compared with the file's size before it is used.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -29,14 +28,14 @@ mod recognise;
 pub mod scr_hash;
 pub mod scr_redundancy;
 pub mod sion;
-pub mod verdict;
+pub mod file_check;
 
 pub use destination::Destination;
 pub use error::FormatsError;
 pub use format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 pub use input::Input;
 pub use recognise::{Recognised, all, by_name, recognise};
-pub use verdict::{Damage, Verdict};
+pub use file_check::{Damage, FileCheck};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The formats there are, and which one a file has.
+//! The list of all formats, and the recognition of a file's format.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use crate::{Confidence, Format, FormatsError, Input, Probe};
 use crate::{fti_ff, jubatus, scr_hash, scr_redundancy, sion};
 
-/// The formats, in the order in which they are asked: the surest signs first.
+/// All formats, in the order in which they are tried: those with the most certain signs first.
 pub fn all() -> &'static [&'static dyn Format] {
     static ALL: LazyLock<Vec<&'static dyn Format>> = LazyLock::new(|| {
         let mut all: Vec<&'static dyn Format> = vec![&scr_hash::ScrHash];
@@ -17,12 +17,12 @@ pub fn all() -> &'static [&'static dyn Format] {
     &ALL
 }
 
-/// A file that was recognised, or not.
+/// The result of [`recognise`].
 #[derive(Clone, Copy)]
 pub struct Recognised {
-    /// Its format; `None` is an unknown file.
+    /// The file's format; `None` if it is unknown.
     pub format: Option<&'static dyn Format>,
-    /// How sure that is.
+    /// How certain the format is.
     pub confidence: Confidence,
 }
 
@@ -33,10 +33,10 @@ impl std::fmt::Debug for Recognised {
     }
 }
 
-/// Which format a file has. The surest answer wins, the earlier in [`all`] between equals.
+/// Finds the format of a file: the one with the highest confidence; among equals, the first in [`all`].
 ///
 /// # Errors
-/// When the file cannot be opened or read, or is no regular file.
+/// When the file cannot be opened or read, or is not a regular file.
 pub fn recognise(path: &Path) -> Result<Recognised, FormatsError> {
     let input = Input::open(path)?;
     let head_bytes = usize::try_from(input.size()).unwrap_or(usize::MAX).min(Probe::HEAD_BYTES);
@@ -53,7 +53,7 @@ pub fn recognise(path: &Path) -> Result<Recognised, FormatsError> {
     Ok(best)
 }
 
-/// The format of this short name.
+/// The format with this short name ([`Format::name`]).
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {
     all().iter().copied().find(|format| format.name() == name)
 }

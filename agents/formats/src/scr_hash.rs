@@ -4,13 +4,13 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
-use super::{Input, Verdict};
+use super::{Input, FileCheck};
 use holdfast_core::kvtree::packed::FormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
 /// The first bytes of every hash file, and so of a redundancy file.
 const MAGIC: [u8; 4] = [0x95, 0x1f, 0xc3, 0xf5];
-/// How SCR names them.
+/// Endings of the names that SCR gives to hash files.
 const NAMES: [&str; 3] = [".scrinfo", ".scr", ".scrfilemap"];
 /// Magic, type, version, size.
 const SIZE_FIELD: std::ops::Range<usize> = 8..16;
@@ -30,7 +30,7 @@ impl Format for ScrHash {
 
     fn recognise(&self, probe: &Probe<'_>) -> Confidence {
         match starts_with_hash(probe) {
-            // The header of a redundancy file is a hash file with data behind it.
+            // A hash file followed by other data may be a redundancy file.
             Some(bytes) if bytes >= probe.size => Confidence::Certain,
             Some(_) => Confidence::Likely,
             None if NAMES.iter().any(|end| probe.name.ends_with(end)) => Confidence::ByName,
@@ -44,21 +44,21 @@ impl Format for ScrHash {
         Ok(Description { text: print::text(&tree), json: json::value(&tree), damages: Vec::new() })
     }
 
-    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
         let (found, size) = read(path)?;
-        let mut verdict = Verdict { checked_bytes: size, ..Verdict::default() };
+        let mut check = FileCheck { checked_bytes: size, ..FileCheck::default() };
         match found {
             Ok((_, bytes)) if bytes < size => {
                 let extra = size - bytes;
-                let place = "behind the hash";
-                verdict
-                    .remark(Damage::new("trailing", place, format!("{extra} bytes that no reader looks at")).at(bytes));
+                let place = "after the hash";
+                check
+                    .note(Damage::new("trailing", place, format!("{extra} bytes that readers ignore")).at(bytes));
             }
             Ok(_) => {}
-            Err(fault) => verdict.damage(Damage::new("hash-file", "hash file", fault.to_string())),
+            Err(fault) => check.damage(Damage::new("hash-file", "hash file", fault.to_string())),
         }
         progress(size, size);
-        Ok(verdict)
+        Ok(check)
     }
 
     fn extract(&self, path: &Path, _: &Destination, _: &Options, _: Progress<'_>) -> Result<Extracted, FormatsError> {
@@ -67,7 +67,7 @@ impl Format for ScrHash {
     }
 }
 
-/// The bytes that the hash file at the start of a file claims to have; `None` if there is none.
+/// The size that a hash file at the start of a file declares; `None` if there is none.
 pub(super) fn starts_with_hash(probe: &Probe<'_>) -> Option<u64> {
     let size: [u8; 8] = probe.head.get(SIZE_FIELD)?.try_into().ok()?;
     probe.head.starts_with(&MAGIC).then(|| u64::from_be_bytes(size))
@@ -75,7 +75,7 @@ pub(super) fn starts_with_hash(probe: &Probe<'_>) -> Option<u64> {
 
 type Decoded = Result<(Tree, u64), FormatError>;
 
-/// The tree at the start of a file and its bytes, or what is wrong with it; and the file's size.
+/// The tree at the start of a file and the size of its encoding, or why it cannot be decoded; and the file's size.
 pub(super) fn read(path: &Path) -> Result<(Decoded, u64), FormatsError> {
     let input = Input::open(path)?;
     let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size()))) {

@@ -1,5 +1,5 @@
-//! SCR's redundancy files: a hash file as header, and redundancy data behind it. Each redundancy scheme that writes files
-//! is a format of its own; the scheme names it and knows the rules of its header.
+//! SCR's redundancy files: a hash file as header, followed by redundancy data. Each redundancy scheme that writes files
+//! is a format of its own; the scheme provides its name and the rules of its header.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -10,12 +10,12 @@ use holdfast_core::redundancy::files::FileFormat;
 use holdfast_core::redundancy::registry;
 use serde_json::json;
 
-use crate::Verdict;
+use crate::FileCheck;
 use crate::scr_hash;
 use crate::scr_hash::starts_with_hash;
 use crate::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
 
-/// The format of one scheme's files.
+/// The format of the files of one redundancy scheme.
 #[derive(Debug)]
 pub struct ScrRedundancy {
     scheme: &'static dyn RedundancyScheme,
@@ -60,46 +60,47 @@ impl Format for ScrRedundancy {
         Ok(Description { text, json, damages: Vec::new() })
     }
 
-    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
         let (found, size) = scr_hash::read(path)?;
-        let mut verdict = Verdict::default();
+        let mut check = FileCheck::default();
         match found {
-            Err(why) => verdict.damage(Damage::new("hash-file", "header", why.to_string())),
+            Err(why) => check.damage(Damage::new("hash-file", "header", why.to_string())),
             Ok((tree, header_bytes)) => {
-                verdict.checked_bytes = header_bytes;
-                self.check(path, &tree, header_bytes, size, &mut verdict);
+                check.checked_bytes = header_bytes;
+                self.check_header(path, &tree, header_bytes, size, &mut check);
             }
         }
         progress(size, size);
-        Ok(verdict)
+        Ok(check)
     }
 
     fn extract(&self, path: &Path, _: &Destination, _: &Options, _: Progress<'_>) -> Result<Extracted, FormatsError> {
         let why =
-            "it holds redundancy of other files; `holdfast drain` rebuilds a lost file from its whole set".to_owned();
+            "it holds redundancy of other files; `holdfast drain` rebuilds a lost file from its complete set".to_owned();
         Err(FormatsError::NotPossible { action: "extract from", path: path.to_owned(), why })
     }
 }
 
 impl ScrRedundancy {
-    /// The header's own rules, the length they ask for, and the name. No hash in the file covers the redundancy data.
-    fn check(&self, path: &Path, header: &Tree, header_bytes: u64, size: u64, verdict: &mut Verdict) {
+    /// Checks the rules of the header, the length of the data and the file's name. No hash in the file covers the
+    /// redundancy data.
+    fn check_header(&self, path: &Path, header: &Tree, header_bytes: u64, size: u64, check: &mut FileCheck) {
         let described = match self.scheme.describe_header(header, &path.display().to_string()) {
             Ok(described) => described,
-            Err(error) => return verdict.damage(Damage::new("header", "header", error.to_string())),
+            Err(error) => return check.damage(Damage::new("header", "header", error.to_string())),
         };
         if header_bytes.checked_add(described.data_bytes) != Some(size) {
             let found = size - header_bytes.min(size);
-            let what = format!("{found} bytes are there, the header says {}", described.data_bytes);
-            verdict.damage(Damage::new("length", self.format.data, what).at(header_bytes));
+            let what = format!("the file has {found} bytes, the header requires {}", described.data_bytes);
+            check.damage(Damage::new("length", self.format.data, what).at(header_bytes));
         }
         let name = path.file_name().and_then(|name| name.to_str()).and_then(registry::redundancy_file);
         if let Some(name) = name
             && (name.set.members != described.members || name.member != described.member)
         {
-            verdict.damage(Damage::new("name", "header", "it is of another set or member than the file's name says"));
+            check.damage(Damage::new("name", "header", "it belongs to another set or member than the file's name"));
         }
         let uncovered = Damage::new("uncovered", self.format.data, "no hash in the file covers it");
-        verdict.remark(uncovered.at(header_bytes));
+        check.note(uncovered.at(header_bytes));
     }
 }

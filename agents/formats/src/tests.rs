@@ -1,4 +1,4 @@
-//! The recogniser over the files of all fixtures, and what no file may do to it.
+//! Recognition of SCR's files and of unknown files; extraction stays inside its directory.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use holdfast_testkit::{files_below, fixtures};
 use super::*;
 
 #[test]
-fn scr_files_are_known_by_content_and_verified() {
+fn recognises_and_verifies_scr_files_by_content() {
     let mut seen = [0, 0];
     for path in files_below(&fixtures("scr").join("a-xor4/killed-after-flush/tree")) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -24,15 +24,15 @@ fn scr_files_are_known_by_content_and_verified() {
         assert_eq!(recognised.format.map(|format| format.name()), expected, "{name}");
         seen[usize::from(expected == Some("scr-xor"))] += 1;
         let format = recognised.format.unwrap();
-        let verdict = format.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
-        assert!(verdict.is_intact(), "{name}: {verdict:?}");
+        let check = format.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
+        assert!(check.is_intact(), "{name}: {check:?}");
         assert!(format.describe(&path).unwrap().json.is_object());
     }
     assert!(seen[0] > 5 && seen[1] > 1, "{seen:?}");
 }
 
 #[test]
-fn an_unknown_file_is_said_to_be_unknown() {
+fn reports_unknown_file_as_unknown() {
     let directory = tempfile::tempdir().unwrap();
     for (name, bytes) in [("notes.txt", b"step 400, all well\n".as_slice()), ("nothing", b""), ("short", b"\x95")] {
         let path = directory.path().join(name);
@@ -44,7 +44,7 @@ fn an_unknown_file_is_said_to_be_unknown() {
 }
 
 #[test]
-fn an_extraction_never_leaves_its_directory_and_never_overwrites_unasked() {
+fn extraction_stays_in_its_directory_and_overwrites_only_when_requested() {
     let directory = tempfile::tempdir().unwrap();
     let to = Destination::new(&directory.path().join("out"), false).unwrap();
     for name in ["", ".", "..", "../outside", "/etc/passwd", "a/b", "nul\0", &"x".repeat(256)] {
@@ -56,7 +56,7 @@ fn an_extraction_never_leaves_its_directory_and_never_overwrites_unasked() {
     let over = Destination::new(to.directory(), true).unwrap();
     over.write("var_1.bin", |out| out.write_all(b"second")).unwrap();
     assert_eq!(fs::read(to.directory().join("var_1.bin")).unwrap(), b"second");
-    // A link that stands there is replaced, not followed.
+    // A symbolic link of that name is replaced, not followed.
     let outside = directory.path().join("outside");
     fs::write(&outside, "kept").unwrap();
     std::os::unix::fs::symlink(&outside, to.directory().join("var_2.bin")).unwrap();

@@ -93,7 +93,7 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
 
 /// The place for the parts of one file.
 pub(super) fn place(to: &Path, force: bool, dry_run: bool) -> Result<Destination, FormatsError> {
-    if dry_run { Ok(Destination::pretended(to, force)) } else { Destination::new(to, force) }
+    if dry_run { Ok(Destination::dry_run(to, force)) } else { Destination::new(to, force) }
 }
 
 fn destination(to: &Path, args: &ExtractArgs) -> Result<Destination, FormatsError> {

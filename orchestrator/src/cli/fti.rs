@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_formats::fti_ff::restore::{Source as RestoreSource, restore};
+use holdfast_formats::fti_ff::restore::{RestoreSource, restore};
 use holdfast_formats::fti_ff::survivors::Survivors;
 use holdfast_formats::fti_ff::topology::Topology;
 use holdfast_formats::fti_ff::{group_check, name};
-use holdfast_formats::{FormatsError, Verdict};
+use holdfast_formats::{FormatsError, FileCheck};
 use serde_json::{Value, json};
 
 use super::extract::place;
@@ -190,10 +190,10 @@ fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
     }
     let mut checked = Vec::new();
     for (checkpoint, ranks) in groups {
-        let verdict = group_check::check(&survivors, &ranks, checkpoint)?;
-        checked.push(Group { checkpoint, ranks, verdict });
+        let check = group_check::check(&survivors, &ranks, checkpoint)?;
+        checked.push(Group { checkpoint, ranks, check });
     }
-    let intact = checked.iter().all(|group| group.verdict.is_intact());
+    let intact = checked.iter().all(|group| group.check.is_intact());
     output.result(&GroupReport { groups: checked })?;
     Ok(if intact { exit::FINISHED } else { exit::DAMAGED_DATA })
 }
@@ -206,7 +206,7 @@ fn no_group(rank: u32) -> Failure {
 struct Group {
     checkpoint: u32,
     ranks: Vec<u32>,
-    verdict: Verdict,
+    check: FileCheck,
 }
 
 struct GroupReport {
@@ -215,18 +215,18 @@ struct GroupReport {
 
 impl Report for GroupReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        for Group { checkpoint, ranks, verdict } in &self.groups {
+        for Group { checkpoint, ranks, check } in &self.groups {
             let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             let of = format!("checkpoint {checkpoint}, ranks {ranks}");
-            match verdict.damages.first() {
-                None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", verdict.checked_bytes)?,
+            match check.damages.first() {
+                None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", check.checked_bytes)?,
                 Some(first) => {
-                    let others = others(verdict.damages.len(), verdict.unlisted);
+                    let others = others(check.damages.len(), check.unlisted);
                     writeln!(to, "{of}: damaged: {}{others}", printable(&first.to_string()))?;
                 }
             }
-            for remark in &verdict.remarks {
-                writeln!(to, "  remark: {}", printable(&remark.to_string()))?;
+            for note in &check.notes {
+                writeln!(to, "  remark: {}", printable(&note.to_string()))?;
             }
         }
         Ok(())
@@ -235,12 +235,12 @@ impl Report for GroupReport {
     fn json(&self) -> Value {
         let group = |group: &Group| {
             let mut fields = json!({"checkpoint": group.checkpoint, "ranks": group.ranks});
-            if let (Some(fields), Value::Object(verdict)) = (fields.as_object_mut(), group.verdict.json()) {
-                fields.extend(verdict);
+            if let (Some(fields), Value::Object(check)) = (fields.as_object_mut(), group.check.json()) {
+                fields.extend(check);
             }
             fields
         };
-        let damaged = self.groups.iter().filter(|group| !group.verdict.is_intact()).count();
+        let damaged = self.groups.iter().filter(|group| !group.check.is_intact()).count();
         document(json!({"groups": self.groups.iter().map(group).collect::<Vec<_>>(), "damaged": damaged}))
     }
 }
@@ -261,7 +261,7 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
     let mut files = Vec::new();
     for rank in &args.rank {
         let group = shape.group_of(*rank).ok_or_else(|| no_group(*rank))?;
-        let file = name::FileName { checkpoint: Some(checkpoint), kind: name::Kind::Rank, rank: *rank }.to_string();
+        let file = name::FileName { checkpoint: Some(checkpoint), role: name::FileRole::Rank, rank: *rank }.to_string();
         if args.dry_run && !args.force && args.to.join(&file).symlink_metadata().is_ok() {
             return Err(FormatsError::Exists { path: args.to.join(&file) }.into());
         }

@@ -121,10 +121,10 @@ fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> FileV
     }
     let path = visited.path.display().to_string();
     match bar.during(&path, |progress| format.verify(&visited.path, &Options::default(), progress)) {
-        Ok(verdict) => match verdict.damages.first() {
+        Ok(check) => match check.damages.first() {
             None => FileView::Brief,
             Some(damage) => {
-                let others = others(verdict.damages.len(), verdict.unlisted);
+                let others = others(check.damages.len(), check.unlisted);
                 let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
                 FileView::Nothing(FileFailure { message, code: exit::DAMAGED_DATA })
             }

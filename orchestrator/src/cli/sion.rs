@@ -215,7 +215,7 @@ fn warn_all(warnings: &[Warning], output: &dyn Output) -> u8 {
     for warning in warnings {
         output.warn(&printable(&warning.to_string()));
     }
-    if warnings.iter().any(|warning| warning.oddity.is_loss()) { exit::DAMAGED_DATA } else { exit::FINISHED }
+    if warnings.iter().any(|warning| warning.anomaly.is_loss()) { exit::DAMAGED_DATA } else { exit::FINISHED }
 }
 
 fn texts(warnings: &[Warning]) -> Vec<String> {
@@ -396,7 +396,7 @@ fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
     for path in args.files {
         let name = path.display().to_string();
         let outcome = match bar.during(&name, |progress| sion::verify(&path, &options, progress)) {
-            Ok(verdict) => FileOutcome::Found(verdict),
+            Ok(check) => FileOutcome::Found(check),
             Err(error) => FileOutcome::Failed(FileFailure::of(error.into())),
         };
         let below = path.file_name().map(PathBuf::from).unwrap_or_default();

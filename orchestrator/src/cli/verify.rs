@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
-use holdfast_formats::{Damage, FormatsError, Options, Verdict};
+use holdfast_formats::{Damage, FormatsError, Options, FileCheck};
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
@@ -99,7 +99,7 @@ impl VerifyArgs {
 }
 
 impl ForServer {
-    fn verify(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verdict, FormatsError> {
+    fn verify(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FileCheck, FormatsError> {
         let by_name = ModelFileName::of(path).map(|name| Server::for_name(&name, self.rules));
         let mut server = by_name.unwrap_or_else(|| Server::newest(self.rules));
         server.release = self.release.unwrap_or(server.release);
@@ -125,7 +125,7 @@ pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> 
                 })
                 .map_or_else(
                     |error| Some(FileOutcome::Failed(FileFailure::of(error))),
-                    |verdict| Some(FileOutcome::Found(verdict)),
+                    |check| Some(FileOutcome::Found(check)),
                 ),
             content => FileOutcome::without_format(content),
         };
@@ -145,13 +145,13 @@ pub(super) fn others(listed: usize, unlisted: u64) -> String {
     }
 }
 
-impl FileResult for Verdict {
+impl FileResult for FileCheck {
     fn is_intact(&self) -> bool {
-        Verdict::is_intact(self)
+        FileCheck::is_intact(self)
     }
 
     fn json(&self) -> Map<String, Value> {
-        match Verdict::json(self) {
+        match FileCheck::json(self) {
             Value::Object(fields) => fields,
             other => Map::from_iter([("verdict".to_owned(), other)]),
         }
@@ -160,7 +160,7 @@ impl FileResult for Verdict {
 
 /// What was found in all files.
 pub(super) struct VerifyReport {
-    pub files: Vec<Finding<Verdict>>,
+    pub files: Vec<Finding<FileCheck>>,
     pub details: bool,
     pub damaged: bool,
 }
@@ -175,23 +175,23 @@ impl Report for VerifyReport {
             match &file.outcome {
                 FileOutcome::Unknown => writeln!(to, "{path}: unknown")?,
                 FileOutcome::Failed(failure) => writeln!(to, "{}", printable(&failure.message))?,
-                FileOutcome::Found(verdict) => {
-                    match verdict.damages.first() {
+                FileOutcome::Found(check) => {
+                    match check.damages.first() {
                         None => {
-                            let remarks = match verdict.remarks.len() {
+                            let remarks = match check.notes.len() {
                                 0 => String::new(),
                                 1 => ", 1 remark".to_owned(),
                                 count => format!(", {count} remarks"),
                             };
-                            writeln!(to, "{path}: {title}: intact, {} bytes checked{remarks}", verdict.checked_bytes)?;
+                            writeln!(to, "{path}: {title}: intact, {} bytes checked{remarks}", check.checked_bytes)?;
                         }
                         Some(first) => {
-                            let others = others(verdict.damages.len(), verdict.unlisted);
+                            let others = others(check.damages.len(), check.unlisted);
                             writeln!(to, "{path}: {title}: damaged: {}{others}", printable(&first.to_string()))?;
                         }
                     }
                     if self.details {
-                        details(verdict, to)?;
+                        details(check, to)?;
                     }
                 }
             }
@@ -205,12 +205,12 @@ impl Report for VerifyReport {
 }
 
 /// A line for each damage but the first, which stands in the file's own line, and for each remark.
-fn details(verdict: &Verdict, to: &mut dyn Write) -> io::Result<()> {
+fn details(check: &FileCheck, to: &mut dyn Write) -> io::Result<()> {
     let line =
         |to: &mut dyn Write, word: &str, damage: &Damage| writeln!(to, "  {word}: {}", printable(&damage.to_string()));
-    verdict.damages.iter().skip(1).try_for_each(|damage| line(to, "damaged", damage))?;
-    if verdict.unlisted > 0 {
-        writeln!(to, "  and {} damages that are not listed", verdict.unlisted)?;
+    check.damages.iter().skip(1).try_for_each(|damage| line(to, "damaged", damage))?;
+    if check.unlisted > 0 {
+        writeln!(to, "  and {} damages that are not listed", check.unlisted)?;
     }
-    verdict.remarks.iter().try_for_each(|remark| line(to, "remark", remark))
+    check.notes.iter().try_for_each(|remark| line(to, "remark", remark))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::layout::{Fields, FileMeta, Layout};
-use crate::verdict::MAX_LISTED;
+use crate::file_check::MAX_LISTED;
 use crate::{Damage, FormatsError, Input};
 
 /// So many containers are read of one file; ten thousand variables that grew a hundred times are a tenth of it.
@@ -11,7 +11,7 @@ pub const MAX_CONTAINERS: usize = 1 << 20;
 
 /// The metadata of one container (`FTIFF_dbvar`). Numbers are as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ContainerEntry {
     /// The id given to `FTI_Protect`.
     pub id: i32,
     /// Place of the variable in protect order; not stored from layout D on.
@@ -36,9 +36,9 @@ pub struct Entry {
     pub hash: [u8; 16],
 }
 
-impl Entry {
+impl ContainerEntry {
     /// Reads one entry; `None` if there are too few bytes.
-    pub fn parse(layout: Layout, bytes: &[u8]) -> Option<Entry> {
+    pub fn parse(layout: Layout, bytes: &[u8]) -> Option<ContainerEntry> {
         let mut fields = Fields(bytes.get(..layout.entry_bytes())?);
         let id = fields.int()?;
         let idx = if layout.has_index() { Some(fields.int()?) } else { None };
@@ -55,7 +55,7 @@ impl Entry {
         let width = layout.size_width();
         let (chunksize, containersize) = (fields.number(width)?, fields.number(width)?);
         let hash = fields.bytes()?;
-        Some(Entry {
+        Some(ContainerEntry {
             id,
             idx,
             containerid,
@@ -108,7 +108,7 @@ pub struct Block {
     /// Layouts A and B: bytes of head, metadata and containers; later: of the containers only.
     pub dbsize: i64,
     /// The containers.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ContainerEntry>,
 }
 
 /// What a walk over the blocks found.
@@ -119,7 +119,7 @@ pub struct Walk {
     /// Where the rules are broken.
     pub damages: Vec<Damage>,
     /// What is odd and allowed.
-    pub remarks: Vec<Damage>,
+    pub notes: Vec<Damage>,
 }
 
 impl Walk {
@@ -130,15 +130,15 @@ impl Walk {
         }
     }
 
-    fn remark(&mut self, remark: Damage) {
-        if self.remarks.len() < MAX_LISTED {
-            self.remarks.push(remark);
+    fn note(&mut self, note: Damage) {
+        if self.notes.len() < MAX_LISTED {
+            self.notes.push(note);
         }
     }
 }
 
 /// The name of a container's place in messages.
-pub fn place(block: usize, variable: usize, entry: &Entry) -> String {
+pub fn place(block: usize, variable: usize, entry: &ContainerEntry) -> String {
     format!("block {block}, var {variable}, id {}, container {}", entry.id, entry.containerid)
 }
 
@@ -275,7 +275,7 @@ impl Walker<'_> {
             return Ok(None);
         }
         let bytes = self.input.bytes_at(offset.saturating_add(head_bytes as u64), count * entry_bytes)?;
-        let entries = bytes.chunks_exact(entry_bytes).filter_map(|bytes| Entry::parse(self.layout, bytes)).collect();
+        let entries = bytes.chunks_exact(entry_bytes).filter_map(|bytes| ContainerEntry::parse(self.layout, bytes)).collect();
         Ok(Some(Block { offset, numvars, dbsize, entries }))
     }
 
@@ -302,7 +302,7 @@ impl Walker<'_> {
             }
             if entry.hascontent > 1 {
                 let what = format!("hascontent is {}, which is no C bool; taken as true", entry.hascontent);
-                self.walk.remark(Damage::new("bool", place(number, index, entry), what).at(offset));
+                self.walk.note(Damage::new("bool", place(number, index, entry), what).at(offset));
             }
             sum = next;
         }

@@ -9,7 +9,7 @@ use crate::{Confidence, Damage, FormatsError, Input};
 
 /// What a file turned out to be.
 #[derive(Debug)]
-pub enum Found {
+pub enum FtiFile {
     /// A checkpoint of a rank, or the copy of one.
     Checkpoint(Checkpoint),
     /// A row of Reed-Solomon parity.
@@ -55,12 +55,12 @@ pub struct Variable {
     /// The id given to `FTI_Protect`.
     pub id: i32,
     /// Its containers with content, in their order.
-    pub parts: Vec<Part>,
+    pub chunks: Vec<VariableChunk>,
 }
 
 /// The content of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct VariableChunk {
     /// Number of its block.
     pub block: usize,
     /// Its place in the block.
@@ -74,7 +74,7 @@ pub struct Part {
 impl Variable {
     /// Bytes of its value, as far as they are in the file.
     pub fn size(&self) -> u64 {
-        self.parts.iter().filter_map(|part| part.range).fold(0, |sum, range| sum.saturating_add(range.1))
+        self.chunks.iter().filter_map(|chunk| chunk.range).fold(0, |sum, range| sum.saturating_add(range.1))
     }
 }
 
@@ -85,38 +85,38 @@ impl Checkpoint {
     /// When the file cannot be read, or its metadata cannot be followed to the end.
     pub fn open(path: &Path) -> Result<Checkpoint, FormatsError> {
         match inspect(Input::open(path)?)? {
-            Found::Checkpoint(checkpoint) => match checkpoint.walk.damages.first() {
+            FtiFile::Checkpoint(checkpoint) => match checkpoint.walk.damages.first() {
                 None => Ok(checkpoint),
                 Some(damage) => Err(FormatsError::damaged("read variables of", path, damage)),
             },
-            Found::Parity(_) => Err(parity_has_none("read variables of", path)),
-            Found::Unreadable(damage) => Err(FormatsError::damaged("read variables of", path, damage)),
+            FtiFile::Parity(_) => Err(parity_has_none("read variables of", path)),
+            FtiFile::Unreadable(damage) => Err(FormatsError::damaged("read variables of", path, damage)),
         }
     }
 
     /// The variables in the order of their ids.
     pub fn variables(&self) -> Vec<Variable> {
-        let mut variables: BTreeMap<i32, Vec<(i32, Part)>> = BTreeMap::new();
+        let mut variables: BTreeMap<i32, Vec<(i32, VariableChunk)>> = BTreeMap::new();
         for (block, content) in self.walk.blocks.iter().enumerate() {
             for (index, entry) in content.entries.iter().enumerate() {
-                let parts = variables.entry(entry.id).or_default();
+                let chunks = variables.entry(entry.id).or_default();
                 if entry.is_filled() {
                     let range = entry.range(self.input.size());
-                    parts.push((entry.containerid, Part { block, index, range, hash: entry.hash }));
+                    chunks.push((entry.containerid, VariableChunk { block, index, range, hash: entry.hash }));
                 }
             }
         }
-        let in_order = |(id, mut parts): (i32, Vec<(i32, Part)>)| {
-            parts.sort_by_key(|(container, _)| *container);
-            Variable { id, parts: parts.into_iter().map(|(_, part)| part).collect() }
+        let in_order = |(id, mut chunks): (i32, Vec<(i32, VariableChunk)>)| {
+            chunks.sort_by_key(|(container, _)| *container);
+            Variable { id, chunks: chunks.into_iter().map(|(_, chunk)| chunk).collect() }
         };
         variables.into_iter().map(in_order).collect()
     }
 
-    /// The name of a part's place in messages.
-    pub fn place(&self, part: &Part) -> String {
-        let entry = self.walk.blocks.get(part.block).and_then(|block| block.entries.get(part.index));
-        entry.map_or_else(String::new, |entry| blocks::place(part.block, part.index, entry))
+    /// The name of a chunk's place in messages.
+    pub fn place(&self, chunk: &VariableChunk) -> String {
+        let entry = self.walk.blocks.get(chunk.block).and_then(|block| block.entries.get(chunk.index));
+        entry.map_or_else(String::new, |entry| blocks::place(chunk.block, chunk.index, entry))
     }
 
     /// The blocks.
@@ -200,10 +200,10 @@ pub(super) fn confidence(input: &Input) -> Result<Confidence, FormatsError> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn inspect(input: Input) -> Result<Found, FormatsError> {
+pub fn inspect(input: Input) -> Result<FtiFile, FormatsError> {
     let size = input.size();
     if size == 0 {
-        return Ok(Found::Unreadable(Damage::new("empty", "file", "it is empty")));
+        return Ok(FtiFile::Unreadable(Damage::new("empty", "file", "it is empty")));
     }
     let Some((candidate, meta_sound)) = choose(&input)? else {
         let what = match size {
@@ -213,17 +213,17 @@ pub fn inspect(input: Input) -> Result<Found, FormatsError> {
                     .to_owned()
             }
         };
-        return Ok(Found::Unreadable(Damage::new("file-metadata", "file", what)));
+        return Ok(FtiFile::Unreadable(Damage::new("file-metadata", "file", what)));
     };
     let meta = candidate.meta;
     let trailer_only = size.checked_sub(meta.layout.meta_bytes() as u64);
     let is_parity =
         candidate.at_end && meta.file_size == meta.largest_size && u64::try_from(meta.file_size).ok() == trailer_only;
     if is_parity || (candidate.at_end && !meta.layout.is_data_first()) {
-        return Ok(Found::Parity(Parity { input, meta, meta_sound }));
+        return Ok(FtiFile::Parity(Parity { input, meta, meta_sound }));
     }
     let (meta, walk) = walk(&input, meta)?;
-    Ok(Found::Checkpoint(Checkpoint { input, meta, meta_sound, walk }))
+    Ok(FtiFile::Checkpoint(Checkpoint { input, meta, meta_sound, walk }))
 }
 
 /// C and D have the same file metadata; the one whose blocks end where it starts is the layout.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::blocks::{Block, Entry, MAX_CONTAINERS};
+use super::blocks::{Block, ContainerEntry, MAX_CONTAINERS};
 use super::layout::Layout;
 
 /// Bytes of the head of a block.
@@ -52,11 +52,11 @@ pub enum ContainerError {
 /// When the variables do not fit those of the checkpoint before.
 pub fn next(before: &[Block], variables: &[(i32, u64)]) -> Result<Vec<Block>, ContainerError> {
     let mut blocks = before.to_vec();
-    let mut rests = Rests::new(variables)?;
+    let mut remaining = RemainingData::new(variables)?;
     for entry in blocks.iter_mut().flat_map(|block| &mut block.entries) {
-        rests.fill(entry)?;
+        remaining.fill(entry)?;
     }
-    let entries = rests.new_entries()?;
+    let entries = remaining.new_entries()?;
     if entries.is_empty() {
         return Ok(blocks);
     }
@@ -77,7 +77,7 @@ pub fn end(blocks: &[Block]) -> Option<u64> {
     }
 }
 
-fn block(offset: u64, mut entries: Vec<Entry>) -> Option<Block> {
+fn block(offset: u64, mut entries: Vec<ContainerEntry>) -> Option<Block> {
     let numvars = i32::try_from(entries.len()).ok()?;
     let metadata = HEAD + ENTRY * entries.len() as u64;
     let mut at = i64::try_from(offset.checked_add(metadata)?).ok()?;
@@ -91,41 +91,41 @@ fn block(offset: u64, mut entries: Vec<Entry>) -> Option<Block> {
 }
 
 /// What of each variable has no container yet.
-struct Rests<'a> {
+struct RemainingData<'a> {
     order: &'a [(i32, u64)],
-    states: BTreeMap<i32, State>,
+    variables: BTreeMap<i32, RemainingVariable>,
 }
 
-struct State {
-    rest: i64,
+struct RemainingVariable {
+    remaining: i64,
     ended: bool,
     containers: i32,
     bytes: i64,
 }
 
-impl<'a> Rests<'a> {
-    fn new(order: &'a [(i32, u64)]) -> Result<Rests<'a>, ContainerError> {
-        let mut states = BTreeMap::new();
+impl<'a> RemainingData<'a> {
+    fn new(order: &'a [(i32, u64)]) -> Result<RemainingData<'a>, ContainerError> {
+        let mut variables = BTreeMap::new();
         for (id, size) in order {
-            let rest = i64::try_from(*size).map_err(|_| ContainerError::TooLarge)?;
-            if states.insert(*id, State { rest, ended: false, containers: 0, bytes: 0 }).is_some() {
+            let remaining = i64::try_from(*size).map_err(|_| ContainerError::TooLarge)?;
+            if variables.insert(*id, RemainingVariable { remaining, ended: false, containers: 0, bytes: 0 }).is_some() {
                 return Err(ContainerError::Twice { id: *id });
             }
         }
-        Ok(Rests { order, states })
+        Ok(RemainingData { order, variables })
     }
 
     /// Puts into an old container what it takes.
-    fn fill(&mut self, entry: &mut Entry) -> Result<(), ContainerError> {
-        let state = self.states.get_mut(&entry.id).ok_or(ContainerError::Missing { id: entry.id })?;
-        let filled = if state.ended { 0 } else { state.rest.min(entry.containersize) };
-        entry.hascontent = u8::from(!state.ended);
+    fn fill(&mut self, entry: &mut ContainerEntry) -> Result<(), ContainerError> {
+        let variable = self.variables.get_mut(&entry.id).ok_or(ContainerError::Missing { id: entry.id })?;
+        let filled = if variable.ended { 0 } else { variable.remaining.min(entry.containersize) };
+        entry.hascontent = u8::from(!variable.ended);
         entry.chunksize = filled;
         // A container that is just filled ends the variable, too.
-        state.ended |= state.rest <= entry.containersize;
-        state.rest -= filled;
-        state.containers = state.containers.saturating_add(1);
-        state.bytes = state.bytes.checked_add(entry.containersize).ok_or(ContainerError::TooLarge)?;
+        variable.ended |= variable.remaining <= entry.containersize;
+        variable.remaining -= filled;
+        variable.containers = variable.containers.saturating_add(1);
+        variable.bytes = variable.bytes.checked_add(entry.containersize).ok_or(ContainerError::TooLarge)?;
         let now = self.order.iter().position(|(id, _)| *id == entry.id).and_then(|now| i32::try_from(now).ok());
         match (entry.idx, now) {
             (Some(before), Some(now)) if before != now => Err(ContainerError::Order { id: entry.id, before, now }),
@@ -134,23 +134,23 @@ impl<'a> Rests<'a> {
     }
 
     /// The containers of the new block.
-    fn new_entries(&self) -> Result<Vec<Entry>, ContainerError> {
+    fn new_entries(&self) -> Result<Vec<ContainerEntry>, ContainerError> {
         let mut entries = Vec::new();
         for (idx, (id, _)) in self.order.iter().enumerate() {
-            let Some(state) = self.states.get(id).filter(|state| state.containers == 0 || state.rest > 0) else {
+            let Some(variable) = self.variables.get(id).filter(|variable| variable.containers == 0 || variable.remaining > 0) else {
                 continue;
             };
-            entries.push(Entry {
+            entries.push(ContainerEntry {
                 id: *id,
                 idx: Some(i32::try_from(idx).map_err(|_| ContainerError::TooLarge)?),
-                containerid: state.containers,
+                containerid: variable.containers,
                 hascontent: 1,
                 has_checkpoint: None,
                 padding: [0; 3],
-                dptr: state.bytes,
+                dptr: variable.bytes,
                 fptr: 0,
-                chunksize: state.rest,
-                containersize: state.rest,
+                chunksize: variable.remaining,
+                containersize: variable.remaining,
                 hash: [0; 16],
             });
         }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::blocks::Entry;
-use super::checkpoint::{Checkpoint, Found, Parity, inspect};
+use super::blocks::ContainerEntry;
+use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
 use super::layout::{FileMeta, Layout, hex};
-use super::name::{FileName, Kind};
+use super::name::{FileName, FileRole};
 use crate::{Damage, Description, FormatsError, Input};
 
 /// Describes a file of any kind and layout.
@@ -18,9 +18,9 @@ use crate::{Damage, Description, FormatsError, Input};
 pub fn describe(path: &Path) -> Result<Description, FormatsError> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
     match inspect(Input::open(path)?)? {
-        Found::Checkpoint(checkpoint) => Ok(describe_checkpoint(&checkpoint, name)),
-        Found::Parity(parity) => Ok(describe_parity(&parity, name)),
-        Found::Unreadable(damage) => Err(FormatsError::damaged("describe", path, damage)),
+        FtiFile::Checkpoint(checkpoint) => Ok(describe_checkpoint(&checkpoint, name)),
+        FtiFile::Parity(parity) => Ok(describe_parity(&parity, name)),
+        FtiFile::Unreadable(damage) => Err(FormatsError::damaged("describe", path, damage)),
     }
 }
 
@@ -64,8 +64,8 @@ fn line(text: &mut String, key: &str, value: impl std::fmt::Display) {
 }
 
 fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Description {
-    let role = match name.map(|name| name.kind) {
-        Some(Kind::Partner) => "partner copy",
+    let role = match name.map(|name| name.role) {
+        Some(FileRole::Partner) => "partner copy",
         _ => "rank file",
     };
     let (mut text, mut json) = head(&checkpoint.meta, checkpoint.meta_sound, role, name);
@@ -81,7 +81,7 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
         .collect();
     json.insert("blocks".to_owned(), Value::Array(blocks));
     match name {
-        Some(FileName { kind: Kind::Rank, rank, .. }) => {
+        Some(FileName { role: FileRole::Rank, rank, .. }) => {
             json.insert("owner_rank".to_owned(), json!(rank));
         }
         Some(FileName { rank, .. }) => {
@@ -92,8 +92,8 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
     text.push_str("Variables\n");
     let mut variables = Map::new();
     for variable in checkpoint.variables() {
-        let (size, parts) = (variable.size(), variable.parts.len());
-        let _ = writeln!(text, "  id {}: {size} bytes in {parts} containers", variable.id);
+        let (size, chunks) = (variable.size(), variable.chunks.len());
+        let _ = writeln!(text, "  id {}: {size} bytes in {chunks} containers", variable.id);
         variables.insert(variable.id.to_string(), json!({ "size": size }));
     }
     json.insert("variables".to_owned(), Value::Object(variables));
@@ -107,7 +107,7 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
     Description { text, json: Value::Object(json), damages }
 }
 
-fn entry_json(layout: Layout, entry: &Entry) -> Value {
+fn entry_json(layout: Layout, entry: &ContainerEntry) -> Value {
     let mut json = Map::new();
     let mut put = |key: &str, value: Value| json.insert(key.to_owned(), value);
     put("id", json!(entry.id));
@@ -134,28 +134,28 @@ fn entry_json(layout: Layout, entry: &Entry) -> Value {
 pub fn table(checkpoint: &Checkpoint) -> String {
     let layout = checkpoint.meta.layout;
     let mut text = String::from("------------------- DATASTRUCTURE BEGIN -------------------\n\n");
-    let mut say = |indent: usize, key: &str, value: &dyn std::fmt::Display| {
+    let mut field = |indent: usize, key: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(text, "{:indent$}{key}: {value}", "");
     };
     for (number, block) in checkpoint.blocks().iter().enumerate() {
-        say(4, "DataBase-id", &number);
-        say(4, "numvars", &block.numvars);
-        say(4, "dbsize", &block.dbsize);
+        field(4, "DataBase-id", &number);
+        field(4, "numvars", &block.numvars);
+        field(4, "dbsize", &block.dbsize);
         let metadata = layout.head_bytes() + block.entries.len() * layout.entry_bytes();
-        say(4, "[size metadata", &format_args!("{metadata}]\n"));
+        field(4, "[size metadata", &format_args!("{metadata}]\n"));
         for (index, entry) in block.entries.iter().enumerate() {
-            say(8, "Var-id", &index);
-            say(8, "id", &entry.id);
+            field(8, "Var-id", &index);
+            field(8, "id", &entry.id);
             if let Some(idx) = entry.idx {
-                say(8, "idx", &idx);
+                field(8, "idx", &idx);
             }
-            say(8, "containerid", &entry.containerid);
-            say(8, "hascontent", &entry.is_filled());
-            say(8, "dptr", &entry.dptr);
-            say(8, "fptr", &entry.fptr);
-            say(8, "chunksize", &entry.chunksize);
-            say(8, "containersize", &entry.containersize);
-            say(8, "hash", &format_args!("{}\n", hex(&entry.hash)));
+            field(8, "containerid", &entry.containerid);
+            field(8, "hascontent", &entry.is_filled());
+            field(8, "dptr", &entry.dptr);
+            field(8, "fptr", &entry.fptr);
+            field(8, "chunksize", &entry.chunksize);
+            field(8, "containersize", &entry.containersize);
+            field(8, "hash", &format_args!("{}\n", hex(&entry.hash)));
         }
     }
     text.push_str("\n------------------- DATASTRUCTURE END ---------------------\n");

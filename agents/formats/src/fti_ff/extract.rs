@@ -5,7 +5,7 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
-use super::checkpoint::{Checkpoint, Found, Variable, inspect, parity_has_none};
+use super::checkpoint::{Checkpoint, FtiFile, Variable, inspect, parity_has_none};
 use crate::{Damage, Destination, Extracted, FormatsError, Input, Options, Progress};
 
 /// Extracts all variables whose chunks are there and match their hashes; with `options.recover` also the others, as
@@ -20,9 +20,9 @@ pub fn extract(
     progress: Progress<'_>,
 ) -> Result<Extracted, FormatsError> {
     let checkpoint = match inspect(Input::open(path)?)? {
-        Found::Checkpoint(checkpoint) => checkpoint,
-        Found::Parity(_) => return Err(parity_has_none("extract from", path)),
-        Found::Unreadable(damage) => return Err(FormatsError::damaged("extract from", path, damage)),
+        FtiFile::Checkpoint(checkpoint) => checkpoint,
+        FtiFile::Parity(_) => return Err(parity_has_none("extract from", path)),
+        FtiFile::Unreadable(damage) => return Err(FormatsError::damaged("extract from", path, damage)),
     };
     let variables = checkpoint.variables();
     let total = variables.iter().fold(0_u64, |sum, variable| sum.saturating_add(variable.size()));
@@ -34,7 +34,7 @@ pub fn extract(
     let mut extracted = Extracted { damages: checkpoint.walk.damages.clone(), ..Extracted::default() };
     let mut done = 0_u64;
     for variable in &variables {
-        let mut one = OneVariable { checkpoint: &checkpoint, variable, recover: options.recover, trouble: None };
+        let mut one = OneVariable { checkpoint: &checkpoint, variable, recover: options.recover, error: None };
         let name = format!("var_{}.bin", variable.id);
         let written = to.write(&name, |out| {
             one.write(out, &mut |bytes| {
@@ -42,14 +42,14 @@ pub fn extract(
                 progress(done, total);
             })
         });
-        match (written, one.trouble) {
-            (Ok(bytes), trouble) => {
+        match (written, one.error) {
+            (Ok(bytes), error) => {
                 extracted.files.push(name);
                 extracted.bytes = extracted.bytes.saturating_add(bytes);
-                extracted.damages.extend(trouble.and_then(Trouble::damage));
+                extracted.damages.extend(error.and_then(VariableError::damage));
             }
-            (Err(_), Some(Trouble::Damage(damage))) => extracted.damages.push(damage),
-            (Err(_), Some(Trouble::Read(error))) => return Err(error),
+            (Err(_), Some(VariableError::Damage(damage))) => extracted.damages.push(damage),
+            (Err(_), Some(VariableError::Read(error))) => return Err(error),
             (Err(error), None) => return Err(error),
         }
     }
@@ -57,16 +57,16 @@ pub fn extract(
 }
 
 /// What kept a variable from being written, beside the disk that it goes to.
-enum Trouble {
+enum VariableError {
     Damage(Damage),
     Read(FormatsError),
 }
 
-impl Trouble {
+impl VariableError {
     fn damage(self) -> Option<Damage> {
         match self {
-            Trouble::Damage(damage) => Some(damage),
-            Trouble::Read(_) => None,
+            VariableError::Damage(damage) => Some(damage),
+            VariableError::Read(_) => None,
         }
     }
 }
@@ -75,26 +75,26 @@ struct OneVariable<'a> {
     checkpoint: &'a Checkpoint,
     variable: &'a Variable,
     recover: bool,
-    trouble: Option<Trouble>,
+    error: Option<VariableError>,
 }
 
 impl OneVariable<'_> {
     fn write(&mut self, out: &mut impl Write, step: &mut dyn FnMut(u64)) -> io::Result<u64> {
         let mut bytes = 0_u64;
-        for part in &self.variable.parts {
-            let Some(range) = part.range else {
+        for chunk in &self.variable.chunks {
+            let Some(range) = chunk.range else {
                 self.damaged(Damage::new(
                     "missing-chunk",
-                    self.checkpoint.place(part),
+                    self.checkpoint.place(chunk),
                     "not in the file; variable left out",
                 ))?;
                 continue;
             };
             let hash = self.copy(range, out, step)?;
             bytes = bytes.saturating_add(range.1);
-            if hash != part.hash {
+            if hash != chunk.hash {
                 let what = "the chunk does not match its hash";
-                self.damaged(Damage::new("chunk-hash", self.checkpoint.place(part), what).at(range.0))?;
+                self.damaged(Damage::new("chunk-hash", self.checkpoint.place(chunk), what).at(range.0))?;
             }
         }
         Ok(bytes)
@@ -102,26 +102,26 @@ impl OneVariable<'_> {
 
     fn copy(&mut self, range: (u64, u64), out: &mut impl Write, step: &mut dyn FnMut(u64)) -> io::Result<[u8; 16]> {
         /// Keeps the two sides of a copy apart.
-        enum Side {
-            Reading(FormatsError),
-            Writing(io::Error),
+        enum CopyError {
+            Read(FormatsError),
+            Write(io::Error),
         }
-        impl From<FormatsError> for Side {
-            fn from(error: FormatsError) -> Side {
-                Side::Reading(error)
+        impl From<FormatsError> for CopyError {
+            fn from(error: FormatsError) -> CopyError {
+                CopyError::Read(error)
             }
         }
         let mut hasher = Md5::new();
         let copied = self.checkpoint.input.each_piece(range.0, range.1, |piece| {
             hasher.update(piece);
             step(piece.len() as u64);
-            out.write_all(piece).map_err(Side::Writing)
+            out.write_all(piece).map_err(CopyError::Write)
         });
         match copied {
             Ok(()) => Ok(hasher.finalize().into()),
-            Err(Side::Writing(error)) => Err(error),
-            Err(Side::Reading(error)) => {
-                self.trouble = Some(Trouble::Read(error));
+            Err(CopyError::Write(error)) => Err(error),
+            Err(CopyError::Read(error)) => {
+                self.error = Some(VariableError::Read(error));
                 Err(io::Error::other("reading failed"))
             }
         }
@@ -129,7 +129,7 @@ impl OneVariable<'_> {
 
     /// Notes a damage; an error, that ends the file's writing, unless the rest is wanted all the same.
     fn damaged(&mut self, damage: Damage) -> io::Result<()> {
-        self.trouble.get_or_insert(Trouble::Damage(damage));
+        self.error.get_or_insert(VariableError::Damage(damage));
         if self.recover { Ok(()) } else { Err(io::Error::other("damaged")) }
     }
 }

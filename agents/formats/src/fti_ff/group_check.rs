@@ -3,59 +3,59 @@
 
 use std::path::Path;
 
-use super::checkpoint::{Found, inspect};
-use super::name::Kind;
+use super::checkpoint::{FtiFile, inspect};
+use super::name::FileRole;
 use super::parity::{self, Combination, Row, RowFile};
 use super::survivors::Survivors;
 use crate::input::PIECE_BYTES;
-use crate::{Damage, FormatsError, Input, Verdict};
+use crate::{Damage, FormatsError, Input, FileCheck};
 
 /// Checks the copies and parities of a group's checkpoint, as far as its files are there.
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Verdict, FormatsError> {
-    let mut verdict = Verdict::default();
-    let path = |kind, rank| survivors.of(checkpoint, kind, rank).map(|file| file.path.as_path()).next();
+pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<FileCheck, FormatsError> {
+    let mut check = FileCheck::default();
+    let path = |role, rank| survivors.of(checkpoint, role, rank).map(|file| file.path.as_path()).next();
     for (index, rank) in group.iter().enumerate() {
         let right = group.get(index + 1).or_else(|| group.first()).copied().unwrap_or(*rank);
-        if let (Some(own), Some(copy)) = (path(Kind::Rank, *rank), path(Kind::Partner, right)) {
-            compare_copy(own, copy, &mut verdict)?;
+        if let (Some(own), Some(copy)) = (path(FileRole::Rank, *rank), path(FileRole::Partner, right)) {
+            compare_copy(own, copy, &mut check)?;
         }
     }
-    let data: Option<Vec<&Path>> = group.iter().map(|rank| path(Kind::Rank, *rank)).collect();
+    let data: Option<Vec<&Path>> = group.iter().map(|rank| path(FileRole::Rank, *rank)).collect();
     let Some(data) = data else {
-        verdict.remark(Damage::new("incomplete", "group", "not all ranks' files are there to compare parity with"));
-        return Ok(verdict);
+        check.note(Damage::new("incomplete", "group", "not all ranks' files are there to compare parity with"));
+        return Ok(check);
     };
     for (index, rank) in group.iter().enumerate() {
-        if let Some(parity) = path(Kind::Parity, *rank) {
-            compare_parity(&data, index, parity, &mut verdict)?;
+        if let Some(parity) = path(FileRole::Parity, *rank) {
+            compare_parity(&data, index, parity, &mut check)?;
         }
     }
-    Ok(verdict)
+    Ok(check)
 }
 
-fn compare_copy(own: &Path, copy: &Path, verdict: &mut Verdict) -> Result<(), FormatsError> {
+fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
     let place = copy.display().to_string();
     if own.size() != other.size() {
         let what = format!("{} bytes, the file it copies has {}", other.size(), own.size());
-        verdict.damage(Damage::new("copy-differs", place, what));
+        check.damage(Damage::new("copy-differs", place, what));
         return Ok(());
     }
     let different = first_difference(&own, own.size(), |at, buffer| other.read_at(at, buffer))?;
-    verdict.checked_bytes = verdict.checked_bytes.saturating_add(other.size());
+    check.checked_bytes = check.checked_bytes.saturating_add(other.size());
     if let Some(offset) = different {
-        verdict.damage(Damage::new("copy-differs", place, "differs from the file it copies").at(offset));
+        check.damage(Damage::new("copy-differs", place, "differs from the file it copies").at(offset));
     }
     Ok(())
 }
 
-fn compare_parity(data: &[&Path], index: usize, path: &Path, verdict: &mut Verdict) -> Result<(), FormatsError> {
+fn compare_parity(data: &[&Path], index: usize, path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
     let place = path.display().to_string();
-    let Found::Parity(file) = inspect(Input::open(path)?)? else {
-        verdict.damage(Damage::new("parity-differs", place, "it is no parity"));
+    let FtiFile::Parity(file) = inspect(Input::open(path)?)? else {
+        check.damage(Damage::new("parity-differs", place, "it is no parity"));
         return Ok(());
     };
     let length = file.data_bytes();
@@ -65,7 +65,7 @@ fn compare_parity(data: &[&Path], index: usize, path: &Path, verdict: &mut Verdi
     for (path, factor) in data.iter().zip(factors) {
         let input = Input::open(path)?;
         let bytes = match inspect(Input::open(path)?)? {
-            Found::Checkpoint(checkpoint) => u64::try_from(checkpoint.meta.file_size).unwrap_or(0),
+            FtiFile::Checkpoint(checkpoint) => u64::try_from(checkpoint.meta.file_size).unwrap_or(0),
             _ => input.size(),
         };
         terms.push((RowFile::data(input, layout, bytes, length), factor));
@@ -74,9 +74,9 @@ fn compare_parity(data: &[&Path], index: usize, path: &Path, verdict: &mut Verdi
     // Of an odd last byte the original's older versions computed the other half of the word with what was in memory.
     let compared = if layout.is_data_first() { length } else { length & !1 };
     let different = first_difference(&file.input, compared, |at, buffer| sum.read(at, buffer))?;
-    verdict.checked_bytes = verdict.checked_bytes.saturating_add(compared);
+    check.checked_bytes = check.checked_bytes.saturating_add(compared);
     if let Some(offset) = different {
-        verdict.damage(Damage::new("parity-differs", place, "it is not the sum of the group's files").at(offset));
+        check.damage(Damage::new("parity-differs", place, "it is not the sum of the group's files").at(offset));
     }
     Ok(())
 }

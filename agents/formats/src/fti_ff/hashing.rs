@@ -20,40 +20,40 @@ pub type Range = (u64, u64);
 
 /// What to hash.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct HashRequest {
     /// Each of these by itself.
     pub chunks: Vec<Range>,
     /// These together, in this order; nothing if empty.
-    pub whole: Vec<Range>,
+    pub combined: Vec<Range>,
 }
 
-/// The hashes of a [`Work`].
+/// The hashes of a [`HashRequest`].
 #[derive(Debug)]
 pub struct Hashes {
     /// One for each chunk.
     pub chunks: Vec<[u8; 16]>,
-    /// The one of `whole`; of nothing if that is empty.
-    pub whole: [u8; 16],
+    /// The one of `combined`; of nothing if that is empty.
+    pub combined: [u8; 16],
 }
 
 /// Hashes all of it. The ranges must lie in the file.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn hash(input: &Input, work: &Work, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
+pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
     let bytes = |ranges: &[Range]| ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.1));
-    let total = bytes(&work.chunks).saturating_add(bytes(&work.whole));
-    let shared = Shared { input, chunks: &work.chunks, next: AtomicUsize::new(0), done: AtomicU64::new(0) };
+    let total = bytes(&request.chunks).saturating_add(bytes(&request.combined));
+    let shared = Shared { input, chunks: &request.chunks, next: AtomicUsize::new(0), done: AtomicU64::new(0) };
     let helpers = match total {
         0..WORTH_THREADS => 0,
         _ => thread::available_parallelism().map_or(1, usize::from).clamp(2, MAX_THREADS) - 1,
     };
-    let mut hashes = vec![[0; 16]; work.chunks.len()];
-    let whole = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
+    let mut hashes = vec![[0; 16]; request.chunks.len()];
+    let combined = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
         let helpers: Vec<_> =
-            (0..helpers.min(work.chunks.len())).map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {}))).collect();
+            (0..helpers.min(request.chunks.len())).map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {}))).collect();
         let mut report = |done: u64| progress(done, total);
-        let whole = shared.stream(&work.whole, &mut report)?;
+        let combined = shared.stream(&request.combined, &mut report)?;
         let mut found = shared.take_chunks(&mut report)?;
         for helper in helpers {
             match helper.join() {
@@ -66,10 +66,10 @@ pub fn hash(input: &Input, work: &Work, progress: Progress<'_>) -> Result<Hashes
                 *place = hash;
             }
         }
-        Ok(whole)
+        Ok(combined)
     })?;
     progress(total, total);
-    Ok(Hashes { chunks: hashes, whole })
+    Ok(Hashes { chunks: hashes, combined })
 }
 
 struct Shared<'a> {

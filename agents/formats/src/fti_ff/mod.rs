@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use super::{Confidence, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, Verdict};
+use super::{Confidence, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, FileCheck};
 
 pub mod blocks;
 pub mod checkpoint;
@@ -59,7 +59,7 @@ impl Format for FtiFf {
         describe::describe(path)
     }
 
-    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
         verify::verify(path, progress)
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// What a file is to its checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum FileRole {
     /// A rank's own checkpoint.
     Rank,
     /// Level 2: on the node of this rank, the copy of its left neighbour's file.
@@ -21,7 +21,7 @@ pub struct FileName {
     /// The checkpoint's id; `None` for a differential checkpoint, which is one file updated in place.
     pub checkpoint: Option<u32>,
     /// What it is.
-    pub kind: Kind,
+    pub role: FileRole,
     /// The rank on whose node it lies.
     pub rank: u32,
 }
@@ -31,13 +31,13 @@ impl FileName {
     pub fn parse(name: &str) -> Option<FileName> {
         let stem = name.strip_suffix(".fti")?;
         if let Some(rank) = stem.strip_prefix("dCPFile-Rank") {
-            return Some(FileName { checkpoint: None, kind: Kind::Rank, rank: number(rank)? });
+            return Some(FileName { checkpoint: None, role: FileRole::Rank, rank: number(rank)? });
         }
         let (checkpoint, rest) = stem.strip_prefix("Ckpt")?.split_once('-')?;
-        let (kind, rank) = [(Kind::Rank, "Rank"), (Kind::Partner, "Pcof"), (Kind::Parity, "RSed")]
+        let (role, rank) = [(FileRole::Rank, "Rank"), (FileRole::Partner, "Pcof"), (FileRole::Parity, "RSed")]
             .into_iter()
-            .find_map(|(kind, word)| Some((kind, rest.strip_prefix(word)?)))?;
-        Some(FileName { checkpoint: Some(number(checkpoint)?), kind, rank: number(rank)? })
+            .find_map(|(role, label)| Some((role, rest.strip_prefix(label)?)))?;
+        Some(FileName { checkpoint: Some(number(checkpoint)?), role, rank: number(rank)? })
     }
 }
 
@@ -48,14 +48,14 @@ fn number(text: &str) -> Option<u32> {
 
 impl fmt::Display for FileName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.kind {
-            Kind::Rank => "Rank",
-            Kind::Partner => "Pcof",
-            Kind::Parity => "RSed",
+        let label = match self.role {
+            FileRole::Rank => "Rank",
+            FileRole::Partner => "Pcof",
+            FileRole::Parity => "RSed",
         };
         match self.checkpoint {
-            Some(checkpoint) => write!(out, "Ckpt{checkpoint}-{word}{}.fti", self.rank),
-            None => write!(out, "dCPFile-{word}{}.fti", self.rank),
+            Some(checkpoint) => write!(out, "Ckpt{checkpoint}-{label}{}.fti", self.rank),
+            None => write!(out, "dCPFile-{label}{}.fti", self.rank),
         }
     }
 }

@@ -12,9 +12,9 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
-use super::checkpoint::{Checkpoint, Found, Parity, inspect};
+use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
 use super::layout::{FileMeta, Layout, checksum_field};
-use super::name::{FileName, Kind};
+use super::name::{FileName, FileRole};
 use super::parity::{self, Combination, Row, RowFile, SIZE_BYTES};
 use super::refusal::{self, Refusal};
 use super::survivors::Survivors;
@@ -24,7 +24,7 @@ use crate::{Destination, FormatsError, Input, Progress};
 
 /// Where a restored file came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum RestoreSource {
     /// The file itself was found on another node, or on the parallel file system.
     Copy,
     /// The partner copy (level 2).
@@ -45,19 +45,19 @@ pub fn restore(
     rank: u32,
     to: &Destination,
     progress: Progress<'_>,
-) -> Result<Source, FormatsError> {
-    let name = FileName { checkpoint: Some(checkpoint), kind: Kind::Rank, rank };
-    let mut lost = Lost { name, to, progress, refused: Vec::new() };
+) -> Result<RestoreSource, FormatsError> {
+    let name = FileName { checkpoint: Some(checkpoint), role: FileRole::Rank, rank };
+    let mut lost = LostFile { name, to, progress, refused: Vec::new() };
     let place = group.iter().position(|member| *member == rank);
     let right = place.and_then(|place| group.iter().cycle().nth(place + 1)).filter(|right| **right != rank);
-    for file in survivors.of(checkpoint, Kind::Rank, rank) {
+    for file in survivors.of(checkpoint, FileRole::Rank, rank) {
         if lost.copy(&file.path)? {
-            return Ok(Source::Copy);
+            return Ok(RestoreSource::Copy);
         }
     }
-    for file in right.into_iter().flat_map(|right| survivors.of(checkpoint, Kind::Partner, *right)) {
+    for file in right.into_iter().flat_map(|right| survivors.of(checkpoint, FileRole::Partner, *right)) {
         if lost.copy(&file.path)? {
-            return Ok(Source::Partner);
+            return Ok(RestoreSource::Partner);
         }
     }
     match place {
@@ -65,12 +65,12 @@ pub fn restore(
         None => lost.refused.push(Refusal::NotInGroup { rank, group: group.to_vec() }),
     }
     if lost.refused.is_empty() {
-        return Ok(Source::ReedSolomon);
+        return Ok(RestoreSource::ReedSolomon);
     }
     Err(FormatsError::NotRestorable { what: name.to_string(), why: refusal::listed(&lost.refused) })
 }
 
-struct Lost<'a> {
+struct LostFile<'a> {
     name: FileName,
     to: &'a Destination,
     progress: Progress<'a>,
@@ -79,32 +79,32 @@ struct Lost<'a> {
 }
 
 /// Why a file was not written, beside the disk that it goes to.
-enum Stop {
+enum RebuildError {
     /// What was written is not the file: another way may give it.
     Refused(Refusal),
     /// What was written cannot be checked.
     Failed(FormatsError),
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refused(refusal)
+impl From<Refusal> for RebuildError {
+    fn from(refusal: Refusal) -> RebuildError {
+        RebuildError::Refused(refusal)
     }
 }
 
-impl From<FormatsError> for Stop {
-    fn from(error: FormatsError) -> Stop {
-        Stop::Failed(error)
+impl From<FormatsError> for RebuildError {
+    fn from(error: FormatsError) -> RebuildError {
+        RebuildError::Failed(error)
     }
 }
 
 /// What a filling of the file ends with: the system's errors apart from refusals.
-type Filled = io::Result<Result<(), Stop>>;
+type Filled = io::Result<Result<(), RebuildError>>;
 
-impl Lost<'_> {
+impl LostFile<'_> {
     /// Writes the file by `fill`, verifies it where it stands, and only then gives it its name. True if it is there.
     fn write(&mut self, fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Filled) -> Result<bool, FormatsError> {
-        let mut stop = None;
+        let mut failure = None;
         let (name, progress) = (self.name.to_string(), &mut *self.progress);
         let path = self.to.path(&name)?;
         let written = self.to.write(&name, |out| {
@@ -116,24 +116,24 @@ impl Lost<'_> {
                     Ok((size, file)) => Input::over(&path, file, size),
                     Err(error) => return Err(FormatsError::reading("read back", &path)(error).into()),
                 };
-                let verdict = verify::verify_input(input, &path, &mut |_, _| {})?;
-                match verdict.damages.first() {
+                let check = verify::verify_input(input, &path, &mut |_, _| {})?;
+                match check.damages.first() {
                     None => Ok(()),
                     Some(damage) => Err(Refusal::Damaged(damage.clone()).into()),
                 }
             });
             result.map_err(|error| {
-                stop = Some(error);
+                failure = Some(error);
                 io::Error::other("refused")
             })
         });
-        match (written, stop) {
+        match (written, failure) {
             (Ok(()), _) => Ok(true),
-            (Err(_), Some(Stop::Refused(refusal))) => {
+            (Err(_), Some(RebuildError::Refused(refusal))) => {
                 self.refused.push(refusal);
                 Ok(false)
             }
-            (Err(_), Some(Stop::Failed(error))) | (Err(error), None) => Err(error),
+            (Err(_), Some(RebuildError::Failed(error))) | (Err(error), None) => Err(error),
         }
     }
 
@@ -149,26 +149,26 @@ impl Lost<'_> {
         let before = self.refused.len();
         let written = self.write(|out, progress| {
             /// Keeps the two sides of a copy apart.
-            enum Side {
+            enum CopyError {
                 Read(FormatsError),
                 Write(io::Error),
             }
-            impl From<FormatsError> for Side {
-                fn from(error: FormatsError) -> Side {
-                    Side::Read(error)
+            impl From<FormatsError> for CopyError {
+                fn from(error: FormatsError) -> CopyError {
+                    CopyError::Read(error)
                 }
             }
             let mut done = 0_u64;
             let copied = input.each_piece(0, input.size(), |piece| {
                 done = done.saturating_add(piece.len() as u64);
                 progress(done, input.size());
-                out.write_all(piece).map_err(Side::Write)
+                out.write_all(piece).map_err(CopyError::Write)
             });
             match copied {
                 Ok(()) => Ok(Ok(())),
                 // The disk of a failing node is no reason not to try the next copy.
-                Err(Side::Read(error)) => Ok(Err(Refusal::from(error).into())),
-                Err(Side::Write(error)) => Err(error),
+                Err(CopyError::Read(error)) => Ok(Err(Refusal::from(error).into())),
+                Err(CopyError::Write(error)) => Err(error),
             }
         })?;
         let refused = self.refused.drain(before..).map(|refusal| refusal.of(path)).collect::<Vec<_>>();
@@ -186,13 +186,13 @@ impl Lost<'_> {
     ) -> Result<(), FormatsError> {
         let mut rows = Rows { members: group.len(), code: None, rows: Vec::new(), refused: Vec::new() };
         for (index, member) in group.iter().enumerate() {
-            for file in survivors.of(checkpoint, Kind::Parity, *member) {
+            for file in survivors.of(checkpoint, FileRole::Parity, *member) {
                 rows.add(Row::Parity(index), &file.path);
             }
         }
         // The parity says what the code is; with it a file of another checkpoint of the same name is told apart.
         for (index, member) in group.iter().enumerate().filter(|(index, _)| *index != place) {
-            for file in survivors.of(checkpoint, Kind::Rank, *member) {
+            for file in survivors.of(checkpoint, FileRole::Rank, *member) {
                 rows.add(Row::Data(index), &file.path);
             }
         }
@@ -273,17 +273,17 @@ impl Rows {
 
     /// A file that cannot be read is as good as one that is damaged.
     fn try_add(&mut self, row: Row, path: &Path) -> Result<(), Refusal> {
-        let verdict = verify::verify(path, &mut |_, _| {})?;
-        if let Some(damage) = verdict.damages.first() {
+        let check = verify::verify(path, &mut |_, _| {})?;
+        if let Some(damage) = check.damages.first() {
             return Err(Refusal::Damaged(damage.clone()));
         }
         let found = Input::open(path).and_then(inspect)?;
         let (meta, file) = match (row, found) {
-            (Row::Parity(_), Found::Parity(Parity { input, meta, .. })) => {
+            (Row::Parity(_), FtiFile::Parity(Parity { input, meta, .. })) => {
                 let length = u64::try_from(meta.file_size).map_err(|_| Refusal::NegativeSize)?;
                 (meta, RowFile::parity(input, length))
             }
-            (Row::Data(_), Found::Checkpoint(Checkpoint { input, meta, .. })) => {
+            (Row::Data(_), FtiFile::Checkpoint(Checkpoint { input, meta, .. })) => {
                 let length = u64::try_from(meta.largest_size).map_err(|_| Refusal::NotLevel3)?;
                 let room = length.saturating_sub(if meta.layout.is_data_first() { SIZE_BYTES } else { 0 });
                 let used = u64::try_from(meta.file_size).map_err(|_| Refusal::NegativeSize)?;
@@ -344,11 +344,11 @@ fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Resul
 /// Finds the last byte of a file of odd length, of whose word the parity holds only a half: the one of 256 that the
 /// file's hashes know.
 fn last_byte(file: &File, size: u64) -> Filled {
-    let find = || -> Result<Option<u8>, Stop> {
+    let find = || -> Result<Option<u8>, RebuildError> {
         let path = Path::new("rebuilt file");
         let copy = file.try_clone().map_err(FormatsError::reading("read back", path))?;
         let checkpoint = match inspect(Input::over(path, copy, size))? {
-            Found::Checkpoint(checkpoint) => checkpoint,
+            FtiFile::Checkpoint(checkpoint) => checkpoint,
             _ => return Err(Refusal::NoCheckpoint.into()),
         };
         let meta = &checkpoint.meta;
@@ -375,12 +375,12 @@ fn last_byte(file: &File, size: u64) -> Filled {
             Ok(Ok(()))
         }
         Ok(None) => Ok(Err(Refusal::NoLastByte.into())),
-        Err(stop) => Ok(Err(stop)),
+        Err(error) => Ok(Err(error)),
     }
 }
 
 /// The last byte of a range with which its hash fits.
-fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, Stop> {
+fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, RebuildError> {
     let mut hasher = Md5::new();
     input.each_piece(range.0, range.1.saturating_sub(1), |piece| {
         hasher.update(piece);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::name::{FileName, Kind};
+use super::name::{FileName, FileRole};
 use crate::FormatsError;
 
 /// Node, execution and level directories lie this deep at most below the directories one names.
@@ -62,8 +62,8 @@ impl Survivors {
     }
 
     /// Those of one kind, checkpoint and rank.
-    pub fn of(&self, checkpoint: u32, kind: Kind, rank: u32) -> impl Iterator<Item = &Survivor> {
-        let wanted = FileName { checkpoint: Some(checkpoint), kind, rank };
+    pub fn of(&self, checkpoint: u32, role: FileRole, rank: u32) -> impl Iterator<Item = &Survivor> {
+        let wanted = FileName { checkpoint: Some(checkpoint), role, rank };
         self.files.iter().filter(move |file| file.name == wanted)
     }
 

@@ -8,114 +8,114 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
-use super::blocks::{self, Entry};
-use super::checkpoint::{Checkpoint, Found, Parity, inspect};
-use super::hashing::{self, Range, Work};
+use super::blocks::{self, ContainerEntry};
+use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
+use super::hashing::{self, Range, HashRequest};
 use super::layout::{FileMeta, Layout, checksum_field, hex};
-use super::name::{FileName, Kind};
-use crate::{Damage, FormatsError, Input, Progress, Verdict};
+use super::name::{FileName, FileRole};
+use crate::{Damage, FormatsError, Input, Progress, FileCheck};
 
 /// Verifies a file of any kind and layout.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn verify(path: &Path, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+pub fn verify(path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
     verify_input(Input::open(path)?, path, progress)
 }
 
-pub(super) fn verify_input(input: Input, path: &Path, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+pub(super) fn verify_input(input: Input, path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
-    let mut verdict = Verdict::default();
+    let mut check = FileCheck::default();
     match inspect(input)? {
-        Found::Unreadable(damage) => verdict.damage(damage),
-        Found::Checkpoint(checkpoint) => {
-            if name.is_some_and(|name| name.kind == Kind::Parity) {
-                verdict.damage(Damage::new("name", "file", "named as parity, and is a rank's checkpoint"));
+        FtiFile::Unreadable(damage) => check.damage(damage),
+        FtiFile::Checkpoint(checkpoint) => {
+            if name.is_some_and(|name| name.role == FileRole::Parity) {
+                check.damage(Damage::new("name", "file", "named as parity, and is a rank's checkpoint"));
             }
-            metadata(&checkpoint.meta, checkpoint.meta_sound, name, &mut verdict);
-            verify_checkpoint(&checkpoint, &mut verdict, progress)?;
+            metadata(&checkpoint.meta, checkpoint.meta_sound, name, &mut check);
+            verify_checkpoint(&checkpoint, &mut check, progress)?;
         }
-        Found::Parity(parity) => {
-            if name.is_some_and(|name| name.kind != Kind::Parity) {
-                verdict.damage(Damage::new("name", "file", "named as a checkpoint, and is Reed-Solomon parity"));
+        FtiFile::Parity(parity) => {
+            if name.is_some_and(|name| name.role != FileRole::Parity) {
+                check.damage(Damage::new("name", "file", "named as a checkpoint, and is Reed-Solomon parity"));
             }
-            metadata(&parity.meta, parity.meta_sound, name, &mut verdict);
-            verify_parity(&parity, &mut verdict, progress)?;
+            metadata(&parity.meta, parity.meta_sound, name, &mut check);
+            verify_parity(&parity, &mut check, progress)?;
         }
     }
-    Ok(verdict)
+    Ok(check)
 }
 
-fn metadata(meta: &FileMeta, sound: bool, name: Option<FileName>, verdict: &mut Verdict) {
+fn metadata(meta: &FileMeta, sound: bool, name: Option<FileName>, check: &mut FileCheck) {
     if !sound {
         let what = format!("its hash is {}, stored is {}", hex(&meta.computed_hash()), hex(&meta.own_hash));
-        verdict.damage(Damage::new("file-hash", "file metadata", what));
+        check.damage(Damage::new("file-hash", "file metadata", what));
     }
     // No hash covers the id inside, and FTI goes by it and not by the name.
     if let (Some(inside), Some(outside)) = (meta.checkpoint, name.and_then(|name| name.checkpoint))
         && i64::from(inside) != i64::from(outside)
     {
         let what = format!("it says checkpoint {inside}, the file's name says {outside}");
-        verdict.damage(Damage::new("name", "file metadata", what));
+        check.damage(Damage::new("name", "file metadata", what));
     }
 }
 
 /// Sizes that the metadata claims, against the file's.
-fn sizes(checkpoint: &Checkpoint, verdict: &mut Verdict) {
+fn sizes(checkpoint: &Checkpoint, check: &mut FileCheck) {
     let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
-    let damage = |verdict: &mut Verdict, kind, what: String| verdict.damage(Damage::new(kind, "file metadata", what));
+    let damage = |check: &mut FileCheck, kind, what: String| check.damage(Damage::new(kind, "file metadata", what));
     if meta.checkpoint_size != meta.file_size {
-        damage(verdict, "size", format!("ckptSize {} and fs {} differ", meta.checkpoint_size, meta.file_size));
+        damage(check, "size", format!("ckptSize {} and fs {} differ", meta.checkpoint_size, meta.file_size));
     }
     let claimed = match u64::try_from(meta.file_size) {
         Ok(claimed) if claimed > meta.layout.meta_bytes() as u64 => claimed,
-        _ => return damage(verdict, "size", format!("fs {} is impossible", meta.file_size)),
+        _ => return damage(check, "size", format!("fs {} is impossible", meta.file_size)),
     };
     match meta.layout {
         // Trailing containers without content are not written in this layout; a chunk that is missing is told with it.
         Layout::B if claimed > size => {
             let what = format!("{size} of {claimed} bytes: empty containers at the end are not written in this layout");
-            verdict.remark(Damage::new("short", "file", what));
+            check.note(Damage::new("short", "file", what));
         }
-        _ if claimed > size => damage(verdict, "truncated", format!("the file has {size} bytes, fs says {claimed}")),
+        _ if claimed > size => damage(check, "truncated", format!("the file has {size} bytes, fs says {claimed}")),
         Layout::A | Layout::B if claimed < size => {
             let what = format!("{} bytes behind the checkpoint's end are not part of it", size - claimed);
-            verdict.remark(Damage::new("trailing", "file", what).at(claimed));
+            check.note(Damage::new("trailing", "file", what).at(claimed));
         }
-        _ if claimed != size => damage(verdict, "size", format!("the file has {size} bytes, fs says {claimed}")),
+        _ if claimed != size => damage(check, "size", format!("the file has {size} bytes, fs says {claimed}")),
         _ => {}
     }
     if let (Some(metadata), Some(data)) = (meta.meta_size, meta.data_size)
         && metadata.checked_add(data) != Some(meta.file_size)
     {
-        damage(verdict, "size", format!("metaSize {metadata} and dataSize {data} do not make fs {}", meta.file_size));
+        damage(check, "size", format!("metaSize {metadata} and dataSize {data} do not make fs {}", meta.file_size));
     }
 }
 
 fn verify_checkpoint(
     checkpoint: &Checkpoint,
-    verdict: &mut Verdict,
+    check: &mut FileCheck,
     progress: Progress<'_>,
 ) -> Result<(), FormatsError> {
-    sizes(checkpoint, verdict);
-    checkpoint.walk.damages.iter().for_each(|damage| verdict.damage(damage.clone()));
-    checkpoint.walk.remarks.iter().for_each(|remark| verdict.remark(remark.clone()));
-    let Chunks { ranges, all, complete } = chunks(checkpoint, verdict);
+    sizes(checkpoint, check);
+    checkpoint.walk.damages.iter().for_each(|damage| check.damage(damage.clone()));
+    checkpoint.walk.notes.iter().for_each(|note| check.note(note.clone()));
+    let Chunks { ranges, all, complete } = chunks(checkpoint, check);
     let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
-    let mut work = Work { whole: Vec::new(), chunks: ranges };
+    let mut request = HashRequest { combined: Vec::new(), chunks: ranges };
     match meta.layout {
         // A file that is too short has no checksum to compare; what is there of it counts by its chunks.
         Layout::A => {
             let front = meta.layout.meta_bytes() as u64;
             let end = u64::try_from(meta.file_size).ok().filter(|end| (front..=size).contains(end));
-            work.whole.extend(end.map(|end| (front, end - front)));
+            request.combined.extend(end.map(|end| (front, end - front)));
         }
-        Layout::B => work.whole.clone_from(&work.chunks),
+        Layout::B => request.combined.clone_from(&request.chunks),
         _ => {}
     }
-    let found = hashing::hash(&checkpoint.input, &work, progress)?;
-    verdict.checked_bytes =
-        work.chunks.iter().chain(&work.whole).fold(0, |sum, range| sum.max(range.0.saturating_add(range.1)));
+    let found = hashing::hash(&checkpoint.input, &request, progress)?;
+    check.checked_bytes =
+        request.chunks.iter().chain(&request.combined).fold(0, |sum, range| sum.max(range.0.saturating_add(range.1)));
     let mut computed = found.chunks.iter();
     let mut both = (Md5::new(), Md5::new());
     for Chunk { block, index, entry, offset } in all {
@@ -126,21 +126,21 @@ fn verify_checkpoint(
         let Some((offset, hash)) = offset.and_then(|offset| Some((offset, computed.next()?))) else { continue };
         if *hash != entry.hash {
             let what = format!("hash of the chunk is {}, stored is {}", hex(hash), hex(&entry.hash));
-            verdict.damage(Damage::new("chunk-hash", blocks::place(block, index, entry), what).at(offset));
+            check.damage(Damage::new("chunk-hash", blocks::place(block, index, entry), what).at(offset));
         }
         both.0.update(hash);
         both.1.update(hash);
     }
     let sums: Vec<[u8; 16]> = match meta.layout {
-        Layout::A if work.whole.is_empty() => return Ok(()),
-        Layout::A | Layout::B => vec![found.whole],
+        Layout::A if request.combined.is_empty() => return Ok(()),
+        Layout::A | Layout::B => vec![found.combined],
         _ => vec![both.0.finalize().into(), both.1.finalize().into()],
     };
     if !complete && meta.layout != Layout::A {
-        verdict.damage(Damage::new("checksum", "file", "cannot be computed: not all chunks are there"));
+        check.damage(Damage::new("checksum", "file", "cannot be computed: not all chunks are there"));
     } else if !sums.iter().any(|sum| checksum_field(sum) == meta.checksum) {
         let what = format!("checksum is {}, stored is {}", hex(&sums[0]), meta.checksum_text());
-        verdict.damage(Damage::new("checksum", "file", what));
+        check.damage(Damage::new("checksum", "file", what));
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ fn verify_checkpoint(
 struct Chunk<'a> {
     block: usize,
     index: usize,
-    entry: &'a Entry,
+    entry: &'a ContainerEntry,
     /// Where it is, if it was hashed.
     offset: Option<u64>,
 }
@@ -160,8 +160,8 @@ struct Chunks<'a> {
 }
 
 /// The chunks to be hashed. One outside of the file is a damage; and all together are no longer than the file,
-/// so that containers laid over each other cannot make the work longer than that.
-fn chunks<'a>(checkpoint: &'a Checkpoint, verdict: &mut Verdict) -> Chunks<'a> {
+/// so that containers laid over each other cannot make the request longer than that.
+fn chunks<'a>(checkpoint: &'a Checkpoint, check: &mut FileCheck) -> Chunks<'a> {
     let size = checkpoint.input.size();
     let mut chunks = Chunks { ranges: Vec::new(), all: Vec::new(), complete: true };
     let mut left = size;
@@ -184,7 +184,7 @@ fn chunks<'a>(checkpoint: &'a Checkpoint, verdict: &mut Verdict) -> Chunks<'a> {
             };
             if let Some((kind, what)) = missing {
                 chunks.complete = false;
-                verdict.damage(Damage::new(kind, blocks::place(block, index, entry), what));
+                check.damage(Damage::new(kind, blocks::place(block, index, entry), what));
             }
             chunks.all.push(Chunk { block, index, entry, offset });
         }
@@ -192,24 +192,24 @@ fn chunks<'a>(checkpoint: &'a Checkpoint, verdict: &mut Verdict) -> Chunks<'a> {
     chunks
 }
 
-fn verify_parity(parity: &Parity, verdict: &mut Verdict, progress: Progress<'_>) -> Result<(), FormatsError> {
+fn verify_parity(parity: &Parity, check: &mut FileCheck, progress: Progress<'_>) -> Result<(), FormatsError> {
     let meta = &parity.meta;
     let bytes = parity.data_bytes();
     if u64::try_from(meta.file_size).ok() != Some(bytes) || meta.largest_size != meta.file_size {
         let what = format!("{bytes} bytes of parity, fs says {}, maxFs {}", meta.file_size, meta.largest_size);
-        verdict.damage(Damage::new("truncated", "trailer", what));
+        check.damage(Damage::new("truncated", "trailer", what));
     }
     let own = u64::try_from(meta.checkpoint_size).ok();
     if own.is_none_or(|own| own > bytes) {
         let what = format!("the rank's own file of {} bytes is longer than the parity", meta.checkpoint_size);
-        verdict.damage(Damage::new("size", "trailer", what));
+        check.damage(Damage::new("size", "trailer", what));
     }
-    let work = Work { chunks: Vec::new(), whole: vec![(0, bytes)] };
-    let found = hashing::hash(&parity.input, &work, progress)?;
-    verdict.checked_bytes = bytes;
-    if checksum_field(&found.whole) != meta.checksum {
-        let what = format!("checksum is {}, stored is {}", hex(&found.whole), meta.checksum_text());
-        verdict.damage(Damage::new("checksum", "parity", what));
+    let request = HashRequest { chunks: Vec::new(), combined: vec![(0, bytes)] };
+    let found = hashing::hash(&parity.input, &request, progress)?;
+    check.checked_bytes = bytes;
+    if checksum_field(&found.combined) != meta.checksum {
+        let what = format!("checksum is {}, stored is {}", hex(&found.combined), meta.checksum_text());
+        check.damage(Damage::new("checksum", "parity", what));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::blocks::Block;
 use super::containers;
-use super::hashing::{self, Work};
+use super::hashing::{self, HashRequest};
 use super::layout::{FileMeta, Layout, checksum_field};
 use crate::{FormatsError, Input};
 use holdfast_core::durable;
@@ -90,8 +90,8 @@ pub fn write(
         file.set_len(size)?;
         fill(&Writer { file, blocks: &blocks })?;
         finish(path, file, size, blocks, stamp).map_err(|error| match error {
-            Trouble::Write(error) => error,
-            Trouble::Read(error) => {
+            FinishError::Write(error) => error,
+            FinishError::Read(error) => {
                 reading = Some(error);
                 io::Error::other("reading back failed")
             }
@@ -103,31 +103,31 @@ pub fn write(
     }
 }
 
-enum Trouble {
+enum FinishError {
     Write(io::Error),
     Read(FormatsError),
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Write(error)
+impl From<io::Error> for FinishError {
+    fn from(error: io::Error) -> FinishError {
+        FinishError::Write(error)
     }
 }
 
-impl From<FormatsError> for Trouble {
-    fn from(error: FormatsError) -> Trouble {
-        Trouble::Read(error)
+impl From<FormatsError> for FinishError {
+    fn from(error: FormatsError) -> FinishError {
+        FinishError::Read(error)
     }
 }
 
 /// Hashes what is in the file and writes all metadata.
-fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: Stamp) -> Result<Vec<Block>, Trouble> {
+fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: Stamp) -> Result<Vec<Block>, FinishError> {
     let input = Input::over(path, file.try_clone()?, size);
-    let mut work = Work::default();
+    let mut request = HashRequest::default();
     for entry in blocks.iter().flat_map(|block| &block.entries) {
-        work.chunks.push(entry.range(size).unwrap_or((0, 0)));
+        request.chunks.push(entry.range(size).unwrap_or((0, 0)));
     }
-    let hashes = hashing::hash(&input, &work, &mut |_, _| {})?;
+    let hashes = hashing::hash(&input, &request, &mut |_, _| {})?;
     let entries = blocks.iter_mut().flat_map(|block| &mut block.entries);
     for (entry, hash) in entries.zip(hashes.chunks) {
         // An empty container gets the hash of nothing, as the original writes it.
@@ -141,8 +141,8 @@ fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: St
         file.write_all_at(&bytes, block.offset)?;
     }
     let front = Layout::A.meta_bytes() as u64;
-    let work = Work { chunks: Vec::new(), whole: vec![(front, size.saturating_sub(front))] };
-    let checksum = hashing::hash(&input, &work, &mut |_, _| {})?.whole;
+    let request = HashRequest { chunks: Vec::new(), combined: vec![(front, size.saturating_sub(front))] };
+    let checksum = hashing::hash(&input, &request, &mut |_, _| {})?.combined;
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut meta = FileMeta {
         layout: Layout::A,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Number, Value, json};
 
 use super::header::Header;
-use super::msgpack::{Fault, MAX_DEPTH, Source, Token};
+use super::msgpack::{MsgpackError, MAX_DEPTH, TokenReader, Token};
 use super::name::ModelFileName;
 use super::scan::{Blocks, Scan, SystemBlock};
 use super::system_data::SystemData;
@@ -75,8 +75,8 @@ fn user_data_json(blocks: &Blocks) -> Value {
 }
 
 /// The second member of the user data.
-fn model_json(block: &[u8]) -> Result<Option<Value>, Fault> {
-    let mut source = Source::block(block, block.len() as u64);
+fn model_json(block: &[u8]) -> Result<Option<Value>, MsgpackError> {
+    let mut source = TokenReader::block(block, block.len() as u64);
     match source.token()? {
         Token::Array(members) if members >= 2 => {}
         _ => return Ok(None),
@@ -85,11 +85,11 @@ fn model_json(block: &[u8]) -> Result<Option<Value>, Fault> {
     value_json(&mut source, 1).map(Some)
 }
 
-fn value_json(source: &mut Source<&[u8]>, depth: usize) -> Result<Value, Fault> {
+fn value_json(source: &mut TokenReader<&[u8]>, depth: usize) -> Result<Value, MsgpackError> {
     let offset = source.offset();
     let token = source.token()?;
     if matches!(token, Token::Array(_) | Token::Map(_)) && depth >= MAX_DEPTH {
-        return Err(Fault::TooDeep { offset });
+        return Err(MsgpackError::TooDeep { offset });
     }
     Ok(match token {
         Token::Nil => Value::Null,

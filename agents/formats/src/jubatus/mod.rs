@@ -30,14 +30,14 @@ pub mod write;
 pub use engine::Engine;
 pub use header::{Header, Release};
 pub use name::{IdError, ModelFileName, ModelId};
-pub use scan::{Scan, Want, scan};
+pub use scan::{Scan, ScanOptions, scan};
 pub use system_data::SystemData;
-pub use verify::{Judgement, Refusal, Remark, Rules, Server, Stage, judge};
+pub use verify::{Judgement, Refusal, Note, Rules, Server, Stage, judge};
 pub use write::{NewModel, write_block, write_model};
 
 use super::{
     Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Input, Options, Probe, Progress,
-    Verdict,
+    FileCheck,
 };
 
 /// The format of Jubatus model files.
@@ -67,7 +67,7 @@ impl Format for Jubatus {
 
     /// The file is read to its end, because its digests are part of the description.
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
-        let want = Want { digests: true, user_data_up_to: describe::MAX_MODEL_SHOWN };
+        let want = ScanOptions { digests: true, user_data_up_to: describe::MAX_MODEL_SHOWN };
         let scan = scan_file(path, want, &mut |_, _| ())?;
         match scan.header {
             Some(header) if header.magic == header::MAGIC => {
@@ -78,7 +78,7 @@ impl Format for Jubatus {
         }
     }
 
-    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
         let rules = if options.as_documented { Rules::Documented } else { Rules::Released };
         let server =
             ModelFileName::of(path).map_or_else(|| Server::newest(rules), |name| Server::for_name(&name, rules));
@@ -101,34 +101,34 @@ impl Format for Jubatus {
 ///
 /// # Errors
 /// When it cannot be opened or read.
-pub fn scan_file(path: &Path, want: Want, progress: Progress<'_>) -> Result<Scan, FormatsError> {
+pub fn scan_file(path: &Path, want: ScanOptions, progress: Progress<'_>) -> Result<Scan, FormatsError> {
     scan_input(&Input::open(path)?, want, progress)
 }
 
-fn scan_input(input: &Input, want: Want, progress: Progress<'_>) -> Result<Scan, FormatsError> {
+fn scan_input(input: &Input, want: ScanOptions, progress: Progress<'_>) -> Result<Scan, FormatsError> {
     let (size, mut done) = (input.size(), 0_u64);
-    let mut tell = |bytes| {
+    let mut report = |bytes| {
         done = done.saturating_add(bytes);
         progress(done, size);
     };
-    scan(input.stream().take(size), size, want, &mut tell).map_err(FormatsError::reading("read", input.path()))
+    scan(input.stream().take(size), size, want, &mut report).map_err(FormatsError::reading("read", input.path()))
 }
 
 /// What this server would say to this file.
 ///
 /// # Errors
 /// When the file cannot be opened or read.
-pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
-    let scan = scan_file(path, Want::default(), progress)?;
+pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+    let scan = scan_file(path, ScanOptions::default(), progress)?;
     let judgement = judge(&scan, server);
-    let mut verdict = Verdict { checked_bytes: checked_bytes(&scan), ..Verdict::default() };
+    let mut check = FileCheck { checked_bytes: checked_bytes(&scan), ..FileCheck::default() };
     if let Some(refusal) = judgement.refusal {
-        verdict.damage(refused(refusal));
+        check.damage(refused(refusal));
     }
-    for remark in judgement.remarks {
-        verdict.remark(Damage::new(remark.kind, "model file", remark.what));
+    for note in judgement.notes {
+        check.note(Damage::new(note.kind, "model file", note.what));
     }
-    Ok(verdict)
+    Ok(check)
 }
 
 /// What is wrong with a file whosever server it is for, and under whatever name it stands.
@@ -162,7 +162,7 @@ fn extract(
     progress: Progress<'_>,
 ) -> Result<Extracted, FormatsError> {
     let input = Input::open(path)?;
-    let scan = scan_input(&input, Want::default(), progress)?;
+    let scan = scan_input(&input, ScanOptions::default(), progress)?;
     let mut extracted = Extracted::default();
     if let Some(damage) = by_itself(&scan) {
         extracted.damages.push(damage);
@@ -184,7 +184,7 @@ fn extract(
         let from = offset.saturating_add(user.model_offset);
         let bytes = user.model_length;
         to.write("model.msgpack", |out| {
-            input.each_piece(from, bytes, |piece| out.write_all(piece).map_err(Piece::Write)).map_err(Piece::into_io)
+            input.each_piece(from, bytes, |piece| out.write_all(piece).map_err(CopyError::Write)).map_err(CopyError::into_io)
         })?;
         extracted.files.push("model.msgpack".to_owned());
         extracted.bytes += bytes;
@@ -193,22 +193,22 @@ fn extract(
 }
 
 /// A piece could not be read, or not be written.
-enum Piece {
+enum CopyError {
     Read(FormatsError),
     Write(io::Error),
 }
 
-impl From<FormatsError> for Piece {
-    fn from(error: FormatsError) -> Piece {
-        Piece::Read(error)
+impl From<FormatsError> for CopyError {
+    fn from(error: FormatsError) -> CopyError {
+        CopyError::Read(error)
     }
 }
 
-impl Piece {
+impl CopyError {
     fn into_io(self) -> io::Error {
         match self {
-            Piece::Read(error) => io::Error::other(error),
-            Piece::Write(error) => error,
+            CopyError::Read(error) => io::Error::other(error),
+            CopyError::Write(error) => error,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! MessagePack as Jubatus speaks it: tokens from a source of bounded length, and the old dialect for writing.
 //!
 //! Nothing here builds values: a model can be larger than memory, and a few bytes can claim billions of members. A
-//! [`Source`] holds one buffer, whatever it reads; who needs a text says how long it may be. The calls of
+//! [`TokenReader`] holds one buffer, whatever it reads; who needs a text says how long it may be. The calls of
 //! MessagePack-RPC are read and written with the same tokens.
 
 use std::io::{self, Read};
@@ -47,7 +47,7 @@ pub enum Token {
 /// Why there is no next token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum MsgpackError {
     /// The block ends inside the value.
     #[error("insufficient bytes: the block ends inside a value, after {offset} bytes")]
     Insufficient {
@@ -87,7 +87,7 @@ pub enum Fault {
 }
 
 /// A block of a reader, taken token by token through one buffer.
-pub struct Source<R> {
+pub struct TokenReader<R> {
     reader: R,
     /// Bytes of the block that the reader still holds; none when the block ends with the reader.
     left: Option<u64>,
@@ -97,16 +97,16 @@ pub struct Source<R> {
     offset: u64,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> TokenReader<R> {
     /// The next `length` bytes of the reader.
-    pub fn block(reader: R, length: u64) -> Source<R> {
+    pub fn block(reader: R, length: u64) -> TokenReader<R> {
         let size = usize::try_from(length).unwrap_or(BUFFER).clamp(LONGEST_HEAD, BUFFER);
-        Source { reader, left: Some(length), buffer: vec![0; size], start: 0, end: 0, offset: 0 }
+        TokenReader { reader, left: Some(length), buffer: vec![0; size], start: 0, end: 0, offset: 0 }
     }
 
     /// Everything up to the reader's end.
-    pub fn to_end(reader: R) -> Source<R> {
-        Source { reader, left: None, buffer: vec![0; BUFFER], start: 0, end: 0, offset: 0 }
+    pub fn to_end(reader: R) -> TokenReader<R> {
+        TokenReader { reader, left: None, buffer: vec![0; BUFFER], start: 0, end: 0, offset: 0 }
     }
 
     /// Bytes taken so far.
@@ -118,13 +118,13 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// When the block ends before it, or no token starts here.
-    pub fn token(&mut self) -> Result<Token, Fault> {
+    pub fn token(&mut self) -> Result<Token, MsgpackError> {
         self.fill(1)?;
         let Some(&byte) = self.buffer[..self.end].get(self.start) else {
-            return Err(Fault::Insufficient { offset: self.offset });
+            return Err(MsgpackError::Insufficient { offset: self.offset });
         };
         let marker = Marker::from_u8(byte);
-        let Some(width) = number_width(marker) else { return Err(Fault::Parse { offset: self.offset, byte }) };
+        let Some(width) = number_width(marker) else { return Err(MsgpackError::Parse { offset: self.offset, byte }) };
         self.fill(1 + width)?;
         let bytes = &self.buffer[self.start + 1..self.end];
         let number = match bytes.first_chunk() {
@@ -132,7 +132,7 @@ impl<R: Read> Source<R> {
             Some(eight) => u64::from_be_bytes(*eight).checked_shr(64 - 8 * width as u32).unwrap_or(0),
             None => match bytes.get(..width) {
                 Some(bytes) => bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
-                None => return Err(Fault::Insufficient { offset: self.offset }),
+                None => return Err(MsgpackError::Insufficient { offset: self.offset }),
             },
         };
         // Of as many bytes as were read, so that nothing is cut off.
@@ -200,9 +200,9 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// When the block ends before them, or they are more than `limit`.
-    pub fn text(&mut self, length: u32, limit: u32) -> Result<Vec<u8>, Fault> {
+    pub fn text(&mut self, length: u32, limit: u32) -> Result<Vec<u8>, MsgpackError> {
         if length > limit {
-            return Err(Fault::TooLong { offset: self.offset, length, limit });
+            return Err(MsgpackError::TooLong { offset: self.offset, length, limit });
         }
         let mut bytes = Vec::new();
         self.each(u64::from(length), |part| bytes.extend_from_slice(part))?;
@@ -213,7 +213,7 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// When the block ends before them.
-    pub fn skip(&mut self, length: u32) -> Result<(), Fault> {
+    pub fn skip(&mut self, length: u32) -> Result<(), MsgpackError> {
         self.each(u64::from(length), |_| ())
     }
 
@@ -221,7 +221,7 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// When the file is shorter than the block, or cannot be read.
-    pub fn drain(&mut self) -> Result<u64, Fault> {
+    pub fn drain(&mut self) -> Result<u64, MsgpackError> {
         let before = self.offset;
         loop {
             self.fill(1)?;
@@ -232,12 +232,12 @@ impl<R: Read> Source<R> {
         }
     }
 
-    fn each(&mut self, mut length: u64, mut see: impl FnMut(&[u8])) -> Result<(), Fault> {
+    fn each(&mut self, mut length: u64, mut see: impl FnMut(&[u8])) -> Result<(), MsgpackError> {
         while length > 0 {
             self.fill(1)?;
             let held = self.end - self.start;
             if held == 0 {
-                return Err(Fault::Insufficient { offset: self.offset });
+                return Err(MsgpackError::Insufficient { offset: self.offset });
             }
             let part = usize::try_from(length).unwrap_or(usize::MAX).min(held);
             see(&self.buffer[self.start..self.start + part]);
@@ -253,7 +253,7 @@ impl<R: Read> Source<R> {
     }
 
     /// Makes `wanted` bytes stand in the buffer, or as many as the block still has.
-    fn fill(&mut self, wanted: usize) -> Result<(), Fault> {
+    fn fill(&mut self, wanted: usize) -> Result<(), MsgpackError> {
         if self.end - self.start >= wanted {
             return Ok(());
         }
@@ -267,14 +267,14 @@ impl<R: Read> Source<R> {
                 return Ok(());
             }
             match self.reader.read(&mut self.buffer[self.end..self.end + most]) {
-                Ok(0) if self.left.is_some() => return Err(Fault::Ended),
+                Ok(0) if self.left.is_some() => return Err(MsgpackError::Ended),
                 Ok(0) => return Ok(()),
                 Ok(read) => {
                     self.end += read;
                     self.left = self.left.map(|left| left.saturating_sub(read as u64));
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::Io(error)),
+                Err(error) => return Err(MsgpackError::Io(error)),
             }
         }
         Ok(())
@@ -373,8 +373,8 @@ fn put_head(out: &mut Vec<u8>, marker: Marker, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Fault> {
-        let mut source = Source::block(bytes, bytes.len() as u64);
+    fn tokens(bytes: &[u8]) -> Result<Vec<Token>, MsgpackError> {
+        let mut source = TokenReader::block(bytes, bytes.len() as u64);
         let mut tokens = Vec::new();
         while source.offset() < bytes.len() as u64 {
             let token = source.token()?;
@@ -426,26 +426,26 @@ mod tests {
     #[test]
     fn a_block_that_ends_inside_a_value_is_told_from_a_file_that_ends_inside_a_block() {
         for cut in [&b"\xce\x00\x00"[..], b"\xdb", b"\xda\x00\x05four", b"\xcb1234567"] {
-            assert!(matches!(tokens(cut), Err(Fault::Insufficient { .. })), "{cut:?}");
+            assert!(matches!(tokens(cut), Err(MsgpackError::Insufficient { .. })), "{cut:?}");
         }
-        let mut source = Source::block(&b"\xda\x00\x05fo"[..], 8);
+        let mut source = TokenReader::block(&b"\xda\x00\x05fo"[..], 8);
         assert_eq!(source.token().unwrap(), Token::Text { length: 5, new_form: false });
-        assert!(matches!(source.skip(5), Err(Fault::Ended)));
-        assert!(matches!(tokens(b"\x01\xc1"), Err(Fault::Parse { offset: 1, byte: 0xc1 })));
-        assert!(matches!(tokens(b"\xd4\x00\x00"), Err(Fault::Parse { .. })));
-        assert!(matches!(Source::to_end(&b""[..]).text(9, 8), Err(Fault::TooLong { length: 9, limit: 8, .. })));
+        assert!(matches!(source.skip(5), Err(MsgpackError::Ended)));
+        assert!(matches!(tokens(b"\x01\xc1"), Err(MsgpackError::Parse { offset: 1, byte: 0xc1 })));
+        assert!(matches!(tokens(b"\xd4\x00\x00"), Err(MsgpackError::Parse { .. })));
+        assert!(matches!(TokenReader::to_end(&b""[..]).text(9, 8), Err(MsgpackError::TooLong { length: 9, limit: 8, .. })));
     }
 
     #[test]
     fn what_is_left_out_at_once_is_what_the_tokens_say() {
         for head in 0..=255_u8 {
             let bytes = [vec![head], vec![0; 40]].concat();
-            let mut one_by_one = Source::block(&bytes[..], 41);
+            let mut one_by_one = TokenReader::block(&bytes[..], 41);
             let token = one_by_one.token();
             if let Ok(Token::Text { length, .. }) = token {
                 one_by_one.skip(length).unwrap();
             }
-            let mut at_once = Source::block(&bytes[..], 41);
+            let mut at_once = TokenReader::block(&bytes[..], 41);
             assert_eq!(at_once.skip_plain(1), 0, "nothing is in the buffer");
             at_once.fill(41).unwrap();
             match at_once.skip_plain(1) {
@@ -453,7 +453,7 @@ mod tests {
                 _ => assert!(at_once.offset() == 0 && head >= 0x80, "{head:#04x}"),
             }
         }
-        let mut source = Source::block(&b"\x01\xa2ab\xcb\0\0"[..], 7);
+        let mut source = TokenReader::block(&b"\x01\xa2ab\xcb\0\0"[..], 7);
         source.fill(7).unwrap();
         assert_eq!((source.skip_plain(9), source.offset()), (2, 4), "the last one is not whole");
     }
@@ -472,7 +472,7 @@ mod tests {
         bytes.extend([0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0]);
         for slow in [false, true] {
             let reader: Box<dyn Read> = if slow { Box::new(Slow(&bytes)) } else { Box::new(&bytes[..]) };
-            let mut source = Source::block(reader, bytes.len() as u64);
+            let mut source = TokenReader::block(reader, bytes.len() as u64);
             for _ in 0..BUFFER - 4 {
                 assert_eq!(source.token().unwrap(), Token::Nil);
             }
@@ -491,7 +491,7 @@ mod tests {
                 self.0.read(buffer)
             }
         }
-        let mut source = Source::to_end(Open(b"\x94\x01\x00\xc0\xa2ok"));
+        let mut source = TokenReader::to_end(Open(b"\x94\x01\x00\xc0\xa2ok"));
         let head: Vec<Token> = (0..4).map(|_| source.token().unwrap()).collect();
         assert_eq!(head, [Token::Array(4), Token::Unsigned(1), Token::Unsigned(0), Token::Nil]);
         assert_eq!(source.token().unwrap(), Token::Text { length: 2, new_form: false });

@@ -7,16 +7,16 @@ use sha2::{Digest, Sha256};
 
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC};
-use super::msgpack::{Fault, Source, Token};
-use super::shape::{Seen, Shape, walk};
+use super::msgpack::{MsgpackError, TokenReader, Token};
+use super::shape::{ValueFindings, Shape, walk};
 use super::system_data::{MAX_SYSTEM_DATA, SystemData, SystemDataError, SystemDataForm};
 
 /// A size that no model has: one of this much or more is a damaged field, and not a file that lost its end.
 const IMPLAUSIBLE: u64 = 1 << 40;
 
-/// What is wanted besides the facts that a verdict needs.
+/// What is wanted besides the facts that a check needs.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Want {
+pub struct ScanOptions {
     /// SHA-256 of the file and of both blocks.
     pub digests: bool,
     /// The user data, when it has at most this many bytes.
@@ -33,7 +33,7 @@ pub struct Scan {
     /// The system data, when it is all there.
     pub system: Option<SystemBlock>,
     /// What both blocks hold, when they are all there.
-    pub blocks: Result<Blocks, BlockFault>,
+    pub blocks: Result<Blocks, BlockError>,
     /// SHA-256 of the whole file, when wanted.
     pub sha256: Option<[u8; 32]>,
 }
@@ -41,7 +41,7 @@ pub struct Scan {
 /// Why there is nothing to say of the blocks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BlockFault {
+pub enum BlockError {
     /// The file is shorter than a header.
     #[error("the file has {length} bytes, a header has {HEADER_LENGTH}")]
     NoHeader {
@@ -88,7 +88,7 @@ pub struct Blocks {
     /// The checksum over the header's part and both blocks.
     pub crc32: u32,
     /// The user data.
-    pub user: Result<UserData, Fault>,
+    pub user: Result<UserData, MsgpackError>,
     /// Bytes behind the user data, which servers ignore.
     pub trailing: u64,
     /// SHA-256 of the user data, when wanted.
@@ -120,7 +120,7 @@ pub struct UserData {
 ///
 /// # Errors
 /// When the reader fails. Damage is no error here: it is in what is returned.
-pub fn scan(mut reader: impl Read, length: u64, want: Want, progress: &mut dyn FnMut(u64)) -> io::Result<Scan> {
+pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mut dyn FnMut(u64)) -> io::Result<Scan> {
     let mut whole = want.digests.then(Sha256::new);
     let mut see = |part: &[u8]| {
         if let Some(hasher) = &mut whole {
@@ -138,7 +138,7 @@ pub fn scan(mut reader: impl Read, length: u64, want: Want, progress: &mut dyn F
             crc = Header::start_checksum(bytes);
             check_format(header).and_then(|()| check_system_size(header, length))
         }
-        _ => Err(BlockFault::NoHeader { length: head.len() as u64 }),
+        _ => Err(BlockError::NoHeader { length: head.len() as u64 }),
     };
     if let (Ok(()), Some(header)) = (&blocks, &header) {
         let block = read_up_to(&mut reader, header.system_data_size)?;
@@ -159,43 +159,43 @@ pub fn scan(mut reader: impl Read, length: u64, want: Want, progress: &mut dyn F
             read_user_block(&mut reader, header, shape, crc, length, want, &mut see)?
         }
         (Err(fault), _) => Err(fault),
-        (Ok(()), None) => Err(BlockFault::NoHeader { length }),
+        (Ok(()), None) => Err(BlockError::NoHeader { length }),
     };
     if want.digests {
         // Whatever the blocks did not take: all of it when they could not be told apart.
-        let mut rest = Source::to_end(Watched { reader, see: &mut see });
+        let mut rest = TokenReader::to_end(ObservedReader { reader, see: &mut see });
         into_io(rest.drain())?;
     }
     Ok(Scan { length, header, system, blocks, sha256: whole.map(|hasher| hasher.finalize().into()) })
 }
 
-fn check_format(header: &Header) -> Result<(), BlockFault> {
+fn check_format(header: &Header) -> Result<(), BlockError> {
     match header.magic == MAGIC && header.format_version == FORMAT_VERSION {
         true => Ok(()),
-        false => Err(BlockFault::UnknownFormat),
+        false => Err(BlockError::UnknownFormat),
     }
 }
 
-fn check_system_size(header: &Header, length: u64) -> Result<(), BlockFault> {
+fn check_system_size(header: &Header, length: u64) -> Result<(), BlockError> {
     check_size("the system data", HEADER_LENGTH, header.system_data_size, MAX_SYSTEM_DATA, length)
 }
 
-fn check_user_size(header: &Header, length: u64) -> Result<(), BlockFault> {
+fn check_user_size(header: &Header, length: u64) -> Result<(), BlockError> {
     let start = header.user_data_offset().unwrap_or(u64::MAX);
     check_size("the user data", start, header.user_data_size, u64::MAX, length)
 }
 
-fn check_size(what: &'static str, start: u64, size: u64, most: u64, length: u64) -> Result<(), BlockFault> {
+fn check_size(what: &'static str, start: u64, size: u64, most: u64, length: u64) -> Result<(), BlockError> {
     match start.checked_add(size) {
         Some(needed) if needed <= length && size <= most => Ok(()),
-        Some(needed) if needed > length && size < IMPLAUSIBLE => Err(BlockFault::Truncated { what, length, needed }),
-        _ => Err(BlockFault::Size { what, size, length }),
+        Some(needed) if needed > length && size < IMPLAUSIBLE => Err(BlockError::Truncated { what, length, needed }),
+        _ => Err(BlockError::Size { what, size, length }),
     }
 }
 
 /// The file was long enough when its length was asked for; somebody may be writing it in place.
-fn shrunk(what: &'static str, length: u64) -> BlockFault {
-    BlockFault::Truncated { what, length, needed: length }
+fn shrunk(what: &'static str, length: u64) -> BlockError {
+    BlockError::Truncated { what, length, needed: length }
 }
 
 fn model_shape(system: &SystemBlock, header: &Header) -> &'static Shape {
@@ -209,9 +209,9 @@ fn read_user_block(
     shape: &'static Shape,
     mut crc: crc32fast::Hasher,
     length: u64,
-    want: Want,
+    want: ScanOptions,
     see: &mut dyn FnMut(&[u8]),
-) -> io::Result<Result<Blocks, BlockFault>> {
+) -> io::Result<Result<Blocks, BlockError>> {
     let mut user_hasher = want.digests.then(Sha256::new);
     let mut user_bytes = (header.user_data_size <= want.user_data_up_to).then(Vec::new);
     let mut see_user = |part: &[u8]| {
@@ -224,17 +224,17 @@ fn read_user_block(
             bytes.extend_from_slice(part);
         }
     };
-    let mut source = Source::block(Watched { reader, see: &mut see_user }, header.user_data_size);
+    let mut source = TokenReader::block(ObservedReader { reader, see: &mut see_user }, header.user_data_size);
     let mut user = user_data(&mut source, shape);
     let behind = match source.drain() {
         Ok(behind) => behind,
-        Err(Fault::Ended) => return Ok(Err(shrunk("the user data", length))),
+        Err(MsgpackError::Ended) => return Ok(Err(shrunk("the user data", length))),
         Err(fault) => return into_io(Err(fault)),
     };
     if let Ok(user) = &mut user {
         user.trailing = behind;
     }
-    if let Err(Fault::Io(error)) = user {
+    if let Err(MsgpackError::Io(error)) = user {
         return Err(error);
     }
     Ok(Ok(Blocks {
@@ -250,9 +250,9 @@ fn read_user_block(
 ///
 /// # Errors
 /// When it is not well-formed.
-pub(super) fn user_data<R: Read>(source: &mut Source<R>, shape: &'static Shape) -> Result<UserData, Fault> {
+pub(super) fn user_data<R: Read>(source: &mut TokenReader<R>, shape: &'static Shape) -> Result<UserData, MsgpackError> {
     let mut user = UserData::default();
-    let mut seen = Seen::default();
+    let mut seen = ValueFindings::default();
     match source.token()? {
         Token::Array(members) => {
             user.members = Some(members);
@@ -281,7 +281,7 @@ pub(super) fn user_data<R: Read>(source: &mut Source<R>, shape: &'static Shape) 
     Ok(user)
 }
 
-fn version<R: Read>(source: &mut Source<R>, seen: &mut Seen) -> Result<Option<u64>, Fault> {
+fn version<R: Read>(source: &mut TokenReader<R>, seen: &mut ValueFindings) -> Result<Option<u64>, MsgpackError> {
     match source.token()? {
         Token::Unsigned(version) => Ok(Some(version)),
         other => {
@@ -308,20 +308,20 @@ fn read_up_to(reader: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn into_io<T>(result: Result<T, Fault>) -> io::Result<T> {
+fn into_io<T>(result: Result<T, MsgpackError>) -> io::Result<T> {
     result.map_err(|fault| match fault {
-        Fault::Io(error) => error,
+        MsgpackError::Io(error) => error,
         other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
     })
 }
 
 /// Shows what it reads, once and in order.
-struct Watched<'a, R> {
+struct ObservedReader<'a, R> {
     reader: R,
     see: &'a mut dyn FnMut(&[u8]),
 }
 
-impl<R: Read> Read for Watched<'_, R> {
+impl<R: Read> Read for ObservedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         (self.see)(&buffer[..read]);

@@ -5,7 +5,7 @@
 
 use std::io::Read;
 
-use super::msgpack::{Fault, MAX_DEPTH, Source, Token};
+use super::msgpack::{MsgpackError, MAX_DEPTH, TokenReader, Token};
 
 /// What stands at a place of a value.
 #[derive(Debug)]
@@ -56,21 +56,21 @@ pub(super) static WRAPPED_STAT: Shape = Shape::Exactly(&[Shape::Members(&STAT_ME
 
 /// What was seen on the way through values.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ValueFindings {
     /// Where the first value stands that is not of the shape, as an offset into the block.
     pub mismatch: Option<u64>,
     /// A text in a form that the oldest servers do not know.
     pub new_forms: bool,
 }
 
-struct Open {
+struct OpenContainer {
     /// Values still to come: a map has two for each pair.
     left: u64,
     index: usize,
     shape: &'static Shape,
 }
 
-impl Open {
+impl OpenContainer {
     fn next(&mut self) -> &'static Shape {
         let index = self.index;
         self.index = self.index.saturating_add(1);
@@ -97,12 +97,12 @@ impl Open {
 /// # Errors
 /// When the value is not well-formed, or its containers are too deep.
 pub fn walk<R: Read>(
-    source: &mut Source<R>,
+    source: &mut TokenReader<R>,
     depth: usize,
     shape: &'static Shape,
-    seen: &mut Seen,
-) -> Result<(), Fault> {
-    let mut open: Vec<Open> = Vec::new();
+    seen: &mut ValueFindings,
+) -> Result<(), MsgpackError> {
+    let mut open: Vec<OpenContainer> = Vec::new();
     let mut expected = shape;
     loop {
         let offset = source.offset();
@@ -124,9 +124,9 @@ pub fn walk<R: Read>(
         if let Some(left) = inside {
             // As in the servers' library, an empty container counts as well.
             if depth + open.len() >= MAX_DEPTH {
-                return Err(Fault::TooDeep { offset });
+                return Err(MsgpackError::TooDeep { offset });
             }
-            open.push(Open { left, index: 0, shape: expected });
+            open.push(OpenContainer { left, index: 0, shape: expected });
         }
         loop {
             let Some(container) = open.last_mut() else { return Ok(()) };
@@ -138,9 +138,9 @@ pub fn walk<R: Read>(
                 {
                     container.left -= 1;
                     if depth + open.len() >= MAX_DEPTH {
-                        return Err(Fault::TooDeep { offset });
+                        return Err(MsgpackError::TooDeep { offset });
                     }
-                    open.push(Open { left, index: 0, shape: &ANY });
+                    open.push(OpenContainer { left, index: 0, shape: &ANY });
                     continue;
                 }
             }
@@ -172,9 +172,9 @@ fn fits(expected: &Shape, token: Token) -> bool {
 mod tests {
     use super::*;
 
-    fn seen(bytes: &[u8], shape: &'static Shape) -> Result<Seen, Fault> {
-        let mut seen = Seen::default();
-        walk(&mut Source::block(bytes, bytes.len() as u64), 0, shape, &mut seen)?;
+    fn seen(bytes: &[u8], shape: &'static Shape) -> Result<ValueFindings, MsgpackError> {
+        let mut seen = ValueFindings::default();
+        walk(&mut TokenReader::block(bytes, bytes.len() as u64), 0, shape, &mut seen)?;
         Ok(seen)
     }
 
@@ -182,15 +182,15 @@ mod tests {
     fn containers_stop_where_the_servers_library_stops() {
         let deep = |arrays: usize| [vec![0x91; arrays], vec![0xc0]].concat();
         assert!(seen(&deep(32), &ANY).is_ok());
-        assert!(matches!(seen(&deep(33), &ANY), Err(Fault::TooDeep { offset: 32 })));
+        assert!(matches!(seen(&deep(33), &ANY), Err(MsgpackError::TooDeep { offset: 32 })));
         let empty_in_32 = [vec![0x91; 32], vec![0x90]].concat();
-        assert!(matches!(seen(&empty_in_32, &ANY), Err(Fault::TooDeep { .. })));
+        assert!(matches!(seen(&empty_in_32, &ANY), Err(MsgpackError::TooDeep { .. })));
     }
 
     #[test]
     fn a_claim_of_four_billion_members_costs_no_memory() {
         for bytes in [&b"\xdd\xff\xff\xff\xff"[..], b"\xdf\xff\xff\xff\xff\x01", b"\xdb\xff\xff\xff\xffx"] {
-            assert!(matches!(seen(bytes, &ANY), Err(Fault::Insufficient { .. })));
+            assert!(matches!(seen(bytes, &ANY), Err(MsgpackError::Insufficient { .. })));
         }
     }
 

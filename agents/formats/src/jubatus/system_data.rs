@@ -1,7 +1,7 @@
 //! The system data: what is true of a model whatever its engine.
 
-use super::msgpack::{Fault, Source, Token, put_array, put_signed, put_text, put_unsigned};
-use super::shape::{Seen, Shape, walk};
+use super::msgpack::{MsgpackError, TokenReader, Token, put_array, put_signed, put_text, put_unsigned};
+use super::shape::{ValueFindings, Shape, walk};
 
 /// The only version there is.
 pub const SYSTEM_DATA_VERSION: u64 = 1;
@@ -42,7 +42,7 @@ pub struct SystemDataForm {
 pub enum SystemDataError {
     /// It is no MessagePack.
     #[error(transparent)]
-    Malformed(Fault),
+    Malformed(MsgpackError),
     /// It is MessagePack of another shape.
     #[error("{what} is not {expected}")]
     Shape {
@@ -59,13 +59,13 @@ impl SystemData {
     /// # Errors
     /// When it is no MessagePack, or not of the shape that servers demand.
     pub fn decode(block: &[u8]) -> Result<(SystemData, SystemDataForm), SystemDataError> {
-        let mut source = Source::block(block, block.len() as u64);
+        let mut source = TokenReader::block(block, block.len() as u64);
         // A server reads the whole value before it looks at its shape, so a fault of the first kind is found first.
-        let mut seen = Seen::default();
+        let mut seen = ValueFindings::default();
         walk(&mut source, 0, &Shape::Any, &mut seen).map_err(SystemDataError::Malformed)?;
         let trailing = block.len() as u64 - source.offset();
 
-        let mut source = Source::block(block, block.len() as u64);
+        let mut source = TokenReader::block(block, block.len() as u64);
         let Token::Array(members) = source.token().map_err(SystemDataError::Malformed)? else {
             return Err(SystemDataError::Shape { what: "the block", expected: "an array" });
         };
@@ -100,14 +100,14 @@ impl SystemData {
     }
 }
 
-fn version(source: &mut Source<&[u8]>) -> Result<u64, SystemDataError> {
+fn version(source: &mut TokenReader<&[u8]>) -> Result<u64, SystemDataError> {
     match source.token().map_err(SystemDataError::Malformed)? {
         Token::Unsigned(version) => Ok(version),
         _ => Err(SystemDataError::Shape { what: "the version", expected: "an unsigned integer" }),
     }
 }
 
-fn timestamp(source: &mut Source<&[u8]>) -> Result<i64, SystemDataError> {
+fn timestamp(source: &mut TokenReader<&[u8]>) -> Result<i64, SystemDataError> {
     let wrong = SystemDataError::Shape { what: "the timestamp", expected: "an integer of 64 bits" };
     match source.token().map_err(SystemDataError::Malformed)? {
         Token::Unsigned(seconds) => i64::try_from(seconds).map_err(|_| wrong),

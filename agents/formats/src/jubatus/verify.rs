@@ -10,7 +10,7 @@ use super::config::{is_json, same_config};
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, MAGIC, Release};
 use super::name::{self, ModelFileName};
-use super::scan::{BlockFault, Blocks, Scan};
+use super::scan::{BlockError, Blocks, Scan};
 use super::system_data::{SYSTEM_DATA_VERSION, SystemData, SystemDataForm};
 
 /// The only version of every engine's user data.
@@ -124,7 +124,7 @@ pub struct Refusal {
 
 /// What a user may want to know and what no server minds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
+pub struct Note {
     /// A stable name: `config`, `id`, `trailing`, `new_string_form`, `system_data_members`.
     pub kind: &'static str,
     /// What was found.
@@ -137,12 +137,12 @@ pub struct Judgement {
     /// The first check that failed.
     pub refusal: Option<Refusal>,
     /// Everything else.
-    pub remarks: Vec<Remark>,
+    pub notes: Vec<Note>,
 }
 
 impl Judgement {
-    fn remark(&mut self, kind: &'static str, what: impl Into<String>) {
-        self.remarks.push(Remark { kind, what: what.into() });
+    fn note(&mut self, kind: &'static str, what: impl Into<String>) {
+        self.notes.push(Note { kind, what: what.into() });
     }
 }
 
@@ -164,7 +164,7 @@ fn refuse_at(stage: Stage, offset: u64, what: impl Into<String>) -> Refusal {
 fn check(scan: &Scan, server: &Server, judgement: &mut Judgement) -> Result<(), Refusal> {
     asked_id(server)?;
     let Some(header) = &scan.header else {
-        return Err(refuse(Stage::Truncated, BlockFault::NoHeader { length: scan.length }.to_string()));
+        return Err(refuse(Stage::Truncated, BlockError::NoHeader { length: scan.length }.to_string()));
     };
     if header.magic != MAGIC {
         return Err(refuse_at(Stage::Magic, 0, "invalid file format: it does not start with \"jubatus\" and a NUL"));
@@ -175,8 +175,8 @@ fn check(scan: &Scan, server: &Server, judgement: &mut Judgement) -> Result<(), 
     }
     release(header.release, server.release)?;
     let blocks = scan.blocks.as_ref().map_err(|fault| match fault {
-        BlockFault::Size { .. } => refuse_at(Stage::Size, 32, fault.to_string()),
-        BlockFault::NoHeader { .. } | BlockFault::UnknownFormat | BlockFault::Truncated { .. } => {
+        BlockError::Size { .. } => refuse_at(Stage::Size, 32, fault.to_string()),
+        BlockError::NoHeader { .. } | BlockError::UnknownFormat | BlockError::Truncated { .. } => {
             refuse(Stage::Truncated, fault.to_string())
         }
     })?;
@@ -185,7 +185,7 @@ fn check(scan: &Scan, server: &Server, judgement: &mut Judgement) -> Result<(), 
         return Err(refuse_at(Stage::Crc32, 28, what));
     }
     let Some(block) = &scan.system else {
-        return Err(refuse(Stage::Truncated, BlockFault::NoHeader { length: scan.length }.to_string()));
+        return Err(refuse(Stage::Truncated, BlockError::NoHeader { length: scan.length }.to_string()));
     };
     let (system, form) =
         block.data.as_ref().map_err(|error| refuse(Stage::SystemData, format!("system data is broken: {error}")))?;
@@ -265,10 +265,10 @@ fn saved_id(system: &SystemData, server: &Server, judgement: &mut Judgement) -> 
         if compared {
             return Err(refuse(Stage::Id, what));
         }
-        judgement.remark("id", what);
+        judgement.note("id", what);
     }
     if server.rules == Rules::Documented && !name::is_documented(&system.id) {
-        judgement.remark("id", format!("the id {saved:?} is not 1 to 100 characters of a-z A-Z 0-9 _ -"));
+        judgement.note("id", format!("the id {saved:?} is not 1 to 100 characters of a-z A-Z 0-9 _ -"));
     }
     Ok(())
 }
@@ -289,8 +289,8 @@ fn config(
     if server.rules == Rules::Documented {
         // The document compares the texts, warns, and goes on.
         match &server.config {
-            Some(own) if *own != system.config => judgement.remark("config", mismatched(own)),
-            None if !is_json(&system.config) => judgement.remark("config", "the configuration is not JSON"),
+            Some(own) if *own != system.config => judgement.note("config", mismatched(own)),
+            None if !is_json(&system.config) => judgement.note("config", "the configuration is not JSON"),
             _ => {}
         }
         return Ok(());
@@ -324,7 +324,7 @@ fn user_data(blocks: &Blocks, offset: u64, judgement: &mut Judgement) -> Result<
         return Err(refuse_at(Stage::UserData, offset.saturating_add(at), what));
     }
     if user.new_forms {
-        judgement.remark(
+        judgement.note(
             "new_string_form",
             "the user data has strings in a form (str8 or bin) that the oldest servers do not read",
         );
@@ -335,14 +335,14 @@ fn user_data(blocks: &Blocks, offset: u64, judgement: &mut Judgement) -> Result<
 /// What servers let pass, and what a writer would not have written.
 fn leniencies(blocks: &Blocks, form: &SystemDataForm, judgement: &mut Judgement) {
     if form.new_forms {
-        judgement.remark(
+        judgement.note(
             "new_string_form",
             "the system data has strings in a form (str8 or bin) that the oldest servers do not read",
         );
     }
     if form.members > 5 {
         judgement
-            .remark("system_data_members", format!("the system data has {} members, five are known", form.members));
+            .note("system_data_members", format!("the system data has {} members, five are known", form.members));
     }
     let behind_user = blocks.user.as_ref().map_or(0, |user| user.trailing);
     let places = [
@@ -352,7 +352,7 @@ fn leniencies(blocks: &Blocks, form: &SystemDataForm, judgement: &mut Judgement)
     ];
     for (bytes, place) in places {
         if bytes > 0 {
-            judgement.remark("trailing", format!("{bytes} bytes {place}"));
+            judgement.note("trailing", format!("{bytes} bytes {place}"));
         }
     }
 }

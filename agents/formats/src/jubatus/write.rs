@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC, Release};
-use super::msgpack::{Fault, Source, put_array, put_unsigned};
+use super::msgpack::{MsgpackError, TokenReader, put_array, put_unsigned};
 use super::name::ModelId;
 use super::scan::user_data;
 use super::system_data::{MAX_SYSTEM_DATA, SYSTEM_DATA_VERSION, SystemData};
@@ -95,7 +95,7 @@ enum Unloadable {
     #[error("the configuration is larger than a model file takes; give the server's own")]
     ConfigTooLarge,
     #[error("the user data is no MessagePack: {0}")]
-    NoMessagePack(Fault),
+    NoMessagePack(MsgpackError),
     #[error("there are bytes behind the user data's array")]
     TrailingBytes,
     #[error("the user data is not an array of two")]
@@ -130,11 +130,11 @@ fn copy_block(
     out: &mut impl Write,
     crc: &mut crc32fast::Hasher,
 ) -> io::Result<Result<u64, Unloadable>> {
-    let mut source = Source::to_end(Copied { reader: block, out, crc });
+    let mut source = TokenReader::to_end(CopyingReader { reader: block, out, crc });
     let read = user_data(&mut source, model.engine.model_shape(model.release));
     let (user, trailing) = match read.and_then(|user| Ok((user, source.drain()?))) {
         Ok(read) => read,
-        Err(Fault::Io(error)) => return Err(error),
+        Err(MsgpackError::Io(error)) => return Err(error),
         Err(fault) => return Ok(Err(Unloadable::NoMessagePack(fault))),
     };
     Ok(if user.members != Some(2) {
@@ -153,13 +153,13 @@ fn copy_block(
 }
 
 /// Writes what it reads.
-struct Copied<'a, R, W> {
+struct CopyingReader<'a, R, W> {
     reader: R,
     out: &'a mut W,
     crc: &'a mut crc32fast::Hasher,
 }
 
-impl<R: Read, W: Write> Read for Copied<'_, R, W> {
+impl<R: Read, W: Write> Read for CopyingReader<'_, R, W> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         self.crc.update(&buffer[..read]);

@@ -10,8 +10,8 @@ use super::byte_order::ByteOrder;
 use super::error::SionError;
 use super::header::KeyValue;
 use super::layout::Layout;
-use super::misfit::Misfit;
-use super::plan::PlannedPart;
+use super::input_mismatch::InputMismatch;
+use super::plan::PlannedFile;
 
 /// A physical file under its temporary name, open for writing streams into it. Clones share the file.
 #[derive(Debug, Clone)]
@@ -28,19 +28,19 @@ impl Attachment {
     ///
     /// # Errors
     /// When it is not there, or is not the file the plan describes.
-    pub fn open(temporary: &Path, part: &PlannedPart) -> Result<Attachment, SionError> {
+    pub fn open(temporary: &Path, part: &PlannedFile) -> Result<Attachment, SionError> {
         let file =
             OpenOptions::new().read(true).write(true).open(temporary).map_err(SionError::io("open", temporary))?;
         let expected = part.header.encode();
         let mut head = vec![0; expected.len()];
         file.read_exact_at(&mut head, 0).map_err(SionError::io("read the head of", temporary))?;
         if head != expected {
-            return Err(SionError::Input { path: temporary.to_owned(), misfit: Misfit::OtherPlan });
+            return Err(SionError::Input { path: temporary.to_owned(), mismatch: InputMismatch::OtherPlan });
         }
         Ok(Attachment::to_file(file, temporary, part))
     }
 
-    pub(super) fn to_file(file: File, path: &Path, part: &PlannedPart) -> Attachment {
+    pub(super) fn to_file(file: File, path: &Path, part: &PlannedFile) -> Attachment {
         Attachment {
             file: Arc::new(file),
             path: Arc::from(path),
@@ -91,7 +91,7 @@ impl Attachment {
     }
 
     fn no_room(&self, local: usize) -> SionError {
-        SionError::Input { path: self.path.to_path_buf(), misfit: Misfit::NoRoom { task: local } }
+        SionError::Input { path: self.path.to_path_buf(), mismatch: InputMismatch::NoRoom { task: local } }
     }
 
     pub(super) fn layout(&self) -> &Layout {

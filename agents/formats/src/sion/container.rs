@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::{Header, KeyValue};
-use super::oddity::{Oddity, Warning};
-use super::part::Part;
+use super::anomaly::{Anomaly, Warning};
+use super::physical_file::PhysicalFile;
 use super::slot::{Slot, part_path};
 use super::tables::Mapping;
 
@@ -20,7 +20,7 @@ use super::tables::Mapping;
 #[derive(Debug)]
 pub struct Container {
     path: PathBuf,
-    parts: Vec<Part>,
+    parts: Vec<PhysicalFile>,
     slots: Vec<Slot>,
     warnings: Vec<Warning>,
     ranks_are_numbers: bool,
@@ -32,7 +32,7 @@ impl Container {
     /// # Errors
     /// When a file cannot be read, is no container, was never closed, is damaged, or the files are not one set.
     pub fn open(path: &Path) -> Result<Container, SionError> {
-        let first = Part::open(path)?;
+        let first = PhysicalFile::open(path)?;
         let files = first.header().files;
         let alone = first.header().file_number.filter(|number| files > 1 && *number != 0);
         let mut parts = vec![first];
@@ -43,32 +43,32 @@ impl Container {
                     let fault = Fault::PartMissing { number, files, path: part };
                     return Err(SionError::Damaged { path: path.to_owned(), fault });
                 }
-                parts.push(Part::open(&part)?);
+                parts.push(PhysicalFile::open(&part)?);
             }
         }
         let mut container = Container::from_parts(path, parts)?;
         if let Some(number) = alone {
-            let oddity = Oddity::PartAlone { number, files };
-            container.warnings.push(Warning { path: path.to_owned(), oddity });
+            let anomaly = Anomaly::PartAlone { number, files };
+            container.warnings.push(Warning { path: path.to_owned(), anomaly });
         }
         Ok(container)
     }
 
     /// Puts checked files together.
-    fn from_parts(path: &Path, parts: Vec<Part>) -> Result<Container, SionError> {
+    fn from_parts(path: &Path, parts: Vec<PhysicalFile>) -> Result<Container, SionError> {
         let slots = order(&parts)?;
         Ok(Container::with_order(path, parts, slots))
     }
 
-    pub(super) fn with_order(path: &Path, parts: Vec<Part>, slots: Vec<Slot>) -> Container {
+    pub(super) fn with_order(path: &Path, parts: Vec<PhysicalFile>, slots: Vec<Slot>) -> Container {
         let mut warnings: Vec<Warning> = parts.iter().flat_map(|part| part.warnings().iter().cloned()).collect();
         let mut seen = HashSet::new();
         let mut twice = HashSet::new();
         for part in &parts {
             for rank in &part.header().global_ranks {
                 if !seen.insert(*rank) && twice.insert(*rank) {
-                    let oddity = Oddity::RankTwice { rank: *rank };
-                    warnings.push(Warning { path: part.path().to_owned(), oddity });
+                    let anomaly = Anomaly::RankTwice { rank: *rank };
+                    warnings.push(Warning { path: part.path().to_owned(), anomaly });
                 }
             }
         }
@@ -81,7 +81,7 @@ impl Container {
     }
 
     /// Its physical files.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[PhysicalFile] {
         &self.parts
     }
 
@@ -99,8 +99,8 @@ impl Container {
         self.ranks_are_numbers
     }
 
-    pub(super) fn warn(&mut self, path: &Path, oddity: Oddity) {
-        self.warnings.push(Warning { path: path.to_owned(), oddity });
+    pub(super) fn warn(&mut self, path: &Path, anomaly: Anomaly) {
+        self.warnings.push(Warning { path: path.to_owned(), anomaly });
     }
 
     /// Whether the streams are key-value records.
@@ -109,7 +109,7 @@ impl Container {
     }
 
     pub(super) fn header(&self) -> Option<&Header> {
-        self.parts.first().map(Part::header)
+        self.parts.first().map(PhysicalFile::header)
     }
 
     /// Number of tasks.
@@ -126,7 +126,7 @@ impl Container {
         self.slots.get(task).copied().ok_or_else(missing)
     }
 
-    pub(super) fn located(&self, task: usize) -> Result<(&Part, usize), SionError> {
+    pub(super) fn located(&self, task: usize) -> Result<(&PhysicalFile, usize), SionError> {
         let slot = self.slot(task)?;
         let missing = || SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.slots.len() };
         self.parts.get(slot.part).map(|part| (part, slot.local)).ok_or_else(missing)
@@ -172,7 +172,7 @@ impl Container {
 /// A task's stream: its chunks joined.
 #[derive(Debug, Clone)]
 pub struct TaskStream<'a> {
-    part: &'a Part,
+    part: &'a PhysicalFile,
     local: usize,
     offset: u64,
     length: u64,
@@ -216,7 +216,7 @@ impl Seek for TaskStream<'_> {
 }
 
 /// Checks that the files are one set, and gives the order of its tasks.
-fn order(parts: &[Part]) -> Result<Vec<Slot>, SionError> {
+fn order(parts: &[PhysicalFile]) -> Result<Vec<Slot>, SionError> {
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
     for (index, part) in parts.iter().enumerate().skip(1) {
         let (mine, its) = (first.header(), part.header());

@@ -32,8 +32,8 @@ pub(super) fn copy_between(
     bytes: u64,
 ) -> Result<(), SionError> {
     let mut failed = None;
-    let mut reading = Reading { from, failed: &mut failed };
-    match copy_exactly(&mut reading, to, bytes) {
+    let mut reader = TrackedReader { from, failed: &mut failed };
+    match copy_exactly(&mut reader, to, bytes) {
         Ok(()) => Ok(()),
         Err(_) if failed.is_some() => {
             let error = failed.unwrap_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof));
@@ -45,12 +45,12 @@ pub(super) fn copy_between(
 }
 
 /// Remembers that it was the reader that failed.
-struct Reading<'a, R> {
+struct TrackedReader<'a, R> {
     from: &'a mut R,
     failed: &'a mut Option<io::Error>,
 }
 
-impl<R: Read> Read for Reading<'_, R> {
+impl<R: Read> Read for TrackedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.from.read(buffer).inspect_err(|error| *self.failed = Some(io::Error::from(error.kind())))
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::container::Container;
 use super::error::SionError;
 use super::header::{Header, KeyValue};
-use super::oddity::Warning;
+use super::anomaly::Warning;
 use super::recover::recover;
 use super::statistics::{Statistics, percent};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use holdfast_core::durable::{DurableError, remedy};
 
 use super::fault::Fault;
-use super::misfit::Misfit;
+use super::input_mismatch::InputMismatch;
 use super::plan_error::PlanError;
 
 /// Why a container could not be read, checked or written.
@@ -80,12 +80,12 @@ pub enum SionError {
         path: PathBuf,
     },
     /// An input of `join` or a writer's report does not fit the rest.
-    #[error("cannot write {}: {misfit}", path.display())]
+    #[error("cannot write {}: {mismatch}", path.display())]
     Input {
         /// The file concerned.
         path: PathBuf,
         /// What is wrong and what to do.
-        misfit: Misfit,
+        mismatch: InputMismatch,
     },
 }
 

@@ -8,13 +8,13 @@ use super::container::Container;
 use super::dump::{self, DumpOptions};
 use super::error::SionError;
 use super::header::KeyValue;
-use super::part::Part;
+use super::physical_file::PhysicalFile;
 use super::recover::recover;
 use super::split::{SplitOptions, split};
 use super::tables::Mapping;
-use super::verify::{VerifyOptions, damage, note, place, verify};
+use super::verify::{VerifyOptions, add_error, damage, place, verify};
 use crate::{
-    Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, Verdict,
+    Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, FileCheck,
 };
 
 /// The format of SION containers.
@@ -73,12 +73,12 @@ impl Format for Sion {
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         // Of a damaged container, what recovery makes of it, with its warnings.
-        let mut verdict = Verdict::default();
+        let mut check = FileCheck::default();
         let container = match Container::open(path) {
             Ok(container) => container,
             Err(error) if error.is_damage() => {
                 let container = recover(path)?;
-                note(&mut verdict, error)?;
+                add_error(&mut check, error)?;
                 container
             }
             Err(error) => return Err(error.into()),
@@ -88,16 +88,16 @@ impl Format for Sion {
         let options = DumpOptions { tasks: small, keys: small, ..DumpOptions::default() };
         if let Err(error) = dump::describe(&container, &options, &mut text) {
             text.extend_from_slice(format!("{error}\n").as_bytes());
-            note(&mut verdict, error)?;
+            add_error(&mut check, error)?;
         }
         for warning in container.warnings() {
             text.extend_from_slice(format!("warning: {warning}\n").as_bytes());
         }
         let (text, json) = (String::from_utf8_lossy(&text).into_owned(), json(&container, small));
-        Ok(Description { text, json, damages: verdict.damages })
+        Ok(Description { text, json, damages: check.damages })
     }
 
-    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<Verdict, FormatsError> {
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
         Ok(verify(path, &VerifyOptions::default(), progress)?)
     }
 
@@ -111,8 +111,8 @@ impl Format for Sion {
         let options = SplitOptions { recover: options.recover, ..SplitOptions::default() };
         let split = split(path, to, &options, progress)?;
         let mut damages: Vec<Damage> = split.damaged.iter().map(|(_, fault)| damage(path, fault)).collect();
-        let losses = split.warnings.iter().filter(|warning| warning.oddity.is_loss());
-        damages.extend(losses.map(|loss| Damage::new(loss.oddity.kind(), place(&loss.path), loss.oddity.to_string())));
+        let losses = split.warnings.iter().filter(|warning| warning.anomaly.is_loss());
+        damages.extend(losses.map(|loss| Damage::new(loss.anomaly.kind(), place(&loss.path), loss.anomaly.to_string())));
         let bytes = split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         Ok(Extracted { files: split.files.into_iter().map(|file| file.name).collect(), bytes, damages })
     }
@@ -154,7 +154,7 @@ fn json(container: &Container, with_chunks: bool) -> Value {
     })
 }
 
-fn part(part: &Part, with_chunks: bool) -> Value {
+fn part(part: &PhysicalFile, with_chunks: bool) -> Value {
     let (header, layout, table) = (part.header(), part.layout(), part.table());
     let tasks = 0..header.tasks();
     let each = || (0..header.tasks()).map(|task| table.chunk_bytes(task).collect::<Vec<_>>()).collect::<Vec<_>>();

@@ -8,7 +8,7 @@ use super::error::SionError;
 use super::fault::Fault;
 use super::layout::{HEAD_BYTES, Layout, align, head_end};
 use super::limits::{MOST_TASKS, PREFIX_BYTES};
-use super::oddity::Oddity;
+use super::anomaly::Anomaly;
 use super::reading::read_exactly;
 
 /// The first four bytes of every container.
@@ -86,7 +86,7 @@ pub struct Header {
 
 impl Header {
     /// Reads and checks the head, with what is odd about it.
-    pub(super) fn read(file: &File, path: &Path, length: u64) -> Result<(Header, Vec<Oddity>), SionError> {
+    pub(super) fn read(file: &File, path: &Path, length: u64) -> Result<(Header, Vec<Anomaly>), SionError> {
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
         let truncated = |needs| damaged(Fault::Truncated { what: "its head", needs, length });
         let mut start = [0_u8; 4];
@@ -105,9 +105,9 @@ impl Header {
 
         let word: [u8; 4] = Fields::new(&fixed, ByteOrder::Little).take().ok_or_else(short)?;
         let (byte_order, user_order) = byte_order::from_word(word);
-        let mut oddities = Vec::new();
+        let mut anomalies = Vec::new();
         if word != byte_order::to_word(byte_order, user_order) {
-            oddities.push(Oddity::ByteOrderWord { word });
+            anomalies.push(Anomaly::ByteOrderWord { word });
         }
         let mut fields = Fields::new(fixed.get(4..).unwrap_or(&[]), byte_order);
         let mut next = || fields.i32().ok_or_else(short);
@@ -117,7 +117,7 @@ impl Header {
             return Err(damaged(Fault::Field { field: "the file format version", value: format.into(), expected }));
         }
         if format > NEWEST_FORMAT {
-            oddities.push(Oddity::NewerFormat(format));
+            anomalies.push(Anomaly::NewerFormat(format));
         }
         let (block_size, tasks, files) = (next()?, next()?, next()?);
         let field = |field, value: i32, expected| damaged(Fault::Field { field, value: value.into(), expected });
@@ -146,7 +146,7 @@ impl Header {
             (2..=4, _) | (_, 50) => KeyValue::None,
             (_, 51) => KeyValue::Inline,
             (_, 0) => {
-                oddities.push(Oddity::NoKeyValueMode);
+                anomalies.push(Anomaly::NoKeyValueMode);
                 KeyValue::None
             }
             (_, value) => {
@@ -158,7 +158,7 @@ impl Header {
         let prefix = match prefix.iter().position(|byte| *byte == 0) {
             Some(end) => prefix.iter().take(end).copied().collect(),
             None => {
-                oddities.push(Oddity::PrefixUnterminated);
+                anomalies.push(Anomaly::PrefixUnterminated);
                 prefix.to_vec()
             }
         };
@@ -213,7 +213,7 @@ impl Header {
             stored_chunk_sizes,
             closed,
         };
-        Ok((header, oddities))
+        Ok((header, anomalies))
     }
 
     /// Number of tasks in this file.

@@ -8,7 +8,7 @@ use super::copying::{copy_between, each};
 use super::error::SionError;
 use super::header::KeyValue;
 use super::limits::{LARGEST_BLOCK, MOST_TASKS};
-use super::misfit::Misfit;
+use super::input_mismatch::InputMismatch;
 use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
 use super::reading::open_regular;
 use super::usage::Usage;
@@ -44,13 +44,13 @@ impl JoinInput {
                 None => {}
             }
         }
-        let wrong = |misfit| Err(SionError::Input { path: directory.to_owned(), misfit });
+        let wrong = |mismatch| Err(SionError::Input { path: directory.to_owned(), mismatch });
         match (plain.last_key_value(), keyed.last_key_value()) {
-            (None, None) => wrong(Misfit::NoFiles),
-            (Some(_), Some(_)) => wrong(Misfit::MixedFiles),
-            (Some((last, _)), None) if *last != plain.len() as u64 - 1 => wrong(Misfit::Gaps),
+            (None, None) => wrong(InputMismatch::NoFiles),
+            (Some(_), Some(_)) => wrong(InputMismatch::MixedFiles),
+            (Some((last, _)), None) if *last != plain.len() as u64 - 1 => wrong(InputMismatch::Gaps),
             (Some(_), None) => Ok(JoinInput::Plain(plain.into_values().collect())),
-            (None, Some((last, _))) if *last >= MOST_TASKS => wrong(Misfit::TaskNumber),
+            (None, Some((last, _))) if *last >= MOST_TASKS => wrong(InputMismatch::TaskNumber),
             (None, Some((last, _))) => {
                 // A task without records has no file.
                 let tasks = (0..=*last).map(|task| keyed.get(&task).cloned().unwrap_or_default().into_iter().collect());
@@ -110,7 +110,7 @@ impl std::fmt::Display for Joined {
 }
 
 /// One file, and the record it becomes in a key-value container.
-struct Source<'a> {
+struct InputFile<'a> {
     path: &'a Path,
     bytes: u64,
     key: Option<u64>,
@@ -127,7 +127,7 @@ pub fn join(
     progress: Progress<'_>,
 ) -> Result<Joined, SionError> {
     let (tasks, key_value) = sources(input)?;
-    let stream_bytes = |sources: &Vec<Source<'_>>| {
+    let stream_bytes = |sources: &Vec<InputFile<'_>>| {
         let each = sources
             .iter()
             .map(|source| source.bytes.saturating_add(if source.key.is_some() { RECORD_HEADER_BYTES } else { 0 }));
@@ -163,14 +163,14 @@ pub fn join(
     Ok(joined)
 }
 
-fn copy_in(creation: &Creation, task: usize, sources: &[Source<'_>], output: &Path) -> Result<Usage, SionError> {
+fn copy_in(creation: &Creation, task: usize, sources: &[InputFile<'_>], output: &Path) -> Result<Usage, SionError> {
     let mut writer = creation.task(task)?;
     for source in sources {
         let mut file = open_regular(source.path)?;
         let length = file.metadata().map_err(SionError::io("look at", source.path))?.len();
         if length != source.bytes {
-            let misfit = Misfit::Changed { before: source.bytes, now: length };
-            return Err(SionError::Input { path: source.path.to_owned(), misfit });
+            let mismatch = InputMismatch::Changed { before: source.bytes, now: length };
+            return Err(SionError::Input { path: source.path.to_owned(), mismatch });
         }
         if let Some(key) = source.key {
             writer.record_header(key, source.bytes)?;
@@ -180,10 +180,10 @@ fn copy_in(creation: &Creation, task: usize, sources: &[Source<'_>], output: &Pa
     Ok(writer.finish())
 }
 
-fn sources(input: &JoinInput) -> Result<(Vec<Vec<Source<'_>>>, KeyValue), SionError> {
+fn sources(input: &JoinInput) -> Result<(Vec<Vec<InputFile<'_>>>, KeyValue), SionError> {
     match input {
         JoinInput::Plain(paths) => {
-            let tasks = paths.iter().map(|path| Ok(vec![Source { path, bytes: bytes_of(path)?, key: None }]));
+            let tasks = paths.iter().map(|path| Ok(vec![InputFile { path, bytes: bytes_of(path)?, key: None }]));
             Ok((tasks.collect::<Result<_, SionError>>()?, KeyValue::None))
         }
         JoinInput::KeyValue(tasks) => {
@@ -192,7 +192,7 @@ fn sources(input: &JoinInput) -> Result<(Vec<Vec<Source<'_>>>, KeyValue), SionEr
             for records in tasks {
                 let lengths = records.iter().map(source).collect::<Result<Vec<_>, SionError>>()?;
                 let with = records.iter().zip(lengths);
-                all.push(with.map(|((_, path), (key, bytes))| Source { path, bytes, key: Some(key) }).collect());
+                all.push(with.map(|((_, path), (key, bytes))| InputFile { path, bytes, key: Some(key) }).collect());
             }
             Ok((all, KeyValue::Inline))
         }

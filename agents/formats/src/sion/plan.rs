@@ -90,7 +90,7 @@ impl PlanOptions {
 
 /// One physical file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedPart {
+pub struct PlannedFile {
     pub(super) header: Header,
     pub(super) layout: Layout,
     /// The index in the plan of each task of this file.
@@ -100,7 +100,7 @@ pub struct PlannedPart {
     pub(super) unused_mark: i64,
 }
 
-impl PlannedPart {
+impl PlannedFile {
     /// Where the chunks stand.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -115,7 +115,7 @@ impl PlannedPart {
 /// A container before it is written. Agents that make the same plan from the same tasks and options write to the same places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    pub(super) parts: Vec<PlannedPart>,
+    pub(super) parts: Vec<PlannedFile>,
     slots: Vec<Slot>,
 }
 
@@ -177,7 +177,7 @@ impl Plan {
                 (0, false) if mapped || files > 1 => Some(places.clone()),
                 _ => None,
             };
-            parts.push(PlannedPart {
+            parts.push(PlannedFile {
                 header,
                 layout,
                 tasks: tasks_here,
@@ -192,7 +192,7 @@ impl Plan {
     }
 
     /// The physical files.
-    pub fn parts(&self) -> &[PlannedPart] {
+    pub fn parts(&self) -> &[PlannedFile] {
         &self.parts
     }
 

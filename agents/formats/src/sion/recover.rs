@@ -20,8 +20,8 @@ use super::container::Container;
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
-use super::oddity::Oddity;
-use super::part::{OpenedHead, Part};
+use super::anomaly::Anomaly;
+use super::physical_file::{OpenedHead, PhysicalFile};
 use super::slot::{Slot, part_path};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
@@ -60,10 +60,10 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
     if !lost.is_empty() {
         container.number_by_rank();
     } else if !by_mapping {
-        container.warn(path, Oddity::MappingLost);
+        container.warn(path, Anomaly::MappingLost);
     }
     for (number, reason) in lost {
-        container.warn(path, Oddity::PartLost { number, files, reason });
+        container.warn(path, Anomaly::PartLost { number, files, reason });
     }
     Ok(container)
 }
@@ -91,50 +91,50 @@ fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> 
 }
 
 /// True if a file says that it is this one of such a set.
-fn belongs(part: &Part, number: u32, files: u32) -> bool {
+fn belongs(part: &PhysicalFile, number: u32, files: u32) -> bool {
     let its = part.header().file_number;
     part.header().files == files && its.is_none_or(|its| i64::from(its) == i64::from(number))
 }
 
 /// One physical file, with its own tail if that is sound.
-fn recover_part(path: &Path) -> Result<Part, SionError> {
-    match Part::open(path) {
+fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
+    match PhysicalFile::open(path) {
         Err(error) if error.is_damage() => {}
         sound_or_unreadable => return sound_or_unreadable,
     }
     let mut head = OpenedHead::open(path)?;
-    let mut oddities = std::mem::take(&mut head.oddities);
-    let before = oddities.len();
+    let mut anomalies = std::mem::take(&mut head.anomalies);
+    let before = anomalies.len();
     if let Some(closed) = head.header.closed
         && let Ok(blocks) = u64::try_from(closed.blocks)
         && let Some(tail) = head.layout.tail(blocks).filter(|tail| u64::try_from(closed.tail) == Ok(*tail))
-        && let Ok((table, _)) = head.table_at(tail, blocks, &mut oddities)
+        && let Ok((table, _)) = head.table_at(tail, blocks, &mut anomalies)
     {
         // Only what follows the byte counts is damaged; the ranks stored in the heads give the same order.
-        return Ok(head.into_part(table, Mapping::None, oddities));
+        return Ok(head.into_physical_file(table, Mapping::None, anomalies));
     }
-    oddities.truncate(before);
-    if let Some((table, mapping)) = tail_at_end(&head, &mut oddities) {
-        oddities.push(Oddity::TailFound);
-        return Ok(head.into_part(table, mapping, oddities));
+    anomalies.truncate(before);
+    if let Some((table, mapping)) = tail_at_end(&head, &mut anomalies) {
+        anomalies.push(Anomaly::TailFound);
+        return Ok(head.into_physical_file(table, mapping, anomalies));
     }
-    oddities.truncate(before);
+    anomalies.truncate(before);
     let counts = match head.header.key_value {
         KeyValue::Inline => {
-            oddities.push(Oddity::CountsFromRecords);
+            anomalies.push(Anomaly::CountsFromRecords);
             follow_records(&head)?
         }
         KeyValue::None => {
-            oddities.push(Oddity::CountsEstimated);
+            anomalies.push(Anomaly::CountsEstimated);
             last_bytes(&head)?
         }
     };
     let table = ChunkTable::from_counts(counts).ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
-    Ok(head.into_part(table, Mapping::None, oddities))
+    Ok(head.into_physical_file(table, Mapping::None, anomalies))
 }
 
 /// A table of byte counts that fits exactly between the last block and the end of the file.
-fn tail_at_end(head: &OpenedHead, oddities: &mut Vec<Oddity>) -> Option<(ChunkTable, Mapping)> {
+fn tail_at_end(head: &OpenedHead, anomalies: &mut Vec<Anomaly>) -> Option<(ChunkTable, Mapping)> {
     let tasks = head.layout.tasks() as u64;
     let row = tasks.checked_mul(8)?;
     // Without a mapping, with an empty one, or with one entry for each task of this file.
@@ -145,16 +145,16 @@ fn tail_at_end(head: &OpenedHead, oddities: &mut Vec<Oddity>) -> Option<(ChunkTa
         if rest % period != 0 || rest == 0 {
             continue;
         }
-        let (blocks, before) = (rest / period, oddities.len());
+        let (blocks, before) = (rest / period, anomalies.len());
         let Some(tail) = head.layout.tail(blocks) else { continue };
-        let found = head.table_at(tail, blocks, oddities).ok().filter(|_| oddities.len() == before);
+        let found = head.table_at(tail, blocks, anomalies).ok().filter(|_| anomalies.len() == before);
         if let Some((table, end)) = found
-            && let Ok(mapping) = head.mapping_at(end, oddities)
-            && oddities.len() == before
+            && let Ok(mapping) = head.mapping_at(end, anomalies)
+            && anomalies.len() == before
         {
             return Some((table, mapping));
         }
-        oddities.truncate(before);
+        anomalies.truncate(before);
     }
     None
 }
@@ -185,7 +185,7 @@ fn bounded(head: &OpenedHead) -> Result<(), SionError> {
 /// Every chunk up to its last byte that is not zero.
 fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     bounded(head)?;
-    let mut scan = Scan::new(&head.file);
+    let mut scan = DataScan::new(&head.file);
     let mut counts = Vec::with_capacity(head.layout.tasks());
     for task in 0..head.layout.tasks() {
         let mut chunks = Vec::new();
@@ -209,16 +209,16 @@ fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
 
 /// Looks for the last byte that is not zero, stepping over holes. Many chunks in one hole cost one question to the file
 /// system: an empty file of any length must not keep recovery busy.
-struct Scan<'a> {
+struct DataScan<'a> {
     file: &'a File,
     buffer: Vec<u8>,
     /// Nothing but a hole from the first position to the second.
     hole: (u64, u64),
 }
 
-impl<'a> Scan<'a> {
-    fn new(file: &'a File) -> Scan<'a> {
-        Scan { file, buffer: vec![0; WINDOW_BYTES], hole: (0, 0) }
+impl<'a> DataScan<'a> {
+    fn new(file: &'a File) -> DataScan<'a> {
+        DataScan { file, buffer: vec![0; WINDOW_BYTES], hole: (0, 0) }
     }
 
     /// Where data begin at this position or behind it.
@@ -341,7 +341,7 @@ impl FullChunks<'_> {
 }
 
 /// The tasks in the order of the mapping if it is whole, else of their stored ranks; and whether it was the mapping.
-fn order(parts: &[Part]) -> (Vec<Slot>, bool) {
+fn order(parts: &[PhysicalFile]) -> (Vec<Slot>, bool) {
     if parts.len() == 1 {
         let tasks = parts.first().map_or(0, |part| part.header().tasks());
         return ((0..tasks).map(|local| Slot { part: 0, local }).collect(), true);
@@ -357,7 +357,7 @@ fn order(parts: &[Part]) -> (Vec<Slot>, bool) {
     }
     ranked.sort_by_key(|(rank, slot)| (*rank, slot.part, slot.local));
     let slots: Vec<Slot> = ranked.into_iter().map(|(_, slot)| slot).collect();
-    let mapped: Option<Vec<Slot>> = match parts.first().map(Part::mapping) {
+    let mapped: Option<Vec<Slot>> = match parts.first().map(PhysicalFile::mapping) {
         Some(Mapping::Entries(entries)) => entries
             .iter()
             .map(|(part, local)| {

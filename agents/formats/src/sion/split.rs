@@ -11,8 +11,8 @@ use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
 use super::key_value::KeyedValue;
-use super::misfit::Misfit;
-use super::oddity::Warning;
+use super::input_mismatch::InputMismatch;
+use super::anomaly::Warning;
 use super::recover::recover;
 use crate::{Destination, FormatsError, Progress};
 
@@ -111,7 +111,7 @@ fn numbers(container: &Container, options: &SplitOptions) -> Result<Vec<i64>, Si
     sorted.sort_unstable();
     sorted.dedup();
     if sorted.len() != ranks.len() || sorted.first().is_some_and(|rank| *rank < 0) {
-        return Err(SionError::Input { path: container.path().to_owned(), misfit: Misfit::GlobalRanks });
+        return Err(SionError::Input { path: container.path().to_owned(), mismatch: InputMismatch::GlobalRanks });
     }
     Ok(ranks)
 }

@@ -12,7 +12,7 @@ use super::error::SionError;
 use super::fault::Fault;
 use super::layout::Layout;
 use super::limits::MOST_CHUNKS;
-use super::oddity::Oddity;
+use super::anomaly::Anomaly;
 
 /// The byte counts of one physical file's chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct ChunkTable {
 
 /// A place in a task's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ChunkOffset {
     pub chunk: u64,
     /// Offset inside the chunk.
     pub inside: u64,
@@ -43,7 +43,7 @@ impl ChunkTable {
         order: ByteOrder,
         layout: &Layout,
         blocks: u64,
-        oddities: &mut Vec<Oddity>,
+        anomalies: &mut Vec<Anomaly>,
     ) -> Result<ChunkTable, SionError> {
         let damaged = SionError::damaged;
         let mut next = || -> Result<i64, SionError> {
@@ -58,7 +58,7 @@ impl ChunkTable {
             let count = u64::try_from(stored).ok().filter(|count| *count <= blocks);
             let count = count.ok_or(Fault::ChunkCount { task, count: stored, blocks }).map_err(damaged(path))?;
             if count == 0 {
-                oddities.push(Oddity::NoChunk { task });
+                anomalies.push(Anomaly::NoChunk { task });
             }
             first.push(total);
             largest = largest.max(count);
@@ -167,12 +167,12 @@ impl ChunkTable {
     }
 
     /// The chunk that holds the byte at this offset of a task's stream; `None` at its end and behind.
-    pub(super) fn place(&self, task: usize, offset: u64) -> Option<Place> {
+    pub(super) fn place(&self, task: usize, offset: u64) -> Option<ChunkOffset> {
         let ends = self.ends_of(task);
         let chunk = ends.partition_point(|end| *end <= offset);
         let end = *ends.get(chunk)?;
         let begin = chunk.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
-        Some(Place { chunk: chunk as u64, inside: offset - begin, left: end - offset })
+        Some(ChunkOffset { chunk: chunk as u64, inside: offset - begin, left: end - offset })
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use super::attachment::Attachment;
 use super::error::SionError;
 use super::header::KeyValue;
-use super::misfit::Misfit;
+use super::input_mismatch::InputMismatch;
 use super::usage::Usage;
 
 /// Appends to one task's stream. Nothing is buffered: each call is written where it belongs.
@@ -78,8 +78,8 @@ impl TaskWriter {
         let length = bytes.len() as u64;
         let size = self.to.layout().chunk_size(self.local);
         if length > size {
-            let misfit = Misfit::WholeWrite { bytes: length, size };
-            return Err(SionError::Input { path: self.to.path().to_owned(), misfit });
+            let mismatch = InputMismatch::WholeWrite { bytes: length, size };
+            return Err(SionError::Input { path: self.to.path().to_owned(), mismatch });
         }
         if length > self.room() {
             self.next_chunk();

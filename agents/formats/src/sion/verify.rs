@@ -10,9 +10,9 @@ use super::container::Container;
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
-use super::part::Part;
+use super::physical_file::PhysicalFile;
 use super::slot::part_path;
-use crate::{Damage, Progress, Verdict};
+use crate::{Damage, Progress, FileCheck};
 
 /// How thorough a verification is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,40 +21,40 @@ pub struct VerifyOptions {
     pub read_data: bool,
 }
 
-/// Checks a container; damage is part of the verdict.
+/// Checks a container; damage is part of the check.
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> Result<Verdict, SionError> {
-    let mut verdict = Verdict::default();
+pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> Result<FileCheck, SionError> {
+    let mut check = FileCheck::default();
     let container = match Container::open(path) {
         Ok(container) => container,
         Err(error) => {
-            note(&mut verdict, error)?;
-            other_parts(path, &mut verdict)?;
-            return Ok(verdict);
+            add_error(&mut check, error)?;
+            other_parts(path, &mut check)?;
+            return Ok(check);
         }
     };
     for warning in container.warnings() {
-        verdict.remark(Damage::new(warning.oddity.kind(), place(&warning.path), warning.oddity.to_string()));
+        check.note(Damage::new(warning.anomaly.kind(), place(&warning.path), warning.anomaly.to_string()));
     }
-    verdict.checked_bytes = container.parts().iter().map(metadata_bytes).fold(0, u64::saturating_add);
+    check.checked_bytes = container.parts().iter().map(metadata_bytes).fold(0, u64::saturating_add);
     if container.key_value() == KeyValue::Inline {
-        check_records(&container, &mut verdict)?;
+        check_records(&container, &mut check)?;
     }
     if options.read_data {
         let read = read_all(&container, progress)?;
-        verdict.checked_bytes = verdict.checked_bytes.saturating_add(read);
+        check.checked_bytes = check.checked_bytes.saturating_add(read);
     }
-    Ok(verdict)
+    Ok(check)
 }
 
-fn check_records(container: &Container, verdict: &mut Verdict) -> Result<(), SionError> {
+fn check_records(container: &Container, check: &mut FileCheck) -> Result<(), SionError> {
     for task in 0..container.tasks() {
         for record in container.records(task)? {
             let Err(error) = record else { continue };
             let enough = matches!(&error, SionError::Damaged { fault, .. } if fault.is_limit());
-            note(verdict, error)?;
+            add_error(check, error)?;
             if enough {
                 return Ok(());
             }
@@ -64,21 +64,21 @@ fn check_records(container: &Container, verdict: &mut Verdict) -> Result<(), Sio
 }
 
 /// What else is wrong in a set whose opening ended at its first damage.
-fn other_parts(path: &Path, verdict: &mut Verdict) -> Result<(), SionError> {
-    let Ok(first) = Part::open(path) else { return Ok(()) };
-    let listed: Vec<Damage> = verdict.damages.clone();
+fn other_parts(path: &Path, check: &mut FileCheck) -> Result<(), SionError> {
+    let Ok(first) = PhysicalFile::open(path) else { return Ok(()) };
+    let listed: Vec<Damage> = check.damages.clone();
     for number in 1..first.header().files {
         let name = part_path(path, number);
         // What is missing was said already, and a number from a file must not make a long loop.
         if !name.exists() {
             break;
         }
-        if let Err(error) = Part::open(&name) {
-            let mut found = Verdict::default();
-            note(&mut found, error)?;
+        if let Err(error) = PhysicalFile::open(&name) {
+            let mut found = FileCheck::default();
+            add_error(&mut found, error)?;
             for damage in found.damages {
                 if !listed.contains(&damage) {
-                    verdict.damage(damage);
+                    check.damage(damage);
                 }
             }
         }
@@ -86,15 +86,15 @@ fn other_parts(path: &Path, verdict: &mut Verdict) -> Result<(), SionError> {
     Ok(())
 }
 
-pub(super) fn note(verdict: &mut Verdict, error: SionError) -> Result<(), SionError> {
+pub(super) fn add_error(check: &mut FileCheck, error: SionError) -> Result<(), SionError> {
     match error {
-        SionError::Damaged { path, fault } => verdict.damage(damage(&path, &fault)),
+        SionError::Damaged { path, fault } => check.damage(damage(&path, &fault)),
         SionError::NotSion { path } => {
-            verdict.damage(Damage::new("magic", place(&path), "it does not begin with \"sion\"").at(0));
+            check.damage(Damage::new("magic", place(&path), "it does not begin with \"sion\"").at(0));
         }
         SionError::NeverClosed { path } => {
             let what = "it was never closed: the byte counts of its chunks were not written";
-            verdict.damage(Damage::new("never-closed", place(&path), what));
+            check.damage(Damage::new("never-closed", place(&path), what));
         }
         other => return Err(other),
     }
@@ -111,7 +111,7 @@ pub(super) fn place(path: &Path) -> String {
 }
 
 /// Bytes of head and tail, which the rules cover.
-fn metadata_bytes(part: &Part) -> u64 {
+fn metadata_bytes(part: &PhysicalFile) -> u64 {
     let behind = part.layout().tail(part.table().blocks()).and_then(|tail| part.length().checked_sub(tail));
     part.layout().start_of_data().saturating_add(behind.unwrap_or(0))
 }

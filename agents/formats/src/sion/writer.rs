@@ -13,8 +13,8 @@ use holdfast_core::durable::Pending;
 use super::attachment::Attachment;
 use super::error::SionError;
 use super::layout::head_end;
-use super::misfit::Misfit;
-use super::plan::{Plan, PlannedPart};
+use super::input_mismatch::InputMismatch;
+use super::plan::{Plan, PlannedFile};
 use super::slot::part_path;
 use super::tables::table_bytes;
 use super::task_writer::TaskWriter;
@@ -80,15 +80,15 @@ impl Creation {
     /// When there is no such task, a stream does not fit into a chunk, or writing fails.
     pub fn gather(&self, first: usize, streams: &[&[u8]]) -> Result<Vec<Usage>, SionError> {
         let missing = |task| SionError::NoSuchTask { path: self.path.clone(), task, tasks: self.plan.tasks() };
-        let mut run = Run { to: None, position: 0, bytes: Vec::new() };
+        let mut run = WriteRun { to: None, position: 0, bytes: Vec::new() };
         let mut usages = Vec::with_capacity(streams.len());
         for (task, stream) in (first..).zip(streams) {
             let slot = self.plan.slot(task).ok_or_else(|| missing(task))?;
             let to = self.attachments.get(slot.part).ok_or_else(|| missing(task))?;
             let (length, size) = (stream.len() as u64, to.layout().chunk_size(slot.local));
             if length > size {
-                let misfit = Misfit::Stream { task, bytes: length, size };
-                return Err(SionError::Input { path: self.path.clone(), misfit });
+                let mismatch = InputMismatch::Stream { task, bytes: length, size };
+                return Err(SionError::Input { path: self.path.clone(), mismatch });
             }
             let position = to.layout().chunk_position(slot.local, 0).ok_or_else(|| missing(task))?;
             run.add(to, position, stream)?;
@@ -105,8 +105,8 @@ impl Creation {
     /// When a usage does not fit the plan, or a file cannot be written; the names are then as they were.
     pub fn commit(self, usages: &[Usage]) -> Result<(), SionError> {
         if usages.len() != self.plan.tasks() {
-            let misfit = Misfit::Reports { reported: usages.len(), tasks: self.plan.tasks() };
-            return Err(SionError::Input { path: self.path, misfit });
+            let mismatch = InputMismatch::Reports { reported: usages.len(), tasks: self.plan.tasks() };
+            return Err(SionError::Input { path: self.path, mismatch });
         }
         let parts = self.plan.parts.iter().zip(&self.attachments);
         for (part, attachment) in parts {
@@ -124,13 +124,13 @@ impl Creation {
 const GATHERED_BYTES: usize = 1 << 20;
 
 /// Bytes that follow each other in one file.
-struct Run<'a> {
+struct WriteRun<'a> {
     to: Option<&'a Attachment>,
     position: u64,
     bytes: Vec<u8>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> WriteRun<'a> {
     fn add(&mut self, to: &'a Attachment, position: u64, bytes: &[u8]) -> Result<(), SionError> {
         let end = self.position.checked_add(self.bytes.len() as u64);
         let follows = self.to.is_some_and(|before| before.is_same_file(to)) && end == Some(position);
@@ -152,18 +152,18 @@ impl<'a> Run<'a> {
 }
 
 /// Writes the tail and the last fields of the head, and synchronises.
-fn close(part: &PlannedPart, attachment: &Attachment, usages: &[&Usage]) -> Result<(), SionError> {
+fn close(part: &PlannedFile, attachment: &Attachment, usages: &[&Usage]) -> Result<(), SionError> {
     let path = attachment.path();
-    let input = |misfit| SionError::Input { path: path.to_owned(), misfit };
+    let input = |mismatch| SionError::Input { path: path.to_owned(), mismatch };
     let blocks = usages.iter().map(|usage| usage.chunks()).max().unwrap_or(1).max(1);
     let count = u32::try_from(blocks).ok().filter(|count| i32::try_from(*count).is_ok());
-    let count = count.ok_or_else(|| input(Misfit::TooManyChunks { chunks: blocks }))?;
-    let bytes = table_bytes(usages.len() as u64, blocks).map_err(|fault| input(Misfit::Table(fault)))?;
-    let tail = part.layout.tail(blocks).ok_or_else(|| input(Misfit::TooLarge))?;
+    let count = count.ok_or_else(|| input(InputMismatch::TooManyChunks { chunks: blocks }))?;
+    let bytes = table_bytes(usages.len() as u64, blocks).map_err(|fault| input(InputMismatch::Table(fault)))?;
+    let tail = part.layout.tail(blocks).ok_or_else(|| input(InputMismatch::TooLarge))?;
     for (local, usage) in usages.iter().enumerate() {
         let size = part.layout.chunk_size(local);
         if let Some(bytes) = usage.iter().find(|bytes| *bytes > size) {
-            return Err(input(Misfit::Report { task: local, bytes, size }));
+            return Err(input(InputMismatch::Report { task: local, bytes, size }));
         }
     }
     let order = part.header.byte_order;

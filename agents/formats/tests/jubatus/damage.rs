@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::read_json;
-use holdfast_formats::jubatus::{Engine, Jubatus, Judgement, Release, Rules, Server, Want, judge, scan};
+use holdfast_formats::jubatus::{Engine, Jubatus, Judgement, Release, Rules, Server, ScanOptions, judge, scan};
 use holdfast_formats::{Format, Options, recognise};
 use holdfast_testkit::fixtures;
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ fn server(release: Release, id: &str, rules: Rules) -> Server {
 }
 
 fn judged(bytes: &[u8], server: &Server) -> Judgement {
-    let scan = scan(bytes, bytes.len() as u64, Want::default(), &mut |_| ()).unwrap();
+    let scan = scan(bytes, bytes.len() as u64, ScanOptions::default(), &mut |_| ()).unwrap();
     judge(&scan, server)
 }
 
@@ -147,7 +147,7 @@ fn the_document_warns_of_another_configuration_and_compares_the_id() {
         let says = variant["seed_document_says"].as_str().unwrap_or_default();
         if says.starts_with("warning only") {
             assert_eq!(stage(&documented), "accepted", "{name}: {documented:?}");
-            assert!(documented.remarks.iter().any(|remark| remark.kind == "config"), "{name}: {documented:?}");
+            assert!(documented.notes.iter().any(|note| note.kind == "config"), "{name}: {documented:?}");
         } else if says.starts_with("refused when the id asked for is not empty") {
             assert_eq!(stage(&documented), "id", "{name}: {documented:?}");
             let nothing_asked = judged(&bytes, &server(Release::NEWEST, "", Rules::Documented));
@@ -190,10 +190,10 @@ fn every_variant_is_known_for_a_model_and_what_is_left_of_it_is_described() {
         let description = described(&path);
         assert_eq!(description.is_ok(), readable, "{name}: {description:?}");
         // Where nothing is known of the server only what depends on it can pass.
-        let verdict = Jubatus.verify(&path, &Options::default(), &mut |_, _| ()).unwrap();
+        let check = Jubatus.verify(&path, &Options::default(), &mut |_, _| ()).unwrap();
         let unknown = ["other_config", "config_float", "config_extra_key", "foreign_recommender_file"];
         let refused = variant["jubastat_1_1_1"]["accepted"] == false && !unknown.contains(&name.as_str());
-        assert_eq!(!verdict.is_intact(), refused, "{name}: {verdict:?}");
+        assert_eq!(!check.is_intact(), refused, "{name}: {check:?}");
     }
 }
 
@@ -220,7 +220,7 @@ fn bytes_behind_the_blocks_are_told_and_taken() {
         let bytes = fs::read(fixtures("jubatus").join(format!("damaged/{name}.jubatus"))).unwrap();
         let judgement = judged(&bytes, &server(Release::NEWEST, "a", Rules::Released));
         assert!(
-            judgement.refusal.is_none() && judgement.remarks.iter().any(|remark| remark.what.contains(place)),
+            judgement.refusal.is_none() && judgement.notes.iter().any(|note| note.what.contains(place)),
             "{judgement:?}"
         );
     }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{models, read_json};
-use holdfast_formats::jubatus::msgpack::Source;
-use holdfast_formats::jubatus::shape::{Seen, Shape, walk};
+use holdfast_formats::jubatus::msgpack::TokenReader;
+use holdfast_formats::jubatus::shape::{ValueFindings, Shape, walk};
 use holdfast_formats::jubatus::{
     Engine, Jubatus, ModelFileName, ModelId, NewModel, Release, Rules, Server, verify_for, write_block, write_model,
 };
@@ -76,15 +76,15 @@ fn every_model_is_taken_by_the_server_that_wrote_it() {
             server.engine = Engine::from_name(text(&expected, "type").as_bytes());
             server.config = Some(text(&expected, "config").as_bytes().to_vec());
             let mut told = (0, 0);
-            let verdict = verify_for(&path, &server, &mut |done, all| told = (done, all)).unwrap();
+            let check = verify_for(&path, &server, &mut |done, all| told = (done, all)).unwrap();
             let outside = name.id.contains(' ');
             if rules == Rules::Documented && outside {
-                assert!(verdict.has("id"), "{verdict:?}");
+                assert!(check.has("id"), "{check:?}");
                 continue;
             }
-            assert!(verdict.is_intact() && verdict.remarks.is_empty(), "{}: {verdict:?}", path.display());
+            assert!(check.is_intact() && check.notes.is_empty(), "{}: {check:?}", path.display());
             let size = fs::metadata(&path).unwrap().len();
-            assert_eq!((verdict.checked_bytes, told), (size, (size, size)));
+            assert_eq!((check.checked_bytes, told), (size, (size, size)));
         }
     }
 }
@@ -92,9 +92,9 @@ fn every_model_is_taken_by_the_server_that_wrote_it() {
 #[test]
 fn without_a_word_about_the_server_a_model_is_judged_for_the_newest_and_for_its_file_name() {
     for (path, expected) in models() {
-        let verdict = Jubatus.verify(&path, &Options::default(), &mut |_, _| ()).unwrap();
-        assert_eq!(verdict.has("jubatus_version"), release_of(&expected).major == 0, "{}", path.display());
-        assert_eq!(verdict.is_intact(), release_of(&expected).major == 1, "{}: {verdict:?}", path.display());
+        let check = Jubatus.verify(&path, &Options::default(), &mut |_, _| ()).unwrap();
+        assert_eq!(check.has("jubatus_version"), release_of(&expected).major == 0, "{}", path.display());
+        assert_eq!(check.is_intact(), release_of(&expected).major == 1, "{}: {check:?}", path.display());
     }
     let directory = tempfile::tempdir().unwrap();
     let model = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_recommender_small.jubatus");
@@ -209,9 +209,9 @@ fn every_recorded_answer_of_a_server_is_read_with_the_same_tokens() {
     let mut messages = 0;
     for path in answers {
         let bytes = fs::read(path).unwrap();
-        let mut source = Source::block(&bytes[..], bytes.len() as u64);
+        let mut source = TokenReader::block(&bytes[..], bytes.len() as u64);
         while source.offset() < bytes.len() as u64 {
-            let mut seen = Seen::default();
+            let mut seen = ValueFindings::default();
             walk(&mut source, 0, &ANSWER, &mut seen).unwrap();
             assert!(seen.mismatch.is_none() && !seen.new_forms, "{}: {seen:?}", path.display());
             messages += 1;

@@ -9,7 +9,7 @@ use std::fs;
 use holdfast_formats::jubatus::config::same_config;
 use holdfast_formats::jubatus::describe::{MAX_MODEL_SHOWN, to_json, to_text};
 use holdfast_formats::jubatus::{
-    Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, Server, Want, judge, scan, write_block,
+    Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, Server, ScanOptions, judge, scan, write_block,
 };
 use holdfast_testkit::{Dice, files_below, fixtures, mutation_rounds, mutation_seed};
 
@@ -116,7 +116,7 @@ fn servers() -> Vec<Server> {
 
 fn look_at(bytes: &[u8], name: &str, servers: &[Server]) {
     let path = std::path::Path::new(name);
-    let want = Want { digests: true, user_data_up_to: MAX_MODEL_SHOWN };
+    let want = ScanOptions { digests: true, user_data_up_to: MAX_MODEL_SHOWN };
     let mut told = 0;
     let scan = scan(bytes, bytes.len() as u64, want, &mut |bytes| told += bytes).unwrap();
     assert_eq!(told, bytes.len() as u64, "a byte was read twice, or never");
@@ -169,11 +169,11 @@ fn any_one_bit_that_changes_in_a_model_is_noticed() {
     for bit in 0..good.len() * 8 {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let scan = scan(&bytes[..], bytes.len() as u64, Want::default(), &mut |_| ()).unwrap();
+        let scan = scan(&bytes[..], bytes.len() as u64, ScanOptions::default(), &mut |_| ()).unwrap();
         assert!(judge(&scan, &Server::newest(Rules::Documented)).refusal.is_some(), "bit {bit}");
     }
     for length in 0..good.len() {
-        let scan = scan(&good[..length], length as u64, Want::default(), &mut |_| ()).unwrap();
+        let scan = scan(&good[..length], length as u64, ScanOptions::default(), &mut |_| ()).unwrap();
         let refusal = judge(&scan, &Server::newest(Rules::Released)).refusal.unwrap();
         assert_eq!(refusal.stage.name(), "truncated");
     }
@@ -184,7 +184,7 @@ fn a_file_that_shrinks_while_it_is_read_is_truncated() {
     let path = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_stat_a.jubatus");
     let good = fs::read(path).unwrap();
     for length in 0..good.len() {
-        let scan = scan(&good[..length], good.len() as u64, Want::default(), &mut |_| ()).unwrap();
+        let scan = scan(&good[..length], good.len() as u64, ScanOptions::default(), &mut |_| ()).unwrap();
         let refusal = judge(&scan, &Server::newest(Rules::Released)).refusal.unwrap();
         assert_eq!(refusal.stage.name(), "truncated", "{length}");
     }
@@ -212,9 +212,9 @@ fn what_the_writer_lets_through_a_server_takes() {
         match write_block(&path, &model, block) {
             Ok(_) => {
                 let bytes = fs::read(&path).unwrap();
-                let scan = scan(&bytes[..], bytes.len() as u64, Want::default(), &mut |_| ()).unwrap();
+                let scan = scan(&bytes[..], bytes.len() as u64, ScanOptions::default(), &mut |_| ()).unwrap();
                 let judgement = judge(&scan, &Server { id: Some("a".to_owned()), ..Server::newest(Rules::Released) });
-                assert!(judgement.refusal.is_none() && judgement.remarks.is_empty(), "{judgement:?}");
+                assert!(judgement.refusal.is_none() && judgement.notes.is_empty(), "{judgement:?}");
                 written += 1;
             }
             Err(_) => refused += 1,

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::fti_ff::FtiFf;
-use crate::{Destination, Format, Options, Verdict, recognise};
+use crate::{Destination, Format, Options, FileCheck, recognise};
 
-fn verdict(path: &Path) -> Verdict {
+fn check(path: &Path) -> FileCheck {
     FtiFf.verify(path, &Options::default(), &mut |_, _| {}).unwrap()
 }
 
-/// The kinds of damage that the listed verdict names.
+/// The kinds of damage that the listed check names.
 fn kinds(expected: &str) -> Vec<&'static str> {
     [
         ("file checksum", "checksum"),
@@ -37,11 +37,11 @@ fn every_damaged_file_gets_a_verdict_at_least_as_strict_as_the_listed_one() {
     for (case, entry) in list.as_object().unwrap().values().flat_map(|cases| cases.as_object().unwrap()) {
         let path = root.join(entry["file"].as_str().unwrap());
         let expected = entry["expected"].as_str().unwrap();
-        let found = verdict(&path);
+        let found = check(&path);
         assert_eq!(recognise(&path).unwrap().format.unwrap().name(), "fti-ff", "{case}");
         if expected.starts_with("VALID") {
             assert!(found.is_intact(), "{case}: {expected}\n{found:?}");
-            assert_eq!(expected.contains("remark"), !found.remarks.is_empty(), "{case}: {found:?}");
+            assert_eq!(expected.contains("remark"), !found.notes.is_empty(), "{case}: {found:?}");
         } else if expected.starts_with("CORRUPT") && !expected.contains("or VALID") {
             assert!(!found.is_intact(), "{case}: {expected}");
             for kind in kinds(expected).into_iter().filter(|_| !expected.contains("(file checksum and FB hash fine)")) {
@@ -54,9 +54,9 @@ fn every_damaged_file_gets_a_verdict_at_least_as_strict_as_the_listed_one() {
         seen += 1;
     }
     assert_eq!(seen, 44);
-    let special = |name: &str| verdict(&root.join(name));
+    let special = |name: &str| check(&root.join(name));
     assert!(special("v1.6/mf-ckptid-changed/Ckpt5-Rank2.fti").has("name"));
-    assert!(!special("v1.1/hascontent-2-rehashed/Ckpt7-Rank2.fti").remarks.is_empty());
+    assert!(!special("v1.1/hascontent-2-rehashed/Ckpt7-Rank2.fti").notes.is_empty());
     let one = special("v1.1/flip-chunk/Ckpt7-Rank2.fti");
     let chunks: Vec<_> = one.damages.iter().filter(|damage| damage.kind == "chunk-hash").collect();
     assert_eq!(chunks.len(), 1, "{one:?}");

@@ -19,8 +19,8 @@ fn every_real_file_is_recognised_described_and_found_intact() {
         }
         assert_eq!(recognised.confidence, crate::Confidence::Certain, "{place}");
         assert_eq!(recognised.format.unwrap().name(), "fti-ff", "{place}");
-        let verdict = FtiFf.verify(&file.path, &Options::default(), &mut |_, _| {}).unwrap();
-        assert!(verdict.is_intact(), "{place}: {verdict:?}");
+        let check = FtiFf.verify(&file.path, &Options::default(), &mut |_, _| {}).unwrap();
+        assert!(check.is_intact(), "{place}: {check:?}");
         let described = FtiFf.describe(&file.path).unwrap();
         let mut keys = vec!["role", "fb", "checksum", "ckpt_id", "blocks", "fb_ok", "trailer_bytes", "stored_on_rank"];
         if file.path.to_string_lossy().contains("dCPFile") {

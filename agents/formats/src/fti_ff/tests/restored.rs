@@ -5,8 +5,8 @@ use holdfast_testkit::{fast_directory, scratch_copy};
 use super::*;
 use crate::Destination;
 use crate::fti_ff::group_check;
-use crate::fti_ff::name::{FileName, Kind};
-use crate::fti_ff::restore::{Source, restore};
+use crate::fti_ff::name::{FileName, FileRole};
+use crate::fti_ff::restore::{RestoreSource, restore};
 use crate::fti_ff::survivors::Survivors;
 use crate::fti_ff::topology::Topology;
 
@@ -33,7 +33,7 @@ fn original(snapshot: &Path, name: &str) -> Vec<u8> {
 }
 
 /// Restores all ranks of a checkpoint and compares them with the originals; the sources, or the first error.
-fn restore_all(root: &Path, snapshot: &Path, topology: Topology, checkpoint: u32) -> Result<Vec<Source>, String> {
+fn restore_all(root: &Path, snapshot: &Path, topology: Topology, checkpoint: u32) -> Result<Vec<RestoreSource>, String> {
     let survivors = Survivors::scan(&[root], None).unwrap();
     let directory = fast_directory();
     let to = Destination::new(directory.path(), false).unwrap();
@@ -58,10 +58,10 @@ fn flip(path: &Path) {
 
 /// Does to a copy what was done to it before the real FTI was started; false if the words are not understood.
 fn damage(root: &Path, change: &str, json: &Value) -> bool {
-    let named = |kind: Kind, rank: u32| -> Vec<PathBuf> {
+    let named = |role: FileRole, rank: u32| -> Vec<PathBuf> {
         let is = |path: &PathBuf| {
             let name = FileName::parse(path.file_name().unwrap().to_str().unwrap());
-            name.is_some_and(|name| name.kind == kind && name.rank == rank)
+            name.is_some_and(|name| name.role == role && name.rank == rank)
         };
         files_below(root).into_iter().filter(is).collect()
     };
@@ -78,29 +78,29 @@ fn damage(root: &Path, change: &str, json: &Value) -> bool {
                 fs::remove_dir_all(root.join("local")).unwrap();
             }
         }
-        ["one", "L4", "file", "lost"] => fs::remove_file(&named(Kind::Rank, 2)[0]).unwrap(),
+        ["one", "L4", "file", "lost"] => fs::remove_file(&named(FileRole::Rank, 2)[0]).unwrap(),
         ["nodes", list, "lost"] => nodes(list),
         ["l1", "file", "of", "rank", "0", "lost"] => {
-            let l1 = named(Kind::Rank, 0).into_iter().find(|path| path.to_string_lossy().contains("/l1/"));
+            let l1 = named(FileRole::Rank, 0).into_iter().find(|path| path.to_string_lossy().contains("/l1/"));
             fs::remove_file(l1.unwrap()).unwrap();
         }
         ["odd", "maxFs:", node, .., "lost"] | ["head", node, "lost"] | [node, "lost"] => {
             nodes(node.strip_prefix("node").unwrap());
         }
         ["rank2", "file", "flipped"] | ["rank2", "FB", "flipped"] => {
-            named(Kind::Rank, 2).iter().for_each(|path| flip(path));
+            named(FileRole::Rank, 2).iter().for_each(|path| flip(path));
         }
         ["rank2", "file", "cut", ..] => {
-            for path in named(Kind::Rank, 2) {
+            for path in named(FileRole::Rank, 2) {
                 fs::write(&path, &fs::read(&path).unwrap()[..50]).unwrap();
             }
         }
-        ["rank2", "partner", ..] => named(Kind::Partner, 3).iter().for_each(|path| flip(path)),
+        ["rank2", "partner", ..] => named(FileRole::Partner, 3).iter().for_each(|path| flip(path)),
         ["rank2", "file", "and", ..] => {
-            named(Kind::Rank, 2).iter().chain(&named(Kind::Partner, 3)).for_each(|path| flip(path));
+            named(FileRole::Rank, 2).iter().chain(&named(FileRole::Partner, 3)).for_each(|path| flip(path));
         }
-        ["rank2", "RS", ..] => named(Kind::Parity, 2).iter().for_each(|path| flip(path)),
-        ["all", "four", ..] => topology(json).checkpointing().for_each(|rank| flip(&named(Kind::Rank, rank)[0])),
+        ["rank2", "RS", ..] => named(FileRole::Parity, 2).iter().for_each(|path| flip(path)),
+        ["all", "four", ..] => topology(json).checkpointing().for_each(|rank| flip(&named(FileRole::Rank, rank)[0])),
         _ => return false,
     }
     true
@@ -158,7 +158,7 @@ fn any_half_of_the_nodes_may_be_lost_at_level_3_in_every_layout() {
             let result = restore_all(copy.path(), &snapshot, topology(&json), checkpoint);
             assert_eq!(result.is_ok(), lost.count_ones() <= 2, "{name} {lost:04b}: {result:?}");
             if let Ok(sources) = result {
-                let solved = sources.iter().filter(|source| **source == Source::ReedSolomon).count();
+                let solved = sources.iter().filter(|source| **source == RestoreSource::ReedSolomon).count();
                 assert_eq!(solved, lost.count_ones() as usize);
             }
         }
@@ -179,9 +179,9 @@ fn copies_and_parities_of_every_group_are_what_they_should_be_and_a_changed_one_
             for rank in topology.checkpointing() {
                 for checkpoint in survivors.checkpoints() {
                     let group = topology.group_of(rank).unwrap();
-                    let verdict = group_check::check(&survivors, &group, checkpoint).unwrap();
-                    assert!(verdict.is_intact(), "{path:?} {snapshot}: {verdict:?}");
-                    rows += usize::from(verdict.checked_bytes > 0);
+                    let check = group_check::check(&survivors, &group, checkpoint).unwrap();
+                    assert!(check.is_intact(), "{path:?} {snapshot}: {check:?}");
+                    rows += usize::from(check.checked_bytes > 0);
                 }
             }
         }
@@ -192,9 +192,9 @@ fn copies_and_parities_of_every_group_are_what_they_should_be_and_a_changed_one_
         let copy = scratch_copy(&path.join("c6"));
         flip(&files_below(copy.path()).into_iter().find(|path| path.ends_with(file)).unwrap());
         let survivors = Survivors::scan(&[copy.path()], None).unwrap();
-        let verdict = group_check::check(&survivors, &topology(&json).group_of(0).unwrap(), 6).unwrap();
-        assert_eq!(verdict.damages.len(), 1, "{verdict:?}");
-        assert!(verdict.damages[0].place.ends_with(file) && verdict.damages[0].offset.is_some());
+        let check = group_check::check(&survivors, &topology(&json).group_of(0).unwrap(), 6).unwrap();
+        assert_eq!(check.damages.len(), 1, "{check:?}");
+        assert!(check.damages[0].place.ends_with(file) && check.damages[0].offset.is_some());
     }
 }
 
@@ -225,7 +225,7 @@ fn bytes_behind_a_survivor_s_end_do_not_spoil_what_is_solved_from_it() {
     let directory = fast_directory();
     let to = Destination::new(directory.path(), false).unwrap();
     let group = topology(&json).group_of(3).unwrap();
-    assert_eq!(restore(&survivors, &group, 6, 3, &to, &mut |_, _| {}).unwrap(), Source::ReedSolomon);
+    assert_eq!(restore(&survivors, &group, 6, 3, &to, &mut |_, _| {}).unwrap(), RestoreSource::ReedSolomon);
     let name = "Ckpt6-Rank3.fti";
     assert!(fs::read(directory.path().join(name)).unwrap() == original(&path.join("c6"), name));
 }

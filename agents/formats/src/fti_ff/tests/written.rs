@@ -174,8 +174,8 @@ fn growing_and_shrinking_at_random_always_gives_back_what_was_written() {
             sizes.iter().try_for_each(|(id, size)| writer.write(*id, 0, &value(*id, *size)))
         })
         .unwrap();
-        let verdict = FtiFf.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
-        assert!(verdict.is_intact(), "{verdict:?}");
+        let check = FtiFf.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
+        assert!(check.is_intact(), "{check:?}");
         let checkpoint = Checkpoint::open(&path).unwrap();
         assert_eq!(checkpoint.blocks(), before);
         for (variable, (id, size)) in checkpoint.variables().iter().zip(&sizes) {

@@ -56,8 +56,8 @@ fn joining_what_was_split_gives_the_streams_back() {
         let planned = join(&input, &output, &dry, &mut nothing()).unwrap();
         assert!(!output.exists());
         assert_eq!(join(&input, &output, &options, &mut nothing()).unwrap(), planned);
-        let verdict = verify(&output, &VerifyOptions { read_data: true }, &mut nothing()).unwrap();
-        assert!(verdict.is_intact() && verdict.remarks.is_empty(), "{name}: {verdict:?}");
+        let check = verify(&output, &VerifyOptions { read_data: true }, &mut nothing()).unwrap();
+        assert!(check.is_intact() && check.notes.is_empty(), "{name}: {check:?}");
         let again = directory.path().join("again");
         let to = Destination::new(&again, false).unwrap();
         let mut after = split(&output, &to, &SplitOptions::default(), &mut nothing()).unwrap();

@@ -11,13 +11,13 @@ fn every_damaged_container_is_judged_at_least_as_strictly_as_listed() {
     for set in listed {
         let name = set["name"].as_str().unwrap();
         let path = root().join(set["files"][0]["path"].as_str().unwrap());
-        let verdict = verify(&path, &VerifyOptions { read_data: true }, &mut nothing()).unwrap();
+        let check = verify(&path, &VerifyOptions { read_data: true }, &mut nothing()).unwrap();
         match set["suggested_verdict"].as_str().unwrap() {
-            "reject" => assert!(!verdict.is_intact(), "{name} was accepted"),
+            "reject" => assert!(!check.is_intact(), "{name} was accepted"),
             "warn" | "accept+warn" | "warn or reject" => {
-                assert!(!verdict.is_intact() || !verdict.remarks.is_empty(), "{name} was accepted without a word");
+                assert!(!check.is_intact() || !check.notes.is_empty(), "{name} was accepted without a word");
             }
-            "accept" => assert!(verdict.is_intact(), "{name}: {verdict:?}"),
+            "accept" => assert!(check.is_intact(), "{name}: {check:?}"),
             other => panic!("{name}: unknown verdict {other}"),
         }
     }

@@ -44,7 +44,7 @@ fn corpus() -> Vec<Seed> {
             }
             let head = 0..52.min(length);
             let mut fields = Vec::from([head]);
-            if let Ok(part) = Part::open(&paths[0]) {
+            if let Ok(part) = PhysicalFile::open(&paths[0]) {
                 let tail = part.layout().tail(part.table().blocks()).unwrap() as usize;
                 let tasks = part.header().tasks();
                 fields.extend([1076..1088 + 16 * tasks, tail..length]);
@@ -93,7 +93,7 @@ fn run_everything(path: &Path, scratch: &Path) {
     for container in [Container::open(path), recover(path)].into_iter().flatten() {
         let total: u64 =
             (0..container.tasks()).map(|task| container.stream_bytes(task).unwrap()).fold(0, u64::saturating_add);
-        assert!(total <= container.parts().iter().map(Part::length).sum(), "more data than the files have");
+        assert!(total <= container.parts().iter().map(PhysicalFile::length).sum(), "more data than the files have");
         let mut buffer = vec![0; 4096];
         for task in 0..container.tasks().min(64) {
             let bytes = container.stream_bytes(task).unwrap();

@@ -166,8 +166,8 @@ fn a_part_opened_alone_shows_its_own_tasks_and_says_so() {
     let container = Container::open(&path).unwrap();
     assert_eq!(container.tasks(), 4);
     assert_eq!(stream(&container, 3), content(7, 0, 0..5000));
-    let said: Vec<_> = container.warnings().iter().map(|warning| warning.oddity.clone()).collect();
-    assert_eq!(said, [Oddity::PartAlone { number: 1, files: 2 }]);
+    let said: Vec<_> = container.warnings().iter().map(|warning| warning.anomaly.clone()).collect();
+    assert_eq!(said, [Anomaly::PartAlone { number: 1, files: 2 }]);
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn containers_are_recognised_and_verified_among_the_formats() {
             let recognised = recognise(&path).unwrap();
             assert_eq!(recognised.format.map(|format| format.name()), Some("sion"));
             assert_eq!(recognised.confidence, Confidence::Certain);
-            let verdict = Sion.verify(&path, &Default::default(), &mut nothing()).unwrap();
-            assert!(verdict.is_intact(), "{}: {verdict:?}", path.display());
+            let check = Sion.verify(&path, &Default::default(), &mut nothing()).unwrap();
+            assert!(check.is_intact(), "{}: {check:?}", path.display());
         }
         let read = verify(&first_file(&fixture), &VerifyOptions { read_data: true }, &mut nothing()).unwrap();
         assert!(read.is_intact() && read.checked_bytes > 0);

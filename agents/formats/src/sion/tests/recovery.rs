@@ -12,13 +12,13 @@ fn damaged(name: &str) -> PathBuf {
     root().join(format!("damaged/{name}/{name}.sion"))
 }
 
-fn oddities(container: &Container) -> Vec<&'static str> {
-    container.warnings().iter().map(|warning| warning.oddity.kind()).collect()
+fn anomalies(container: &Container) -> Vec<&'static str> {
+    container.warnings().iter().map(|warning| warning.anomaly.kind()).collect()
 }
 
 /// A copy as it would stand if its writer had ended before closing it.
 fn unclosed(source: &Path, directory: &Path) -> PathBuf {
-    let part = Part::open(source).unwrap();
+    let part = PhysicalFile::open(source).unwrap();
     let copy = directory.join(source.file_name().unwrap());
     fs::copy(source, &copy).unwrap();
     let file = OpenOptions::new().write(true).open(&copy).unwrap();
@@ -46,7 +46,7 @@ fn real_containers_that_were_never_closed_give_what_their_chunks_hold() {
     for name in ["real_unclosed_serial", "real_unclosed_mpi"] {
         assert!(matches!(Container::open(&damaged(name)), Err(SionError::NeverClosed { .. })));
         let container = recover(&damaged(name)).unwrap();
-        assert!(oddities(&container).contains(&"recovered"));
+        assert!(anomalies(&container).contains(&"recovered"));
         let mut found = 0;
         for task in 0..container.tasks() {
             let bytes = stream(&container, task);
@@ -99,7 +99,7 @@ fn every_unclosed_container_gives_its_streams_but_for_zeros_at_the_ends_of_chunk
 fn a_tail_that_is_there_is_found_though_the_head_was_never_closed() {
     let container = recover(&damaged("unclosed_header")).unwrap();
     let whole = Container::open(&first_file(&named("ser4_fs512"))).unwrap();
-    assert!(container.warnings().iter().any(|warning| warning.oddity == Oddity::TailFound));
+    assert!(container.warnings().iter().any(|warning| warning.anomaly == Anomaly::TailFound));
     for task in 0..whole.tasks() {
         assert_eq!(stream(&container, task), stream(&whole, task));
     }
@@ -113,7 +113,7 @@ fn a_lost_mapping_costs_nothing_but_a_warning() {
     {
         let container = recover(&damaged(name)).unwrap();
         assert_eq!(container.tasks(), whole.tasks(), "{name}");
-        assert!(oddities(&container).contains(&"mapping"), "{name}");
+        assert!(anomalies(&container).contains(&"mapping"), "{name}");
         for task in 0..whole.tasks() {
             assert!(stream(&container, task) == stream(&whole, task), "{name} task {task}");
         }
@@ -124,7 +124,7 @@ fn a_lost_mapping_costs_nothing_but_a_warning() {
 fn a_lost_part_leaves_the_tasks_of_the_others() {
     let container = recover(&damaged("multi_missing_part")).unwrap();
     assert_eq!(container.tasks(), 4);
-    assert!(container.warnings().iter().any(|warning| warning.oddity.is_loss()));
+    assert!(container.warnings().iter().any(|warning| warning.anomaly.is_loss()));
     assert_eq!(stream(&container, 3), content(3, 0, 0..5000));
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Something odd that does not keep the data from being read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Oddity {
+pub enum Anomaly {
     /// A format newer than those known.
     #[error("its format version {0} is newer than 5; it was read as 5")]
     NewerFormat(i32),
@@ -71,25 +71,25 @@ pub enum Oddity {
     MappingLost,
 }
 
-impl Oddity {
+impl Anomaly {
     /// A stable name of its kind, for programs.
     pub fn kind(&self) -> &'static str {
         match self {
-            Oddity::NewerFormat(_) => "newer-format",
-            Oddity::ByteOrderWord { .. } | Oddity::PrefixUnterminated | Oddity::NoKeyValueMode => "head",
-            Oddity::TrailingBytes { .. } => "trailing",
-            Oddity::NoChunk { .. } => "byte-counts",
-            Oddity::RankTwice { .. } => "rank-twice",
-            Oddity::PartAlone { .. } => "part-alone",
-            Oddity::CountsEstimated | Oddity::CountsFromRecords | Oddity::TailFound => "recovered",
-            Oddity::PartLost { .. } => "set",
-            Oddity::MappingLost => "mapping",
+            Anomaly::NewerFormat(_) => "newer-format",
+            Anomaly::ByteOrderWord { .. } | Anomaly::PrefixUnterminated | Anomaly::NoKeyValueMode => "head",
+            Anomaly::TrailingBytes { .. } => "trailing",
+            Anomaly::NoChunk { .. } => "byte-counts",
+            Anomaly::RankTwice { .. } => "rank-twice",
+            Anomaly::PartAlone { .. } => "part-alone",
+            Anomaly::CountsEstimated | Anomaly::CountsFromRecords | Anomaly::TailFound => "recovered",
+            Anomaly::PartLost { .. } => "set",
+            Anomaly::MappingLost => "mapping",
         }
     }
 
     /// True when data may be missing or cut: the container was recovered with less than certainty.
     pub fn is_loss(&self) -> bool {
-        matches!(self, Oddity::CountsEstimated | Oddity::CountsFromRecords | Oddity::PartLost { .. })
+        matches!(self, Anomaly::CountsEstimated | Anomaly::CountsFromRecords | Anomaly::PartLost { .. })
     }
 }
 
@@ -102,12 +102,12 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// An [`Oddity`] and the physical file it was found in.
+/// An [`Anomaly`] and the physical file it was found in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {oddity}", path.display())]
+#[error("{}: {anomaly}", path.display())]
 pub struct Warning {
     /// The physical file.
     pub path: PathBuf,
     /// What is odd.
-    pub oddity: Oddity,
+    pub anomaly: Anomaly,
 }

@@ -10,13 +10,13 @@ use super::fault::Fault;
 use super::header::Header;
 use super::layout::Layout;
 use super::limits::MOST_TASKS;
-use super::oddity::{Oddity, Warning};
+use super::anomaly::{Anomaly, Warning};
 use super::reading::{FileAt, open_regular};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
 /// One physical file. All methods read at positions, so that any number of threads can share it.
 #[derive(Debug)]
-pub struct Part {
+pub struct PhysicalFile {
     path: PathBuf,
     file: File,
     length: u64,
@@ -34,20 +34,20 @@ pub(super) struct OpenedHead {
     pub length: u64,
     pub header: Header,
     pub layout: Layout,
-    pub oddities: Vec<Oddity>,
+    pub anomalies: Vec<Anomaly>,
 }
 
 impl OpenedHead {
     pub(super) fn open(path: &Path) -> Result<OpenedHead, SionError> {
         let file = open_regular(path)?;
         let length = file.metadata().map_err(SionError::io("look at", path))?.len();
-        let (header, oddities) = Header::read(&file, path, length)?;
+        let (header, anomalies) = Header::read(&file, path, length)?;
         let layout = header.layout().ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
-        Ok(OpenedHead { path: path.to_owned(), file, length, header, layout, oddities })
+        Ok(OpenedHead { path: path.to_owned(), file, length, header, layout, anomalies })
     }
 
     /// Reads the rest: byte counts and mapping.
-    pub(super) fn read_tail(mut self) -> Result<Part, SionError> {
+    pub(super) fn read_tail(mut self) -> Result<PhysicalFile, SionError> {
         let closed = self.header.closed.ok_or_else(|| SionError::NeverClosed { path: self.path.clone() })?;
         let damaged = |fault| SionError::Damaged { path: self.path.clone(), fault };
         let blocks = u64::try_from(closed.blocks).ok().filter(|blocks| *blocks > 0).ok_or_else(|| {
@@ -58,9 +58,9 @@ impl OpenedHead {
         if u64::try_from(closed.tail) != Ok(expected) {
             return Err(damaged(Fault::TailPosition { stored: closed.tail, expected }));
         }
-        let mut oddities = std::mem::take(&mut self.oddities);
-        let (table, mapping) = self.tables_at(expected, blocks, &mut oddities)?;
-        Ok(self.into_part(table, mapping, oddities))
+        let mut anomalies = std::mem::take(&mut self.anomalies);
+        let (table, mapping) = self.tables_at(expected, blocks, &mut anomalies)?;
+        Ok(self.into_physical_file(table, mapping, anomalies))
     }
 
     /// Reads byte counts and mapping at a position.
@@ -68,10 +68,10 @@ impl OpenedHead {
         &self,
         tail: u64,
         blocks: u64,
-        oddities: &mut Vec<Oddity>,
+        anomalies: &mut Vec<Anomaly>,
     ) -> Result<(ChunkTable, Mapping), SionError> {
-        let (table, end) = self.table_at(tail, blocks, oddities)?;
-        let mapping = self.mapping_at(end, oddities)?;
+        let (table, end) = self.table_at(tail, blocks, anomalies)?;
+        let mapping = self.mapping_at(end, anomalies)?;
         Ok((table, mapping))
     }
 
@@ -80,7 +80,7 @@ impl OpenedHead {
         &self,
         tail: u64,
         blocks: u64,
-        oddities: &mut Vec<Oddity>,
+        anomalies: &mut Vec<Anomaly>,
     ) -> Result<(ChunkTable, u64), SionError> {
         let path = self.path.as_path();
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
@@ -92,12 +92,12 @@ impl OpenedHead {
         }
         let mut input = BufReader::with_capacity(1 << 18, FileAt { file: &self.file, position: tail });
         let order = self.header.byte_order;
-        let table = ChunkTable::read(&mut input, path, order, &self.layout, blocks, oddities)?;
+        let table = ChunkTable::read(&mut input, path, order, &self.layout, blocks, anomalies)?;
         Ok((table, end))
     }
 
     /// Reads what stands behind the byte counts.
-    pub(super) fn mapping_at(&self, at: u64, oddities: &mut Vec<Oddity>) -> Result<Mapping, SionError> {
+    pub(super) fn mapping_at(&self, at: u64, anomalies: &mut Vec<Anomaly>) -> Result<Mapping, SionError> {
         let mut input = BufReader::with_capacity(1 << 16, FileAt { file: &self.file, position: at });
         let header = &self.header;
         let path = self.path.as_path();
@@ -112,7 +112,7 @@ impl OpenedHead {
                 return Err(truncated(at.saturating_add(4)));
             }
             if left > 0 {
-                oddities.push(Oddity::TrailingBytes { bytes: left });
+                anomalies.push(Anomaly::TrailingBytes { bytes: left });
             }
             return Ok(Mapping::None);
         }
@@ -138,13 +138,13 @@ impl OpenedHead {
             },
             // A single file needs no mapping: what is there is something else.
             None => {
-                oddities.push(Oddity::TrailingBytes { bytes: left });
+                anomalies.push(Anomaly::TrailingBytes { bytes: left });
                 return Ok(Mapping::None);
             }
         };
         // A single file has one entry a task, or none; anything else is not a mapping.
         if header.files == 1 && size != 0 && size != self.layout.tasks() as u64 {
-            oddities.push(Oddity::TrailingBytes { bytes: left });
+            anomalies.push(Anomaly::TrailingBytes { bytes: left });
             return Ok(Mapping::None);
         }
         if size > MOST_TASKS {
@@ -155,24 +155,24 @@ impl OpenedHead {
             entries.push((header.byte_order.i32(take()?), header.byte_order.i32(take()?)));
         }
         if left > 4 + size * 8 {
-            oddities.push(Oddity::TrailingBytes { bytes: left - 4 - size * 8 });
+            anomalies.push(Anomaly::TrailingBytes { bytes: left - 4 - size * 8 });
         }
         Ok(Mapping::Entries(entries))
     }
 
-    pub(super) fn into_part(self, table: ChunkTable, mapping: Mapping, oddities: Vec<Oddity>) -> Part {
+    pub(super) fn into_physical_file(self, table: ChunkTable, mapping: Mapping, anomalies: Vec<Anomaly>) -> PhysicalFile {
         let OpenedHead { path, file, length, header, layout, .. } = self;
-        let warnings = oddities.into_iter().map(|oddity| Warning { path: path.clone(), oddity }).collect();
-        Part { path, file, length, header, layout, table, mapping, warnings }
+        let warnings = anomalies.into_iter().map(|anomaly| Warning { path: path.clone(), anomaly }).collect();
+        PhysicalFile { path, file, length, header, layout, table, mapping, warnings }
     }
 }
 
-impl Part {
+impl PhysicalFile {
     /// Opens and checks one physical file, whatever set it belongs to.
     ///
     /// # Errors
     /// When it cannot be read, is no container, was never closed, or is damaged.
-    pub fn open(path: &Path) -> Result<Part, SionError> {
+    pub fn open(path: &Path) -> Result<PhysicalFile, SionError> {
         OpenedHead::open(path)?.read_tail()
     }
 

@@ -5,7 +5,7 @@ use super::fault::Fault;
 /// Why an input of `join`, a stream or a writer's report does not fit the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misfit {
+pub enum InputMismatch {
     /// A directory without files of tasks.
     #[error("there are no files named t_<task> or t_<task>_<key>; give the directory of a split")]
     NoFiles,

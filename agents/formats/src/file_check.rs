@@ -1,37 +1,37 @@
-//! What a verification found.
+//! The result of a verification.
 
 use serde_json::{Value, json};
 
-/// So many damages are listed; the rest of a file that is damaged all over is counted only.
+/// At most this many damages are listed; further ones are only counted.
 pub const MAX_LISTED: usize = 1000;
 
-/// One thing that is wrong in a file.
+/// One damage in a file, or one note about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// A stable name of the kind, for programs: `checksum`, `chunk-hash`, `truncated`, …
+    /// A stable identifier for programs: `checksum`, `chunk-hash`, `truncated`, …
     pub kind: &'static str,
-    /// The place in the format's words: `block 0, variable 3, container 1`.
+    /// The place in the format's terms: `block 0, variable 3, container 1`.
     pub place: String,
-    /// Where in the file, if it is one place.
+    /// The offset in the file in bytes, if the damage is at one offset.
     pub offset: Option<u64>,
-    /// What is wrong there.
+    /// What is wrong.
     pub what: String,
 }
 
 impl Damage {
-    /// A damage at a place that has no one offset.
+    /// A damage without an offset.
     pub fn new(kind: &'static str, place: impl Into<String>, what: impl Into<String>) -> Damage {
         Damage { kind, place: place.into(), offset: None, what: what.into() }
     }
 
-    /// The same at an offset of the file.
+    /// Sets the offset in the file.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Damage {
         self.offset = Some(offset);
         self
     }
 
-    /// As an object.
+    /// As a JSON object.
     pub fn json(&self) -> Value {
         json!({ "kind": self.kind, "place": self.place, "offset": self.offset, "what": self.what })
     }
@@ -48,24 +48,24 @@ impl std::fmt::Display for Damage {
 
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// What is wrong; at most [`MAX_LISTED`], in the order in which it was found.
+pub struct FileCheck {
+    /// The damages, at most [`MAX_LISTED`], in the order in which they were found.
     pub damages: Vec<Damage>,
-    /// How many more were found than are listed.
+    /// The number of damages that were found but are not listed.
     pub unlisted: u64,
-    /// What a user may want to know and what is no damage.
-    pub remarks: Vec<Damage>,
-    /// Bytes that a hash or a rule of the format covered.
+    /// Findings of interest to users that are not damage; in JSON: `remarks`.
+    pub notes: Vec<Damage>,
+    /// The number of bytes that a hash or a rule of the format covered.
     pub checked_bytes: u64,
 }
 
-impl Verdict {
-    /// True if nothing is wrong.
+impl FileCheck {
+    /// True if no damage was found.
     pub fn is_intact(&self) -> bool {
         self.damages.is_empty()
     }
 
-    /// Notes a damage.
+    /// Adds a damage.
     pub fn damage(&mut self, damage: Damage) {
         if self.damages.len() < MAX_LISTED {
             self.damages.push(damage);
@@ -74,26 +74,26 @@ impl Verdict {
         }
     }
 
-    /// Notes something that is no damage.
-    pub fn remark(&mut self, remark: Damage) {
-        if self.remarks.len() < MAX_LISTED {
-            self.remarks.push(remark);
+    /// Adds a finding that is not damage.
+    pub fn note(&mut self, note: Damage) {
+        if self.notes.len() < MAX_LISTED {
+            self.notes.push(note);
         }
     }
 
-    /// True if a damage of this kind was found (and listed).
+    /// True if a damage of this kind is listed.
     pub fn has(&self, kind: &str) -> bool {
         self.damages.iter().any(|damage| damage.kind == kind)
     }
 
-    /// As an object: `{"intact":…,"damages":[…],"unlisted":…,"remarks":[…],"checked_bytes":…}`.
+    /// As a JSON object: `{"intact":…,"damages":[…],"unlisted":…,"remarks":[…],"checked_bytes":…}`.
     pub fn json(&self) -> Value {
         let list = |damages: &[Damage]| damages.iter().map(Damage::json).collect::<Vec<_>>();
         json!({
             "intact": self.is_intact(),
             "damages": list(&self.damages),
             "unlisted": self.unlisted,
-            "remarks": list(&self.remarks),
+            "remarks": list(&self.notes),
             "checked_bytes": self.checked_bytes,
         })
     }
