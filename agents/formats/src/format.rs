@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Damage, Destination, FormatsError, Input, FileCheck};
+use crate::{Damage, Destination, FileCheck, FormatsError, Input};
 
 /// One format of checkpoint files.
 pub trait Format: Send + Sync {

@@ -20,6 +20,7 @@
 
 pub mod destination;
 pub mod error;
+pub mod file_check;
 mod format;
 pub mod fti_ff;
 pub mod input;
@@ -28,14 +29,13 @@ mod recognise;
 pub mod scr_hash;
 pub mod scr_redundancy;
 pub mod sion;
-pub mod file_check;
 
 pub use destination::Destination;
 pub use error::FormatsError;
+pub use file_check::{Damage, FileCheck};
 pub use format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 pub use input::Input;
 pub use recognise::{Recognised, all, by_name, recognise};
-pub use file_check::{Damage, FileCheck};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
-use super::{Input, FileCheck};
+use super::{FileCheck, Input};
 use holdfast_core::kvtree::packed::FormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
@@ -51,8 +51,7 @@ impl Format for ScrHash {
             Ok((_, bytes)) if bytes < size => {
                 let extra = size - bytes;
                 let place = "after the hash";
-                check
-                    .note(Damage::new("trailing", place, format!("{extra} bytes that readers ignore")).at(bytes));
+                check.note(Damage::new("trailing", place, format!("{extra} bytes that readers ignore")).at(bytes));
             }
             Ok(_) => {}
             Err(fault) => check.damage(Damage::new("hash-file", "hash file", fault.to_string())),

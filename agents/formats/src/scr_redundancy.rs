@@ -75,8 +75,8 @@ impl Format for ScrRedundancy {
     }
 
     fn extract(&self, path: &Path, _: &Destination, _: &Options, _: Progress<'_>) -> Result<Extracted, FormatsError> {
-        let why =
-            "it holds redundancy of other files; `holdfast drain` rebuilds a lost file from its complete set".to_owned();
+        let why = "it holds redundancy of other files; `holdfast drain` rebuilds a lost file from its complete set"
+            .to_owned();
         Err(FormatsError::NotPossible { action: "extract from", path: path.to_owned(), why })
     }
 }

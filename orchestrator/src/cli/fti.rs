@@ -9,7 +9,7 @@ use holdfast_formats::fti_ff::restore::{RestoreSource, restore};
 use holdfast_formats::fti_ff::survivors::Survivors;
 use holdfast_formats::fti_ff::topology::Topology;
 use holdfast_formats::fti_ff::{group_check, name};
-use holdfast_formats::{FormatsError, FileCheck};
+use holdfast_formats::{FileCheck, FormatsError};
 use serde_json::{Value, json};
 
 use super::extract::place;

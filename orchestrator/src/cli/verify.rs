@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
-use holdfast_formats::{Damage, FormatsError, Options, FileCheck};
+use holdfast_formats::{Damage, FileCheck, FormatsError, Options};
 use serde_json::{Map, Value};
 
 use super::failure::Failure;

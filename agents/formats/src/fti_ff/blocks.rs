@@ -1,4 +1,4 @@
-//! Blocks of variable metadata: reading them with every number checked, and the rules between them.
+//! Blocks of variable metadata: parsing with every number checked, and the rules between blocks.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::layout::{Fields, FileMeta, Layout};
 use crate::file_check::MAX_LISTED;
 use crate::{Damage, FormatsError, Input};
 
-/// So many containers are read of one file; ten thousand variables that grew a hundred times are a tenth of it.
+/// The largest number of containers read from one file: ten times that of 10,000 variables that grew 100 times each.
 pub const MAX_CONTAINERS: usize = 1 << 20;
 
 /// The metadata of one container (`FTIFF_dbvar`). Numbers are as stored.
@@ -14,30 +14,30 @@ pub const MAX_CONTAINERS: usize = 1 << 20;
 pub struct ContainerEntry {
     /// The id given to `FTI_Protect`.
     pub id: i32,
-    /// Place of the variable in protect order; not stored from layout D on.
+    /// Position of the variable in protect order; not stored from layout D on.
     pub idx: Option<i32>,
-    /// Counts the containers of a variable, from 0.
+    /// Number of the container in its variable, from 0.
     pub containerid: i32,
-    /// 1 if the container holds data, 0 if not; every other value is no C `bool`.
+    /// 1 if the container holds data, 0 if not; other values are not a C `bool`.
     pub hascontent: u8,
-    /// From layout B on: the container was there before this checkpoint.
+    /// From layout B on: the container existed before this checkpoint.
     pub has_checkpoint: Option<u8>,
     /// Padding of the C structure in layout A: arbitrary, and covered by the checksum.
     pub padding: [u8; 3],
-    /// Place of the container in the variable.
+    /// Offset of the container in the variable, in bytes.
     pub dptr: i64,
-    /// Place of the container in the file.
+    /// Offset of the container in the file, in bytes.
     pub fptr: i64,
-    /// Bytes used in the container.
+    /// Used bytes of the container.
     pub chunksize: i64,
-    /// Bytes of the container.
+    /// Size of the container in bytes.
     pub containersize: i64,
     /// MD5 of the used bytes.
     pub hash: [u8; 16],
 }
 
 impl ContainerEntry {
-    /// Reads one entry; `None` if there are too few bytes.
+    /// Parses one entry; `None` if there are too few bytes.
     pub fn parse(layout: Layout, bytes: &[u8]) -> Option<ContainerEntry> {
         let mut fields = Fields(bytes.get(..layout.entry_bytes())?);
         let id = fields.int()?;
@@ -70,7 +70,7 @@ impl ContainerEntry {
         })
     }
 
-    /// The 64 bytes of layout A.
+    /// The entry's 64 bytes in layout A.
     pub fn document_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Layout::A.entry_bytes());
         for number in [self.id, self.idx.unwrap_or(0), self.containerid] {
@@ -90,7 +90,7 @@ impl ContainerEntry {
         self.hascontent != 0
     }
 
-    /// Offset and length of the data in the file, if these are possible numbers and in a file of this size.
+    /// Offset and length of the data in the file; `None` if the numbers are impossible for a file of this size.
     pub fn range(&self, file_size: u64) -> Option<(u64, u64)> {
         let (offset, bytes) = (u64::try_from(self.fptr).ok()?, u64::try_from(self.chunksize).ok()?);
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= file_size);
@@ -101,29 +101,29 @@ impl ContainerEntry {
 /// A block: its head (`FTIFF_db`) and its containers' metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Where its head is in the file.
+    /// Offset of its head in the file.
     pub offset: u64,
     /// Number of containers as stored.
     pub numvars: i32,
-    /// Layouts A and B: bytes of head, metadata and containers; later: of the containers only.
+    /// Layouts A and B: bytes of head, metadata and containers; later layouts: bytes of the containers only.
     pub dbsize: i64,
-    /// The containers.
+    /// The metadata of its containers.
     pub entries: Vec<ContainerEntry>,
 }
 
-/// What a walk over the blocks found.
+/// The result of a walk over the blocks.
 #[derive(Debug, Clone, Default)]
 pub struct Walk {
-    /// The blocks, as far as they can be followed.
+    /// The blocks that could be read.
     pub blocks: Vec<Block>,
-    /// Where the rules are broken.
+    /// Violations of the rules.
     pub damages: Vec<Damage>,
-    /// What is odd and allowed.
+    /// Unusual values that the format allows.
     pub notes: Vec<Damage>,
 }
 
 impl Walk {
-    /// Notes a damage; of a file that is damaged all over only the first ones, so that they cannot fill the memory.
+    /// Adds a damage, up to [`MAX_LISTED`]: a file with many damages must not fill the memory.
     fn damage(&mut self, damage: Damage) {
         if self.damages.len() < MAX_LISTED {
             self.damages.push(damage);
@@ -137,12 +137,12 @@ impl Walk {
     }
 }
 
-/// The name of a container's place in messages.
+/// A container's place as shown in messages.
 pub fn place(block: usize, variable: usize, entry: &ContainerEntry) -> String {
     format!("block {block}, var {variable}, id {}, container {}", entry.id, entry.containerid)
 }
 
-/// Follows the blocks of a file. Every step goes forward, and none further than the file and its metadata say.
+/// Walks over the blocks of a file. Each step moves forward and stays inside the file and the declared sizes.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -155,9 +155,9 @@ pub fn walk(input: &Input, meta: &FileMeta) -> Result<Walk, FormatsError> {
     }
     let mut walk = walker.walk;
     if walk.blocks.is_empty() && walk.damages.is_empty() {
-        walk.damages.push(Damage::new("structure", "file", "it has no blocks, and so no variables"));
+        walk.damages.push(Damage::new("structure", "file", "it has no blocks, hence no variables"));
     }
-    variables_are_whole(&mut walk);
+    check_variables(&mut walk);
     Ok(walk)
 }
 
@@ -166,12 +166,12 @@ struct Walker<'a> {
     layout: Layout,
     walk: Walk,
     containers: usize,
-    /// Data-first layouts: where the next container must be.
+    /// Layouts with data first: the offset at which the next container must be.
     data: u64,
 }
 
 impl Walker<'_> {
-    /// Layouts A and B: head, metadata and containers of each block follow each other.
+    /// Layouts A and B: each block has its head, metadata and containers in sequence.
     fn blocks_with_data(&mut self, meta: &FileMeta) -> Result<(), FormatsError> {
         let end = u64::try_from(meta.file_size).unwrap_or(0);
         let mut at = self.layout.meta_bytes() as u64;
@@ -186,7 +186,7 @@ impl Walker<'_> {
             let expected = metadata.checked_add(containers);
             let dbsize = block.dbsize;
             self.walk.blocks.push(block);
-            // Also what a walk along `dbsize` alone would follow for ever: zero and negative sizes.
+            // A walk that used `dbsize` alone would not end with sizes of zero or below.
             if u64::try_from(dbsize).ok() != expected {
                 let what = format!("dbsize is {dbsize}, its metadata and containers take {}", expected.unwrap_or(0));
                 self.broken(at, what);
@@ -194,7 +194,7 @@ impl Walker<'_> {
             }
             let Some(next) = expected.and_then(|bytes| at.checked_add(bytes)) else { return Ok(()) };
             if next > end {
-                self.broken(at, format!("it ends at {next}, behind the end of the checkpoint at {end}"));
+                self.broken(at, format!("it ends at {next}, after the end of the checkpoint at {end}"));
                 return Ok(());
             }
             at = next;
@@ -207,7 +207,7 @@ impl Walker<'_> {
         let end = self.input.size().saturating_sub(self.layout.meta_bytes() as u64);
         let data_size = meta.data_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         if data_size > end {
-            let what = format!("dataSize is {data_size}, behind the file's metadata at {end}");
+            let what = format!("dataSize is {data_size}, after the start of the file's metadata at {end}");
             self.walk.damage(Damage::new("structure", "file metadata", what));
             return Ok(());
         }
@@ -242,7 +242,7 @@ impl Walker<'_> {
         self.walk.damage(Damage::new("structure", place, what).at(offset));
     }
 
-    /// Head and entries of the block at this offset, or a damage and `None` when they cannot be read on.
+    /// Reads head and entries of the block at this offset. Adds a damage and returns `None` if they are unreadable.
     fn block(&mut self, offset: u64, end: u64) -> Result<Option<Block>, FormatsError> {
         let (head_bytes, entry_bytes) = (self.layout.head_bytes(), self.layout.entry_bytes());
         let number = self.walk.blocks.len();
@@ -268,18 +268,19 @@ impl Walker<'_> {
                 return Ok(None);
             }
         };
-        // A block without containers counts too: a file of nothing else must not fill the memory.
+        // An empty block counts as one container: a file of empty blocks must not fill the memory.
         self.containers = self.containers.saturating_add(count.max(1));
         if self.containers > MAX_CONTAINERS {
             unreadable(format!("more than {MAX_CONTAINERS} containers"));
             return Ok(None);
         }
         let bytes = self.input.bytes_at(offset.saturating_add(head_bytes as u64), count * entry_bytes)?;
-        let entries = bytes.chunks_exact(entry_bytes).filter_map(|bytes| ContainerEntry::parse(self.layout, bytes)).collect();
+        let entries =
+            bytes.chunks_exact(entry_bytes).filter_map(|bytes| ContainerEntry::parse(self.layout, bytes)).collect();
         Ok(Some(Block { offset, numvars, dbsize, entries }))
     }
 
-    /// Checks each entry by itself and against its place; bytes of all containers, or `None` if these cannot be summed.
+    /// Checks the numbers and the place of each entry. Returns the bytes of all containers, or `None` on overflow.
     fn check_entries(&mut self, block: &Block, first: u64) -> Option<u64> {
         let number = self.walk.blocks.len();
         let mut sum = 0_u64;
@@ -301,7 +302,7 @@ impl Walker<'_> {
                 damage(format!("fptr is {}, the container is at {expected}", entry.fptr));
             }
             if entry.hascontent > 1 {
-                let what = format!("hascontent is {}, which is no C bool; taken as true", entry.hascontent);
+                let what = format!("hascontent is {}, which is not a C bool; read as true", entry.hascontent);
                 self.walk.note(Damage::new("bool", place(number, index, entry), what).at(offset));
             }
             sum = next;
@@ -310,9 +311,9 @@ impl Walker<'_> {
     }
 }
 
-/// The containers of each variable are numbered from 0 without gaps, follow each other in the variable, and only the
-/// last one with content may be partly filled. No hash covers this from layout C on, so that the rules are all there is.
-fn variables_are_whole(walk: &mut Walk) {
+/// Checks that the containers of each variable are numbered from 0 without gaps, are contiguous in the variable, and
+/// that only the last one with content is partly filled. From layout C on no hash covers these numbers.
+fn check_variables(walk: &mut Walk) {
     struct Variable {
         idx: Option<i32>,
         containers: i32,
@@ -331,15 +332,15 @@ fn variables_are_whole(walk: &mut Walk) {
                 }
             };
             if entry.containerid != variable.containers {
-                damage(format!("container {} of the variable was due here", variable.containers));
+                damage(format!("expected container {} of the variable here", variable.containers));
             } else if entry.dptr != variable.bytes {
                 damage(format!("dptr is {}, the containers before it take {}", entry.dptr, variable.bytes));
             }
             if entry.idx != variable.idx {
-                damage("idx is not that of the variable's other containers".to_owned());
+                damage("idx differs from that of the variable's other containers".to_owned());
             }
             if entry.is_filled() && variable.ended {
-                damage("it has content, and the container before it is not full".to_owned());
+                damage("it has content, but the container before it is not full".to_owned());
             }
             variable.ended |= !entry.is_filled() || entry.chunksize < entry.containersize;
             variable.containers = variable.containers.saturating_add(1);

@@ -1,4 +1,4 @@
-//! A file of FTI-FF that was opened: its layout, its metadata, and where its variables are.
+//! An open FTI-FF file: its layout, its metadata, and its variables, readable from any offset.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,14 +7,14 @@ use super::blocks::{self, Block, Walk};
 use super::layout::{FileMeta, Layout};
 use crate::{Confidence, Damage, FormatsError, Input};
 
-/// What a file turned out to be.
+/// A file of FTI, by its content.
 #[derive(Debug)]
 pub enum FtiFile {
-    /// A checkpoint of a rank, or the copy of one.
+    /// The checkpoint of a rank, or a partner copy of one.
     Checkpoint(Checkpoint),
     /// A row of Reed-Solomon parity.
     Parity(Parity),
-    /// Nothing can be read; this is why.
+    /// Nothing can be parsed, for this reason.
     Unreadable(Damage),
 }
 
@@ -25,9 +25,9 @@ pub struct Checkpoint {
     pub input: Input,
     /// Its metadata, with the layout.
     pub meta: FileMeta,
-    /// Whether the metadata's own hash is right.
-    pub meta_sound: bool,
-    /// Its blocks, and what is wrong with them.
+    /// True if the metadata matches its hash.
+    pub hash_valid: bool,
+    /// Its blocks, and their damages.
     pub walk: Walk,
 }
 
@@ -38,23 +38,23 @@ pub struct Parity {
     pub input: Input,
     /// The metadata in its trailer.
     pub meta: FileMeta,
-    /// Whether the trailer's own hash is right.
-    pub meta_sound: bool,
+    /// True if the trailer matches its hash.
+    pub hash_valid: bool,
 }
 
 impl Parity {
-    /// Bytes of parity in front of the trailer.
+    /// Bytes of parity before the trailer.
     pub fn data_bytes(&self) -> u64 {
         self.input.size().saturating_sub(self.meta.layout.meta_bytes() as u64)
     }
 }
 
-/// A variable and where its bytes are.
+/// A variable and the places of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
     /// The id given to `FTI_Protect`.
     pub id: i32,
-    /// Its containers with content, in their order.
+    /// Its containers with content, in order.
     pub chunks: Vec<VariableChunk>,
 }
 
@@ -63,16 +63,16 @@ pub struct Variable {
 pub struct VariableChunk {
     /// Number of its block.
     pub block: usize,
-    /// Its place in the block.
+    /// Its index in the block.
     pub index: usize,
-    /// Where it is in the file and how long; `None` if the file cannot have that.
+    /// Offset and length in the file in bytes; `None` if they are impossible for the file.
     pub range: Option<(u64, u64)>,
-    /// The MD5 that it should have.
+    /// Its expected MD5.
     pub hash: [u8; 16],
 }
 
 impl Variable {
-    /// Bytes of its value, as far as they are in the file.
+    /// The bytes of its value that are in the file.
     pub fn size(&self) -> u64 {
         self.chunks.iter().filter_map(|chunk| chunk.range).fold(0, |sum, range| sum.saturating_add(range.1))
     }
@@ -82,7 +82,7 @@ impl Checkpoint {
     /// Opens a checkpoint for reading its variables.
     ///
     /// # Errors
-    /// When the file cannot be read, or its metadata cannot be followed to the end.
+    /// When the file cannot be read, or its metadata is damaged.
     pub fn open(path: &Path) -> Result<Checkpoint, FormatsError> {
         match inspect(Input::open(path)?)? {
             FtiFile::Checkpoint(checkpoint) => match checkpoint.walk.damages.first() {
@@ -94,7 +94,7 @@ impl Checkpoint {
         }
     }
 
-    /// The variables in the order of their ids.
+    /// The variables, ordered by id.
     pub fn variables(&self) -> Vec<Variable> {
         let mut variables: BTreeMap<i32, Vec<(i32, VariableChunk)>> = BTreeMap::new();
         for (block, content) in self.walk.blocks.iter().enumerate() {
@@ -113,7 +113,7 @@ impl Checkpoint {
         variables.into_iter().map(in_order).collect()
     }
 
-    /// The name of a chunk's place in messages.
+    /// A chunk's place as shown in messages.
     pub fn place(&self, chunk: &VariableChunk) -> String {
         let entry = self.walk.blocks.get(chunk.block).and_then(|block| block.entries.get(chunk.index));
         entry.map_or_else(String::new, |entry| blocks::place(chunk.block, chunk.index, entry))
@@ -126,17 +126,17 @@ impl Checkpoint {
 }
 
 pub(super) fn parity_has_none(action: &'static str, path: &Path) -> FormatsError {
-    let why = "it is Reed-Solomon parity, which holds no variables; restore the lost file from it".to_owned();
+    let why = "it is Reed-Solomon parity, which has no variables; use it to restore the lost file".to_owned();
     FormatsError::NotPossible { action, path: path.to_owned(), why }
 }
 
-/// A place where a layout keeps its file metadata.
+/// File metadata parsed in one layout, at one of the places where layouts store it.
 struct Candidate {
     meta: FileMeta,
     at_end: bool,
 }
 
-/// Every layout at its place, as far as the file is long enough.
+/// The file metadata in every layout whose metadata fits into the file.
 fn candidates(input: &Input) -> Result<Vec<Candidate>, FormatsError> {
     let size = input.size();
     let places = [
@@ -158,25 +158,25 @@ fn candidates(input: &Input) -> Result<Vec<Candidate>, FormatsError> {
     Ok(candidates)
 }
 
-/// How much speaks for a layout whose hash is wrong.
+/// Scores how well the metadata fits a layout when its hash is wrong.
 fn plausibility(candidate: &Candidate, size: u64) -> u32 {
     let meta = &candidate.meta;
     if !meta.has_checksum_shape() {
         return 0;
     }
-    let is = |number: i64, wanted: u64| u64::try_from(number).ok() == Some(wanted);
+    let is = |number: i64, expected: u64| u64::try_from(number).ok() == Some(expected);
     let trailer = size.saturating_sub(meta.layout.meta_bytes() as u64);
-    let whole = is(meta.file_size, size) || (candidate.at_end && is(meta.file_size, trailer));
-    1 + 2 * u32::from(whole)
+    let size_matches = is(meta.file_size, size) || (candidate.at_end && is(meta.file_size, trailer));
+    1 + 2 * u32::from(size_matches)
         + u32::from(meta.checkpoint_size == meta.file_size)
         + u32::from(meta.largest_size >= -1 && meta.partner_size >= -1 && meta.file_size > 0)
 }
 
-/// The layout whose hash is right, or else the one that looks best.
+/// The layout whose hash matches, or else the one with the best score.
 fn choose(input: &Input) -> Result<Option<(Candidate, bool)>, FormatsError> {
     let mut best: Option<(u32, Candidate)> = None;
     for candidate in candidates(input)? {
-        if candidate.meta.is_sound() {
+        if candidate.meta.has_valid_hash() {
             return Ok(Some((candidate, true)));
         }
         let score = plausibility(&candidate, input.size());
@@ -187,7 +187,7 @@ fn choose(input: &Input) -> Result<Option<(Candidate, bool)>, FormatsError> {
     Ok(best.map(|(_, candidate)| (candidate, false)))
 }
 
-/// How sure the content is that this is a file of FTI-FF.
+/// How certain the content shows that this is an FTI-FF file.
 pub(super) fn confidence(input: &Input) -> Result<Confidence, FormatsError> {
     Ok(match choose(input)? {
         Some((_, true)) => Confidence::Certain,
@@ -196,7 +196,7 @@ pub(super) fn confidence(input: &Input) -> Result<Confidence, FormatsError> {
     })
 }
 
-/// Finds out what a file is and follows its blocks.
+/// Identifies a file by its content and walks over its blocks.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -205,11 +205,11 @@ pub fn inspect(input: Input) -> Result<FtiFile, FormatsError> {
     if size == 0 {
         return Ok(FtiFile::Unreadable(Damage::new("empty", "file", "it is empty")));
     }
-    let Some((candidate, meta_sound)) = choose(&input)? else {
+    let Some((candidate, hash_valid)) = choose(&input)? else {
         let what = match size {
             0..82 => format!("{size} bytes are fewer than the file metadata of any layout"),
             _ => {
-                "no file metadata of any layout at its start or end: cut short, overwritten, or of another mode of FTI"
+                "no file metadata of any layout at its start or end: truncated, overwritten, or of another mode of FTI"
                     .to_owned()
             }
         };
@@ -220,13 +220,13 @@ pub fn inspect(input: Input) -> Result<FtiFile, FormatsError> {
     let is_parity =
         candidate.at_end && meta.file_size == meta.largest_size && u64::try_from(meta.file_size).ok() == trailer_only;
     if is_parity || (candidate.at_end && !meta.layout.is_data_first()) {
-        return Ok(FtiFile::Parity(Parity { input, meta, meta_sound }));
+        return Ok(FtiFile::Parity(Parity { input, meta, hash_valid }));
     }
     let (meta, walk) = walk(&input, meta)?;
-    Ok(FtiFile::Checkpoint(Checkpoint { input, meta, meta_sound, walk }))
+    Ok(FtiFile::Checkpoint(Checkpoint { input, meta, hash_valid, walk }))
 }
 
-/// C and D have the same file metadata; the one whose blocks end where it starts is the layout.
+/// Layouts C and D have the same file metadata: the layout whose blocks have fewer damages is chosen.
 fn walk(input: &Input, meta: FileMeta) -> Result<(FileMeta, Walk), FormatsError> {
     let first = blocks::walk(input, &meta)?;
     if meta.layout != Layout::C || first.damages.is_empty() {

@@ -1,7 +1,7 @@
-//! How variables are laid out in containers over a series of checkpoints (layout A).
+//! The layout of variables in containers over a series of checkpoints (layout A).
 //!
-//! A container's size is fixed once it was made. A variable that grows gets a further container in one new block at
-//! the end of the file; one that shrinks leaves its containers there, part filled or empty. Blocks never move.
+//! The size of a container never changes. A variable that grows gets another container, in one new block at the end of
+//! the file; one that shrinks keeps its containers, partly filled or empty. Blocks never move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,43 +13,45 @@ const HEAD: u64 = 12;
 /// Bytes of the metadata of a container.
 const ENTRY: u64 = 64;
 
-/// A rule of the format that variables break.
+/// A rule of the format that the variables violate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainerError {
-    /// The same id twice.
+    /// An id occurs twice.
     #[error("variable {id} is listed twice")]
     Twice {
         /// The id.
         id: i32,
     },
-    /// A variable of an earlier checkpoint is not there; the format knows no end of a variable.
-    #[error("variable {id} of the checkpoint before is missing; a variable can shrink to nothing, but not go away")]
+    /// A variable of an earlier checkpoint is missing; the format cannot remove a variable.
+    #[error(
+        "variable {id} of the previous checkpoint is missing; a variable can shrink to 0 bytes, but not be removed"
+    )]
     Missing {
         /// The id.
         id: i32,
     },
-    /// The variables are in another order than before. FTI v1.1 goes by the order on recovery, and would put the data
-    /// of one variable into another.
+    /// The order of the variables changed. FTI v1.1 recovers by order, and would load the data of one variable into
+    /// another.
     #[error("variable {id} was number {before} in protect order and is now number {now}; keep the order")]
     Order {
         /// The id.
         id: i32,
-        /// Its place before.
+        /// Its previous position.
         before: i32,
-        /// Its place now.
+        /// Its position now.
         now: i32,
     },
-    /// The file would be longer than the format can say.
+    /// The file would exceed the limits of the format.
     #[error("the checkpoint would have more than {MAX_CONTAINERS} containers, or more bytes than a file can have")]
     TooLarge,
 }
 
-/// The blocks of the checkpoint that follows one with the blocks `before` (none for the first one), for variables of
-/// these ids and sizes in protect order. Hashes are zeros in new entries and stale in old ones.
+/// The blocks of the checkpoint that follows one with the blocks `before` (empty for the first checkpoint), for
+/// variables of these ids and sizes in protect order. Hashes are zero in new entries and outdated in old ones.
 ///
 /// # Errors
-/// When the variables do not fit those of the checkpoint before.
+/// When the variables do not fit those of the previous checkpoint.
 pub fn next(before: &[Block], variables: &[(i32, u64)]) -> Result<Vec<Block>, ContainerError> {
     let mut blocks = before.to_vec();
     let mut remaining = RemainingData::new(variables)?;
@@ -69,7 +71,7 @@ pub fn next(before: &[Block], variables: &[(i32, u64)]) -> Result<Vec<Block>, Co
     Ok(blocks)
 }
 
-/// Bytes of a file with these blocks.
+/// The size in bytes of a file with these blocks; `None` if it exceeds the limits.
 pub fn end(blocks: &[Block]) -> Option<u64> {
     match blocks.last() {
         None => Some(Layout::A.meta_bytes() as u64),
@@ -90,7 +92,7 @@ fn block(offset: u64, mut entries: Vec<ContainerEntry>) -> Option<Block> {
     Some(Block { offset, numvars, dbsize, entries })
 }
 
-/// What of each variable has no container yet.
+/// The data of each variable that is not assigned to a container yet.
 struct RemainingData<'a> {
     order: &'a [(i32, u64)],
     variables: BTreeMap<i32, RemainingVariable>,
@@ -115,13 +117,13 @@ impl<'a> RemainingData<'a> {
         Ok(RemainingData { order, variables })
     }
 
-    /// Puts into an old container what it takes.
+    /// Assigns data to an existing container.
     fn fill(&mut self, entry: &mut ContainerEntry) -> Result<(), ContainerError> {
         let variable = self.variables.get_mut(&entry.id).ok_or(ContainerError::Missing { id: entry.id })?;
         let filled = if variable.ended { 0 } else { variable.remaining.min(entry.containersize) };
         entry.hascontent = u8::from(!variable.ended);
         entry.chunksize = filled;
-        // A container that is just filled ends the variable, too.
+        // A container that is filled exactly also ends the variable.
         variable.ended |= variable.remaining <= entry.containersize;
         variable.remaining -= filled;
         variable.containers = variable.containers.saturating_add(1);
@@ -133,11 +135,13 @@ impl<'a> RemainingData<'a> {
         }
     }
 
-    /// The containers of the new block.
+    /// The entries of the new block.
     fn new_entries(&self) -> Result<Vec<ContainerEntry>, ContainerError> {
         let mut entries = Vec::new();
         for (idx, (id, _)) in self.order.iter().enumerate() {
-            let Some(variable) = self.variables.get(id).filter(|variable| variable.containers == 0 || variable.remaining > 0) else {
+            let Some(variable) =
+                self.variables.get(id).filter(|variable| variable.containers == 0 || variable.remaining > 0)
+            else {
                 continue;
             };
             entries.push(ContainerEntry {
@@ -158,7 +162,7 @@ impl<'a> RemainingData<'a> {
     }
 }
 
-/// The ids in protect order, as the blocks of a checkpoint give it: what a restarted run has to keep.
+/// The ids in protect order, from the blocks of a checkpoint. A restarted run must keep this order.
 pub fn protect_order(blocks: &[Block]) -> Vec<i32> {
     let entries = blocks.iter().flat_map(|block| &block.entries);
     let by_place: BTreeSet<(Option<i32>, i32)> = entries.map(|entry| (entry.idx, entry.id)).collect();

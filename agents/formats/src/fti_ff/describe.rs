@@ -1,4 +1,4 @@
-//! The description of a file: for people in the form of the document's example, for programs in the fixtures' names.
+//! The description of a file: the text as in the example of FTI's document, the JSON with FTI's field names.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::layout::{FileMeta, Layout, hex};
 use super::name::{FileName, FileRole};
 use crate::{Damage, Description, FormatsError, Input};
 
-/// Describes a file of any kind and layout.
+/// Describes a file of any role and layout.
 ///
 /// # Errors
-/// When the file cannot be read, or nothing in it can be understood.
+/// When the file cannot be read, or nothing in it can be parsed.
 pub fn describe(path: &Path) -> Result<Description, FormatsError> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
     match inspect(Input::open(path)?)? {
@@ -24,7 +24,7 @@ pub fn describe(path: &Path) -> Result<Description, FormatsError> {
     }
 }
 
-fn head(meta: &FileMeta, meta_sound: bool, role: &str, name: Option<FileName>) -> (String, Map<String, Value>) {
+fn head(meta: &FileMeta, hash_valid: bool, role: &str, name: Option<FileName>) -> (String, Map<String, Value>) {
     let mut text = format!("FTI-FF {role}, layout {} ({})\n", meta.layout.letter(), meta.layout.written_by());
     let mut fb = Map::new();
     fb.extend(meta.checkpoint.map(|id| ("ckptId".to_owned(), json!(id))));
@@ -39,22 +39,22 @@ fn head(meta: &FileMeta, meta_sound: bool, role: &str, name: Option<FileName>) -
         line(&mut text, key, value);
     }
     line(&mut text, "checksum", meta.checksum_text());
-    line(&mut text, "myHash", format!("{}{}", hex(&meta.own_hash), if meta_sound { "" } else { " (wrong)" }));
+    line(&mut text, "myHash", format!("{}{}", hex(&meta.own_hash), if hash_valid { "" } else { " (wrong)" }));
     let mut json = Map::new();
     json.insert("format".to_owned(), json!("fti-ff"));
     json.insert("layout".to_owned(), json!(meta.layout.letter()));
     json.insert("role".to_owned(), json!(role));
     json.insert("fb".to_owned(), Value::Object(fb));
     json.insert("checksum".to_owned(), json!(meta.checksum_text()));
-    json.insert("fb_ok".to_owned(), json!(meta_sound));
+    json.insert("fb_ok".to_owned(), json!(hash_valid));
     let id = meta.checkpoint.map(i64::from).or_else(|| name.and_then(|name| name.checkpoint).map(i64::from));
     json.extend(id.map(|id| ("ckpt_id".to_owned(), json!(id))));
     (text, json)
 }
 
-fn head_damage(meta: &FileMeta, meta_sound: bool) -> Vec<Damage> {
+fn head_damage(meta: &FileMeta, hash_valid: bool) -> Vec<Damage> {
     let what = || format!("its hash is {}, stored is {}", hex(&meta.computed_hash()), hex(&meta.own_hash));
-    let wrong = (!meta_sound).then(|| Damage::new("file-hash", "file metadata", what()));
+    let wrong = (!hash_valid).then(|| Damage::new("file-hash", "file metadata", what()));
     wrong.into_iter().collect()
 }
 
@@ -68,7 +68,7 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
         Some(FileRole::Partner) => "partner copy",
         _ => "rank file",
     };
-    let (mut text, mut json) = head(&checkpoint.meta, checkpoint.meta_sound, role, name);
+    let (mut text, mut json) = head(&checkpoint.meta, checkpoint.hash_valid, role, name);
     let layout = checkpoint.meta.layout;
     text.push_str(&table(checkpoint));
     let blocks: Vec<Value> = checkpoint
@@ -102,7 +102,7 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
         let _ = writeln!(text, "DAMAGED {damage}");
     }
     json.insert("damages".to_owned(), Value::Array(damages));
-    let mut damages = head_damage(&checkpoint.meta, checkpoint.meta_sound);
+    let mut damages = head_damage(&checkpoint.meta, checkpoint.hash_valid);
     damages.extend(checkpoint.walk.damages.iter().cloned());
     Description { text, json: Value::Object(json), damages }
 }
@@ -130,7 +130,7 @@ fn entry_json(layout: Layout, entry: &ContainerEntry) -> Value {
     Value::Object(json)
 }
 
-/// The block and variable tables as the document prints them; pointers, which are not in the file, left out.
+/// The block and variable tables in the document's form, without pointers, which are not in the file.
 pub fn table(checkpoint: &Checkpoint) -> String {
     let layout = checkpoint.meta.layout;
     let mut text = String::from("------------------- DATASTRUCTURE BEGIN -------------------\n\n");
@@ -163,9 +163,9 @@ pub fn table(checkpoint: &Checkpoint) -> String {
 }
 
 fn describe_parity(parity: &Parity, name: Option<FileName>) -> Description {
-    let (mut text, mut json) = head(&parity.meta, parity.meta_sound, "Reed-Solomon parity", name);
+    let (mut text, mut json) = head(&parity.meta, parity.hash_valid, "Reed-Solomon parity", name);
     line(&mut text, "parity bytes", parity.data_bytes());
     json.insert("trailer_bytes".to_owned(), json!(parity.meta.layout.meta_bytes()));
     json.extend(name.map(|name| ("stored_on_rank".to_owned(), json!(name.rank))));
-    Description { text, json: Value::Object(json), damages: head_damage(&parity.meta, parity.meta_sound) }
+    Description { text, json: Value::Object(json), damages: head_damage(&parity.meta, parity.hash_valid) }
 }

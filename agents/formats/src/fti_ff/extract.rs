@@ -8,11 +8,11 @@ use md5::{Digest, Md5};
 use super::checkpoint::{Checkpoint, FtiFile, Variable, inspect, parity_has_none};
 use crate::{Damage, Destination, Extracted, FormatsError, Input, Options, Progress};
 
-/// Extracts all variables whose chunks are there and match their hashes; with `options.recover` also the others, as
+/// Extracts all variables whose chunks are present and match their hashes; with `options.recover` also the others, as
 /// far as their bytes are in the file.
 ///
 /// # Errors
-/// When the file cannot be read, holds no variables, or writing fails.
+/// When the file cannot be read, has no variables, or writing fails.
 pub fn extract(
     path: &Path,
     to: &Destination,
@@ -27,10 +27,10 @@ pub fn extract(
     let variables = checkpoint.variables();
     let total = variables.iter().fold(0_u64, |sum, variable| sum.saturating_add(variable.size()));
     if total > checkpoint.input.size() {
-        let what = format!("its chunks lie over each other: {total} bytes of variables");
+        let what = format!("its chunks overlap: {total} bytes of variables");
         return Err(FormatsError::damaged("extract from", path, what));
     }
-    // Of a file whose metadata contradicts itself every variable is in doubt; they are not told from each other.
+    // Damage of the block metadata is reported for the file: it may concern every variable.
     let mut extracted = Extracted { damages: checkpoint.walk.damages.clone(), ..Extracted::default() };
     let mut done = 0_u64;
     for variable in &variables {
@@ -56,7 +56,7 @@ pub fn extract(
     Ok(extracted)
 }
 
-/// What kept a variable from being written, beside the disk that it goes to.
+/// Why a variable was not written; errors of the output file are separate.
 enum VariableError {
     Damage(Damage),
     Read(FormatsError),
@@ -101,7 +101,7 @@ impl OneVariable<'_> {
     }
 
     fn copy(&mut self, range: (u64, u64), out: &mut impl Write, step: &mut dyn FnMut(u64)) -> io::Result<[u8; 16]> {
-        /// Keeps the two sides of a copy apart.
+        /// Distinguishes errors of the input from errors of the output.
         enum CopyError {
             Read(FormatsError),
             Write(io::Error),
@@ -127,7 +127,7 @@ impl OneVariable<'_> {
         }
     }
 
-    /// Notes a damage; an error, that ends the file's writing, unless the rest is wanted all the same.
+    /// Records a damage. Returns an error that stops the writing of the file, unless damaged variables are recovered.
     fn damaged(&mut self, damage: Damage) -> io::Result<()> {
         self.error.get_or_insert(VariableError::Damage(damage));
         if self.recover { Ok(()) } else { Err(io::Error::other("damaged")) }

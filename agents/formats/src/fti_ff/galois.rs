@@ -1,9 +1,8 @@
-//! GF(2^16) as level 3 uses it: words of 16 bits, polynomial x^16 + x^12 + x^3 + x + 1.
+//! The field GF(2^16) of level 3: elements of 16 bits, polynomial x^16 + x^12 + x^3 + x + 1.
 //!
-//! A product by a constant is two look-ups, one for each half of the word, in tables of 1 KiB that stay in the fastest
-//! cache; they are made anew for each constant, which takes microseconds.
+//! A product with a constant is two look-ups, one for each half of the element, in tables of 1 KiB that fit into the
+//! L1 cache. Building the tables for a constant takes microseconds.
 
-/// The polynomial.
 const POLYNOMIAL: u32 = 0x1_100b;
 
 /// The product of two elements, bit by bit.
@@ -18,11 +17,11 @@ pub fn multiply(a: u16, b: u16) -> u16 {
             a ^= POLYNOMIAL;
         }
     }
-    // Reduced at each step, so that the upper half is empty.
+    // The upper half is zero, because each step reduces the factor.
     (product & 0xffff) as u16
 }
 
-/// The inverse; zero has none.
+/// The multiplicative inverse; `None` for zero.
 pub fn inverse(a: u16) -> Option<u16> {
     if a == 0 {
         return None;
@@ -44,7 +43,7 @@ pub struct Multiplier {
 }
 
 impl Multiplier {
-    /// The tables of a constant.
+    /// Builds the tables of a constant.
     pub fn new(constant: u16) -> Multiplier {
         let mut tables = Multiplier { low: [0; 256], high: [0; 256] };
         for (byte, (low, high)) in (0..=u8::MAX).zip(tables.low.iter_mut().zip(&mut tables.high)) {
@@ -54,8 +53,8 @@ impl Multiplier {
         tables
     }
 
-    /// Adds the product of `source` to `target`, words in little-endian order. Of an odd last byte the word's upper
-    /// half is zero, and of its product only the lower half is kept.
+    /// Adds the product of `source` to `target`; elements are little-endian. An odd last byte is an element whose upper
+    /// half is zero; only the lower half of its product is stored.
     pub fn add_product(&self, source: &[u8], target: &mut [u8]) {
         let mut words = target.chunks_exact_mut(2);
         let sources = source.chunks_exact(2);
@@ -77,7 +76,7 @@ impl Multiplier {
     }
 }
 
-/// The inverse of a square matrix; `None` if it has none.
+/// The inverse of a square matrix; `None` if it is singular.
 pub fn invert(mut matrix: Vec<Vec<u16>>) -> Option<Vec<Vec<u16>>> {
     let size = matrix.len();
     let mut inverse: Vec<Vec<u16>> =
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_and_inverses_are_those_of_the_field() {
+    fn multiplies_and_inverts_field_elements() {
         assert_eq!(multiply(0x1234, 0xABCD), 0x4792);
         assert_eq!(inverse(0), None);
         for a in (1..=u16::MAX).step_by(97) {
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_multiply_as_the_definition_does_and_keep_half_of_an_odd_last_word() {
+    fn tables_match_bitwise_product_and_keep_half_of_odd_last_element() {
         let tables = Multiplier::new(0x1234);
         let mut target = vec![0xff; 5];
         tables.add_product(&[0xCD, 0xAB, 0x01, 0x00, 0x07], &mut target);
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_without_inverse_is_said_to_have_none() {
+    fn inverts_matrix_unless_singular() {
         assert_eq!(invert(vec![vec![1, 2], vec![1, 2]]), None);
         assert_eq!(invert(vec![vec![0, 1], vec![1, 0]]), Some(vec![vec![0, 1], vec![1, 0]]));
     }

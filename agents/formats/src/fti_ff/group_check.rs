@@ -1,5 +1,5 @@
-//! Verifies what the files of a group are to each other: partner copies equal to what they copy, parity equal to the
-//! sum of the data. Each file by itself is [`super::verify`]'s.
+//! Verifies the files of a group against each other: each partner copy equals the file it copies, and the parity equals
+//! the combination of the data. [`super::verify`] checks each file by itself.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use super::name::FileRole;
 use super::parity::{self, Combination, Row, RowFile};
 use super::survivors::Survivors;
 use crate::input::PIECE_BYTES;
-use crate::{Damage, FormatsError, Input, FileCheck};
+use crate::{Damage, FileCheck, FormatsError, Input};
 
-/// Checks the copies and parities of a group's checkpoint, as far as its files are there.
+/// Checks the partner copies and parities of a group's checkpoint that are present.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -25,7 +25,7 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
     }
     let data: Option<Vec<&Path>> = group.iter().map(|rank| path(FileRole::Rank, *rank)).collect();
     let Some(data) = data else {
-        check.note(Damage::new("incomplete", "group", "not all ranks' files are there to compare parity with"));
+        check.note(Damage::new("incomplete", "group", "parity was not compared: the files of some ranks are missing"));
         return Ok(check);
     };
     for (index, rank) in group.iter().enumerate() {
@@ -40,7 +40,7 @@ fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), Fo
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
     let place = copy.display().to_string();
     if own.size() != other.size() {
-        let what = format!("{} bytes, the file it copies has {}", other.size(), own.size());
+        let what = format!("it has {} bytes, the file it copies has {}", other.size(), own.size());
         check.damage(Damage::new("copy-differs", place, what));
         return Ok(());
     }
@@ -55,7 +55,7 @@ fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), Fo
 fn compare_parity(data: &[&Path], index: usize, path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
     let place = path.display().to_string();
     let FtiFile::Parity(file) = inspect(Input::open(path)?)? else {
-        check.damage(Damage::new("parity-differs", place, "it is no parity"));
+        check.damage(Damage::new("parity-differs", place, "it is not a parity file"));
         return Ok(());
     };
     let length = file.data_bytes();
@@ -71,17 +71,17 @@ fn compare_parity(data: &[&Path], index: usize, path: &Path, check: &mut FileChe
         terms.push((RowFile::data(input, layout, bytes, length), factor));
     }
     let mut sum = Combination::new(terms);
-    // Of an odd last byte the original's older versions computed the other half of the word with what was in memory.
+    // Older versions of FTI computed the parity of an odd last byte with an uninitialised byte of memory.
     let compared = if layout.is_data_first() { length } else { length & !1 };
     let different = first_difference(&file.input, compared, |at, buffer| sum.read(at, buffer))?;
     check.checked_bytes = check.checked_bytes.saturating_add(compared);
     if let Some(offset) = different {
-        check.damage(Damage::new("parity-differs", place, "it is not the sum of the group's files").at(offset));
+        check.damage(Damage::new("parity-differs", place, "it is not the parity of the group's files").at(offset));
     }
     Ok(())
 }
 
-/// The first offset at which the file's first `bytes` differ from what `read` gives for the same offsets.
+/// The first offset below `bytes` at which the file differs from the content that `read` returns.
 fn first_difference(
     file: &Input,
     bytes: u64,

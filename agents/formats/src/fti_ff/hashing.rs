@@ -1,7 +1,7 @@
-//! MD5 over ranges of a file, the ranges spread over threads.
+//! MD5 over ranges of a file, distributed over threads.
 //!
-//! MD5 itself cannot be spread. So the checksum of a whole file runs on the calling thread while others hash the
-//! chunks, and a verification takes the time of one MD5 over the file.
+//! One MD5 cannot run in parallel. The calling thread computes the checksum of the file while other threads hash the
+//! chunks, so that a verification takes the time of one MD5 over the file.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -10,33 +10,33 @@ use md5::{Digest, Md5};
 
 use crate::{FormatsError, Input, Progress};
 
-/// Below this, starting threads takes longer than they save.
+/// Below this number of bytes, starting threads takes longer than hashing on one.
 const WORTH_THREADS: u64 = 4 << 20;
-/// More readers than this do not make a disk faster.
+/// More reading threads do not increase the throughput of a disk.
 const MAX_THREADS: usize = 8;
 
-/// A part of a file: offset and length.
+/// A range of a file: offset and length in bytes.
 pub type Range = (u64, u64);
 
-/// What to hash.
+/// The ranges to hash.
 #[derive(Debug, Default)]
 pub struct HashRequest {
-    /// Each of these by itself.
+    /// Ranges with a hash each.
     pub chunks: Vec<Range>,
-    /// These together, in this order; nothing if empty.
+    /// Ranges with one hash for all of them, in this order.
     pub combined: Vec<Range>,
 }
 
 /// The hashes of a [`HashRequest`].
 #[derive(Debug)]
 pub struct Hashes {
-    /// One for each chunk.
+    /// The hash of each chunk.
     pub chunks: Vec<[u8; 16]>,
-    /// The one of `combined`; of nothing if that is empty.
+    /// The hash of all bytes of `combined`.
     pub combined: [u8; 16],
 }
 
-/// Hashes all of it. The ranges must lie in the file.
+/// Computes all hashes. The ranges must lie in the file.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -44,19 +44,20 @@ pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Res
     let bytes = |ranges: &[Range]| ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.1));
     let total = bytes(&request.chunks).saturating_add(bytes(&request.combined));
     let shared = Shared { input, chunks: &request.chunks, next: AtomicUsize::new(0), done: AtomicU64::new(0) };
-    let helpers = match total {
+    let extra_threads = match total {
         0..WORTH_THREADS => 0,
         _ => thread::available_parallelism().map_or(1, usize::from).clamp(2, MAX_THREADS) - 1,
     };
     let mut hashes = vec![[0; 16]; request.chunks.len()];
     let combined = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
-        let helpers: Vec<_> =
-            (0..helpers.min(request.chunks.len())).map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {}))).collect();
+        let threads: Vec<_> = (0..extra_threads.min(request.chunks.len()))
+            .map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {})))
+            .collect();
         let mut report = |done: u64| progress(done, total);
         let combined = shared.stream(&request.combined, &mut report)?;
         let mut found = shared.take_chunks(&mut report)?;
-        for helper in helpers {
-            match helper.join() {
+        for thread in threads {
+            match thread.join() {
                 Ok(more) => found.extend(more?),
                 Err(panic) => std::panic::resume_unwind(panic),
             }

@@ -1,14 +1,14 @@
 //! The six layouts of FTI-FF and their file metadata (FB in the document, MF in later versions).
 //!
-//! There is no magic number and no version in the file. The hash that the file metadata carries of itself serves as
-//! both: it is computed for each layout at the place where that layout keeps it, and the one that matches is the layout.
+//! A file has neither magic number nor version. The hash in the file metadata replaces them: it is computed in each
+//! layout, at the place where that layout stores it, and the layout with a matching hash is that of the file.
 
 use md5::{Digest, Md5};
 
-/// A layout, named by the order in which FTI's versions brought them.
+/// A layout; the letters follow the order of FTI's versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
-    /// v1.1, the document's.
+    /// v1.1, the layout that FTI's document describes.
     A,
     /// v1.2.
     B,
@@ -23,7 +23,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The letter.
+    /// The layout's letter.
     pub fn letter(self) -> &'static str {
         match self {
             Layout::A => "A",
@@ -58,7 +58,7 @@ impl Layout {
         }
     }
 
-    /// True if data comes first and all metadata last.
+    /// True if all data precedes all metadata.
     pub fn is_data_first(self) -> bool {
         self >= Layout::C
     }
@@ -78,12 +78,12 @@ impl Layout {
         }
     }
 
-    /// True if entries keep the variable's place in protect order.
+    /// True if entries store the variable's position in protect order.
     pub fn has_index(self) -> bool {
         self <= Layout::C
     }
 
-    /// Sizes are stored in this many bytes.
+    /// The width of stored sizes in bytes.
     pub(super) fn size_width(self) -> usize {
         if self == Layout::E { 4 } else { 8 }
     }
@@ -93,7 +93,7 @@ impl Layout {
     }
 }
 
-/// Reads little-endian numbers one after the other; `None` when the bytes are used up.
+/// Reads consecutive little-endian numbers; `None` at the end of the bytes.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -119,12 +119,12 @@ impl<'a> Fields<'a> {
 /// Bytes of the checksum as stored: 32 hexadecimal digits and a NUL.
 pub const CHECKSUM_BYTES: usize = 33;
 
-/// The metadata of a whole file. Numbers are as stored, and so may be negative or absurd.
+/// The metadata of a file. Numbers are as stored: they may be negative or impossible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMeta {
     /// The layout it was read in.
     pub layout: Layout,
-    /// Hexadecimal MD5 with its NUL; of what, depends on the layout.
+    /// MD5 as hexadecimal text with NUL; the hashed bytes depend on the layout.
     pub checksum: [u8; CHECKSUM_BYTES],
     /// MD5 of the other fields.
     pub own_hash: [u8; 16],
@@ -138,16 +138,16 @@ pub struct FileMeta {
     pub data_size: Option<i64>,
     /// `fs`: bytes of the file.
     pub file_size: i64,
-    /// `maxFs`: level 3: bytes of the longest file of the group (padded, from layout C on); otherwise -1.
+    /// `maxFs`: at level 3 the bytes of the longest file of the group (padded, from layout C on); otherwise -1.
     pub largest_size: i64,
-    /// `ptFs`: level 2: bytes of the left neighbour's file; otherwise -1.
+    /// `ptFs`: at level 2 the bytes of the left neighbour's file; otherwise -1.
     pub partner_size: i64,
-    /// When it was made, in nanoseconds since 1970; from layout E on only the low 32 bits of that.
+    /// Time of creation in nanoseconds since 1970; from layout E on only its low 32 bits.
     pub timestamp: i64,
 }
 
 impl FileMeta {
-    /// Reads the metadata in one layout; `None` if there are too few bytes. Says nothing about their truth.
+    /// Parses the metadata in one layout; `None` if there are too few bytes. Checks no values.
     pub fn parse(layout: Layout, bytes: &[u8]) -> Option<FileMeta> {
         let mut fields = Fields(bytes.get(..layout.meta_bytes())?);
         let checksum = fields.bytes()?;
@@ -181,7 +181,7 @@ impl FileMeta {
         })
     }
 
-    /// The 96 bytes of layout A with padding of zeros.
+    /// The 96 bytes of layout A, with zeros as padding.
     pub fn document_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Layout::A.meta_bytes());
         bytes.extend(self.checksum);
@@ -192,8 +192,8 @@ impl FileMeta {
         bytes
     }
 
-    /// The MD5 that `own_hash` should be. Covers neither the checkpoint's id nor padding; the order of the fields is
-    /// not the one in which they are stored.
+    /// The expected value of `own_hash`. It covers neither the checkpoint's id nor padding, and its order of fields
+    /// differs from the order in the file.
     pub fn computed_hash(&self) -> [u8; 16] {
         let mut hasher = Md5::new();
         hasher.update(self.checksum);
@@ -212,18 +212,18 @@ impl FileMeta {
         hasher.finalize().into()
     }
 
-    /// True if `own_hash` is right.
-    pub fn is_sound(&self) -> bool {
+    /// True if `own_hash` is correct.
+    pub fn has_valid_hash(&self) -> bool {
         self.own_hash == self.computed_hash()
     }
 
-    /// True if the checksum looks like one: a sign of the format where the hash is damaged.
+    /// True if the checksum field has the form of one: a sign of the format when the hash is damaged.
     pub fn has_checksum_shape(&self) -> bool {
         let [digits @ .., end] = &self.checksum;
         *end == 0 && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     }
 
-    /// The checksum as text, or as hexadecimal of its bytes if it is none.
+    /// The checksum as text; if the field has another form, its bytes in hexadecimal.
     pub fn checksum_text(&self) -> String {
         let [digits @ .., _] = &self.checksum;
         match std::str::from_utf8(digits) {
@@ -233,7 +233,7 @@ impl FileMeta {
     }
 }
 
-/// Lower-case hexadecimal digits.
+/// The bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

@@ -1,20 +1,23 @@
-//! FTI-FF, the file format of the Fault Tolerance Interface: checkpoints of single ranks, and what its levels 2 and 3 put beside
-//! them. The document describes the layout of FTI v1.1; later versions wrote five others, all of which are read here.
+//! FTI-FF, the file format of the Fault Tolerance Interface (FTI): checkpoints of single ranks, and the redundancy
+//! files of its levels 2 and 3. FTI's document describes the layout of v1.1; later versions wrote five others. All six
+//! can be read.
 //!
-//! * [`layout`]: the layouts, and the metadata of a whole file;
-//! * [`blocks`]: blocks of variable metadata, and the rules that they keep;
-//! * [`checkpoint`]: an open file, its variables readable from any offset by several threads;
-//! * [`verify`], [`describe`], [`extract`]: what the commands do;
-//! * [`containers`], [`writer`]: the document's layout written, and its rules of growing and shrinking;
-//! * [`hashing`]: MD5 over parts of a file, spread over threads;
-//! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and a lost one from the others;
-//!   `refusal`: why one of them is not used;
-//! * [`galois`], [`parity`]: the arithmetic of level 3, and its rows over files;
-//! * [`name`]: what the names of the files say.
+//! * [`layout`]: the layouts, and the metadata of a file;
+//! * [`blocks`]: blocks of variable metadata, and their rules;
+//! * [`checkpoint`]: an open file; several threads can read its variables from any offset;
+//! * [`verify`], [`describe`], [`extract`]: the operations of the commands;
+//! * [`containers`], [`writer`]: writing layout A, and its rules for variables that grow and shrink;
+//! * [`hashing`]: MD5 over ranges of a file, distributed over threads;
+//! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and the restoration of a lost one;
+//!   `refusal`: why a file is not used;
+//! * [`galois`], [`parity`]: the arithmetic of level 3, and its code rows over files;
+//! * [`name`]: the names of the files.
 
 use std::path::Path;
 
-use super::{Confidence, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, FileCheck};
+use super::{
+    Confidence, Description, Destination, Extracted, FileCheck, Format, FormatsError, Options, Probe, Progress,
+};
 
 pub mod blocks;
 pub mod checkpoint;

@@ -1,33 +1,34 @@
-//! The names of FTI's files: `Ckpt<id>-Rank<r>.fti`, `Ckpt<id>-Pcof<r>.fti`, `Ckpt<id>-RSed<r>.fti`, `dCPFile-Rank<r>.fti`.
+//! The names of FTI's files: `Ckpt<id>-Rank<r>.fti`, `Ckpt<id>-Pcof<r>.fti`, `Ckpt<id>-RSed<r>.fti`,
+//! `dCPFile-Rank<r>.fti`.
 //!
-//! In the document's layout the name alone says which rank and checkpoint a file is.
+//! In layout A only the name contains the rank and the checkpoint's id.
 
 use std::fmt;
 
-/// What a file is to its checkpoint.
+/// The role of a file in its checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileRole {
     /// A rank's own checkpoint.
     Rank,
-    /// Level 2: on the node of this rank, the copy of its left neighbour's file.
+    /// Level 2: the copy of the left neighbour's file, stored on the node of this rank.
     Partner,
     /// Level 3: this rank's row of the Reed-Solomon parity.
     Parity,
 }
 
-/// What a file's name says.
+/// The parts of a file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName {
     /// The checkpoint's id; `None` for a differential checkpoint, which is one file updated in place.
     pub checkpoint: Option<u32>,
-    /// What it is.
+    /// The file's role.
     pub role: FileRole,
-    /// The rank on whose node it lies.
+    /// The rank on whose node the file is stored.
     pub rank: u32,
 }
 
 impl FileName {
-    /// Reads a name without directory; `None` if it is not one of FTI's.
+    /// Parses a name without directory; `None` if it is not one of FTI's names.
     pub fn parse(name: &str) -> Option<FileName> {
         let stem = name.strip_suffix(".fti")?;
         if let Some(rank) = stem.strip_prefix("dCPFile-Rank") {
@@ -41,7 +42,7 @@ impl FileName {
     }
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Digits only: `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,24 +1,24 @@
-//! Rows of level 3 over files: what each row is made of, and a combination of rows streamed piece by piece.
+//! Code rows of level 3 over files: the factors of each row, and linear combinations of rows, computed piece by piece.
 //!
-//! Row `i` of the parity is the sum over the members `j` of `data_j / (i xor (members + j))`. `data_j` is the member's file filled up
-//! with zeros to the group's `maxFs`; from layout C on its last eight bytes are the file's own size.
+//! Row `i` of the parity is the sum over the members `j` of `data_j / (i xor (members + j))`. `data_j` is the member's
+//! file, padded with zeros to the group's `maxFs`; from layout C on its last eight bytes are the size of the file.
 
 use super::galois::{self, Multiplier};
 use super::layout::Layout;
 use crate::{FormatsError, Input};
 
-/// Groups are no larger than this; FTI's own are four to eight.
+/// The largest supported group; FTI's groups have four to eight members.
 pub const MAX_MEMBERS: usize = 256;
 
-/// Bytes of the size at the end of filled-up data, from layout C on.
+/// Bytes of the size field at the end of padded data, from layout C on.
 pub(super) const SIZE_BYTES: u64 = 8;
 
 /// A row of the code: a member's data, or a row of parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
-    /// The data of the member at this place of the group.
+    /// The data of the member at this index of the group.
     Data(usize),
-    /// The parity kept by the member at this place.
+    /// The parity stored by the member at this index.
     Parity(usize),
 }
 
@@ -32,8 +32,8 @@ pub fn factors(row: Row, members: usize) -> Vec<u16> {
     }
 }
 
-/// How the data of a member is made from as many rows as the group has members; `None` if these rows do not determine
-/// it.
+/// The factors with which the given rows, as many as the group has members, combine to the data of the member
+/// `wanted`; `None` if the rows do not determine it.
 pub fn solve(wanted: usize, rows: &[Row], members: usize) -> Option<Vec<u16>> {
     if rows.len() != members || members > MAX_MEMBERS {
         return None;
@@ -45,21 +45,21 @@ pub fn solve(wanted: usize, rows: &[Row], members: usize) -> Option<Vec<u16>> {
 #[derive(Debug)]
 pub struct RowFile {
     input: Input,
-    /// Bytes of the file that belong to the row; zeros follow.
+    /// Bytes of the file that belong to the row; the rest of the row is zeros.
     bytes: u64,
     /// Bytes of the row.
     length: u64,
-    /// The size that ends the row.
+    /// True if the row ends with the size of the file.
     size_at_end: bool,
 }
 
 impl RowFile {
-    /// A member's own file of `bytes`, filled up to `length`. What is behind that in the file is not part of it.
+    /// The first `bytes` bytes of a member's file, padded to `length`.
     pub fn data(input: Input, layout: Layout, bytes: u64, length: u64) -> RowFile {
         RowFile { bytes: input.size().min(bytes).min(length), size_at_end: layout.is_data_first(), input, length }
     }
 
-    /// The parity in front of a trailer.
+    /// The first `length` bytes of a parity file, without its trailer.
     pub fn parity(input: Input, length: u64) -> RowFile {
         RowFile { bytes: length, size_at_end: false, input, length }
     }
@@ -85,7 +85,7 @@ impl RowFile {
     }
 }
 
-/// A sum of rows, each with its factor.
+/// A linear combination of rows.
 #[derive(Debug)]
 pub struct Combination {
     terms: Vec<(RowFile, Multiplier)>,
@@ -93,13 +93,13 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// The sum of these rows; those with factor zero are dropped.
+    /// The sum of the rows times their factors; rows with factor zero are dropped.
     pub fn new(terms: Vec<(RowFile, u16)>) -> Combination {
         let terms = terms.into_iter().filter(|(_, factor)| *factor != 0);
         Combination { terms: terms.map(|(row, factor)| (row, Multiplier::new(factor))).collect(), row: Vec::new() }
     }
 
-    /// Fills the buffer with the sum's bytes from an even offset on.
+    /// Fills the buffer with the bytes of the combination from `offset` on, which must be even.
     ///
     /// # Errors
     /// When a row cannot be read.
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_are_those_of_the_format() {
+    fn row_factors_match_format() {
         let row = |index, members| factors(Row::Parity(index), members);
         assert_eq!(row(0, 3), [61446, 52231, 20482]);
         assert_eq!(row(2, 3), [1, 30723, 27502]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn any_half_of_the_rows_determines_the_data() {
+    fn any_half_of_rows_determines_data() {
         for members in 1..6_usize {
             let all: Vec<Row> = (0..members).map(Row::Data).chain((0..members).map(Row::Parity)).collect();
             for mask in 0..1_u32 << all.len() {
@@ -137,7 +137,7 @@ mod tests {
                 for wanted in 0..members {
                     let solved = solve(wanted, &rows, members);
                     assert_eq!(solved.is_some(), rows.len() == members, "{rows:?}");
-                    // The combination of the rows is the data wanted and nothing else.
+                    // The combination is exactly the data of `wanted`.
                     for member in solved.iter().flat_map(|_| 0..members) {
                         let sum = solved.iter().flatten().zip(&rows).fold(0, |sum, (factor, row)| {
                             sum ^ galois::multiply(*factor, factors(*row, members)[member])

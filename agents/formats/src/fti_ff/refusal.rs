@@ -1,10 +1,10 @@
-//! Why a file, or a way to restore it, is not used.
+//! Why a file, or a result computed from files, is not used in a restoration.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Damage, FormatsError};
 
-/// Why one of the files that are left, or what was computed from them, is not used.
+/// Why one of the surviving files, or the result computed from them, is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("{}: {reason}", path.display())]
@@ -13,7 +13,7 @@ pub(super) enum Refusal {
     Damaged(Damage),
     #[error(transparent)]
     Unreadable(#[from] FormatsError),
-    #[error("it is another kind of file")]
+    #[error("it has another role")]
     OtherKind,
     #[error("fs is negative")]
     NegativeSize,
@@ -21,9 +21,9 @@ pub(super) enum Refusal {
     NotLevel3,
     #[error("fs {used} is larger than maxFs {length} allows")]
     TooLarge { used: u64, length: u64 },
-    #[error("no parity to compare it with")]
+    #[error("there is no parity to compare it with")]
     NoParity,
-    #[error("it is of another group or version: maxFs {found}, not {expected}")]
+    #[error("it belongs to another group or version: maxFs {found}, not {expected}")]
     OtherGroup { found: u64, expected: u64 },
     #[error("rank {rank} is not in the group {group:?}")]
     NotInGroup { rank: u32, group: Vec<u32> },
@@ -31,7 +31,7 @@ pub(super) enum Refusal {
     NoParityLeft,
     #[error("{have} intact files and parities of its group are left of {needed} needed")]
     TooFewRows { have: usize, needed: usize },
-    #[error("the rows that are left do not determine it")]
+    #[error("the remaining rows do not determine it")]
     Undetermined,
     #[error("the parity of {length} bytes is shorter than {what}")]
     ShortParity { length: u64, what: &'static str },
@@ -39,20 +39,20 @@ pub(super) enum Refusal {
     RebuiltMetadata,
     #[error("its rebuilt size {size} is larger than the group's files")]
     RebuiltSize { size: u64 },
-    #[error("the rebuilt file is no checkpoint")]
+    #[error("the rebuilt file is not a checkpoint")]
     NoCheckpoint,
     #[error("no last byte makes the rebuilt file match its hash")]
     NoLastByte,
 }
 
 impl Refusal {
-    /// The same, with the file that it is about.
+    /// Adds the path of the file.
     pub(super) fn of(self, path: &Path) -> Refusal {
         Refusal::File { path: path.to_owned(), reason: Box::new(self) }
     }
 }
 
-/// All of them in one line.
+/// All refusals in one line.
 pub(super) fn listed(refused: &[Refusal]) -> String {
     refused.iter().map(Refusal::to_string).collect::<Vec<_>>().join("; ")
 }

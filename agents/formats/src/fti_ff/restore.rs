@@ -1,9 +1,9 @@
-//! A lost rank's file from what the other nodes have: a copy of it, the right neighbour's partner copy, or the
+//! Restores a lost rank's file from the files of other nodes: a copy of it, the right neighbour's partner copy, or the
 //! Reed-Solomon rows of its group.
 //!
-//! Nothing is used that was not verified first, and nothing is left that does not verify at the end. The original takes level
-//! 3 for lost when all ranks' own files are damaged, although the parity alone is enough; and in v1.1 it rebuilds a
-//! longest file of odd length with a wrong last byte. Here both give the right file.
+//! Every input is verified before it is used, and every output before it gets its name. FTI itself gives up level 3
+//! when the own files of all ranks are damaged, although the parity alone is sufficient, and v1.1 rebuilds the longest
+//! file of the group with a wrong last byte if its length is odd. Both cases are restored correctly here.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -22,7 +22,7 @@ use super::verify;
 use crate::input::PIECE_BYTES;
 use crate::{Destination, FormatsError, Input, Progress};
 
-/// Where a restored file came from.
+/// The source of a restored file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreSource {
     /// The file itself was found on another node, or on the parallel file system.
@@ -37,7 +37,7 @@ pub enum RestoreSource {
 /// [`super::topology::Topology::group_of`]).
 ///
 /// # Errors
-/// When too little is left that is intact, saying what; or files cannot be read or written.
+/// When too few intact files are left (the message lists them), or files cannot be read or written.
 pub fn restore(
     survivors: &Survivors,
     group: &[u32],
@@ -74,15 +74,15 @@ struct LostFile<'a> {
     name: FileName,
     to: &'a Destination,
     progress: Progress<'a>,
-    /// Why each way failed that was tried.
+    /// Why each attempt failed.
     refused: Vec<Refusal>,
 }
 
-/// Why a file was not written, beside the disk that it goes to.
+/// Why a file was not written; errors of the output file are separate.
 enum RebuildError {
-    /// What was written is not the file: another way may give it.
+    /// The written content is not the lost file; another source may provide it.
     Refused(Refusal),
-    /// What was written cannot be checked.
+    /// The written content cannot be checked.
     Failed(FormatsError),
 }
 
@@ -98,11 +98,11 @@ impl From<FormatsError> for RebuildError {
     }
 }
 
-/// What a filling of the file ends with: the system's errors apart from refusals.
+/// The result of writing the content: I/O errors of the output outside, other errors inside.
 type Filled = io::Result<Result<(), RebuildError>>;
 
 impl LostFile<'_> {
-    /// Writes the file by `fill`, verifies it where it stands, and only then gives it its name. True if it is there.
+    /// Writes the file with `fill`, verifies it under its temporary name, then renames it. Returns true on success.
     fn write(&mut self, fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Filled) -> Result<bool, FormatsError> {
         let mut failure = None;
         let (name, progress) = (self.name.to_string(), &mut *self.progress);
@@ -137,7 +137,7 @@ impl LostFile<'_> {
         }
     }
 
-    /// Copies a file that should be the lost one.
+    /// Copies a file that should be equal to the lost one.
     fn copy(&mut self, path: &Path) -> Result<bool, FormatsError> {
         let input = match Input::open(path) {
             Ok(input) => input,
@@ -148,7 +148,7 @@ impl LostFile<'_> {
         };
         let before = self.refused.len();
         let written = self.write(|out, progress| {
-            /// Keeps the two sides of a copy apart.
+            /// Distinguishes errors of the input from errors of the output.
             enum CopyError {
                 Read(FormatsError),
                 Write(io::Error),
@@ -166,7 +166,7 @@ impl LostFile<'_> {
             });
             match copied {
                 Ok(()) => Ok(Ok(())),
-                // The disk of a failing node is no reason not to try the next copy.
+                // The next copy is tried also when the disk of this one fails.
                 Err(CopyError::Read(error)) => Ok(Err(Refusal::from(error).into())),
                 Err(CopyError::Write(error)) => Err(error),
             }
@@ -176,7 +176,7 @@ impl LostFile<'_> {
         Ok(written)
     }
 
-    /// Solves for the lost data. Leaves `refused` empty if the file is there.
+    /// Computes the lost data from code rows. Leaves `refused` empty on success.
     fn decode(
         &mut self,
         survivors: &Survivors,
@@ -190,7 +190,7 @@ impl LostFile<'_> {
                 rows.add(Row::Parity(index), &file.path);
             }
         }
-        // The parity says what the code is; with it a file of another checkpoint of the same name is told apart.
+        // Parity first: it determines the code, and thus identifies files of another checkpoint with the same name.
         for (index, member) in group.iter().enumerate().filter(|(index, _)| *index != place) {
             for file in survivors.of(checkpoint, FileRole::Rank, *member) {
                 rows.add(Row::Data(index), &file.path);
@@ -201,7 +201,7 @@ impl LostFile<'_> {
             self.refused.append(&mut rows.refused);
             return Ok(());
         };
-        // Data rows cost nothing to solve for; parity fills up.
+        // Data rows need no arithmetic; parity rows complete the set.
         rows.rows.sort_by_key(|(row, _)| *row);
         rows.rows.truncate(group.len());
         if rows.rows.len() < group.len() {
@@ -229,7 +229,7 @@ impl LostFile<'_> {
             let mut at = 0;
             while at < size {
                 let now = usize::try_from(size - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-                // A word is whole or cannot be solved for; the byte behind an odd end is read with it and left out.
+                // Only complete elements can be computed: the byte after an odd end is computed too, and left out.
                 let words = now + usize::from(now % 2 == 1 && at.saturating_add(now as u64) < length);
                 let Some(piece) = buffer.get_mut(..words) else { break };
                 if let Err(error) = data.read(at, piece) {
@@ -255,7 +255,7 @@ impl LostFile<'_> {
 /// Intact rows of one code.
 struct Rows {
     members: usize,
-    /// Layout and length, as the first intact parity says.
+    /// Layout and length of the first intact parity.
     code: Option<(Layout, u64)>,
     rows: Vec<(Row, RowFile)>,
     refused: Vec<Refusal>,
@@ -271,7 +271,7 @@ impl Rows {
         }
     }
 
-    /// A file that cannot be read is as good as one that is damaged.
+    /// An unreadable file is treated as a damaged one.
     fn try_add(&mut self, row: Row, path: &Path) -> Result<(), Refusal> {
         let check = verify::verify(path, &mut |_, _| {})?;
         if let Some(damage) = check.damages.first() {
@@ -296,7 +296,7 @@ impl Rows {
             _ => return Err(Refusal::OtherKind),
         };
         let code = (meta.layout, u64::try_from(meta.largest_size).unwrap_or(0));
-        // C and D have the same trailer, so that a parity cannot tell them apart.
+        // C and D have the same trailer: a parity file does not distinguish them.
         let alike = |a: Layout, b: Layout| a == b || (a.is_data_first() && a.meta_bytes() == b.meta_bytes());
         match self.code {
             None if matches!(row, Row::Data(_)) => return Err(Refusal::NoParity),
@@ -309,7 +309,7 @@ impl Rows {
     }
 }
 
-/// The size of the lost file: in its own metadata at its start, or in the last eight bytes of the filled-up data.
+/// The size of the lost file: from the metadata at its start, or from the last eight bytes of the padded data.
 fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Result<u64, Refusal>, FormatsError> {
     if !layout.is_data_first() {
         if length < layout.meta_bytes() as u64 {
@@ -317,21 +317,21 @@ fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Resul
         }
         let mut front = vec![0; layout.meta_bytes()];
         data.read(0, &mut front)?;
-        let meta = FileMeta::parse(layout, &front).filter(FileMeta::is_sound);
+        let meta = FileMeta::parse(layout, &front).filter(FileMeta::has_valid_hash);
         let size = meta.and_then(|meta| u64::try_from(meta.file_size).ok()).filter(|size| *size <= length);
         return Ok(size.ok_or(Refusal::RebuiltMetadata));
     }
     let Some(start) = length.checked_sub(SIZE_BYTES) else {
         return Ok(Err(Refusal::ShortParity { length, what: "the size at its end" }));
     };
-    // Words start at even offsets.
+    // Elements start at even offsets.
     let skip = usize::from(start % 2 == 1);
     let mut end = vec![0; 8 + skip];
     data.read(start - skip as u64, &mut end)?;
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(end.get(skip..).unwrap_or_default()).for_each(|(to, from)| *to = *from);
     if skip == 1 {
-        // The last byte has lost its word's other half, and is zero in the size of any file.
+        // The upper half of the last element is not in the parity; this byte of a file size is always zero.
         bytes[7] = 0;
     }
     let size = u64::from_le_bytes(bytes);
@@ -341,8 +341,8 @@ fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Resul
     }
 }
 
-/// Finds the last byte of a file of odd length, of whose word the parity holds only a half: the one of 256 that the
-/// file's hashes know.
+/// Finds the last byte of a file of odd length by trying all 256 values against the file's hash: the parity holds only
+/// half of its element.
 fn last_byte(file: &File, size: u64) -> Filled {
     let find = || -> Result<Option<u8>, RebuildError> {
         let path = Path::new("rebuilt file");
@@ -366,7 +366,7 @@ fn last_byte(file: &File, size: u64) -> Filled {
                 _ => {}
             }
         }
-        // In no chunk: unused space, which is zero.
+        // The byte is not part of a chunk: it is unused space, which is zero.
         Ok(Some(0))
     };
     match find() {
@@ -379,7 +379,7 @@ fn last_byte(file: &File, size: u64) -> Filled {
     }
 }
 
-/// The last byte of a range with which its hash fits.
+/// The last byte of a range with which the hash of the range is accepted by `fits`.
 fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, RebuildError> {
     let mut hasher = Md5::new();
     input.each_piece(range.0, range.1.saturating_sub(1), |piece| {

@@ -1,4 +1,4 @@
-//! The files of FTI that are left, found below the directories of the remaining nodes.
+//! The surviving files of FTI, found below the directories of the remaining nodes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 use super::name::{FileName, FileRole};
 use crate::FormatsError;
 
-/// Node, execution and level directories lie this deep at most below the directories one names.
+/// Node, execution and level directories are at most this deep below the given directories.
 const MAX_DEPTH: u32 = 8;
 
-/// One file that is left.
+/// A surviving file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survivor {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What its name says.
+    /// Its parsed name.
     pub name: FileName,
-    /// The directory it lies in: `l1` to `l4`.
+    /// The name of its directory: `l1` to `l4`.
     pub level: String,
-    /// The directory above: FTI's id of the execution.
+    /// The name of the directory above: FTI's id of the execution.
     pub execution: String,
 }
 
-/// All files that are left of one execution.
+/// All surviving files of one execution.
 #[derive(Debug, Clone, Default)]
 pub struct Survivors {
     files: Vec<Survivor>,
 }
 
 impl Survivors {
-    /// Looks below these directories, links not followed, `tmp` of an unfinished checkpoint left out. A directory that
-    /// is not there is a node that is lost.
+    /// Searches these directories recursively. Symbolic links are not followed; `tmp`, the directory of an unfinished
+    /// checkpoint, is skipped; a missing directory counts as that of a lost node.
     ///
     /// # Errors
-    /// When a directory cannot be read, or holds files of several executions and none is named.
+    /// When a directory cannot be read, or there are files of several executions and `execution` is `None`.
     pub fn scan(roots: &[&Path], execution: Option<&str>) -> Result<Survivors, FormatsError> {
         let mut files = Vec::new();
         for root in roots {
@@ -48,7 +48,7 @@ impl Survivors {
                 let names: Vec<&str> = executions.into_iter().collect();
                 return Err(FormatsError::NotRestorable {
                     what: "FTI checkpoints".to_owned(),
-                    why: format!("there are files of several executions, name one of them: {}", names.join(", ")),
+                    why: format!("there are files of several executions; specify one of them: {}", names.join(", ")),
                 });
             }
             None => {}
@@ -56,19 +56,19 @@ impl Survivors {
         Ok(Survivors { files })
     }
 
-    /// All of them, sorted by path.
+    /// All files, sorted by path.
     pub fn files(&self) -> &[Survivor] {
         &self.files
     }
 
-    /// Those of one kind, checkpoint and rank.
+    /// The files of one checkpoint, role and rank.
     pub fn of(&self, checkpoint: u32, role: FileRole, rank: u32) -> impl Iterator<Item = &Survivor> {
         let wanted = FileName { checkpoint: Some(checkpoint), role, rank };
         self.files.iter().filter(move |file| file.name == wanted)
     }
 
-    /// The checkpoints of which anything is left, newest first: FTI deletes lower levels with each checkpoint, so that
-    /// the lowest level that is there is the newest.
+    /// The checkpoints with surviving files, newest first. FTI deletes the files of lower levels with each checkpoint,
+    /// so that the lowest level present is the newest.
     pub fn checkpoints(&self) -> Vec<u32> {
         let levels = self.files.iter().filter_map(|file| Some((file.level.as_str(), file.name.checkpoint?)));
         let sorted: BTreeSet<(&str, u32)> = levels.collect();

@@ -1,26 +1,26 @@
-//! Which ranks form a group: what FTI derives from `node_size`, `group_size` and `head` of its configuration.
+//! The groups of ranks, as FTI derives them from `node_size`, `group_size` and `head` of its configuration.
 
-/// The configuration, as far as groups follow from it.
+/// The part of FTI's configuration that determines the groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topology {
-    /// All processes, heads included.
+    /// Number of processes, including heads.
     pub ranks: u32,
     /// Processes on each node.
     pub node_size: u32,
     /// Nodes in each group.
     pub group_size: u32,
-    /// True if the first process of each node is a head, which has no checkpoint.
+    /// True if the first process of each node is a head, which writes no checkpoint.
     pub head: bool,
 }
 
 impl Topology {
-    /// The ranks that have a checkpoint.
+    /// The ranks that write checkpoints.
     pub fn checkpointing(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.ranks).filter(|rank| self.group_of(*rank).is_some())
     }
 
-    /// The group of a rank in its order: the ranks at the same place of their nodes, over the nodes of the sector.
-    /// `None` for a head, or a rank or group that the topology does not have.
+    /// The group of a rank, in order: the ranks at the same position of their nodes, over the nodes of the sector.
+    /// `None` for a head, and for a rank or group outside of the topology.
     pub fn group_of(&self, rank: u32) -> Option<Vec<u32>> {
         let place = rank.checked_rem(self.node_size)?;
         let sector = (rank / self.node_size).checked_div(self.group_size)?;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_go_over_nodes_and_heads_are_in_none() {
+    fn groups_span_nodes_and_exclude_heads() {
         let two = Topology { ranks: 8, node_size: 2, group_size: 4, head: false };
         assert_eq!(two.group_of(3), Some(vec![1, 3, 5, 7]));
         assert_eq!(two.checkpointing().count(), 8);

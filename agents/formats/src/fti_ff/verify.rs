@@ -1,8 +1,8 @@
-//! Checks everything that a file of FTI-FF lets one check.
+//! Checks everything that FTI-FF allows to check.
 //!
-//! The original hangs on a file that is shorter than it says, on a block of size 0, and crashes on a container outside
-//! of the file; here each is a damage with its place. The original's later versions also refuse their own intact files
-//! as soon as one container is empty, because writer and reader sum different hashes; either sum is accepted here.
+//! FTI itself hangs on a file that is shorter than declared and on a block of size 0, and crashes on a container outside
+//! of the file; here each is a damage with its place. Later versions of FTI also reject their own intact files if a
+//! container is empty, because writer and reader compute different checksums; both are accepted here.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use md5::{Digest, Md5};
 
 use super::blocks::{self, ContainerEntry};
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
-use super::hashing::{self, Range, HashRequest};
+use super::hashing::{self, HashRequest, Range};
 use super::layout::{FileMeta, Layout, checksum_field, hex};
 use super::name::{FileName, FileRole};
-use crate::{Damage, FormatsError, Input, Progress, FileCheck};
+use crate::{Damage, FileCheck, FormatsError, Input, Progress};
 
-/// Verifies a file of any kind and layout.
+/// Verifies a file of any role and layout.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -30,16 +30,20 @@ pub(super) fn verify_input(input: Input, path: &Path, progress: Progress<'_>) ->
         FtiFile::Unreadable(damage) => check.damage(damage),
         FtiFile::Checkpoint(checkpoint) => {
             if name.is_some_and(|name| name.role == FileRole::Parity) {
-                check.damage(Damage::new("name", "file", "named as parity, and is a rank's checkpoint"));
+                check.damage(Damage::new("name", "file", "named as parity, but its content is a checkpoint"));
             }
-            metadata(&checkpoint.meta, checkpoint.meta_sound, name, &mut check);
+            metadata(&checkpoint.meta, checkpoint.hash_valid, name, &mut check);
             verify_checkpoint(&checkpoint, &mut check, progress)?;
         }
         FtiFile::Parity(parity) => {
             if name.is_some_and(|name| name.role != FileRole::Parity) {
-                check.damage(Damage::new("name", "file", "named as a checkpoint, and is Reed-Solomon parity"));
+                check.damage(Damage::new(
+                    "name",
+                    "file",
+                    "named as a checkpoint, but its content is Reed-Solomon parity",
+                ));
             }
-            metadata(&parity.meta, parity.meta_sound, name, &mut check);
+            metadata(&parity.meta, parity.hash_valid, name, &mut check);
             verify_parity(&parity, &mut check, progress)?;
         }
     }
@@ -51,16 +55,16 @@ fn metadata(meta: &FileMeta, sound: bool, name: Option<FileName>, check: &mut Fi
         let what = format!("its hash is {}, stored is {}", hex(&meta.computed_hash()), hex(&meta.own_hash));
         check.damage(Damage::new("file-hash", "file metadata", what));
     }
-    // No hash covers the id inside, and FTI goes by it and not by the name.
+    // No hash covers the id in the metadata, and FTI uses this id, not the name.
     if let (Some(inside), Some(outside)) = (meta.checkpoint, name.and_then(|name| name.checkpoint))
         && i64::from(inside) != i64::from(outside)
     {
-        let what = format!("it says checkpoint {inside}, the file's name says {outside}");
+        let what = format!("its checkpoint is {inside}, that of the file's name is {outside}");
         check.damage(Damage::new("name", "file metadata", what));
     }
 }
 
-/// Sizes that the metadata claims, against the file's.
+/// Compares the declared sizes with the size of the file.
 fn sizes(checkpoint: &Checkpoint, check: &mut FileCheck) {
     let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
     let damage = |check: &mut FileCheck, kind, what: String| check.damage(Damage::new(kind, "file metadata", what));
@@ -72,23 +76,23 @@ fn sizes(checkpoint: &Checkpoint, check: &mut FileCheck) {
         _ => return damage(check, "size", format!("fs {} is impossible", meta.file_size)),
     };
     match meta.layout {
-        // Trailing containers without content are not written in this layout; a chunk that is missing is told with it.
+        // This layout omits empty containers at the end; a missing chunk is reported separately.
         Layout::B if claimed > size => {
             let what = format!("{size} of {claimed} bytes: empty containers at the end are not written in this layout");
             check.note(Damage::new("short", "file", what));
         }
-        _ if claimed > size => damage(check, "truncated", format!("the file has {size} bytes, fs says {claimed}")),
+        _ if claimed > size => damage(check, "truncated", format!("the file has {size} bytes, fs is {claimed}")),
         Layout::A | Layout::B if claimed < size => {
-            let what = format!("{} bytes behind the checkpoint's end are not part of it", size - claimed);
+            let what = format!("{} bytes after the end of the checkpoint are not part of it", size - claimed);
             check.note(Damage::new("trailing", "file", what).at(claimed));
         }
-        _ if claimed != size => damage(check, "size", format!("the file has {size} bytes, fs says {claimed}")),
+        _ if claimed != size => damage(check, "size", format!("the file has {size} bytes, fs is {claimed}")),
         _ => {}
     }
     if let (Some(metadata), Some(data)) = (meta.meta_size, meta.data_size)
         && metadata.checked_add(data) != Some(meta.file_size)
     {
-        damage(check, "size", format!("metaSize {metadata} and dataSize {data} do not make fs {}", meta.file_size));
+        damage(check, "size", format!("metaSize {metadata} plus dataSize {data} is not fs {}", meta.file_size));
     }
 }
 
@@ -104,7 +108,7 @@ fn verify_checkpoint(
     let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
     let mut request = HashRequest { combined: Vec::new(), chunks: ranges };
     match meta.layout {
-        // A file that is too short has no checksum to compare; what is there of it counts by its chunks.
+        // The checksum of a truncated file cannot be compared; only its chunks are checked.
         Layout::A => {
             let front = meta.layout.meta_bytes() as u64;
             let end = u64::try_from(meta.file_size).ok().filter(|end| (front..=size).contains(end));
@@ -119,7 +123,7 @@ fn verify_checkpoint(
     let mut computed = found.chunks.iter();
     let mut both = (Md5::new(), Md5::new());
     for Chunk { block, index, entry, offset } in all {
-        // The writer sums the hashes of all containers, the reader of those with content.
+        // FTI's writer hashes the hashes of all containers, its reader only of those with content.
         if !entry.is_filled() {
             both.0.update(entry.hash);
         }
@@ -137,7 +141,7 @@ fn verify_checkpoint(
         _ => vec![both.0.finalize().into(), both.1.finalize().into()],
     };
     if !complete && meta.layout != Layout::A {
-        check.damage(Damage::new("checksum", "file", "cannot be computed: not all chunks are there"));
+        check.damage(Damage::new("checksum", "file", "cannot be computed: chunks are missing"));
     } else if !sums.iter().any(|sum| checksum_field(sum) == meta.checksum) {
         let what = format!("checksum is {}, stored is {}", hex(&sums[0]), meta.checksum_text());
         check.damage(Damage::new("checksum", "file", what));
@@ -149,7 +153,7 @@ struct Chunk<'a> {
     block: usize,
     index: usize,
     entry: &'a ContainerEntry,
-    /// Where it is, if it was hashed.
+    /// Its offset in the file, if it was hashed.
     offset: Option<u64>,
 }
 
@@ -159,8 +163,8 @@ struct Chunks<'a> {
     complete: bool,
 }
 
-/// The chunks to be hashed. One outside of the file is a damage; and all together are no longer than the file,
-/// so that containers laid over each other cannot make the request longer than that.
+/// The chunks to hash. A chunk outside of the file is a damage. Their total size is at most that of the file, so that
+/// overlapping containers cannot increase the work.
 fn chunks<'a>(checkpoint: &'a Checkpoint, check: &mut FileCheck) -> Chunks<'a> {
     let size = checkpoint.input.size();
     let mut chunks = Chunks { ranges: Vec::new(), all: Vec::new(), complete: true };
@@ -176,7 +180,10 @@ fn chunks<'a>(checkpoint: &'a Checkpoint, check: &mut FileCheck) -> Chunks<'a> {
                     offset = Some(start);
                     None
                 }
-                Some(_) => Some(("structure", "it lies over others: all chunks are longer than the file".to_owned())),
+                Some(_) => Some((
+                    "structure",
+                    "it overlaps other chunks: all chunks together are longer than the file".to_owned(),
+                )),
                 None => {
                     let what = format!("its chunk of {} bytes at {} is not in the file", entry.chunksize, entry.fptr);
                     Some(("missing-chunk", what))
@@ -196,7 +203,7 @@ fn verify_parity(parity: &Parity, check: &mut FileCheck, progress: Progress<'_>)
     let meta = &parity.meta;
     let bytes = parity.data_bytes();
     if u64::try_from(meta.file_size).ok() != Some(bytes) || meta.largest_size != meta.file_size {
-        let what = format!("{bytes} bytes of parity, fs says {}, maxFs {}", meta.file_size, meta.largest_size);
+        let what = format!("{bytes} bytes of parity, fs is {}, maxFs is {}", meta.file_size, meta.largest_size);
         check.damage(Damage::new("truncated", "trailer", what));
     }
     let own = u64::try_from(meta.checkpoint_size).ok();

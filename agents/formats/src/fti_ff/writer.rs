@@ -1,8 +1,8 @@
-//! Writes checkpoints in the document's layout (A).
+//! Writes checkpoints in layout A.
 //!
-//! The data may come from any thread, in any order, in pieces of any size: each goes straight to its place in the file. When
-//! all of it is there the hashes are computed from the file, containers first, then the checksum over everything, then
-//! the metadata's own. The file appears under its name when it is complete and on disk.
+//! Any thread may write data, in any order and in pieces of any size: each piece is written to its place in the file.
+//! Then the hashes are computed from the file: those of the containers, the checksum over everything, and that of the
+//! metadata. The file gets its name when it is complete and on disk.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,10 +16,10 @@ use super::layout::{FileMeta, Layout, checksum_field};
 use crate::{FormatsError, Input};
 use holdfast_core::durable;
 
-/// What the file metadata says beside the sizes that follow from the blocks.
+/// The fields of the file metadata that do not follow from the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Nanoseconds since 1970.
+    /// Time of creation, in nanoseconds since 1970.
     pub timestamp: i64,
     /// Level 3: bytes of the longest file of the group.
     pub largest_size: Option<u64>,
@@ -34,7 +34,7 @@ impl Stamp {
     }
 }
 
-/// Takes the data of the variables while a file is written.
+/// Accepts the data of the variables while a file is written.
 #[derive(Debug)]
 pub struct Writer<'a> {
     file: &'a File,
@@ -42,10 +42,10 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes bytes of a variable from this offset on. Threads may do this at the same time.
+    /// Writes bytes of a variable from this offset on. Several threads may call it at the same time.
     ///
     /// # Errors
-    /// When the variable has no such bytes, or writing fails.
+    /// When the range exceeds the variable, or writing fails.
     pub fn write(&self, id: i32, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (mut at, mut rest) = (offset, bytes);
         for entry in self.blocks.iter().flat_map(|block| &block.entries).filter(|entry| entry.id == id) {
@@ -62,16 +62,16 @@ impl Writer<'_> {
         }
         match rest.len() {
             0 => Ok(()),
-            left => Err(io::Error::other(format!("{left} bytes are behind the end of variable {id}"))),
+            left => Err(io::Error::other(format!("{left} bytes are after the end of variable {id}"))),
         }
     }
 }
 
-/// Writes a checkpoint with these blocks (see [`containers::next`]) and returns them with their hashes: what the
-/// next checkpoint goes on from. Bytes that `fill` does not write are zeros. A file of that name is replaced.
+/// Writes a checkpoint with these blocks (see [`containers::next`]) and returns the blocks with their hashes, as input
+/// for the next checkpoint. Bytes that `fill` does not write are zero. A file of that name is replaced.
 ///
 /// # Errors
-/// When the blocks are too large for a file, `fill` fails, or writing fails; what was there before is then untouched.
+/// When the blocks are too large for a file, `fill` fails, or writing fails; a previous file is then unchanged.
 pub fn write(
     path: &Path,
     blocks: Vec<Block>,
@@ -120,8 +120,14 @@ impl From<FormatsError> for FinishError {
     }
 }
 
-/// Hashes what is in the file and writes all metadata.
-fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: Stamp) -> Result<Vec<Block>, FinishError> {
+/// Hashes the content of the file and writes all metadata.
+fn finish(
+    path: &Path,
+    file: &File,
+    size: u64,
+    mut blocks: Vec<Block>,
+    stamp: Stamp,
+) -> Result<Vec<Block>, FinishError> {
     let input = Input::over(path, file.try_clone()?, size);
     let mut request = HashRequest::default();
     for entry in blocks.iter().flat_map(|block| &block.entries) {
@@ -130,7 +136,7 @@ fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: St
     let hashes = hashing::hash(&input, &request, &mut |_, _| {})?;
     let entries = blocks.iter_mut().flat_map(|block| &mut block.entries);
     for (entry, hash) in entries.zip(hashes.chunks) {
-        // An empty container gets the hash of nothing, as the original writes it.
+        // An empty container gets the MD5 of no bytes, as FTI writes it.
         entry.hash = hash;
     }
     for block in &blocks {

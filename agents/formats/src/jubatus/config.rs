@@ -1,11 +1,11 @@
-//! When two configurations are the same: each line of releases has its own answer.
+//! The equality of two configurations, which differs between the release lines of Jubatus.
 
 use serde_json::Value;
 
 use super::header::Release;
 
-/// Whether a server of this release, started with `own`, loads a model saved under `saved`. Both are JSON, or the
-/// servers from 0.8.8 on refuse them anyway.
+/// True if a server of this release, started with the configuration `own`, loads a model saved with `saved`. From 0.8.8
+/// on, servers load no configuration that is not JSON.
 pub fn same_config(release: Release, saved: &[u8], own: &[u8]) -> bool {
     if release < Release::new(0, 8, 8) {
         return saved == own;
@@ -17,18 +17,18 @@ pub fn same_config(release: Release, saved: &[u8], own: &[u8]) -> bool {
     }
 }
 
-/// Whether a server can read it at all.
+/// True if the configuration is JSON, which every server requires.
 pub fn is_json(config: &[u8]) -> bool {
     parse(config).is_some()
 }
 
 fn parse(config: &[u8]) -> Option<Value> {
-    // Its own limit of depth holds here.
+    // serde_json limits the depth itself.
     serde_json::from_slice(config).ok()
 }
 
-/// As the releases from 0.8.8 to 1.0.4 do, which write both anew and compare the texts: 128 and 128.0 are then the
-/// same, and the order of keys matters.
+/// The comparison of the releases 0.8.8 to 1.0.4, which serialise both values and compare the texts: 128 equals 128.0,
+/// and the order of keys matters.
 fn same_text(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_of_releases_compares_in_its_own_way() {
+    fn compares_configurations_by_the_rule_of_each_release_line() {
         let own = br#"{"window_size": 128, "z": [1]}"#;
         let texts: [(&[u8], [bool; 3]); 6] = [
             (own, [true, true, true]),
@@ -60,8 +60,8 @@ mod tests {
         ];
         for (saved, expected) in texts {
             let releases = [Release::new(0, 5, 0), Release::new(0, 9, 4), Release::new(1, 1, 1)];
-            let said = releases.map(|release| same_config(release, saved, own));
-            assert_eq!(said, expected, "{}", String::from_utf8_lossy(saved));
+            let equal = releases.map(|release| same_config(release, saved, own));
+            assert_eq!(equal, expected, "{}", String::from_utf8_lossy(saved));
         }
     }
 }

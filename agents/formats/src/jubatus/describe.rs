@@ -1,20 +1,20 @@
-//! What a file says, for people and for programs; the JSON has the names and the shape of the fixtures' `expected/`.
+//! The description of a file as text and as JSON.
 
 use std::path::Path;
 
 use serde_json::{Map, Number, Value, json};
 
 use super::header::Header;
-use super::msgpack::{MsgpackError, MAX_DEPTH, TokenReader, Token};
+use super::msgpack::{MAX_DEPTH, MsgpackError, Token, TokenReader};
 use super::name::ModelFileName;
 use super::scan::{Blocks, Scan, SystemBlock};
 use super::system_data::SystemData;
 
-/// The most user data whose model is part of a description.
+/// Models with up to this many bytes of user data are part of a description.
 pub const MAX_MODEL_SHOWN: u64 = 20_000;
 
 /// The description of a file that was scanned with digests and with the user data up to [`MAX_MODEL_SHOWN`].
-/// Of a damaged file what could be read; `null` for the rest.
+/// What could not be read from a damaged file is `null`.
 pub fn to_json(path: &Path, scan: &Scan) -> Value {
     let blocks = scan.blocks.as_ref().ok();
     json!({
@@ -74,7 +74,7 @@ fn user_data_json(blocks: &Blocks) -> Value {
     Value::Object(object)
 }
 
-/// The second member of the user data.
+/// The model: the second member of the user data.
 fn model_json(block: &[u8]) -> Result<Option<Value>, MsgpackError> {
     let mut source = TokenReader::block(block, block.len() as u64);
     match source.token()? {
@@ -99,7 +99,7 @@ fn value_json(source: &mut TokenReader<&[u8]>, depth: usize) -> Result<Value, Ms
         Token::Float32(value) => float_json(f64::from(value)),
         Token::Float64(value) => float_json(value),
         Token::Text { length, .. } => text_json(&source.text(length, u32::MAX)?),
-        // Grown as members come: the count is a claim.
+        // No capacity is reserved: the count is untrusted.
         Token::Array(count) => {
             let mut members = Vec::new();
             for _ in 0..count {
@@ -117,7 +117,7 @@ fn value_json(source: &mut TokenReader<&[u8]>, depth: usize) -> Result<Value, Ms
     })
 }
 
-/// JSON knows neither infinities nor NaN.
+/// JSON has neither infinities nor NaN.
 fn float_json(value: f64) -> Value {
     Number::from_f64(value).map_or_else(|| json!({ "$float": value.to_string() }), Value::Number)
 }
@@ -126,7 +126,7 @@ fn text_json(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).map_or_else(|_| json!({ "$hex": hex(bytes) }), Value::from)
 }
 
-/// The description for people.
+/// The description as text.
 pub fn to_text(scan: &Scan) -> String {
     let mut lines = Vec::new();
     if let Some(header) = &scan.header {
@@ -157,7 +157,7 @@ pub fn to_text(scan: &Scan) -> String {
 }
 
 fn system_lines(system: &SystemData, lines: &mut Vec<String>) {
-    // What a terminal would obey is shown escaped.
+    // Control characters are escaped, because a terminal would interpret them.
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).escape_debug().to_string();
     lines.push(format!("type            {}", shown(&system.engine)));
     lines.push(format!("id              {}", shown(&system.id)));

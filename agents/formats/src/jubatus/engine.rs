@@ -1,11 +1,11 @@
-//! The engines, by the names that system data and file names carry.
+//! The engines, and their names in system data and file names.
 
 use std::fmt;
 
 use super::header::Release;
 use super::shape::{self, Shape};
 
-/// What kind of learning a server does.
+/// The kind of a Jubatus server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each variant is the engine of that name")]
 pub enum Engine {
@@ -23,7 +23,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All of them.
+    /// All engines.
     pub const ALL: [Engine; 11] = [
         Engine::Anomaly,
         Engine::Bandit,
@@ -60,14 +60,14 @@ impl Engine {
         Engine::ALL.into_iter().find(|engine| engine.name().as_bytes() == name)
     }
 
-    /// What every server of this engine demands of a model that a server of this release wrote.
+    /// The structure that every server of this engine requires of a model written by a server of release `writer`.
     pub(super) fn model_shape(self, writer: Release) -> &'static Shape {
         match self {
             Engine::Stat if writer < Release::new(0, 6, 0) => &shape::WRAPPED_STAT,
             _ if writer < Release::new(0, 6, 0) => &shape::WRAPPED,
             Engine::Stat => &shape::STAT,
             Engine::Bandit | Engine::Burst | Engine::Graph => &shape::STRUCTURE,
-            // What we know of the other engines' parts we know of the releases from 1.0.0 on.
+            // The structure of the other engines' models is known from release 1.0.0 on.
             _ if writer < Release::new(1, 0, 0) => &shape::STRUCTURE,
             Engine::Weight => &shape::WEIGHTS,
             _ => &shape::METHOD_AND_WEIGHTS,

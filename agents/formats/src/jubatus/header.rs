@@ -1,4 +1,4 @@
-//! The 48 bytes in front: what the file is, which release wrote it, its checksum and where its two blocks end.
+//! The 48-byte header: magic number, release of the writer, checksum, and sizes of the two blocks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ pub const HEADER_LENGTH: u64 = 48;
 /// The first eight bytes of every model file.
 pub const MAGIC: [u8; 8] = *b"jubatus\0";
 
-/// The only format version there is, from Jubatus 0.5.0 to 1.1.1.
+/// The only format version, written by Jubatus 0.5.0 to 1.1.1.
 pub const FORMAT_VERSION: u64 = 1;
 
-/// A release of Jubatus, as the header carries it. Orders as releases do.
+/// A release of Jubatus, as stored in the header. Ordered by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
     /// First number.
@@ -24,7 +24,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// The last release whose servers are known to us; what a file is judged for when nothing else is said.
+    /// The newest supported release; the default for verifications.
     pub const NEWEST: Release = Release::new(1, 1, 1);
 
     /// The release with these numbers.
@@ -39,9 +39,9 @@ impl fmt::Display for Release {
     }
 }
 
-/// The text is not three numbers with dots between them.
+/// The text is not three numbers separated by dots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a Jubatus release; give three numbers, as 1.1.1")]
+#[error("{text:?} is not a Jubatus release; give three numbers, for example 1.1.1")]
 pub struct ReleaseError {
     text: String,
 }
@@ -58,7 +58,7 @@ impl FromStr for Release {
     }
 }
 
-/// The header's fields as they stand in the file, none of them checked.
+/// The header's fields as stored; no field is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// [`MAGIC`] in a model file.
@@ -76,7 +76,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The fields of these bytes.
+    /// Decodes the header.
     pub fn decode(bytes: &[u8; HEADER_LENGTH as usize]) -> Header {
         let u64_at = |at: usize| bytes[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         let u32_at = |at: usize| bytes[at..at + 4].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
@@ -92,7 +92,7 @@ impl Header {
         }
     }
 
-    /// The bytes of these fields.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_LENGTH as usize] {
         let mut bytes = [0; HEADER_LENGTH as usize];
         bytes[..8].copy_from_slice(&self.magic);
@@ -106,8 +106,8 @@ impl Header {
         bytes
     }
 
-    /// The checksum of the header's part: the four bytes of the checksum itself are left out, not taken as zeros.
-    /// The two blocks are to follow in one run.
+    /// A hasher with the header's part of the checksum, without the four bytes of the checksum itself. The bytes of the
+    /// two blocks must be added to it.
     pub fn start_checksum(bytes: &[u8; HEADER_LENGTH as usize]) -> crc32fast::Hasher {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[..28]);
@@ -115,7 +115,7 @@ impl Header {
         hasher
     }
 
-    /// Where the user data starts in the file, when the sizes can be true at all.
+    /// The offset of the user data in the file; `None` on overflow.
     pub fn user_data_offset(&self) -> Option<u64> {
         HEADER_LENGTH.checked_add(self.system_data_size)
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_keeps_every_field_through_its_bytes() {
+    fn header_is_decoded_as_it_was_encoded() {
         let header = Header {
             magic: MAGIC,
             format_version: 0x0102_0304_0506_0708,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_order_and_parse_as_releases() {
+    fn orders_and_parses_releases() {
         assert!(Release::new(0, 9, 4) < Release::new(1, 0, 3));
         assert_eq!("0.5.0".parse(), Ok(Release::new(0, 5, 0)));
         assert_eq!(Release::NEWEST.to_string().parse(), Ok(Release::NEWEST));

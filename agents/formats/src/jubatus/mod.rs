@@ -1,16 +1,16 @@
-//! The model files of Jubatus servers (`<address>_<port>_<type>_<id>.jubatus`), format version 1, as the releases
-//! 0.5.0 to 1.1.1 write it: a header, the system data and the user data, both MessagePack in its old dialect.
+//! The model files of Jubatus servers (`<address>_<port>_<type>_<id>.jubatus`) in format version 1, as written by the
+//! releases 0.5.0 to 1.1.1: a header, the system data and the user data, both in the old dialect of MessagePack.
 //!
-//! * [`header`]: the 48 bytes in front, and the checksum;
-//! * [`msgpack`]: tokens from a source of bounded length, and the dialect for writing; for files and for RPC;
-//! * [`system_data`], [`shape`]: what the two blocks must look like;
-//! * [`mod@scan`]: one pass over a file, which says what is there; [`verify`]: what a server says to that;
-//! * [`config`]: when a server takes two configurations for the same;
-//! * [`describe`]: the file's description; [`write`](mod@write): a new file in place of the old one, or none;
+//! * [`header`]: the 48-byte header, and the checksum;
+//! * [`msgpack`]: a tokenizer for blocks of bounded length, and an encoder of the dialect, for files and for RPC;
+//! * [`system_data`], [`shape`]: the required structure of the two blocks;
+//! * [`mod@scan`]: one pass over a file that collects facts; [`verify`]: whether a server accepts a file with them;
+//! * [`config`]: the equality of two configurations;
+//! * [`describe`]: the file's description; [`write`](mod@write): atomic replacement of a model file;
 //! * [`engine`], [`name`]: the engines, the ids, and the names of files and servers.
 //!
-//! A judgement is a function of a scan and of the [`Server`] that is to load the file, so that one pass over a
-//! large model answers for every server of a cluster.
+//! A [`Judgement`] is a function of a scan and of the [`Server`] that is to load the file: one pass over a large model
+//! is sufficient to verify it for every server of a cluster.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -32,12 +32,12 @@ pub use header::{Header, Release};
 pub use name::{IdError, ModelFileName, ModelId};
 pub use scan::{Scan, ScanOptions, scan};
 pub use system_data::SystemData;
-pub use verify::{Judgement, Refusal, Note, Rules, Server, Stage, judge};
+pub use verify::{Judgement, Note, Refusal, Rules, Server, Stage, judge};
 pub use write::{NewModel, write_block, write_model};
 
 use super::{
-    Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Input, Options, Probe, Progress,
-    FileCheck,
+    Confidence, Damage, Description, Destination, Extracted, FileCheck, Format, FormatsError, Input, Options, Probe,
+    Progress,
 };
 
 /// The format of Jubatus model files.
@@ -65,7 +65,7 @@ impl Format for Jubatus {
         }
     }
 
-    /// The file is read to its end, because its digests are part of the description.
+    /// Reads the complete file, because its digests are part of the description.
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         let want = ScanOptions { digests: true, user_data_up_to: describe::MAX_MODEL_SHOWN };
         let scan = scan_file(path, want, &mut |_, _| ())?;
@@ -74,7 +74,11 @@ impl Format for Jubatus {
                 let (text, json) = (describe::to_text(&scan), describe::to_json(path, &scan));
                 Ok(Description { text, json, damages: by_itself(&scan).into_iter().collect() })
             }
-            _ => Err(FormatsError::damaged("describe", path, "it has no header of a Jubatus model file")),
+            _ => Err(FormatsError::damaged(
+                "describe",
+                path,
+                "it does not start with the header of a Jubatus model file",
+            )),
         }
     }
 
@@ -85,7 +89,7 @@ impl Format for Jubatus {
         verify_for(path, &server, progress)
     }
 
-    /// Writes `config.json`, the text of the configuration, and `model.msgpack`, the part that the engine defines.
+    /// Writes `config.json`, the text of the configuration, and `model.msgpack`, the engine's own part of the user data.
     fn extract(
         &self,
         path: &Path,
@@ -97,7 +101,7 @@ impl Format for Jubatus {
     }
 }
 
-/// One pass over a file.
+/// Scans a file in one pass.
 ///
 /// # Errors
 /// When it cannot be opened or read.
@@ -114,7 +118,7 @@ fn scan_input(input: &Input, want: ScanOptions, progress: Progress<'_>) -> Resul
     scan(input.stream().take(size), size, want, &mut report).map_err(FormatsError::reading("read", input.path()))
 }
 
-/// What this server would say to this file.
+/// Checks whether this server would load this file.
 ///
 /// # Errors
 /// When the file cannot be opened or read.
@@ -131,7 +135,7 @@ pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Resul
     Ok(check)
 }
 
-/// What is wrong with a file whosever server it is for, and under whatever name it stands.
+/// The damage of a file, independent of its server and its name.
 fn by_itself(scan: &Scan) -> Option<Damage> {
     let release = scan.header.map_or(Release::NEWEST, |header| header.release);
     judge(scan, &Server { release, ..Server::newest(Rules::Documented) }).refusal.map(refused)
@@ -184,7 +188,9 @@ fn extract(
         let from = offset.saturating_add(user.model_offset);
         let bytes = user.model_length;
         to.write("model.msgpack", |out| {
-            input.each_piece(from, bytes, |piece| out.write_all(piece).map_err(CopyError::Write)).map_err(CopyError::into_io)
+            input
+                .each_piece(from, bytes, |piece| out.write_all(piece).map_err(CopyError::Write))
+                .map_err(CopyError::into_io)
         })?;
         extracted.files.push("model.msgpack".to_owned());
         extracted.bytes += bytes;
@@ -192,7 +198,7 @@ fn extract(
     Ok(extracted)
 }
 
-/// A piece could not be read, or not be written.
+/// Distinguishes errors of the input from errors of the output.
 enum CopyError {
     Read(FormatsError),
     Write(io::Error),

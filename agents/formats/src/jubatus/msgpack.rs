@@ -1,29 +1,29 @@
-//! MessagePack as Jubatus speaks it: tokens from a source of bounded length, and the old dialect for writing.
+//! MessagePack in the dialect of Jubatus: a tokenizer for blocks of bounded length, and an encoder.
 //!
-//! Nothing here builds values: a model can be larger than memory, and a few bytes can claim billions of members. A
-//! [`TokenReader`] holds one buffer, whatever it reads; who needs a text says how long it may be. The calls of
-//! MessagePack-RPC are read and written with the same tokens.
+//! No values are built: a model can be larger than memory, and a few bytes can declare billions of members. A
+//! [`TokenReader`] has one buffer of constant size; the caller of [`TokenReader::text`] limits the length of the text.
+//! The messages of MessagePack-RPC use the same tokens.
 
 use std::io::{self, Read};
 
 use rmp::Marker;
 
-/// Containers that may be open at once: where the library that the released servers are linked with says parse error.
+/// The largest depth of nested containers: the limit of the library that the released servers are linked with.
 pub const MAX_DEPTH: usize = 32;
 
-/// The longest head of a token: a marker and eight bytes.
+/// The largest token head: a marker and eight bytes.
 const LONGEST_HEAD: usize = 9;
 
 const BUFFER: usize = 256 << 10;
 
-/// One step of a MessagePack stream. A text's bytes follow and are to be taken or skipped.
+/// One token of a MessagePack stream. The bytes of a text follow its token, and must be read or skipped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Token {
     /// Nothing.
     Nil,
     /// True or false.
     Bool(bool),
-    /// An integer that is not negative, whatever its form.
+    /// An integer that is not negative, in any encoding.
     Unsigned(u64),
     /// A negative integer.
     Negative(i64),
@@ -31,20 +31,20 @@ pub enum Token {
     Float32(f32),
     /// A number of eight bytes.
     Float64(f64),
-    /// A string or raw bytes: the dialect knows no difference.
+    /// A string or raw bytes: the dialect does not distinguish them.
     Text {
         /// Its bytes.
         length: u32,
-        /// Written as str8 or bin, which the oldest servers do not know.
+        /// Encoded as str8 or bin, which the oldest servers cannot read.
         new_form: bool,
     },
-    /// So many members follow.
+    /// An array; this many members follow.
     Array(u32),
-    /// So many pairs follow.
+    /// A map; this many pairs follow.
     Map(u32),
 }
 
-/// Why there is no next token.
+/// Why a token or text cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MsgpackError {
@@ -54,7 +54,7 @@ pub enum MsgpackError {
         /// Bytes of the block.
         offset: u64,
     },
-    /// A byte that starts no value.
+    /// A byte that is not a valid marker.
     #[error("parse error: no value starts with the byte {byte:#04x}, at offset {offset} of the block")]
     Parse {
         /// Where in the block.
@@ -62,14 +62,14 @@ pub enum MsgpackError {
         /// The byte.
         byte: u8,
     },
-    /// More containers inside each other than a server takes.
-    #[error("parse error: more than {MAX_DEPTH} arrays and maps inside each other, at offset {offset} of the block")]
+    /// Containers are nested deeper than servers accept.
+    #[error("parse error: arrays and maps are nested deeper than {MAX_DEPTH}, at offset {offset} of the block")]
     TooDeep {
         /// Where in the block.
         offset: u64,
     },
-    /// A text is longer than whoever asked for it wants to hold.
-    #[error("a text of {length} bytes where at most {limit} are taken, at offset {offset} of the block")]
+    /// A text is longer than the caller's limit.
+    #[error("a text of {length} bytes, longer than the limit of {limit}, at offset {offset} of the block")]
     TooLong {
         /// Where in the block.
         offset: u64,
@@ -78,18 +78,18 @@ pub enum MsgpackError {
         /// The limit.
         limit: u32,
     },
-    /// The bytes behind the block's claimed length are not there.
-    #[error("the file ended while it was read")]
+    /// The file is shorter than the block's declared length.
+    #[error("the file ended inside the block")]
     Ended,
     /// Reading failed.
     #[error("{0}")]
     Io(io::Error),
 }
 
-/// A block of a reader, taken token by token through one buffer.
+/// Reads a block token by token through one buffer.
 pub struct TokenReader<R> {
     reader: R,
-    /// Bytes of the block that the reader still holds; none when the block ends with the reader.
+    /// Bytes of the block that were not read yet; `None` if the block ends with the reader.
     left: Option<u64>,
     buffer: Vec<u8>,
     start: usize,
@@ -109,12 +109,13 @@ impl<R: Read> TokenReader<R> {
         TokenReader { reader, left: None, buffer: vec![0; BUFFER], start: 0, end: 0, offset: 0 }
     }
 
-    /// Bytes taken so far.
+    /// Bytes consumed so far.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next token. Waits for no more bytes than it has, so that an answer that came whole is read whole.
+    /// Reads the next token. Reads no bytes beyond it that would have to be waited for, so that a complete response on
+    /// an open connection can be read.
     ///
     /// # Errors
     /// When the block ends before it, or no token starts here.
@@ -128,15 +129,15 @@ impl<R: Read> TokenReader<R> {
         self.fill(1 + width)?;
         let bytes = &self.buffer[self.start + 1..self.end];
         let number = match bytes.first_chunk() {
-            // Almost always: eight bytes at once, of which those that are not the number's go again.
+            // The usual case: eight bytes are loaded, and those that are not part of the number are shifted out.
             Some(eight) => u64::from_be_bytes(*eight).checked_shr(64 - 8 * width as u32).unwrap_or(0),
             None => match bytes.get(..width) {
                 Some(bytes) => bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
                 None => return Err(MsgpackError::Insufficient { offset: self.offset }),
             },
         };
-        // Of as many bytes as were read, so that nothing is cut off.
-        let word = number as u32;
+        // `number` has at most as many bits as its token, so that the casts below lose nothing.
+        let number32 = number as u32;
         let text = |length, new_form| Token::Text { length, new_form };
         let token = match marker {
             Marker::FixPos(value) => Token::Unsigned(u64::from(value)),
@@ -149,14 +150,14 @@ impl<R: Read> TokenReader<R> {
             Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Token::Unsigned(number),
             Marker::I8 => integer(i64::from(number as u8 as i8)),
             Marker::I16 => integer(i64::from(number as u16 as i16)),
-            Marker::I32 => integer(i64::from(word.cast_signed())),
+            Marker::I32 => integer(i64::from(number32.cast_signed())),
             Marker::I64 => integer(number.cast_signed()),
-            Marker::F32 => Token::Float32(f32::from_bits(word)),
+            Marker::F32 => Token::Float32(f32::from_bits(number32)),
             Marker::F64 => Token::Float64(f64::from_bits(number)),
-            Marker::Str16 | Marker::Str32 => text(word, false),
-            Marker::Str8 | Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => text(word, true),
-            Marker::Array16 | Marker::Array32 => Token::Array(word),
-            Marker::Map16 | Marker::Map32 => Token::Map(word),
+            Marker::Str16 | Marker::Str32 => text(number32, false),
+            Marker::Str8 | Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => text(number32, true),
+            Marker::Array16 | Marker::Array32 => Token::Array(number32),
+            Marker::Map16 | Marker::Map32 => Token::Map(number32),
             // What has no width was refused above.
             _ => Token::Nil,
         };
@@ -164,8 +165,8 @@ impl<R: Read> TokenReader<R> {
         Ok(token)
     }
 
-    /// Leaves out values that hold no others and whose head tells their length, up to so many and as far as they stand
-    /// in the buffer; says how many. Most of a model are such values, and there is nothing to be said of them.
+    /// Skips up to `most` values that are in the buffer, contain no other values, and have their length in the first
+    /// byte. Returns how many were skipped. Most values of a model are of this kind.
     pub fn skip_plain(&mut self, most: u64) -> u64 {
         let held = &self.buffer[self.start..self.end];
         let (mut at, mut skipped) = (0, 0);
@@ -183,8 +184,8 @@ impl<R: Read> TokenReader<R> {
         skipped
     }
 
-    /// Takes the head of a small array or map that stands in the buffer, and gives the number of values in it: the
-    /// commonest token, without the cost of finding out which it is.
+    /// If the next token is a small array or map in the buffer, consumes its head and returns the number of values in
+    /// it. A fast path for the most frequent token.
     pub fn small_container(&mut self) -> Option<u64> {
         let head = *self.buffer[self.start..self.end].first()?;
         let values = match head {
@@ -196,10 +197,10 @@ impl<R: Read> TokenReader<R> {
         Some(values)
     }
 
-    /// The bytes of a text whose token was just read.
+    /// Reads the bytes of a text after its token.
     ///
     /// # Errors
-    /// When the block ends before them, or they are more than `limit`.
+    /// When the block ends inside the text, or the text is longer than `limit` bytes.
     pub fn text(&mut self, length: u32, limit: u32) -> Result<Vec<u8>, MsgpackError> {
         if length > limit {
             return Err(MsgpackError::TooLong { offset: self.offset, length, limit });
@@ -209,15 +210,15 @@ impl<R: Read> TokenReader<R> {
         Ok(bytes)
     }
 
-    /// Leaves out the bytes of a text.
+    /// Skips the bytes of a text after its token.
     ///
     /// # Errors
-    /// When the block ends before them.
+    /// When the block ends inside the text.
     pub fn skip(&mut self, length: u32) -> Result<(), MsgpackError> {
         self.each(u64::from(length), |_| ())
     }
 
-    /// Reads what is left of the block, whatever it holds, and says how much it was.
+    /// Reads the rest of the block without parsing it, and returns the number of bytes.
     ///
     /// # Errors
     /// When the file is shorter than the block, or cannot be read.
@@ -252,7 +253,7 @@ impl<R: Read> TokenReader<R> {
         self.offset += bytes as u64;
     }
 
-    /// Makes `wanted` bytes stand in the buffer, or as many as the block still has.
+    /// Fills the buffer with at least `wanted` bytes, or with the rest of the block.
     fn fill(&mut self, wanted: usize) -> Result<(), MsgpackError> {
         if self.end - self.start >= wanted {
             return Ok(());
@@ -281,7 +282,7 @@ impl<R: Read> TokenReader<R> {
     }
 }
 
-/// For every first byte how many bytes the value has in all, where that is known from it; else 0.
+/// For each first byte, the total bytes of the value if the byte determines it; else 0.
 static PLAIN: [u8; 256] = {
     let mut bytes = [0; 256];
     let mut head = 0;
@@ -300,8 +301,7 @@ static PLAIN: [u8; 256] = {
     bytes
 };
 
-/// Bytes of the number behind a marker; none for markers that the servers' library does not know, such as those of
-/// extension types.
+/// Bytes of the number after a marker; `None` for markers that the servers' library rejects, such as extension types.
 fn number_width(marker: Marker) -> Option<usize> {
     match marker {
         Marker::FixPos(_) | Marker::FixNeg(_) | Marker::FixStr(_) | Marker::FixArray(_) | Marker::FixMap(_) => Some(0),
@@ -351,7 +351,8 @@ pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     }
 }
 
-/// Appends a text in the old forms (fixraw, raw16, raw32), which every release reads; says whether it fits.
+/// Appends a text in the old encodings (fixraw, raw16, raw32), which every release reads. Returns false if the text is
+/// too long.
 #[must_use]
 pub fn put_text(out: &mut Vec<u8>, text: &[u8]) -> bool {
     let Ok(length) = u32::try_from(text.len()) else { return false };
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_written_in_their_shortest_form_and_read_back() {
+    fn writes_integers_in_shortest_encoding_and_reads_them_back() {
         let mut edges = vec![0_i64, i64::MAX, i64::MIN];
         for shift in [5, 7, 8, 15, 16, 31, 32] {
             for around in -1..=1 {
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_every_length_are_written_in_the_old_forms() {
+    fn writes_texts_of_every_length_in_old_encodings() {
         for (length, head) in [(0, 0xa0), (31, 0xbf), (32, 0xda), (255, 0xda), (65535, 0xda), (65536, 0xdb)] {
             let mut bytes = Vec::new();
             assert!(put_text(&mut bytes, &vec![b'x'; length]));
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_ends_inside_a_value_is_told_from_a_file_that_ends_inside_a_block() {
+    fn distinguishes_block_end_inside_value_from_file_end_inside_block() {
         for cut in [&b"\xce\x00\x00"[..], b"\xdb", b"\xda\x00\x05four", b"\xcb1234567"] {
             assert!(matches!(tokens(cut), Err(MsgpackError::Insufficient { .. })), "{cut:?}");
         }
@@ -433,11 +434,14 @@ mod tests {
         assert!(matches!(source.skip(5), Err(MsgpackError::Ended)));
         assert!(matches!(tokens(b"\x01\xc1"), Err(MsgpackError::Parse { offset: 1, byte: 0xc1 })));
         assert!(matches!(tokens(b"\xd4\x00\x00"), Err(MsgpackError::Parse { .. })));
-        assert!(matches!(TokenReader::to_end(&b""[..]).text(9, 8), Err(MsgpackError::TooLong { length: 9, limit: 8, .. })));
+        assert!(matches!(
+            TokenReader::to_end(&b""[..]).text(9, 8),
+            Err(MsgpackError::TooLong { length: 9, limit: 8, .. })
+        ));
     }
 
     #[test]
-    fn what_is_left_out_at_once_is_what_the_tokens_say() {
+    fn skip_plain_skips_as_many_bytes_as_the_tokens_have() {
         for head in 0..=255_u8 {
             let bytes = [vec![head], vec![0; 40]].concat();
             let mut one_by_one = TokenReader::block(&bytes[..], 41);
@@ -455,12 +459,12 @@ mod tests {
         }
         let mut source = TokenReader::block(&b"\x01\xa2ab\xcb\0\0"[..], 7);
         source.fill(7).unwrap();
-        assert_eq!((source.skip_plain(9), source.offset()), (2, 4), "the last one is not whole");
+        assert_eq!((source.skip_plain(9), source.offset()), (2, 4), "the last one is incomplete");
     }
 
     #[test]
-    fn tokens_that_straddle_the_buffer_come_whole() {
-        /// Gives one byte at a time, as a slow connection does.
+    fn reads_tokens_across_the_end_of_the_buffer() {
+        /// Returns one byte at a time, as a slow connection does.
         struct Slow<'a>(&'a [u8]);
         impl Read for Slow<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -482,8 +486,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_on_an_open_connection_is_read_without_waiting_for_more() {
-        /// A connection on which nothing more will come.
+    fn reads_response_on_open_connection_without_waiting_for_more() {
+        /// A connection on which no further bytes arrive.
         struct Open<'a>(&'a [u8]);
         impl Read for Open<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,5 +1,5 @@
-//! One pass over a model file: everything that can be said of it, and no judgement. A file of any size is read once,
-//! through one buffer.
+//! One pass over a model file that collects facts without judging them. A file of any size is read once, through one
+//! buffer.
 
 use std::io::{self, Read};
 
@@ -7,38 +7,38 @@ use sha2::{Digest, Sha256};
 
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC};
-use super::msgpack::{MsgpackError, TokenReader, Token};
-use super::shape::{ValueFindings, Shape, walk};
+use super::msgpack::{MsgpackError, Token, TokenReader};
+use super::shape::{Shape, ValueFindings, walk};
 use super::system_data::{MAX_SYSTEM_DATA, SystemData, SystemDataError, SystemDataForm};
 
-/// A size that no model has: one of this much or more is a damaged field, and not a file that lost its end.
+/// A block size of this many bytes or more is a damaged field, not a truncated file.
 const IMPLAUSIBLE: u64 = 1 << 40;
 
-/// What is wanted besides the facts that a check needs.
+/// What to collect besides the facts that a verification needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScanOptions {
     /// SHA-256 of the file and of both blocks.
     pub digests: bool,
-    /// The user data, when it has at most this many bytes.
+    /// Keep the user data if it has at most this many bytes.
     pub user_data_up_to: u64,
 }
 
-/// A file as it is.
+/// The facts about a file.
 #[derive(Debug)]
 pub struct Scan {
     /// Bytes of the file.
     pub length: u64,
-    /// The header, when there are 48 bytes.
+    /// The header, if the file has 48 bytes.
     pub header: Option<Header>,
-    /// The system data, when it is all there.
+    /// The system data, if it is complete.
     pub system: Option<SystemBlock>,
-    /// What both blocks hold, when they are all there.
+    /// The content of both blocks, if they are complete.
     pub blocks: Result<Blocks, BlockError>,
-    /// SHA-256 of the whole file, when wanted.
+    /// SHA-256 of the file, if requested.
     pub sha256: Option<[u8; 32]>,
 }
 
-/// Why there is nothing to say of the blocks.
+/// Why the blocks cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
@@ -48,11 +48,11 @@ pub enum BlockError {
         /// Bytes of the file.
         length: u64,
     },
-    /// Magic or format version are not those whose blocks we know.
+    /// The magic number or format version is unknown.
     #[error("not a model file of a known format")]
     UnknownFormat,
-    /// A size that no file can have.
-    #[error("{what} of {size} bytes cannot be: the file has {length}")]
+    /// A size that no model has.
+    #[error("{what} cannot have {size} bytes: the file has {length}")]
     Size {
         /// The block.
         what: &'static str,
@@ -68,7 +68,7 @@ pub enum BlockError {
         what: &'static str,
         /// Bytes of the file.
         length: u64,
-        /// Bytes that it would need up to the end of this block.
+        /// The size of a file that contains this block completely.
         needed: u64,
     },
 }
@@ -78,48 +78,48 @@ pub enum BlockError {
 pub struct SystemBlock {
     /// Its members.
     pub data: Result<(SystemData, SystemDataForm), SystemDataError>,
-    /// SHA-256 of the block, when wanted.
+    /// SHA-256 of the block, if requested.
     pub sha256: Option<[u8; 32]>,
 }
 
-/// What takes both blocks to say.
+/// The facts that require both blocks.
 #[derive(Debug)]
 pub struct Blocks {
     /// The checksum over the header's part and both blocks.
     pub crc32: u32,
     /// The user data.
     pub user: Result<UserData, MsgpackError>,
-    /// Bytes behind the user data, which servers ignore.
+    /// Bytes after the user data, which servers ignore.
     pub trailing: u64,
-    /// SHA-256 of the user data, when wanted.
+    /// SHA-256 of the user data, if requested.
     pub user_sha256: Option<[u8; 32]>,
-    /// The user data's bytes, when wanted and not too many.
+    /// The user data, if requested and not too large.
     pub user_bytes: Option<Vec<u8>>,
 }
 
-/// What the user data holds, gone through without holding it.
+/// The facts about the user data, collected without keeping it in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserData {
-    /// Members of the outer array; none when it is no array.
+    /// Members of the outer array; `None` if it is not an array.
     pub members: Option<u32>,
-    /// The first member, when it is an unsigned integer.
+    /// The first member, if it is an unsigned integer.
     pub version: Option<u64>,
-    /// Where the model differs from what the engine can take, as an offset into the block.
+    /// The offset in the block of the first value that the engine cannot load.
     pub mismatch: Option<u64>,
-    /// Where the model starts, as an offset into the block.
+    /// The offset of the model in the block.
     pub model_offset: u64,
     /// Bytes of the model.
     pub model_length: u64,
-    /// Bytes of the block behind the array, which servers ignore.
+    /// Bytes of the block after the array, which servers ignore.
     pub trailing: u64,
-    /// A text in a form that the oldest servers do not know.
+    /// True if a text has an encoding that the oldest servers cannot read.
     pub new_forms: bool,
 }
 
-/// Reads a file of this length. `progress` is told of every part read, in bytes.
+/// Scans a file of this length. `progress` is called with the number of bytes of each part read.
 ///
 /// # Errors
-/// When the reader fails. Damage is no error here: it is in what is returned.
+/// When the reader fails. Damage is not an error: it is part of the result.
 pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mut dyn FnMut(u64)) -> io::Result<Scan> {
     let mut whole = want.digests.then(Sha256::new);
     let mut see = |part: &[u8]| {
@@ -162,7 +162,7 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
         (Ok(()), None) => Err(BlockError::NoHeader { length }),
     };
     if want.digests {
-        // Whatever the blocks did not take: all of it when they could not be told apart.
+        // The rest of the file; everything after the header if the blocks could not be delimited.
         let mut rest = TokenReader::to_end(ObservedReader { reader, see: &mut see });
         into_io(rest.drain())?;
     }
@@ -193,7 +193,7 @@ fn check_size(what: &'static str, start: u64, size: u64, most: u64, length: u64)
     }
 }
 
-/// The file was long enough when its length was asked for; somebody may be writing it in place.
+/// The file was long enough when its length was read: a server may be rewriting it in place.
 fn shrunk(what: &'static str, length: u64) -> BlockError {
     BlockError::Truncated { what, length, needed: length }
 }
@@ -246,7 +246,7 @@ fn read_user_block(
     }))
 }
 
-/// Goes through a user data block up to the end of its array.
+/// Parses a user data block up to the end of its array.
 ///
 /// # Errors
 /// When it is not well-formed.
@@ -315,7 +315,7 @@ fn into_io<T>(result: Result<T, MsgpackError>) -> io::Result<T> {
     })
 }
 
-/// Shows what it reads, once and in order.
+/// Passes all bytes that it reads to `see`, once and in order.
 struct ObservedReader<'a, R> {
     reader: R,
     see: &'a mut dyn FnMut(&[u8]),

@@ -1,16 +1,17 @@
-//! What an engine can take as its model: the check that a server makes last, when it already replaces what it holds.
+//! The structure that an engine requires of its model. Servers check it last, when they already replace the model in
+//! memory.
 //!
-//! A shape says no more than what every server of a release line demands whatever its configuration: members that
-//! belong to a method (and there are some thirty methods) are left open.
+//! A shape contains only the requirements of every server of a release line, independent of its configuration: members
+//! that belong to one of the thirty methods are not checked.
 
 use std::io::Read;
 
-use super::msgpack::{MsgpackError, MAX_DEPTH, TokenReader, Token};
+use super::msgpack::{MAX_DEPTH, MsgpackError, Token, TokenReader};
 
-/// What stands at a place of a value.
+/// The required structure of a value.
 #[derive(Debug)]
 pub enum Shape {
-    /// Whatever is well-formed.
+    /// Any well-formed value.
     Any,
     /// An integer that is not negative.
     Unsigned,
@@ -18,11 +19,11 @@ pub enum Shape {
     Float,
     /// A string or raw bytes.
     Text,
-    /// An array whose members are all alike.
+    /// An array whose members all have this shape.
     List(&'static Shape),
-    /// An array of exactly these.
+    /// An array of exactly these members.
     Exactly(&'static [Shape]),
-    /// An array that starts with these: servers ignore more members.
+    /// An array that starts with these members: servers ignore further ones.
     Members(&'static [Shape]),
     /// A map.
     Map(&'static Shape, &'static Shape),
@@ -39,32 +40,32 @@ static STAT_MEMBERS: [Shape; 5] =
 /// `[window_size, [[time, [key, value]], …], {key: [count, sum, sum of squares, max, min]}, e, n]`.
 pub(super) static STAT: Shape = Shape::Members(&STAT_MEMBERS);
 
-/// A method's part and the weights of the converter.
+/// The data of a method and the weights of the converter.
 pub(super) static METHOD_AND_WEIGHTS: Shape = Shape::Exactly(&[Shape::Any, Shape::List(&ANY)]);
 
-/// The weights of the converter alone.
+/// Only the weights of the converter.
 pub(super) static WEIGHTS: Shape = Shape::Exactly(&[Shape::List(&ANY)]);
 
-/// A structure of an engine's own.
+/// A structure specific to an engine.
 pub(super) static STRUCTURE: Shape = Shape::List(&ANY);
 
-/// As servers up to 0.5.4 wrote it: one member for each part that takes part in a mix.
+/// The form of servers up to 0.5.4: one member for each component that is mixed.
 pub(super) static WRAPPED: Shape = Shape::List(&ANY);
 
-/// [`STAT`] as servers up to 0.5.4 wrote it.
+/// [`STAT`] in the form of servers up to 0.5.4.
 pub(super) static WRAPPED_STAT: Shape = Shape::Exactly(&[Shape::Members(&STAT_MEMBERS)]);
 
-/// What was seen on the way through values.
+/// Findings of a walk over values.
 #[derive(Debug, Default)]
 pub struct ValueFindings {
-    /// Where the first value stands that is not of the shape, as an offset into the block.
+    /// The offset in the block of the first value that does not have the required shape.
     pub mismatch: Option<u64>,
     /// A text in a form that the oldest servers do not know.
     pub new_forms: bool,
 }
 
 struct OpenContainer {
-    /// Values still to come: a map has two for each pair.
+    /// Values not read yet: a map has two for each pair.
     left: u64,
     index: usize,
     shape: &'static Shape,
@@ -85,17 +86,17 @@ impl OpenContainer {
         }
     }
 
-    /// True if nothing is demanded of any member.
+    /// True if members can have any shape.
     fn takes_any(&self) -> bool {
         matches!(self.shape, Shape::Any | Shape::List(Shape::Any))
     }
 }
 
-/// Goes through one value that stands inside `depth` open containers. A value that is not of the shape is noted and
-/// gone through all the same, because a server finds a value that is no MessagePack first.
+/// Reads one value inside `depth` open containers. A value of another shape is recorded, and reading goes on, because
+/// malformed MessagePack anywhere has precedence, as in servers.
 ///
 /// # Errors
-/// When the value is not well-formed, or its containers are too deep.
+/// When the value is not well-formed, or its containers are nested too deep.
 pub fn walk<R: Read>(
     source: &mut TokenReader<R>,
     depth: usize,
@@ -122,7 +123,7 @@ pub fn walk<R: Read>(
             _ => None,
         };
         if let Some(left) = inside {
-            // As in the servers' library, an empty container counts as well.
+            // As in the servers' library, an empty container counts too.
             if depth + open.len() >= MAX_DEPTH {
                 return Err(MsgpackError::TooDeep { offset });
             }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_stop_where_the_servers_library_stops() {
+    fn rejects_nesting_deeper_than_the_limit_of_servers() {
         let deep = |arrays: usize| [vec![0x91; arrays], vec![0xc0]].concat();
         assert!(seen(&deep(32), &ANY).is_ok());
         assert!(matches!(seen(&deep(33), &ANY), Err(MsgpackError::TooDeep { offset: 32 })));
@@ -188,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_four_billion_members_costs_no_memory() {
+    fn declared_four_billion_members_allocate_no_memory() {
         for bytes in [&b"\xdd\xff\xff\xff\xff"[..], b"\xdf\xff\xff\xff\xff\x01", b"\xdb\xff\xff\xff\xffx"] {
             assert!(matches!(seen(bytes, &ANY), Err(MsgpackError::Insufficient { .. })));
         }
     }
 
     #[test]
-    fn the_first_value_of_another_shape_is_where_it_is_said_to_be() {
+    fn reports_offset_of_first_value_of_another_shape() {
         let good = b"\x95\x20\x91\x92\x01\x92\xa1x\xcb\0\0\0\0\0\0\0\0\x80\xca\0\0\0\0\xca\0\0\0\0";
         assert_eq!(seen(good, &STAT).unwrap().mismatch, None);
         let mut text_for_a_number = good.to_vec();

@@ -1,21 +1,21 @@
-//! The system data: what is true of a model whatever its engine.
+//! The system data: the description of a model that is common to all engines.
 
-use super::msgpack::{MsgpackError, TokenReader, Token, put_array, put_signed, put_text, put_unsigned};
-use super::shape::{ValueFindings, Shape, walk};
+use super::msgpack::{MsgpackError, Token, TokenReader, put_array, put_signed, put_text, put_unsigned};
+use super::shape::{Shape, ValueFindings, walk};
 
-/// The only version there is.
+/// The only version.
 pub const SYSTEM_DATA_VERSION: u64 = 1;
 
-/// The most that is taken as system data. It is held in memory, and its configuration, some kilobytes of JSON in
-/// practice, takes many times its bytes while it is compared.
+/// The largest accepted system data in bytes. It is kept in memory, and comparing its configuration, some kilobytes of
+/// JSON in practice, needs many times its size.
 pub const MAX_SYSTEM_DATA: u64 = 2 << 20;
 
-/// The block's five members. Texts are bytes, as servers take them.
+/// The block's five members. Texts are bytes, as in servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SystemData {
     /// [`SYSTEM_DATA_VERSION`].
     pub version: u64,
-    /// When the model was saved, in seconds since 1970.
+    /// Time of saving, in seconds since 1970.
     pub timestamp: i64,
     /// The engine's name.
     pub engine: Vec<u8>,
@@ -25,22 +25,22 @@ pub struct SystemData {
     pub config: Vec<u8>,
 }
 
-/// How the block was read, besides its members.
+/// Properties of the block's encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SystemDataForm {
     /// Members of the array. Servers read a missing one as empty and ignore those past the fifth.
     pub members: u32,
-    /// Bytes behind the array, which servers ignore.
+    /// Bytes after the array, which servers ignore.
     pub trailing: u64,
-    /// A text in a form that the oldest servers do not know.
+    /// True if a text has an encoding that the oldest servers cannot read.
     pub new_forms: bool,
 }
 
-/// Why a block is no system data.
+/// Why a block is not system data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SystemDataError {
-    /// It is no MessagePack.
+    /// It is not well-formed MessagePack.
     #[error(transparent)]
     Malformed(MsgpackError),
     /// It is MessagePack of another shape.
@@ -48,19 +48,19 @@ pub enum SystemDataError {
     Shape {
         /// The member.
         what: &'static str,
-        /// What it has to be.
+        /// Its required shape.
         expected: &'static str,
     },
 }
 
 impl SystemData {
-    /// The members of a block.
+    /// Decodes a block.
     ///
     /// # Errors
-    /// When it is no MessagePack, or not of the shape that servers demand.
+    /// When it is not well-formed MessagePack, or does not have the shape that servers require.
     pub fn decode(block: &[u8]) -> Result<(SystemData, SystemDataForm), SystemDataError> {
         let mut source = TokenReader::block(block, block.len() as u64);
-        // A server reads the whole value before it looks at its shape, so a fault of the first kind is found first.
+        // Servers parse the complete value before they check its shape, so malformed MessagePack is reported first.
         let mut seen = ValueFindings::default();
         walk(&mut source, 0, &Shape::Any, &mut seen).map_err(SystemDataError::Malformed)?;
         let trailing = block.len() as u64 - source.offset();
@@ -70,7 +70,7 @@ impl SystemData {
             return Err(SystemDataError::Shape { what: "the block", expected: "an array" });
         };
         if members == 0 {
-            // Servers compare a number that nobody set.
+            // Servers would compare an uninitialised number.
             return Err(SystemDataError::Shape { what: "the array", expected: "one of five members" });
         }
         let mut data = SystemData { version: version(&mut source)?, ..SystemData::default() };
@@ -89,7 +89,7 @@ impl SystemData {
         Ok((data, SystemDataForm { members, trailing, new_forms: seen.new_forms }))
     }
 
-    /// The block of these members; none when a text is longer than the format can say.
+    /// Encodes the block; `None` if a text is longer than the format allows.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         put_array(&mut out, 5);

@@ -1,8 +1,8 @@
-//! Whether a server would load a file: the checks of `load`, in their order, and no more than the first that fails.
+//! Whether a server would load a file: the checks of `load`, in their order, up to the first that fails.
 //!
-//! As strict as the released servers, and stricter where they were careless: the releases before 0.5.3 took missing
-//! bytes for zeros. Where the document and the servers differ (a configuration that differs is a warning, the id
-//! is compared), [`Rules::Documented`] goes by the document.
+//! The checks are those of the released servers, with one exception: the releases before 0.5.3 read missing bytes as
+//! zeros, which is rejected here. Where the format's document and the servers differ (a different configuration is a
+//! warning, the id is compared), [`Rules::Documented`] follows the document.
 
 use std::fmt;
 
@@ -16,47 +16,47 @@ use super::system_data::{SYSTEM_DATA_VERSION, SystemData, SystemDataForm};
 /// The only version of every engine's user data.
 pub const USER_DATA_VERSION: u64 = 1;
 
-/// Whose rules hold.
+/// The rules to apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rules {
-    /// Those of the released servers.
+    /// The rules of the released servers.
     #[default]
     Released,
-    /// Those of the document, where it has one and the servers differ.
+    /// The rules of the format's document, where the servers differ from it.
     Documented,
 }
 
-/// The server that is to load the file, as far as it is known. What is not known is not compared.
+/// The server that is to load the file. Properties that are `None` are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Its release.
     pub release: Release,
     /// Its engine.
     pub engine: Option<Engine>,
-    /// The text of its configuration.
+    /// Its configuration, as text.
     pub config: Option<Vec<u8>>,
     /// The id that `load` is called with.
     pub id: Option<String>,
-    /// Whose rules hold.
+    /// The rules to apply.
     pub rules: Rules,
 }
 
 impl Server {
-    /// A server of the newest release, of which nothing else is known.
+    /// A server of the newest release without other properties.
     pub fn newest(rules: Rules) -> Server {
         Server { release: Release::NEWEST, engine: None, config: None, id: None, rules }
     }
 
-    /// A server of the newest release that finds the file under this name.
+    /// A server of the newest release with the engine and id of this file name.
     pub fn for_name(name: &ModelFileName, rules: Rules) -> Server {
         Server { engine: name.engine, id: Some(name.id.clone()), ..Server::newest(rules) }
     }
 }
 
-/// The check that failed, by the names that `damaged/verdicts.json` of the fixtures gives them.
+/// The checks of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// The file is shorter than its header, or than its header says.
+    /// The file is shorter than its header, or than the sizes in its header.
     Truncated,
     /// The first eight bytes.
     Magic,
@@ -64,11 +64,11 @@ pub enum Stage {
     FormatVersion,
     /// The release that wrote the file.
     JubatusVersion,
-    /// A block's size cannot be.
+    /// A block's size is impossible.
     Size,
     /// The checksum.
     Crc32,
-    /// The system data is no MessagePack, or of another shape.
+    /// The system data is not well-formed MessagePack, or has another shape.
     SystemData,
     /// The version of the system data.
     SystemDataVersion,
@@ -78,14 +78,14 @@ pub enum Stage {
     Id,
     /// The configuration.
     Config,
-    /// The user data is no MessagePack, or nothing that the engine can take.
+    /// The user data is not well-formed MessagePack, or the engine cannot load it.
     UserData,
     /// The version of the user data.
     UserDataVersion,
 }
 
 impl Stage {
-    /// The stage's name in verdicts.
+    /// The stage's name in results.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Truncated => "truncated",
@@ -111,18 +111,18 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A check that failed, and what was found.
+/// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The check.
+    /// Which check failed.
     pub stage: Stage,
-    /// What was found and what was expected; where a server says so too, in its words.
+    /// What was found and what was expected; where a server has a message for it, in the server's wording.
     pub what: String,
-    /// Where in the file, when it is one place.
+    /// The offset in the file, if the cause is at one offset.
     pub offset: Option<u64>,
 }
 
-/// What a user may want to know and what no server minds.
+/// A finding of interest to users that servers ignore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// A stable name: `config`, `id`, `trailing`, `new_string_form`, `system_data_members`.
@@ -131,12 +131,12 @@ pub struct Note {
     pub what: String,
 }
 
-/// The outcome.
+/// The result of [`judge`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Judgement {
     /// The first check that failed.
     pub refusal: Option<Refusal>,
-    /// Everything else.
+    /// Other findings.
     pub notes: Vec<Note>,
 }
 
@@ -146,7 +146,7 @@ impl Judgement {
     }
 }
 
-/// What this server would say to this file.
+/// Applies the checks of this server to a scanned file.
 pub fn judge(scan: &Scan, server: &Server) -> Judgement {
     let mut judgement = Judgement::default();
     judgement.refusal = check(scan, server, &mut judgement).err();
@@ -195,7 +195,7 @@ fn check(scan: &Scan, server: &Server, judgement: &mut Judgement) -> Result<(), 
     Ok(())
 }
 
-/// Before a server looks for the file.
+/// The check of the requested id, which a server makes before it opens the file.
 fn asked_id(server: &Server) -> Result<(), Refusal> {
     let Some(id) = &server.id else { return Ok(()) };
     if server.rules == Rules::Documented {
@@ -247,7 +247,7 @@ fn system_data(
         Some(expected) if expected.name().as_bytes() != system.engine => {
             return Err(refuse(Stage::Type, format!("server type mismatched: {engine}, expected {expected}")));
         }
-        // Whatever server it is, it is none of this type.
+        // The engine of the server is unknown, but no engine has this type.
         None if Engine::from_name(&system.engine).is_none() => {
             return Err(refuse(Stage::Type, format!("server type mismatched: there is no server of type {engine:?}")));
         }
@@ -287,7 +287,7 @@ fn config(
     let mismatched =
         |own: &[u8]| format!("server config mismatched: {saved}, expected {}", String::from_utf8_lossy(own));
     if server.rules == Rules::Documented {
-        // The document compares the texts, warns, and goes on.
+        // By the document, a server compares the texts, warns, and continues.
         match &server.config {
             Some(own) if *own != system.config => judgement.note("config", mismatched(own)),
             None if !is_json(&system.config) => judgement.note("config", "the configuration is not JSON"),
@@ -297,7 +297,7 @@ fn config(
     }
     match &server.config {
         Some(own) if !same_config(server.release, &system.config, own) => Err(refuse(Stage::Config, mismatched(own))),
-        // No server was ever started with it, or has one like it.
+        // No server can have been started with it.
         None if !is_json(&system.config) => Err(refuse(Stage::Config, "the configuration is not JSON")),
         _ => Ok(()),
     }
@@ -320,35 +320,34 @@ fn user_data(blocks: &Blocks, offset: u64, judgement: &mut Judgement) -> Result<
         None => return Err(broken("user data is broken: its version is not an unsigned integer".to_owned())),
     }
     if let Some(at) = user.mismatch {
-        let what = format!("user data is broken: not what the engine can take, at offset {at} of the user data");
+        let what = format!("user data is broken: the engine cannot load the value at offset {at} of the user data");
         return Err(refuse_at(Stage::UserData, offset.saturating_add(at), what));
     }
     if user.new_forms {
         judgement.note(
             "new_string_form",
-            "the user data has strings in a form (str8 or bin) that the oldest servers do not read",
+            "the user data has strings in an encoding (str8 or bin) that the oldest servers cannot read",
         );
     }
     Ok(())
 }
 
-/// What servers let pass, and what a writer would not have written.
+/// Adds notes about data that servers accept but do not write.
 fn leniencies(blocks: &Blocks, form: &SystemDataForm, judgement: &mut Judgement) {
     if form.new_forms {
         judgement.note(
             "new_string_form",
-            "the system data has strings in a form (str8 or bin) that the oldest servers do not read",
+            "the system data has strings in an encoding (str8 or bin) that the oldest servers cannot read",
         );
     }
     if form.members > 5 {
-        judgement
-            .note("system_data_members", format!("the system data has {} members, five are known", form.members));
+        judgement.note("system_data_members", format!("the system data has {} members instead of five", form.members));
     }
-    let behind_user = blocks.user.as_ref().map_or(0, |user| user.trailing);
+    let after_user = blocks.user.as_ref().map_or(0, |user| user.trailing);
     let places = [
-        (form.trailing, "in the system data, behind its array"),
-        (behind_user, "in the user data, behind its array"),
-        (blocks.trailing, "behind the user data, outside the checksum"),
+        (form.trailing, "in the system data, after its array"),
+        (after_user, "in the user data, after its array"),
+        (blocks.trailing, "after the user data, outside the checksum"),
     ];
     for (bytes, place) in places {
         if bytes > 0 {

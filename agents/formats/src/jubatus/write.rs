@@ -1,8 +1,8 @@
-//! Writing a model file: beside its place and moved there when it is whole.
+//! Writing a model file: under a temporary name, renamed when it is complete.
 //!
-//! The servers truncate the file and write in place: after a crash, on a full disk or when somebody else holds its
-//! lock, the last good model is gone. Here the old file stands until the new one is complete and on the disk. What is
-//! written is checked on the way: user data that no server would take never gets a file.
+//! Servers truncate the file and write in place: after a crash, on a full disk, or when another process holds its lock,
+//! the previous model is lost. Here the previous file is kept until the new one is complete and on disk. User data that
+//! no server would load is rejected while it is written.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -17,12 +17,12 @@ use super::verify::USER_DATA_VERSION;
 use crate::FormatsError;
 use holdfast_core::durable;
 
-/// What is said of a new model besides its user data.
+/// The description of a new model, without its user data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewModel {
     /// The release whose servers are to load it.
     pub release: Release,
-    /// When it was saved, in seconds since 1970.
+    /// Time of saving, in seconds since 1970.
     pub timestamp: i64,
     /// The engine.
     pub engine: Engine,
@@ -32,15 +32,15 @@ pub struct NewModel {
     pub config: Vec<u8>,
 }
 
-/// Replaces `path` by a model file whose user data block is what `block` gives up to its end. Returns its header.
+/// Replaces `path` with a model file whose user data is read from `block`. Returns its header.
 ///
 /// # Errors
-/// When the block is not `[1, model]` with a model that the engine can take, has strings in a form that not all
-/// servers read, or reading or writing fails; what stood at `path` is then untouched.
+/// When the block is not `[1, model]` with a model that the engine can load, has strings in an encoding that not all
+/// servers read, or reading or writing fails; a previous file at `path` is then unchanged.
 pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<Header, FormatsError> {
     let unwritable = |fault: Unloadable| FormatsError::Unwritable { path: path.to_owned(), why: fault.to_string() };
     let system = system_block(model).map_err(unwritable)?;
-    // The closure can only fail with an I/O error; what was wrong with the block is carried past it.
+    // The closure can only return an I/O error; an error of the block is returned through `refused`.
     let mut refused = None;
     let written = durable::replace_with(path, |out| {
         out.write_all(&[0; HEADER_LENGTH as usize])?;
@@ -62,7 +62,7 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
             system_data_size: system.len() as u64,
             user_data_size,
         };
-        // The header's part comes first in the checksum, and is known last.
+        // The header comes first in the checksum, but is known last.
         let mut whole = Header::start_checksum(&header.encode());
         whole.combine(&crc);
         header.crc32 = whole.finalize();
@@ -76,7 +76,7 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
     }
 }
 
-/// As [`write_block`], from the model alone: the part that the engine defines.
+/// As [`write_block`], but reads only the model, the engine's own part of the user data.
 ///
 /// # Errors
 /// As [`write_block`].
@@ -90,13 +90,13 @@ pub fn write_model(path: &Path, model: &NewModel, value: impl Read) -> Result<He
 /// Why no server could load a model.
 #[derive(Debug, thiserror::Error)]
 enum Unloadable {
-    #[error("the configuration is not JSON, and no server could load the model; give the server's own")]
+    #[error("the configuration is not JSON, and no server could load the model; pass the server's configuration")]
     ConfigNotJson,
-    #[error("the configuration is larger than a model file takes; give the server's own")]
+    #[error("the configuration is larger than a model file allows; pass the server's configuration")]
     ConfigTooLarge,
-    #[error("the user data is no MessagePack: {0}")]
+    #[error("the user data is not MessagePack: {0}")]
     NoMessagePack(MsgpackError),
-    #[error("there are bytes behind the user data's array")]
+    #[error("there are bytes after the user data's array")]
     TrailingBytes,
     #[error("the user data is not an array of two")]
     NotTwo,
@@ -123,7 +123,7 @@ fn system_block(model: &NewModel) -> Result<Vec<u8>, Unloadable> {
     block.ok_or(Unloadable::ConfigTooLarge)
 }
 
-/// Copies the block while it goes through it; the inner error is what is wrong with the block.
+/// Copies the block and checks it; the inner error is that of the block.
 fn copy_block(
     model: &NewModel,
     block: impl Read,
@@ -152,7 +152,7 @@ fn copy_block(
     })
 }
 
-/// Writes what it reads.
+/// Copies all bytes that it reads to `out`.
 struct CopyingReader<'a, R, W> {
     reader: R,
     out: &'a mut W,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::byte_order::ByteOrder;
 use super::error::SionError;
 use super::header::KeyValue;
-use super::layout::Layout;
 use super::input_mismatch::InputMismatch;
+use super::layout::Layout;
 use super::plan::PlannedFile;
 
 /// A physical file under its temporary name, open for writing streams into it. Clones share the file.

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use super::anomaly::{Anomaly, Warning};
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::{Header, KeyValue};
-use super::anomaly::{Anomaly, Warning};
 use super::physical_file::PhysicalFile;
 use super::slot::{Slot, part_path};
 use super::tables::Mapping;

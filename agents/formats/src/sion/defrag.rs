@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use super::anomaly::Warning;
 use super::container::Container;
 use super::copying::{copy_between, each};
 use super::error::SionError;
 use super::join::prefix_of;
-use super::anomaly::Warning;
 use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
 use super::recover::recover;
 use super::writer::Creation;

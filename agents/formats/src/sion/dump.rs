@@ -6,10 +6,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::anomaly::Warning;
 use super::container::Container;
 use super::error::SionError;
 use super::header::{Header, KeyValue};
-use super::anomaly::Warning;
 use super::recover::recover;
 use super::statistics::{Statistics, percent};
 

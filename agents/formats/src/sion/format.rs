@@ -14,7 +14,7 @@ use super::split::{SplitOptions, split};
 use super::tables::Mapping;
 use super::verify::{VerifyOptions, add_error, damage, place, verify};
 use crate::{
-    Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress, FileCheck,
+    Confidence, Damage, Description, Destination, Extracted, FileCheck, Format, FormatsError, Options, Probe, Progress,
 };
 
 /// The format of SION containers.
@@ -112,7 +112,8 @@ impl Format for Sion {
         let split = split(path, to, &options, progress)?;
         let mut damages: Vec<Damage> = split.damaged.iter().map(|(_, fault)| damage(path, fault)).collect();
         let losses = split.warnings.iter().filter(|warning| warning.anomaly.is_loss());
-        damages.extend(losses.map(|loss| Damage::new(loss.anomaly.kind(), place(&loss.path), loss.anomaly.to_string())));
+        damages
+            .extend(losses.map(|loss| Damage::new(loss.anomaly.kind(), place(&loss.path), loss.anomaly.to_string())));
         let bytes = split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         Ok(Extracted { files: split.files.into_iter().map(|file| file.name).collect(), bytes, damages })
     }

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 
+use super::anomaly::Anomaly;
 use super::byte_order::{self, ByteOrder, Fields};
 use super::error::SionError;
 use super::fault::Fault;
 use super::layout::{HEAD_BYTES, Layout, align, head_end};
 use super::limits::{MOST_TASKS, PREFIX_BYTES};
-use super::anomaly::Anomaly;
 use super::reading::read_exactly;
 
 /// The first four bytes of every container.

@@ -12,6 +12,7 @@
 //! Containers are untrusted: every sum is checked, nothing is allocated before the file's length and the limits below
 //! have bounded it, and no loop depends on a number of the file alone.
 
+mod anomaly;
 mod attachment;
 mod byte_order;
 mod container;
@@ -22,12 +23,11 @@ mod error;
 mod fault;
 mod format;
 mod header;
+mod input_mismatch;
 mod join;
 mod key_value;
 mod layout;
 mod limits;
-mod input_mismatch;
-mod anomaly;
 mod physical_file;
 mod plan;
 mod plan_error;
@@ -45,6 +45,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use anomaly::{Anomaly, Warning};
 pub use attachment::Attachment;
 pub use byte_order::ByteOrder;
 pub use container::{Container, TaskStream};
@@ -54,11 +55,10 @@ pub use error::SionError;
 pub use fault::Fault;
 pub use format::Sion;
 pub use header::{Closed, Header, KeyValue, MAGIC};
+pub use input_mismatch::InputMismatch;
 pub use join::{JoinInput, JoinOptions, Joined, join};
 pub use key_value::{KeyedValue, Record, Records};
 pub use layout::Layout;
-pub use input_mismatch::InputMismatch;
-pub use anomaly::{Anomaly, Warning};
 pub use physical_file::PhysicalFile;
 pub use plan::{Plan, PlanOptions, PlannedFile, Shape, TaskPlan};
 pub use plan_error::PlanError;

@@ -5,12 +5,12 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::anomaly::{Anomaly, Warning};
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::Header;
 use super::layout::Layout;
 use super::limits::MOST_TASKS;
-use super::anomaly::{Anomaly, Warning};
 use super::reading::{FileAt, open_regular};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
@@ -160,7 +160,12 @@ impl OpenedHead {
         Ok(Mapping::Entries(entries))
     }
 
-    pub(super) fn into_physical_file(self, table: ChunkTable, mapping: Mapping, anomalies: Vec<Anomaly>) -> PhysicalFile {
+    pub(super) fn into_physical_file(
+        self,
+        table: ChunkTable,
+        mapping: Mapping,
+        anomalies: Vec<Anomaly>,
+    ) -> PhysicalFile {
         let OpenedHead { path, file, length, header, layout, .. } = self;
         let warnings = anomalies.into_iter().map(|anomaly| Warning { path: path.clone(), anomaly }).collect();
         PhysicalFile { path, file, length, header, layout, table, mapping, warnings }

@@ -15,12 +15,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::anomaly::Anomaly;
 use super::byte_order::ByteOrder;
 use super::container::Container;
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
-use super::anomaly::Anomaly;
 use super::physical_file::{OpenedHead, PhysicalFile};
 use super::slot::{Slot, part_path};
 use super::tables::{ChunkTable, Mapping, table_bytes};

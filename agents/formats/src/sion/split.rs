@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
+use super::anomaly::Warning;
 use super::container::Container;
 use super::copying::{copy_exactly, each};
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
-use super::key_value::KeyedValue;
 use super::input_mismatch::InputMismatch;
-use super::anomaly::Warning;
+use super::key_value::KeyedValue;
 use super::recover::recover;
 use crate::{Destination, FormatsError, Progress};
 

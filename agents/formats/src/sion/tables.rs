@@ -7,12 +7,12 @@
 use std::io::Read;
 use std::path::Path;
 
+use super::anomaly::Anomaly;
 use super::byte_order::ByteOrder;
 use super::error::SionError;
 use super::fault::Fault;
 use super::layout::Layout;
 use super::limits::MOST_CHUNKS;
-use super::anomaly::Anomaly;
 
 /// The byte counts of one physical file's chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]

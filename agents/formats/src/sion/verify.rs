@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::header::KeyValue;
 use super::physical_file::PhysicalFile;
 use super::slot::part_path;
-use crate::{Damage, Progress, FileCheck};
+use crate::{Damage, FileCheck, Progress};
 
 /// How thorough a verification is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

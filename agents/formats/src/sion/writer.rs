@@ -12,8 +12,8 @@ use holdfast_core::durable::Pending;
 
 use super::attachment::Attachment;
 use super::error::SionError;
-use super::layout::head_end;
 use super::input_mismatch::InputMismatch;
+use super::layout::head_end;
 use super::plan::{Plan, PlannedFile};
 use super::slot::part_path;
 use super::tables::table_bytes;

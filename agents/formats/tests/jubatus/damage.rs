@@ -1,10 +1,10 @@
-//! Damaged model files: each gets the verdict that a real server gave, for the check that the server named.
+//! Damaged model files: each fails the check that a real server reported for it.
 
 use std::fs;
 use std::path::Path;
 
 use crate::read_json;
-use holdfast_formats::jubatus::{Engine, Jubatus, Judgement, Release, Rules, Server, ScanOptions, judge, scan};
+use holdfast_formats::jubatus::{Engine, Jubatus, Judgement, Release, Rules, ScanOptions, Server, judge, scan};
 use holdfast_formats::{Format, Options, recognise};
 use holdfast_testkit::fixtures;
 use serde_json::{Map, Value};
@@ -26,7 +26,7 @@ fn own_config() -> Vec<u8> {
     b"{\n  \"window_size\": 128\n}\n".to_vec()
 }
 
-/// The server that the variants were tried on, asked for this id.
+/// The server that the variants were recorded with; `load` is called with this id.
 fn server(release: Release, id: &str, rules: Rules) -> Server {
     Server { release, engine: Some(Engine::Stat), config: Some(own_config()), id: Some(id.to_owned()), rules }
 }
@@ -48,7 +48,7 @@ fn crc(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn every_variant_fails_where_the_1_1_1_server_says() {
+fn variants_fail_same_check_as_on_server_1_1_1() {
     let mut wrong = Vec::new();
     for (name, variant) in variants() {
         let judgement = judged(&bytes_of(&variant), &server(Release::new(1, 1, 1), &name, Rules::Released));
@@ -56,18 +56,18 @@ fn every_variant_fails_where_the_1_1_1_server_says() {
         if stage(&judgement) != listed["stage"] {
             wrong.push(format!("{name}: {judgement:?}, listed {}", listed["stage"]));
         }
-        let own_words = ["magic", "format_version", "crc32", "system_data_version", "type", "user_data_version"];
+        let same_message = ["magic", "format_version", "crc32", "system_data_version", "type", "user_data_version"];
         if let (Some(refusal), Some(error)) = (judgement.refusal, listed["error"].as_str())
-            && own_words.contains(&refusal.stage.name())
+            && same_message.contains(&refusal.stage.name())
         {
-            assert!(refusal.what.starts_with(error), "{name}: {} where the server says {error}", refusal.what);
+            assert!(refusal.what.starts_with(error), "{name}: {}, the server's message: {error}", refusal.what);
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
-fn the_same_changes_fail_where_the_0_9_4_server_says() {
+fn variants_fail_same_check_as_on_server_0_9_4() {
     let mut compared = 0;
     for (name, variant) in variants() {
         let Some(listed) = variant["same_change_made_to_a_0_9_4_file_on_jubastat_0_9_4"]["stage"].as_str() else {
@@ -81,7 +81,7 @@ fn the_same_changes_fail_where_the_0_9_4_server_says() {
             let wrong = bytes.get(28..32).map(|at| u32::from_be_bytes(at.try_into().unwrap()));
             let wrong = wrong.filter(|_| bytes.len() >= HEADER).map(|stored| stored ^ crc(&bytes));
             bytes[16..28].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 4]);
-            // A checksum that was wrong stays wrong by as much.
+            // A wrong checksum stays wrong by the same difference.
             if let Some(wrong) = wrong {
                 let stored = (crc(&bytes) ^ wrong).to_be_bytes();
                 bytes[28..32].copy_from_slice(&stored);
@@ -100,7 +100,7 @@ fn the_same_changes_fail_where_the_0_9_4_server_says() {
 }
 
 #[test]
-fn a_0_5_0_server_compares_the_id_and_the_text_of_the_configuration() {
+fn server_0_5_0_compares_id_and_text_of_configuration() {
     let mut compared = 0;
     let baseline = fs::read(fixtures("jubatus").join("damaged/ok_baseline.jubatus")).unwrap();
     let user = &baseline[88..];
@@ -109,7 +109,7 @@ fn a_0_5_0_server_compares_the_id_and_the_text_of_the_configuration() {
             continue;
         };
         let old = bytes_of(&variant);
-        // Those that differ in the system data only; their model gets the array that 0.5.0 has around it.
+        // Variants that differ only in the system data; their model gets the enclosing array of 0.5.0.
         let Some(system) = old.get(HEADER..).and_then(|blocks| blocks.strip_suffix(user)) else { continue };
         if old[..32] != baseline[..32] && old[28..32] != crc(&old).to_be_bytes() {
             continue;
@@ -138,17 +138,17 @@ fn a_0_5_0_server_compares_the_id_and_the_text_of_the_configuration() {
 }
 
 #[test]
-fn the_document_warns_of_another_configuration_and_compares_the_id() {
+fn documented_rules_warn_of_other_configuration_and_compare_id() {
     for (name, variant) in variants() {
         let bytes = bytes_of(&variant);
         let released = judged(&bytes, &server(Release::NEWEST, &name, Rules::Released));
         let id = if name == "other_id" || name == "empty_id_inside" { "b" } else { "a" };
         let documented = judged(&bytes, &server(Release::NEWEST, id, Rules::Documented));
-        let says = variant["seed_document_says"].as_str().unwrap_or_default();
-        if says.starts_with("warning only") {
+        let documented_result = variant["seed_document_says"].as_str().unwrap_or_default();
+        if documented_result.starts_with("warning only") {
             assert_eq!(stage(&documented), "accepted", "{name}: {documented:?}");
             assert!(documented.notes.iter().any(|note| note.kind == "config"), "{name}: {documented:?}");
-        } else if says.starts_with("refused when the id asked for is not empty") {
+        } else if documented_result.starts_with("refused when the id asked for is not empty") {
             assert_eq!(stage(&documented), "id", "{name}: {documented:?}");
             let nothing_asked = judged(&bytes, &server(Release::NEWEST, "", Rules::Documented));
             assert_eq!(stage(&nothing_asked), "accepted", "{name}: {nothing_asked:?}");
@@ -162,34 +162,34 @@ fn the_document_warns_of_another_configuration_and_compares_the_id() {
 }
 
 #[test]
-fn an_id_that_is_asked_for_is_checked_by_the_rule_of_the_release() {
+fn checks_requested_id_by_rule_of_release() {
     let bytes = fs::read(fixtures("jubatus").join("damaged/ok_baseline.jubatus")).unwrap();
-    let said = |release, id: &str, rules| {
+    let result = |release, id: &str, rules| {
         let judgement = judged(&bytes, &Server { config: None, ..server(release, id, rules) });
         stage(&judgement)
     };
     for id in ["", "a/b", "日本", "a\tb"] {
-        assert_eq!(said(Release::NEWEST, id, Rules::Released), "id", "{id}");
+        assert_eq!(result(Release::NEWEST, id, Rules::Released), "id", "{id}");
     }
     for id in ["..", " ", "a b~"] {
-        assert_eq!(said(Release::NEWEST, id, Rules::Released), "accepted", "{id}");
-        assert_eq!(said(Release::NEWEST, id, Rules::Documented), "id", "{id}");
+        assert_eq!(result(Release::NEWEST, id, Rules::Released), "accepted", "{id}");
+        assert_eq!(result(Release::NEWEST, id, Rules::Documented), "id", "{id}");
     }
-    // These find fault with the release, and so have passed the id.
-    assert_eq!(said(Release::new(1, 0, 2), "日本", Rules::Released), "jubatus_version");
-    assert_eq!(said(Release::new(0, 8, 1), "", Rules::Released), "jubatus_version");
-    assert_eq!(said(Release::new(0, 8, 2), "", Rules::Released), "id");
+    // These fail the check of the release, which follows that of the id.
+    assert_eq!(result(Release::new(1, 0, 2), "日本", Rules::Released), "jubatus_version");
+    assert_eq!(result(Release::new(0, 8, 1), "", Rules::Released), "jubatus_version");
+    assert_eq!(result(Release::new(0, 8, 2), "", Rules::Released), "id");
 }
 
 #[test]
-fn every_variant_is_known_for_a_model_and_what_is_left_of_it_is_described() {
+fn recognises_and_describes_every_variant() {
     for (name, variant) in variants() {
         let path = fixtures("jubatus").join(variant["file"].as_str().unwrap());
         assert_eq!(recognise(&path).unwrap().format.map(Format::name), Some("jubatus"), "{name}");
         let readable = !name.contains("magic") && variant["bytes"].as_u64().unwrap() >= HEADER as u64;
         let description = described(&path);
         assert_eq!(description.is_ok(), readable, "{name}: {description:?}");
-        // Where nothing is known of the server only what depends on it can pass.
+        // Without a server, only the variants whose check depends on the server pass.
         let check = Jubatus.verify(&path, &Options::default(), &mut |_, _| ()).unwrap();
         let unknown = ["other_config", "config_float", "config_extra_key", "foreign_recommender_file"];
         let refused = variant["jubastat_1_1_1"]["accepted"] == false && !unknown.contains(&name.as_str());
@@ -202,7 +202,7 @@ fn described(path: &Path) -> Result<Value, String> {
 }
 
 #[test]
-fn a_directory_or_a_missing_file_is_an_error_that_names_it() {
+fn error_names_directory_or_missing_file() {
     let directory = tempfile::tempdir().unwrap();
     for path in [directory.path().to_owned(), directory.path().join("missing.jubatus")] {
         let error = described(&path).unwrap_err();
@@ -211,9 +211,9 @@ fn a_directory_or_a_missing_file_is_an_error_that_names_it() {
 }
 
 #[test]
-fn bytes_behind_the_blocks_are_told_and_taken() {
+fn accepts_and_reports_bytes_after_the_blocks() {
     for (name, place) in [
-        ("trailing_garbage", "behind the user data"),
+        ("trailing_garbage", "after the user data"),
         ("user_trailing_bytes", "in the user data"),
         ("system_trailing_bytes", "in the system data"),
     ] {

@@ -1,6 +1,6 @@
-//! Jubatus model files: the files of real servers, damaged ones, and ones that nobody could foresee.
+//! Jubatus model files: written by real servers, damaged, and randomly changed.
 
-// Helpers of tests report as tests do.
+// Test helpers may panic, as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod damage;
@@ -13,12 +13,11 @@ use std::path::{Path, PathBuf};
 use holdfast_testkit::{files_below, fixtures};
 use serde_json::Value;
 
-/// A JSON file.
 fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// Every intact model with what the fixtures say of it.
+/// Every intact model with its expected description.
 fn models() -> Vec<(PathBuf, Value)> {
     let home = fixtures("jubatus");
     let expected = |path: &Path| {

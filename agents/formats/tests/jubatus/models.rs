@@ -1,12 +1,12 @@
-//! Model files that real servers wrote: described as the fixtures list them, taken by the servers that wrote them,
-//! extracted, and written again byte for byte.
+//! Model files that real servers wrote: described as listed, accepted for the servers that wrote them, extracted, and
+//! rewritten byte for byte.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{models, read_json};
 use holdfast_formats::jubatus::msgpack::TokenReader;
-use holdfast_formats::jubatus::shape::{ValueFindings, Shape, walk};
+use holdfast_formats::jubatus::shape::{Shape, ValueFindings, walk};
 use holdfast_formats::jubatus::{
     Engine, Jubatus, ModelFileName, ModelId, NewModel, Release, Rules, Server, verify_for, write_block, write_model,
 };
@@ -41,10 +41,10 @@ fn block(path: &Path, expected: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn every_model_is_described_as_the_fixtures_list_it() {
+fn describes_every_model_as_listed() {
     for (path, expected) in models() {
         let description = Jubatus.describe(&path).unwrap();
-        // Through the text, as a program gets it: the parser of floats is not exact, and has to err on both sides.
+        // Compared after printing and parsing: the parser of floats is inexact, so both sides must pass through it.
         let printed: Value = serde_json::from_str(&description.json.to_string()).unwrap();
         assert_eq!(printed, expected, "{}", path.display());
         assert!(
@@ -56,7 +56,7 @@ fn every_model_is_described_as_the_fixtures_list_it() {
 }
 
 #[test]
-fn every_model_is_recognised_by_its_content() {
+fn recognises_every_model_by_content() {
     for (path, _) in models() {
         assert_eq!(recognise(&path).unwrap().format.unwrap().name(), "jubatus", "{}", path.display());
     }
@@ -67,7 +67,7 @@ fn every_model_is_recognised_by_its_content() {
 }
 
 #[test]
-fn every_model_is_taken_by_the_server_that_wrote_it() {
+fn accepts_every_model_for_the_server_that_wrote_it() {
     for (path, expected) in models() {
         for rules in [Rules::Released, Rules::Documented] {
             let name = ModelFileName::of(&path).unwrap();
@@ -75,8 +75,8 @@ fn every_model_is_taken_by_the_server_that_wrote_it() {
             server.release = release_of(&expected);
             server.engine = Engine::from_name(text(&expected, "type").as_bytes());
             server.config = Some(text(&expected, "config").as_bytes().to_vec());
-            let mut told = (0, 0);
-            let check = verify_for(&path, &server, &mut |done, all| told = (done, all)).unwrap();
+            let mut reported = (0, 0);
+            let check = verify_for(&path, &server, &mut |done, all| reported = (done, all)).unwrap();
             let outside = name.id.contains(' ');
             if rules == Rules::Documented && outside {
                 assert!(check.has("id"), "{check:?}");
@@ -84,13 +84,13 @@ fn every_model_is_taken_by_the_server_that_wrote_it() {
             }
             assert!(check.is_intact() && check.notes.is_empty(), "{}: {check:?}", path.display());
             let size = fs::metadata(&path).unwrap().len();
-            assert_eq!((check.checked_bytes, told), (size, (size, size)));
+            assert_eq!((check.checked_bytes, reported), (size, (size, size)));
         }
     }
 }
 
 #[test]
-fn without_a_word_about_the_server_a_model_is_judged_for_the_newest_and_for_its_file_name() {
+fn verifies_for_newest_server_and_file_name_by_default() {
     for (path, expected) in models() {
         let check = Jubatus.verify(&path, &Options::default(), &mut |_, _| ()).unwrap();
         assert_eq!(check.has("jubatus_version"), release_of(&expected).major == 0, "{}", path.display());
@@ -104,7 +104,7 @@ fn without_a_word_about_the_server_a_model_is_judged_for_the_newest_and_for_its_
 }
 
 #[test]
-fn the_writer_makes_the_bytes_of_every_model() {
+fn rewrites_every_model_byte_for_byte() {
     let directory = tempfile::tempdir().unwrap();
     for (path, expected) in models() {
         let copy = directory.path().join(path.file_name().unwrap());
@@ -118,7 +118,7 @@ fn the_writer_makes_the_bytes_of_every_model() {
 }
 
 #[test]
-fn the_file_name_is_the_one_that_the_server_gave() {
+fn file_name_is_that_of_the_server() {
     for (path, expected) in models() {
         let model = new_model(&expected);
         let address = expected["file_name"]["address"].as_str().unwrap();
@@ -130,7 +130,7 @@ fn the_file_name_is_the_one_that_the_server_gave() {
 }
 
 #[test]
-fn a_model_that_no_server_would_take_never_replaces_the_last_good_one() {
+fn rejected_model_does_not_replace_previous_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("127.0.0.1_9199_stat_a.jubatus");
     let fixture = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_stat_a.jubatus");
@@ -139,7 +139,7 @@ fn a_model_that_no_server_would_take_never_replaces_the_last_good_one() {
     write_block(&path, &new_model(&expected), &good[..]).unwrap();
 
     let other_version = [&b"\x92\x02"[..], &good[2..]].concat();
-    let behind = [&good[..], b"\xc0"].concat();
+    let trailing = [&good[..], b"\xc0"].concat();
     let blocks: [(&[u8], &str); 7] = [
         (b"", "insufficient bytes"),
         (&good[..good.len() - 1], "insufficient bytes"),
@@ -147,13 +147,14 @@ fn a_model_that_no_server_would_take_never_replaces_the_last_good_one() {
         (b"\x92\x01\x80", "not one of stat"),
         (b"\x91\x01", "not an array of two"),
         (&other_version, "version of the user data"),
-        (&behind, "behind"),
+        (&trailing, "after"),
     ];
     for (block, why) in blocks {
         let error = write_block(&path, &new_model(&expected), block).unwrap_err();
         assert!(matches!(error, FormatsError::Unwritable { .. }) && error.to_string().contains(why), "{error}");
     }
-    let new_form = b"\x92\x01\x95\x01\x90\x81\xd9\x01x\x95\x01\xcb\0\0\0\0\0\0\0\0\xcb\0\0\0\0\0\0\0\0\xcb\0\0\0\0\0\0\0\0\xcb\0\0\0\0\0\0\0\0\xcb\0\0\0\0\0\0\0\0\xcb\0\0\0\0\0\0\0\0";
+    let zero = b"\xcb\0\0\0\0\0\0\0\0".as_slice();
+    let new_form = [b"\x92\x01\x95\x01\x90\x81\xd9\x01x\x95\x01".as_slice(), &zero.repeat(6)].concat();
     let error = write_block(&path, &new_model(&expected), &new_form[..]).unwrap_err();
     assert!(error.to_string().contains("str8"), "{error}");
     let no_json = NewModel { config: b"hello".to_vec(), ..new_model(&expected) };
@@ -164,7 +165,7 @@ fn a_model_that_no_server_would_take_never_replaces_the_last_good_one() {
 }
 
 #[test]
-fn what_is_extracted_makes_the_model_again() {
+fn extracted_files_make_the_same_model() {
     for (path, expected) in models() {
         let directory = tempfile::tempdir().unwrap();
         let to = Destination::new(directory.path(), false).unwrap();
@@ -180,7 +181,7 @@ fn what_is_extracted_makes_the_model_again() {
 }
 
 #[test]
-fn of_a_damaged_model_only_what_is_asked_for_is_extracted() {
+fn extracts_damaged_model_only_with_recovery() {
     let damaged = |name: &str| -> PathBuf { fixtures("jubatus").join(format!("damaged/{name}.jubatus")) };
     let recover = Options { recover: true, ..Options::default() };
     for (name, options, files) in [
@@ -203,7 +204,7 @@ fn of_a_damaged_model_only_what_is_asked_for_is_extracted() {
 }
 
 #[test]
-fn every_recorded_answer_of_a_server_is_read_with_the_same_tokens() {
+fn reads_every_recorded_rpc_response() {
     let answers = files_below(&fixtures("jubatus").join("rpc"));
     let answers = answers.iter().filter(|path| path.to_str().unwrap().ends_with(".response.bin"));
     let mut messages = 0;

@@ -1,21 +1,21 @@
-//! Whatever bytes stand in a model file: an answer in bounded memory, and no panic.
+//! Any content of a model file is handled in bounded memory, without a panic.
 //!
-//! The fixtures are the corpus. Each round changes one of them in a few places, from a seed, and half the time makes
-//! the checksum true again, so that what is behind it is reached. `mutation_rounds` of the test kit says how it takes
-//! longer and starts elsewhere.
+//! The fixtures are the corpus. Each round changes one of them in a few places, from a seed, and in half of the rounds
+//! corrects the checksum, so that the code after its check is reached. `mutation_rounds` of the test kit documents how
+//! to run more rounds and how to set the seed.
 
 use std::fs;
 
 use holdfast_formats::jubatus::config::same_config;
 use holdfast_formats::jubatus::describe::{MAX_MODEL_SHOWN, to_json, to_text};
 use holdfast_formats::jubatus::{
-    Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, Server, ScanOptions, judge, scan, write_block,
+    Engine, Header, ModelFileName, ModelId, NewModel, Release, Rules, ScanOptions, Server, judge, scan, write_block,
 };
 use holdfast_testkit::{Dice, files_below, fixtures, mutation_rounds, mutation_seed};
 
 const ROUNDS: u64 = 10_000;
 
-/// A corpus file larger than this would be most of the time.
+/// Larger files of the corpus are left out: they would take most of the time.
 const LARGEST: usize = 4096;
 
 fn corpus() -> Vec<Vec<u8>> {
@@ -26,8 +26,8 @@ fn corpus() -> Vec<Vec<u8>> {
     files.map(|path| fs::read(path).unwrap()).filter(|bytes| bytes.len() <= LARGEST).collect()
 }
 
-/// Heads of values, and numbers at the edges of their types.
-const TELLING: [&[u8]; 16] = [
+/// Heads of values, and numbers at the limits of their types.
+const EDGE_VALUES: [&[u8]; 16] = [
     b"\xdd\xff\xff\xff\xff",
     b"\xdf\xff\xff\xff\xff",
     b"\xdb\xff\xff\xff\xff",
@@ -55,13 +55,13 @@ fn mutate(dice: &mut Dice, corpus: &[Vec<u8>]) -> Vec<u8> {
             1 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
             2 if at < bytes.len() => bytes[at] = dice.roll() as u8,
             3 => {
-                let telling = TELLING[dice.below(TELLING.len())];
-                let end = (at + telling.len()).min(bytes.len());
-                bytes.splice(at..end, telling.iter().copied());
+                let value = EDGE_VALUES[dice.below(EDGE_VALUES.len())];
+                let end = (at + value.len()).min(bytes.len());
+                bytes.splice(at..end, value.iter().copied());
             }
             4 => {
-                let telling = TELLING[dice.below(TELLING.len())];
-                bytes.splice(at..at, telling.iter().copied());
+                let value = EDGE_VALUES[dice.below(EDGE_VALUES.len())];
+                bytes.splice(at..at, value.iter().copied());
             }
             5 => {
                 let other = &corpus[dice.below(corpus.len())];
@@ -81,13 +81,13 @@ fn mutate(dice: &mut Dice, corpus: &[Vec<u8>]) -> Vec<u8> {
         }
     }
     if bytes.len() >= 48 && dice.below(2) == 0 {
-        make_true(dice, &mut bytes);
+        correct_header(dice, &mut bytes);
     }
     bytes
 }
 
-/// Gives the file the sizes and the checksum that it has.
-fn make_true(dice: &mut Dice, bytes: &mut [u8]) {
+/// Corrects the sizes and the checksum in the header.
+fn correct_header(dice: &mut Dice, bytes: &mut [u8]) {
     let blocks = bytes.len() as u64 - 48;
     let mut header = Header::decode(bytes[..48].try_into().unwrap());
     if dice.below(2) == 0 {
@@ -114,18 +114,18 @@ fn servers() -> Vec<Server> {
     servers
 }
 
-fn look_at(bytes: &[u8], name: &str, servers: &[Server]) {
+fn scan_and_judge(bytes: &[u8], name: &str, servers: &[Server]) {
     let path = std::path::Path::new(name);
     let want = ScanOptions { digests: true, user_data_up_to: MAX_MODEL_SHOWN };
-    let mut told = 0;
-    let scan = scan(bytes, bytes.len() as u64, want, &mut |bytes| told += bytes).unwrap();
-    assert_eq!(told, bytes.len() as u64, "a byte was read twice, or never");
+    let mut read = 0;
+    let scan = scan(bytes, bytes.len() as u64, want, &mut |bytes| read += bytes).unwrap();
+    assert_eq!(read, bytes.len() as u64, "a byte was read twice, or never");
     for server in servers {
         let _ = judge(&scan, server);
     }
     let described = to_json(path, &scan);
     assert!(described["file_size"] == bytes.len());
-    // The pass over a file leaves out what it can; the description goes value by value, and must come to the same.
+    // The scan skips values where possible, the description reads each value: both must agree.
     if let Ok(blocks) = &scan.blocks
         && let Some(user_bytes) = &blocks.user_bytes
         && user_bytes.first() == Some(&0x92)
@@ -140,7 +140,7 @@ fn look_at(bytes: &[u8], name: &str, servers: &[Server]) {
     }
 }
 
-/// The most memory that this process ever had, in kilobytes.
+/// The peak memory of this process, in kilobytes.
 fn peak_kilobytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -148,14 +148,14 @@ fn peak_kilobytes() -> u64 {
 }
 
 #[test]
-fn no_change_of_a_model_makes_its_reader_panic_or_take_memory() {
+fn changed_models_cause_no_panic_and_bounded_memory() {
     let (corpus, servers) = (corpus(), servers());
     let seed = mutation_seed();
     let before = peak_kilobytes();
     for round in mutation_rounds(ROUNDS) {
         let mut dice = Dice(seed.wrapping_add(round));
         let bytes = mutate(&mut dice, &corpus);
-        let looked = std::panic::catch_unwind(|| look_at(&bytes, "127.0.0.1_9199_stat_a.jubatus", &servers));
+        let looked = std::panic::catch_unwind(|| scan_and_judge(&bytes, "127.0.0.1_9199_stat_a.jubatus", &servers));
         assert!(looked.is_ok(), "seed {}: {:02x?}", seed.wrapping_add(round), bytes);
     }
     let grown = peak_kilobytes() - before;
@@ -163,7 +163,7 @@ fn no_change_of_a_model_makes_its_reader_panic_or_take_memory() {
 }
 
 #[test]
-fn any_one_bit_that_changes_in_a_model_is_noticed() {
+fn detects_every_changed_bit_of_a_model() {
     let path = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_stat_a.jubatus");
     let good = fs::read(path).unwrap();
     for bit in 0..good.len() * 8 {
@@ -180,7 +180,7 @@ fn any_one_bit_that_changes_in_a_model_is_noticed() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_is_truncated() {
+fn reports_file_that_shrinks_during_reading_as_truncated() {
     let path = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_stat_a.jubatus");
     let good = fs::read(path).unwrap();
     for length in 0..good.len() {
@@ -191,7 +191,7 @@ fn a_file_that_shrinks_while_it_is_read_is_truncated() {
 }
 
 #[test]
-fn what_the_writer_lets_through_a_server_takes() {
+fn models_that_the_writer_accepts_are_accepted_by_servers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("model.jubatus");
     let corpus = corpus();

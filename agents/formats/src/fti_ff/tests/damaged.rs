@@ -1,14 +1,14 @@
-//! Every damaged file gets a verdict at least as strict as the listed one.
+//! The verification of each damaged file is at least as strict as its listed verdict.
 
 use super::*;
 use crate::fti_ff::FtiFf;
-use crate::{Destination, Format, Options, FileCheck, recognise};
+use crate::{Destination, FileCheck, Format, Options, recognise};
 
 fn check(path: &Path) -> FileCheck {
     FtiFf.verify(path, &Options::default(), &mut |_, _| {}).unwrap()
 }
 
-/// The kinds of damage that the listed check names.
+/// The kinds of damage that the listed verdict names.
 fn kinds(expected: &str) -> Vec<&'static str> {
     [
         ("file checksum", "checksum"),
@@ -30,7 +30,7 @@ fn kinds(expected: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_damaged_file_gets_a_verdict_at_least_as_strict_as_the_listed_one() {
+fn verifies_damaged_files_at_least_as_strictly_as_listed() {
     let root = fixtures("fti").join("damaged");
     let list: Value = serde_json::from_slice(&fs::read(root.join("verdicts.json")).unwrap()).unwrap();
     let mut seen = 0;
@@ -64,7 +64,7 @@ fn every_damaged_file_gets_a_verdict_at_least_as_strict_as_the_listed_one() {
 }
 
 #[test]
-fn what_is_intact_in_a_damaged_file_is_extracted_and_the_rest_is_told() {
+fn extracts_intact_variables_of_damaged_file_and_reports_the_others() {
     let path = fixtures("fti").join("damaged/v1.1/flip-chunk/Ckpt7-Rank2.fti");
     let directory = tempfile::tempdir().unwrap();
     let to = Destination::new(directory.path(), false).unwrap();

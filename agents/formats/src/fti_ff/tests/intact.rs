@@ -1,4 +1,4 @@
-//! Every intact file decodes to what is listed of it.
+//! Every intact file is decoded as listed.
 
 use super::*;
 use crate::fti_ff::checkpoint::Checkpoint;
@@ -6,14 +6,14 @@ use crate::fti_ff::{FtiFf, name::FileName};
 use crate::{Destination, Format, Options, recognise};
 
 #[test]
-fn every_real_file_is_recognised_described_and_found_intact() {
+fn recognises_describes_and_verifies_every_real_file() {
     let mut seen = BTreeMap::new();
     for file in all_files() {
         let recognised = recognise(&file.path).unwrap();
         let place = file.path.display();
         *seen.entry(file.role().to_owned()).or_insert(0) += 1;
         if !["rank file", "partner copy", "Reed-Solomon parity"].contains(&file.role()) {
-            // FTI's other modes use the same names for files of raw bytes, in which nothing proves anything.
+            // FTI's other modes use the same names for files of raw bytes without hashes.
             assert!(recognised.confidence < crate::Confidence::Certain, "{place}");
             continue;
         }
@@ -34,7 +34,7 @@ fn every_real_file_is_recognised_described_and_found_intact() {
 }
 
 #[test]
-fn every_variable_of_every_real_file_has_its_value() {
+fn reads_every_variable_of_every_real_file() {
     for file in all_files().iter().filter(|file| matches!(file.role(), "rank file" | "partner copy")) {
         let checkpoint = Checkpoint::open(&file.path).unwrap();
         let found = checkpoint.variables();
@@ -49,7 +49,7 @@ fn every_variable_of_every_real_file_has_its_value() {
 }
 
 #[test]
-fn extraction_writes_each_variable_joined_over_its_containers() {
+fn extracts_each_variable_joined_over_its_containers() {
     for tree in ["v1.1/seven-l1/c7", "v1.1/grow/g10", "v1.6/seven-l1/c5", "other/v1.2/seven-l1/c7"] {
         let root = fixtures("fti").join(tree);
         for file in all_files().iter().filter(|file| file.path.starts_with(&root) && file.role() == "rank file") {
@@ -68,12 +68,13 @@ fn extraction_writes_each_variable_joined_over_its_containers() {
 }
 
 #[test]
-fn the_table_reads_as_the_document_s_example() {
+fn table_matches_example_of_fti_document() {
     let mut path = files_below(&fixtures("fti").join("v1.1/seven-l1/c2")).into_iter();
     let path = path.rfind(|path| path.to_string_lossy().ends_with("Ckpt2-Rank0.fti")).unwrap();
     let text = FtiFf.describe(&path).unwrap().text;
-    let block = "DataBase-id: 1\n    numvars: 1\n    dbsize: 16076\n    [size metadata: 76]\n\n        Var-id: 0\n        id: 4\n";
-    assert!(text.contains(block), "{text}");
+    let head = "DataBase-id: 1\n    numvars: 1\n    dbsize: 16076\n    [size metadata: 76]\n\n";
+    let block = format!("{head}        Var-id: 0\n        id: 4\n");
+    assert!(text.contains(&block), "{text}");
     assert!(
         text.contains("        hascontent: true\n        dptr: 0\n        fptr: 24376\n        chunksize: 16000\n"),
         "{text}"
@@ -81,7 +82,7 @@ fn the_table_reads_as_the_document_s_example() {
 }
 
 #[test]
-fn names_are_read_as_they_are_written() {
+fn parses_the_names_that_it_writes() {
     for name in ["Ckpt7-Rank2.fti", "Ckpt10-Pcof0.fti", "Ckpt1-RSed31.fti", "dCPFile-Rank3.fti"] {
         assert_eq!(FileName::parse(name).unwrap().to_string(), name);
     }

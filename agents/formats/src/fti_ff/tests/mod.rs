@@ -1,4 +1,4 @@
-//! The real files of FTI, every one of them.
+//! Tests over all real files of FTI in the fixtures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ pub(super) fn value(checkpoint: &Checkpoint, variable: &Variable) -> Vec<u8> {
     value
 }
 
-/// One file of the fixtures with what is expected of it.
+/// One file of the fixtures with its expected description.
 pub(super) struct Expected {
     pub path: PathBuf,
     pub json: Value,
@@ -90,7 +90,7 @@ pub(super) fn trees() -> Vec<(PathBuf, Value)> {
         .collect()
 }
 
-/// All files of a tree with what is expected of them.
+/// All files of a tree with their expected descriptions.
 pub(super) fn files_of(tree: &Path, json: &Value) -> Vec<Expected> {
     let snapshots = json["snapshots"].as_object().unwrap();
     let files = |(snapshot, content): (&String, &Value)| -> Vec<Expected> {

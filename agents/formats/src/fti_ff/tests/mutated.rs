@@ -1,7 +1,6 @@
-//! No input makes us panic, hang or allocate without bound: the files of the fixtures, changed at random.
+//! No input causes a panic, a hang or unbounded allocation: files of the fixtures are changed at random.
 //!
-//! Seeded, so that a failure comes again. A few seconds in the normal run; `mutation_rounds` of the test kit says
-//! how it takes longer.
+//! The seed makes a failure reproducible. `mutation_rounds` of the test kit documents how to run it longer.
 
 use super::*;
 use crate::fti_ff::FtiFf;
@@ -59,7 +58,7 @@ fn mutate(bytes: &mut Vec<u8>, dice: &mut Dice) {
     }
 }
 
-/// Makes the hashes right again, so that the changes get past them.
+/// Corrects the hashes, so that the code after their check is reached.
 fn rehash(bytes: &mut [u8], layout: Layout) {
     let (size, length) = (bytes.len(), layout.meta_bytes());
     let Some(last) = size.checked_sub(length) else { return };
@@ -73,7 +72,7 @@ fn rehash(bytes: &mut [u8], layout: Layout) {
 }
 
 #[test]
-fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
+fn changed_files_cause_no_panic_hang_or_unbounded_output() {
     let corpus: Vec<Vec<u8>> = files_below(&fixtures("fti"))
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "fti"))
@@ -112,7 +111,7 @@ fn no_change_of_a_file_makes_us_panic_hang_or_believe_its_numbers() {
             }
         }
     }
-    // What no hash covers (unused space, padding, the id inside) may change and stay intact; most changes are found.
+    // Changes of bytes that no hash covers (unused space, padding, the id) are not detected; most changes are.
     assert!(intact * 4 < rounds, "{intact} of {rounds}");
     assert!(longest < 1 << 20, "{longest}");
 }

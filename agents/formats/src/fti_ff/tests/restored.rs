@@ -1,4 +1,4 @@
-//! Lost files come back byte for byte wherever the real FTI restores them, and where it goes wrong we do not.
+//! Lost files are restored byte for byte wherever FTI restores them, and also where FTI restores wrong bytes.
 
 use holdfast_testkit::{fast_directory, scratch_copy};
 
@@ -26,14 +26,19 @@ fn tree(name: &str) -> (PathBuf, Value) {
     (path, json)
 }
 
-/// The original of a restored file: any file of that name in the snapshot.
+/// The content of the lost file: that of any file of this name in the snapshot.
 fn original(snapshot: &Path, name: &str) -> Vec<u8> {
     let found = files_below(snapshot).into_iter().find(|path| path.ends_with(name));
     fs::read(found.unwrap_or_else(|| panic!("no {name}"))).unwrap()
 }
 
-/// Restores all ranks of a checkpoint and compares them with the originals; the sources, or the first error.
-fn restore_all(root: &Path, snapshot: &Path, topology: Topology, checkpoint: u32) -> Result<Vec<RestoreSource>, String> {
+/// Restores all ranks of a checkpoint and compares them with the originals. Returns the sources, or the first error.
+fn restore_all(
+    root: &Path,
+    snapshot: &Path,
+    topology: Topology,
+    checkpoint: u32,
+) -> Result<Vec<RestoreSource>, String> {
     let survivors = Survivors::scan(&[root], None).unwrap();
     let directory = fast_directory();
     let to = Destination::new(directory.path(), false).unwrap();
@@ -56,7 +61,7 @@ fn flip(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Does to a copy what was done to it before the real FTI was started; false if the words are not understood.
+/// Applies to a copy the change that was made before the recorded run of FTI; false if `change` is unknown.
 fn damage(root: &Path, change: &str, json: &Value) -> bool {
     let named = |role: FileRole, rank: u32| -> Vec<PathBuf> {
         let is = |path: &PathBuf| {
@@ -107,7 +112,7 @@ fn damage(root: &Path, change: &str, json: &Value) -> bool {
 }
 
 #[test]
-fn wherever_the_real_library_restores_we_do_and_where_it_errs_we_do_not() {
+fn restores_wherever_fti_does_and_corrects_its_errors() {
     let list: Value =
         serde_json::from_slice(&fs::read(fixtures("fti").join("real-fti-behaviour.json")).unwrap()).unwrap();
     let (mut cases, mut better) = (0, Vec::new());
@@ -137,7 +142,7 @@ fn wherever_the_real_library_restores_we_do_and_where_it_errs_we_do_not() {
 }
 
 #[test]
-fn any_half_of_the_nodes_may_be_lost_at_level_3_in_every_layout() {
+fn restores_after_loss_of_any_half_of_nodes_at_level_3_in_every_layout() {
     let trees = [
         ("v1.1/odd-l3", "odd", 1),
         ("v1.6/odd-l3", "odd", 1),
@@ -166,7 +171,7 @@ fn any_half_of_the_nodes_may_be_lost_at_level_3_in_every_layout() {
 }
 
 #[test]
-fn copies_and_parities_of_every_group_are_what_they_should_be_and_a_changed_one_is_found() {
+fn group_check_accepts_real_groups_and_finds_changed_copy_or_parity() {
     let mut rows = 0;
     for (path, json) in trees() {
         for (snapshot, content) in json["snapshots"].as_object().unwrap() {
@@ -199,7 +204,7 @@ fn copies_and_parities_of_every_group_are_what_they_should_be_and_a_changed_one_
 }
 
 #[test]
-fn what_cannot_be_restored_says_what_is_missing() {
+fn failed_restoration_names_missing_files() {
     let (path, json) = tree("v1.1/seven-l3");
     let copy = scratch_copy(&path.join("c6"));
     for node in 0..3 {
@@ -213,7 +218,7 @@ fn what_cannot_be_restored_says_what_is_missing() {
 }
 
 #[test]
-fn bytes_behind_a_survivor_s_end_do_not_spoil_what_is_solved_from_it() {
+fn ignores_bytes_after_end_of_surviving_file() {
     let (path, json) = tree("v1.1/seven-l3");
     let copy = scratch_copy(&path.join("c6"));
     fs::remove_dir_all(copy.path().join("local/node3")).unwrap();

@@ -1,4 +1,4 @@
-//! The writer makes the document's table and the original's bytes, and nothing that breaks the format's rules.
+//! The writer produces FTI's bytes and the document's table, and rejects what violates the format.
 
 use super::*;
 use crate::fti_ff::FtiFf;
@@ -9,7 +9,7 @@ use crate::fti_ff::writer::{self, Stamp};
 use crate::{Format, Options};
 use holdfast_testkit::{Dice, fast_directory};
 
-/// Rewrites a real checkpoint, going on from the blocks of the one before, with the original's padding and time.
+/// Rewrites a real checkpoint from the blocks of the previous one, with the original's padding and time.
 fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>, Vec<u8>) {
     let original = Checkpoint::open(&file.path).unwrap();
     let values = file.variables();
@@ -27,7 +27,7 @@ fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>
     let stamp = Stamp { timestamp: meta.timestamp, largest_size, partner_size };
     let path = directory.join("Ckpt.fti");
     let blocks = writer::write(&path, blocks, stamp, |writer| {
-        // From several threads and in odd pieces, the last bytes first.
+        // From several threads, in pieces of odd size, the last bytes first.
         std::thread::scope(|scope| {
             let threads: Vec<_> = values
                 .iter()
@@ -47,7 +47,7 @@ fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>
 }
 
 #[test]
-fn the_sequences_of_the_fixtures_are_written_byte_for_byte() {
+fn writes_checkpoint_series_of_fixtures_byte_for_byte() {
     let directory = fast_directory();
     let trees = ["seven-l1", "seven-l1-small", "seven-l2", "seven-l3", "seven-l4", "grow", "ids"];
     let mut written = 0;
@@ -73,7 +73,7 @@ fn the_sequences_of_the_fixtures_are_written_byte_for_byte() {
     assert!(written > 100, "{written}");
 }
 
-/// The document's seven checkpoints: ids with sizes in integers of four bytes.
+/// The document's seven checkpoints: ids, and sizes as numbers of 4-byte integers.
 const SEVEN: [&[(i32, u64)]; 7] = [
     &[(1, 1), (2, 2), (3, 3)],
     &[(1, 1), (2, 2), (3, 3), (4, 4)],
@@ -85,7 +85,7 @@ const SEVEN: [&[(i32, u64)]; 7] = [
 ];
 
 #[test]
-fn the_document_s_seven_checkpoints_give_its_table_at_full_size() {
+fn seven_checkpoints_of_fti_document_give_its_table_at_full_size() {
     let list: Value =
         serde_json::from_slice(&fs::read(fixtures("fti").join("seed-fullsize/metadata.json")).unwrap()).unwrap();
     let list = list.as_array().unwrap();
@@ -95,7 +95,7 @@ fn the_document_s_seven_checkpoints_give_its_table_at_full_size() {
     let mut before = Vec::new();
     for (number, (expected, sizes)) in list.iter().zip(SEVEN).enumerate() {
         let wanted = expected["blocks"].as_array().unwrap();
-        // The last one's sizes are what its table says.
+        // The sizes of the last checkpoint are those of its table.
         let mut sums: BTreeMap<i32, u64> = BTreeMap::new();
         for entry in wanted.iter().flat_map(|block| block["vars"].as_array().unwrap()) {
             *sums.entry(entry["id"].as_i64().unwrap() as i32).or_default() += entry["chunksize"].as_u64().unwrap();
@@ -144,7 +144,7 @@ fn the_document_s_seven_checkpoints_give_its_table_at_full_size() {
 }
 
 #[test]
-fn what_the_format_cannot_say_is_refused() {
+fn rejects_variables_that_the_format_cannot_store() {
     let first = containers::next(&[], &[(1, 8), (2, 0)]).unwrap();
     assert_eq!(containers::next(&first, &[(1, 8)]), Err(ContainerError::Missing { id: 2 }));
     assert_eq!(containers::next(&first, &[(1, 8), (2, 0), (1, 3)]), Err(ContainerError::Twice { id: 1 }));
@@ -162,7 +162,7 @@ fn what_the_format_cannot_say_is_refused() {
 }
 
 #[test]
-fn growing_and_shrinking_at_random_always_gives_back_what_was_written() {
+fn variables_of_random_sizes_are_read_back_as_written() {
     let directory = fast_directory();
     let path = directory.path().join("Ckpt1-Rank0.fti");
     let mut dice = Dice(7);
