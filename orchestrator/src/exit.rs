@@ -12,7 +12,7 @@ pub const DAMAGED_DATA: u8 = 65;
 pub const UNAVAILABLE: u8 = 69;
 /// A fault of Holdfast itself.
 pub const INTERNAL: u8 = 70;
-/// Not finished; another allocation can go on: halted, out of nodes, out of time.
+/// Not finished; another allocation can continue: halted, out of nodes, out of time.
 pub const NOT_FINISHED: u8 = 75;
 /// The job spec or a parameter is wrong.
 pub const CONFIGURATION: u8 = 78;

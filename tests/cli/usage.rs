@@ -56,7 +56,7 @@ fn every_command_helps_with_examples_that_name_it() {
         assert!(examples.contains(&name), "{words:?}:\n{examples}");
     }
     let ran = holdfast(["--help"]);
-    assert!(ran.out.contains("75  not finished: another allocation can go on"), "{}", ran.out);
+    assert!(ran.out.contains("75  not finished: another allocation can continue"), "{}", ran.out);
     assert!(!ran.out.contains("\n  step "), "step is for launchers");
 }
 

@@ -6,14 +6,14 @@ use crate::exit;
 
 /// Serve one node: started by `holdfast run` and `holdfast drain`, never by hand
 ///
-/// Reads who it is, the job's certificate and its token from standard input, one JSON line: secrets never stand on a command
-/// line. Writes one JSON line to standard output when it is up.
+/// Reads its identity, the job's certificate and its token from standard input, as one JSON line: secrets are never on
+/// a command line. Writes one JSON line to standard output when it is up.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast agent < start.json               what `holdfast run` does on every node")]
 pub struct AgentArgs {
-    /// Leave the session that this was started in: what ends it does not end the agent
+    /// Run in a new session, so that the end of the caller's session does not end the agent
     #[arg(long, hide = true)]
     own_session: bool,
 }

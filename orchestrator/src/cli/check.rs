@@ -1,4 +1,4 @@
-//! `holdfast check`: reads a job spec, says what is wrong with it or what it means, starts nothing.
+//! `holdfast check`: reads a job spec and reports its errors or its settings; starts nothing.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,30 +13,30 @@ use crate::spec::{JobSpec, Origin, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
-/// Every mistake is told in one go, with file, line, column, key, what was expected and the nearest valid spelling.
-/// The environment counts: SCR_* parameters stand above the spec.
+/// All errors are reported at once, each with file, line, column, key, what was expected and the nearest valid
+/// spelling. SCR_* parameters in the environment override the spec.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  holdfast check job.yaml                   is it right?
-  holdfast check --explain job.yaml         every setting in force and where it came from
+  holdfast check job.yaml                   report errors
+  holdfast check --explain job.yaml         print every setting and its origin
   SCR_FLUSH=5 holdfast check --explain job.yaml
-  holdfast check --resolved job.yaml        the spec with every default filled in
-  holdfast check --reference                every key with its default and what it means
+  holdfast check --resolved job.yaml        print the spec with all defaults filled in
+  holdfast check --reference                print every key with its default and meaning
 
 JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only.
-If something is wrong: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
+On errors: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
 pub struct CheckArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "reference")]
     spec: Option<PathBuf>,
-    /// Print every setting in force and where it came from: the line of the spec, a parameter, or the default
+    /// Print every setting in force and its origin: the line of the spec, a parameter, or the default
     #[arg(long)]
     explain: bool,
-    /// Print the spec with every default filled in, as YAML
+    /// Print the spec as YAML with all defaults filled in
     #[arg(long, conflicts_with = "explain")]
     resolved: bool,
-    /// Print a spec with every key, its default and what it means
+    /// Print a spec that has every key with its default and meaning
     #[arg(long, conflicts_with_all = ["spec", "explain", "resolved"])]
     reference: bool,
 }

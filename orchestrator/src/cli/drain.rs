@@ -19,18 +19,17 @@ use crate::spec::{Environment, JobSpec};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory
 ///
-/// Works in any allocation, with agents that live, are dead, or never were: they are started afresh. Copies in two
-/// rounds, the second on behalf of nodes that failed; rebuilds what is missing; updates the index. Running it again
-/// finishes what was interrupted.
+/// Works whether agents are running, dead, or were never started. Copies in two rounds, the second one for nodes that
+/// failed in the first; rebuilds missing files; updates the index. After an interruption, run it again to finish.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast drain job.yaml                   the newest checkpoint that can be completed
-  holdfast drain --checkpoint 7 job.yaml    this one
-  holdfast drain --dry-run job.yaml         what the nodes hold, and what would be copied
+  holdfast drain --checkpoint 7 job.yaml    checkpoint 7
+  holdfast drain --dry-run job.yaml         show what the nodes have, and what would be copied
 
   holdfast drain --prefix ./pfs --root ./nodes --job-id 1145655 --user user1
-                                            what SCR's library left in nodes/node1/tmp/user1/scr.1145655, …
+                                            files of SCR's library in nodes/node1/tmp/user1/scr.1145655, …
 
 JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes}
 
@@ -42,7 +41,7 @@ pub struct DrainArgs {
     /// Save this checkpoint instead of the newest that can be completed
     #[arg(long, value_name = "ID")]
     pub checkpoint: Option<CheckpointId>,
-    /// Show what would be drained, and change nothing
+    /// Show what would be drained; change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Directories of nodes
@@ -53,17 +52,17 @@ pub struct DrainArgs {
 /// Node directories that the user has, instead of those of a job.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RootArgs {
-    /// Drain directories that SCR's library or another program left: DIR/<node> is put in front of the paths of each
-    /// node, and is never deleted. A node without directory is down
+    /// Drain copies of node directories, from SCR's library or Holdfast: DIR/<node> is prepended to all paths of a
+    /// node. Nothing there is deleted. A node without directory counts as down
     #[arg(long, value_name = "DIR", requires = "job_id", help_heading = "Directories of nodes")]
     pub root: Option<PathBuf>,
     /// The job id in the names of the control and cache directories (`scr.<id>`)
     #[arg(long, value_name = "ID", requires = "root", help_heading = "Directories of nodes")]
     pub job_id: Option<String>,
-    /// The user in their names [default: you]
+    /// The user in these names [default: you]
     #[arg(long, value_name = "NAME", requires = "root", help_heading = "Directories of nodes")]
     pub user: Option<String>,
-    /// The nodes, as a host list [default: all that have a directory]
+    /// The nodes, as a host list [default: all with a directory]
     #[arg(long, value_name = "HOSTS", requires = "root", help_heading = "Directories of nodes")]
     pub nodes: Option<String>,
 }

@@ -18,7 +18,7 @@ pub struct ExampleArgs {
 /// The example applications.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum ExampleCommand {
-    /// A 2-D heat equation: one slab a rank, halo exchange, checkpoints through the client API
+    /// Compute a 2-D heat equation: one slab a rank, halo exchange, checkpoints by the client API
     Heat(Box<HeatArgs>),
     /// Write the initial field of the heat equation to a file
     HeatInit(HeatInitArgs),

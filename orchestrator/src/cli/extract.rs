@@ -1,4 +1,4 @@
-//! `holdfast extract`: what a container or checkpoint holds, as files.
+//! `holdfast extract`: the parts of a container or checkpoint, as files.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,41 +14,42 @@ use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, FileFailure, Visited, visit, worst};
 
-/// Write what checkpoint files hold into a directory, each part as a file of its own
+/// Write the parts of checkpoint files into a directory, each part as a file
 ///
-/// An FTI-FF checkpoint gives `var_<id>.bin` for each variable, a SION container `t_<task>` for each task (key-value:
-/// `t_<task>_<key>`), a Jubatus model `config.json` and `model.msgpack`. Of a single file the parts go into the directory itself; of
-/// several, or of a directory, into a directory for each file, named as the file. Every part is whole or not there; what is
-/// damaged is left out and told. SCR's own files and parity hold no files and are passed over in a directory.
+/// An FTI-FF checkpoint becomes `var_<id>.bin` for each variable, a SION container `t_<task>` for each task (key-value:
+/// `t_<task>_<key>`), a Jubatus model `config.json` and `model.msgpack`. The parts of a single file are written to the
+/// directory itself; those of several files, or of a directory, to a directory for each file, named like the file. A
+/// part is written completely or not at all; damaged parts are omitted and reported. SCR's own files and parity have no
+/// parts, and are skipped in a directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast extract Ckpt7-Rank2.fti --to vars
   holdfast extract --dry-run run.sion --to tasks
-                                            read and check all of it, write nothing
+                                            read and check everything, write nothing
   holdfast extract --recover run.sion --to tasks
-                                            what a container that was never closed still holds
+                                            recover the data of a container that was never closed
   holdfast extract ./ckpt --to parts        everything below ckpt
 
-JSON: {version, to, dry_run, files: [{path, format, to, files: [name…], bytes, damages: [{kind, place, offset, what}…]} or
-{path, format, error}…], unknown: [path…], damaged}
+JSON: {version, to, dry_run, files: [{path, format, to, files: [name…], bytes, damages: [{kind, place, offset, \
+what}…]} or {path, format, error}…], unknown: [path…], damaged}
 
-Exit codes: 0; 64 a file that was named holds no files; 65 at least one file is damaged, also where parts of it were written,
-or a file that was named is of no known format; 69 a part is there already, or a file cannot be read or written")]
+Exit codes: 0; 64 a file that was named has no parts; 65 a file is damaged, even if some of its parts were written, \
+or a file that was named has an unknown format; 69 a part exists already, or a file cannot be read or written")]
 pub struct ExtractArgs {
     /// Files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Where the parts go; made if it is missing
+    /// The directory for the parts; created if missing
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// Write also what is damaged, as far as it is there: chunks that fail their hash, containers that were never closed
+    /// Also write damaged parts, as far as possible: chunks that fail their hash, containers that were never closed
     #[arg(long)]
     recover: bool,
-    /// Replace parts that are there already
+    /// Replace existing parts
     #[arg(long)]
     force: bool,
-    /// Read and check everything, and only say what would be written
+    /// Read and check everything, and show what would be written
     #[arg(long)]
     dry_run: bool,
 }

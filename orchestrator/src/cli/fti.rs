@@ -39,12 +39,12 @@ Examples:
   holdfast fti verify run                   local/, global/ and config.fti are in run
   holdfast fti verify --node-size 2 --group-size 4 /mnt/node*/fti
 
-Each file by itself is checked by `holdfast verify`.
+Single files are checked by `holdfast verify`.
 
-JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, remarks: […],
-checked_bytes}…], damaged}
+JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
+remarks: […], checked_bytes}…], damaged}
 
-Exit codes: 0 all is what it should be; 65 something is not; 69 nothing is there, or it cannot be read")]
+Exit codes: 0 all files are intact; 65 a file is damaged; 69 there are no files, or a file cannot be read")]
     Verify(GroupArgs),
     /// Restore a lost rank's checkpoint from a copy, its partner copy, or the parity of its group
     #[command(after_help = "\
@@ -54,28 +54,29 @@ Examples:
                                             at level 3 any half of a group may be lost
   holdfast fti restore --dry-run run --rank 2 --to restored
 
-Nothing damaged is used, and the restored file was verified before it gets its name.
+Damaged files are not used, and a restored file is verified before it gets its name.
 
 JSON: {version, checkpoint, to, dry_run, files: [{rank, file, source: copy|partner|reed-solomon} or {rank, error}…]}
 
-Exit codes: 0 all are restored; 65 too little is left that is intact; 69 nothing is there, a file is there already, or cannot
-be read or written")]
+Exit codes: 0 all files were restored; 65 not enough files are intact; 69 there are no files, or a file exists \
+already, or cannot be read or written")]
     Restore(RestoreArgs),
 }
 
 /// Which files, and which ranks form a group.
 #[derive(Debug, clap::Args)]
 struct GroupArgs {
-    /// The directories of the nodes that are left, or one above them
+    /// The directories of the remaining nodes, or a directory above them
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Only this checkpoint; by default all to verify, the newest to restore
+    /// Only this checkpoint [default: verify all, restore the newest]
     #[arg(long, value_name = "ID")]
     checkpoint: Option<u32>,
-    /// The execution, where there are several
+    /// The execution, if there are several
     #[arg(long, value_name = "NAME")]
     execution: Option<String>,
-    /// FTI's configuration, for node_size, group_size and head; by default config.fti in the first directory that has it
+    /// FTI's configuration with node_size, group_size and head [default: config.fti in the first directory that has
+    /// one]
     #[arg(long, value_name = "FILE", help_heading = "Groups")]
     config: Option<PathBuf>,
     /// Processes on a node
@@ -96,13 +97,13 @@ struct RestoreArgs {
     /// The ranks whose files are lost
     #[arg(long, value_name = "RANK", required = true, value_delimiter = ',')]
     rank: Vec<u32>,
-    /// Where the files go; made if it is missing
+    /// The directory for the files; created if missing
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// Replace files that are there already
+    /// Replace existing files
     #[arg(long)]
     force: bool,
-    /// Restore into a temporary directory that is removed again, to see whether it can be done
+    /// Restore into a temporary directory and remove it again, to test whether it is possible
     #[arg(long)]
     dry_run: bool,
 }

@@ -17,8 +17,8 @@ use crate::spec::quantity;
 
 /// List, set and remove the conditions under which a running job stops
 ///
-/// Conditions are checked when a checkpoint completes and before each launch; the job then saves that checkpoint and ends with
-/// exit code 75, so that another allocation can go on.
+/// Conditions are checked when a checkpoint completes and before each launch. If one holds, the job saves the
+/// checkpoint and ends with exit code 75, so that another allocation can continue.
 #[derive(Clone, Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct HaltArgs {
@@ -38,7 +38,7 @@ Examples:
 
 JSON: {version, reason, checkpoints_left, after, before, seconds, met}; null where not set")]
     List(JobSelection),
-    /// Set conditions; those that are not named stay as they are
+    /// Set conditions; others are not changed
     Set(HaltSetArgs),
     /// Remove conditions
     Unset(HaltUnsetArgs),
@@ -49,7 +49,7 @@ JSON: {version, reason, checkpoints_left, after, before, seconds, met}; null whe
 #[command(after_help = "\
 Examples:
   holdfast halt set --now job.yaml                        at the next checkpoint
-  holdfast halt set --checkpoints 3 job.yaml              after three more
+  holdfast halt set --checkpoints 3 job.yaml              after three more checkpoints
   holdfast halt set --before 2026-11-20T18:00 --seconds 10min job.yaml
   holdfast halt set --dry-run --after 18:00Z job.yaml")]
 pub struct HaltSetArgs {
@@ -58,7 +58,7 @@ pub struct HaltSetArgs {
     pub job: JobSelection,
     #[command(flatten)]
     conditions: TypedConditions,
-    /// Only say what would be set
+    /// Show what would be set; change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -67,19 +67,19 @@ pub struct HaltSetArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct TypedConditions {
-    /// At the next checkpoint, for this reason
+    /// Stop at the next checkpoint; the reason is recorded
     #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
     now: Option<String>,
-    /// After so many more checkpoints
+    /// Stop after this many more checkpoints
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoints: Option<u64>,
-    /// From this time on
+    /// Stop from this time on
     #[arg(long, value_name = "TIME", value_parser = time)]
     after: Option<SystemTime>,
-    /// Early enough to be done by this time: `--seconds` ahead of it
+    /// Stop early enough to end by this time: `--seconds` before it
     #[arg(long, value_name = "TIME", value_parser = time)]
     before: Option<SystemTime>,
-    /// So long before the allocation ends, or before `--before`
+    /// Stop this long before the allocation ends, or before the time of `--before`
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     seconds: Option<Duration>,
 }
@@ -125,7 +125,7 @@ pub struct HaltUnsetArgs {
     pub job: JobSelection,
     #[command(flatten)]
     which: TypedUnset,
-    /// Only say what would be removed
+    /// Show what would be removed; change nothing
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -12,8 +12,8 @@ use crate::exit;
 
 /// Work with host lists such as node[1-4,7]: count, pick, subtract, intersect, expand, compress
 ///
-/// Takes the options of scr_glob_hosts (but for -h, which is help here) and prints the same, with what that loses kept: zero
-/// padding (node[08-11]), several lists in one (a[1-2],b3), names without a number.
+/// Accepts the options of scr_glob_hosts, except that -h is help, and prints the same, but also preserves zero padding
+/// (node[08-11]) and accepts several lists in one (a[1-2],b3) and names without a number.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,13 +29,13 @@ pub struct HostsArgs {
     /// The host list; several are joined
     #[arg(value_name = "LIST")]
     lists: Vec<String>,
-    /// The host list, as scr_glob_hosts takes it
+    /// The host list, with the option of scr_glob_hosts
     #[arg(long, value_name = "LIST")]
     hosts: Vec<String>,
-    /// Take the hosts of the first list that are not in the second
+    /// The hosts of the first list that are not in the second
     #[arg(short, long, value_name = "LIST:LIST", conflicts_with_all = ["lists", "hosts", "intersection"])]
     minus: Option<String>,
-    /// Take the hosts that are in both lists
+    /// The hosts that are in both lists
     #[arg(short, long, value_name = "LIST:LIST", conflicts_with_all = ["lists", "hosts"])]
     intersection: Option<String>,
     #[command(flatten)]
@@ -45,16 +45,16 @@ pub struct HostsArgs {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Form {
-    /// Print how many they are
+    /// Print the number of hosts
     #[arg(short, long)]
     count: bool,
-    /// Print the Nth of them: 1 is the first, -1 the last
+    /// Print the Nth host: 1 is the first, -1 the last
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     nth: Option<i64>,
-    /// Print them as one list [default]
+    /// Print one list [default]
     #[arg(long)]
     compress: bool,
-    /// Print them one a line
+    /// Print one host a line
     #[arg(long)]
     expand: bool,
 }

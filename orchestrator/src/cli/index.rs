@@ -29,31 +29,32 @@ Examples:
   holdfast index list --prefix ./heat-run
   holdfast index list --json | jq -r '.checkpoints[] | select(.complete) | .directory'
 
-Flags: c complete, x not complete; f a restart from it failed
+Flags: c complete, x incomplete; f a restart from it failed
 
-JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, flushed, fetched: [time…], failed: [time…]}…]}")]
+JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, flushed, \
+fetched: [time…], failed: [time…]}…]}")]
     List(PrefixArg),
-    /// Look at a checkpoint directory, rebuild what is missing and can be, and add it to the index
+    /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
     #[command(after_help = "\
 Examples:
   holdfast index add scr.2026-11-20_10:26:07.1145655.3
   holdfast index add --dry-run scr.2026-11-20_10:26:07.1145655.3
-                                            is it complete, and what would be rebuilt?
+                                            show whether it is complete, and what would be rebuilt
 
 JSON: {version, directory, id, ranks, outcome, complete, rebuilt: [rank…], reasons: [text…], damaged: [text…], dry_run}
 
-Exit codes: 0 complete; 65 not complete, or nothing usable in it")]
+Exit codes: 0 complete; 65 incomplete, or nothing in it can be used")]
     Add(AddArgs),
     /// Show or set the checkpoint that the next run restarts from (`scr.current`)
     #[command(after_help = "\
 Examples:
   holdfast index current
   holdfast index current scr.2026-11-20_10:26:07.1145655.2
-  holdfast index current --unset            the newest complete one is chosen then
+  holdfast index current --unset            the newest complete one is used then
 
 JSON: {version, current, dry_run}")]
     Current(CurrentArgs),
-    /// Take a checkpoint out of the index; its files stay
+    /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
 Examples:
   holdfast index remove scr.2026-11-20_10:26:07.1145655.1
@@ -85,10 +86,10 @@ struct AddArgs {
     /// Make it the current one if it is complete
     #[arg(long)]
     current: bool,
-    /// Look again at a directory that is indexed as complete
+    /// Check again a directory that is indexed as complete
     #[arg(long)]
     rescan: bool,
-    /// Only say what would be done
+    /// Show what would be done; change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -103,7 +104,7 @@ struct CurrentArgs {
     /// Remove the link
     #[arg(long)]
     unset: bool,
-    /// Only say what would be done
+    /// Show what would be done; change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -115,7 +116,7 @@ struct RemoveArgs {
     directory: String,
     #[command(flatten)]
     prefix: PrefixArg,
-    /// Only say what would be done
+    /// Show what would be done; change nothing
     #[arg(long)]
     dry_run: bool,
 }

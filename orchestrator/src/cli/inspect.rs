@@ -1,4 +1,4 @@
-//! `holdfast inspect`: what a file of any format says, and what the files of a directory are.
+//! `holdfast inspect`: the content of a file of any format, and the formats of the files of a directory.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -17,33 +17,32 @@ use crate::exit;
 
 /// Show what is in a checkpoint file: SCR's own files, FTI-FF checkpoints, SION containers, Jubatus models
 ///
-/// The format is known by the content. A single SCR file is printed as `scr_print_hash_file` does, of an XOR file the header;
-/// an FTI-FF checkpoint as tables of its blocks and variables, a SION container as siondump does. Of a directory every file in
-/// it and below it is told, links not followed. A file that is damaged gets one line that says how.
+/// The format is recognised by the content. SCR files are printed as by `scr_print_hash_file`, XOR files by their
+/// header, FTI-FF checkpoints as tables of blocks and variables, SION containers as by siondump. Directories are walked
+/// recursively; symlinks are not followed. A damaged file gets one line that describes the damage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast inspect index.scr
   holdfast inspect --json /tmp/user1/scr.1145655/filemap.scrinfo | jq '.RANK'
-  holdfast inspect 1_of_4_in_0.xor          its header
+  holdfast inspect 1_of_4_in_0.xor          the header
   holdfast inspect Ckpt7-Rank2.fti          blocks, variables and their containers
-  holdfast inspect --brief ./heat-run       what each file is
-  holdfast inspect --check ./heat-run       only what is damaged
+  holdfast inspect --brief ./heat-run       the format of each file
+  holdfast inspect --check ./heat-run       damaged files only
 
-JSON: of one SCR file, its tree as nested objects in file order, a key without value as {}. Of one file of another format, its
-description in the names of that format. Of several, or of a directory: {version, files: [{path, format, tree} or
-{path, format, description} or {path, format, error}…], unknown: [path…], damaged}
+JSON for one SCR file: its tree as nested objects in file order; a key without value is {}. For one file of another \
+format: its description, with the names of that format. For several files, or a directory: {version, files: [{path, \
+format, tree} or {path, format, description} or {path, format, error}…], unknown: [path…], damaged}
 
-Exit codes: 0; 65 at least one file is damaged, or a file that was named is of no known format; 69 at least one file cannot
-be read")]
+Exit codes: 0; 65 a file is damaged, or a file that was named has an unknown format; 69 a file cannot be read")]
 pub struct InspectArgs {
     /// Files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Show only what is damaged, after a full verification
+    /// Verify all files, and show only damaged ones
     #[arg(long)]
     check: bool,
-    /// Say only what each file is
+    /// Show only the format of each file
     #[arg(long, conflicts_with = "check")]
     brief: bool,
 }

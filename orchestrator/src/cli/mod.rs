@@ -54,7 +54,7 @@ pub use step::StepArgs;
 
 use crate::exit;
 
-/// Keep a parallel job alive: run, lose nodes, go on, drain, index.
+/// Keep a parallel job alive: run, relaunch after node failures, drain, index.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
@@ -70,33 +70,33 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast run job.yaml                     run the job that job.yaml describes
-  holdfast run -- ./app --steps 400         run a command with every default
-  holdfast check --explain job.yaml         what would be in force, and where it comes from
-  holdfast drain job.yaml                   save what is left in the nodes' caches
-  holdfast verify ./ckpt                    check every checkpoint file below, whatever its format
+  holdfast run job.yaml                     run a job
+  holdfast run -- ./app --steps 400         run a command with default settings
+  holdfast check --explain job.yaml         print every setting and its origin
+  holdfast drain job.yaml                   save the newest checkpoint in the nodes' caches
+  holdfast verify ./ckpt                    check all checkpoint files below ./ckpt, of any format
 
 Exit codes:
    0  finished
-  64  the command line is wrong
+  64  usage error on the command line
   65  data is damaged or incomplete
-  69  something that is needed is missing
-  70  a fault of Holdfast
-  75  not finished: another allocation can go on
-  78  the job spec or a parameter is wrong
-  90  the application ended with an error that the policy does not retry
-  91  no progress: run after run ended without a newer checkpoint";
+  69  something is missing: a file, a command, a node, a running job
+  70  internal error of Holdfast
+  75  not finished: another allocation can continue
+  78  error in the job spec or in a parameter
+  90  the application failed and is not relaunched again
+  91  no progress: several generations in a row ended without a newer checkpoint";
 
 /// Options of every command.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Global {
-    /// Print one JSON document on standard output
+    /// Print the result as one JSON document on standard output
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
-    /// Print nothing but warnings and errors
+    /// Print warnings and errors only
     #[arg(short, long, global = true, help_heading = "Output", conflicts_with = "verbose")]
     quiet: bool,
-    /// Tell details on standard error
+    /// Print details on standard error
     #[arg(short, long, global = true, help_heading = "Output")]
     verbose: bool,
 }

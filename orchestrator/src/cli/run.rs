@@ -15,28 +15,28 @@ use crate::spec::{Environment, JobSpec};
 
 /// Run a job to its end
 ///
-/// Starts an agent on every node, launches the application, relaunches it on the healthy nodes when one dies, and drains
-/// the newest checkpoint to the prefix directory. Started again in the same allocation, it takes a running job over.
-/// Ctrl-C or SIGTERM once: halt, drain, report. A second time: at once.
+/// Starts an agent on every node, launches the application, relaunches it on the healthy nodes when a node is lost, and
+/// drains the newest checkpoint to the prefix directory. If the job is running already in this allocation, and its
+/// orchestrator ended, this one takes over. Ctrl-C or SIGTERM: halt, drain, report. A second one: end at once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  holdfast run configs/quickstart.yaml      six virtual nodes, two of them killed on the way
-  holdfast run -- ./app --steps 400         no spec: every default
+  holdfast run configs/quickstart.yaml      six virtual nodes, two of them are killed
+  holdfast run -- ./app --steps 400         no spec: default settings
   holdfast run job.yaml || [ $? -ne 75 ] || sbatch job.sh
-                                            75: not finished, another allocation can go on
-  holdfast run --dry-run job.yaml           preflight only: what would be started where
+                                            75: not finished, another allocation can continue
+  holdfast run --dry-run job.yaml           checks only: show what would be started where
 
-JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, checkpoint, checkpoint_directory, complete,
-       prefix, output, events, millis}")]
+JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, checkpoint, checkpoint_directory, complete, \
+prefix, output, events, millis}")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]
     pub spec: Option<PathBuf>,
-    /// Instead of a spec: the command to run with every default
+    /// Instead of a spec: a command, to be run with default settings
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "spec")]
     pub command: Vec<String>,
-    /// Say what would be started where, and stop
+    /// Show what would be started where, and exit
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! `holdfast sion`: what SIONlib's own tools do with containers.
+//! `holdfast sion`: the functions of SIONlib's own tools.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use super::verify::VerifyReport;
 use super::walk::{Content, FileFailure, Visited, worst};
 use crate::exit;
 
-/// Look into SION containers, take them apart, put them together
+/// Show, split, join, defragment and verify SION containers
 ///
-/// The first file of a set stands for all of it.
+/// For a set of several files, name the first file.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct SionArgs {
@@ -31,34 +31,34 @@ pub struct SionArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum SionCommand {
-    /// Describe a container in siondump's own lines
+    /// Describe a container in the format of siondump
     #[command(after_help = "\
 Examples:
   holdfast sion dump run.sion               as siondump -a -l -m run.sion
   holdfast sion dump --keys run.sion        and the keys of a key-value container (-k)
-  holdfast sion dump --head run.sion        only the head and the sums
+  holdfast sion dump --head run.sion        head and sums only
   holdfast sion dump --recover run.sion     a container that was never closed
 
-JSON: {files: [{path, size, fsblksize, ntasks, chunksizes, chunk_counts, mapping, …}…], logical_tasks: [{index, globalrank,
-bytes}…], keyval, warnings}
+JSON: {files: [{path, size, fsblksize, ntasks, chunksizes, chunk_counts, mapping, …}…], logical_tasks: \
+[{index, globalrank, bytes}…], keyval, warnings}
 
-Exit codes: 0; 65 it is damaged or was never closed, also when recovered; 69 it cannot be read")]
+Exit codes: 0; 65 it is damaged or was never closed, even if recovered; 69 it cannot be read")]
     Dump(DumpArgs),
-    /// Write each task's stream, or each key's value, to a file of its own
+    /// Write each task's stream, or each key's value, to a file
     #[command(after_help = "\
 Examples:
   holdfast sion split run.sion --to tasks   t_00000, t_00001, …; key-value: t_00000_000000000007, …
   holdfast sion split --by-rank run.sion --to tasks
                                             numbered by global rank
   holdfast sion split --recover run.sion --to tasks
-                                            what a container that was never closed still holds
+                                            recover the data of a container that was never closed
 
 JSON: {version, to, files: [{name, task, key, bytes}…], bytes, warnings: [text…], damaged: [{task, what}…], dry_run}
 
-Exit codes: 0; 65 it is damaged or was never closed, also when recovered; 69 a file is there already, or cannot be read or
+Exit codes: 0; 65 it is damaged or was never closed, even if recovered; 69 a file exists already, or cannot be read or \
 written")]
     Split(SplitArgs),
-    /// Put the files of a directory, named as split names them, into one container
+    /// Join the files of a directory, named as by split, into one container
     #[command(after_help = "\
 Examples:
   holdfast sion join tasks run.sion         one file, one chunk a task
@@ -69,29 +69,30 @@ Examples:
 
 JSON: {version, output, tasks, bytes, dry_run}
 
-Exit codes: 0; 64 these files cannot be one container; 69 the output is there already, or a file cannot be read or written")]
+Exit codes: 0; 64 these files cannot be one container; 69 the output exists already, or a file cannot be read \
+or written")]
     Join(JoinArgs),
-    /// Write a container anew, each task's data in one chunk
+    /// Copy a container, with each task's data in one chunk
     #[command(after_help = "\
 Examples:
   holdfast sion defrag run.sion small.sion
   holdfast sion defrag --block-size 1 run.sion dense.sion
                                             packed without gaps, as siondefrag -q 1
   holdfast sion defrag --force run.sion run.sion
-                                            in its own place: the name always is a whole container's
+                                            in place: the name always refers to a complete container
 
 JSON: {version, output, tasks, bytes, warnings: [text…], dry_run}
 
-Exit codes: 0; 65 the input is damaged or was never closed, also when recovered; 69 the output is there already, or a file
+Exit codes: 0; 65 the input is damaged or was never closed, even if recovered; 69 the output exists already, or a file \
 cannot be read or written")]
     Defrag(DefragArgs),
-    /// Check everything that the format lets one check
+    /// Check everything that the format allows to check
     #[command(after_help = "\
 Examples:
   holdfast sion verify run.sion
-  holdfast sion verify --read-data *.sion   and read every byte: what the disk cannot give back is found
+  holdfast sion verify --read-data *.sion   also read every byte: finds read errors of the disk
 
-A container has no checksum: a changed byte of data is not noticed. Key-value records are followed to their end.
+A container has no checksum: a changed byte of data is not detected. Key-value records are read to their end.
 
 JSON: as of `holdfast verify`
 
@@ -113,7 +114,7 @@ struct DumpArgs {
     /// Every record
     #[arg(long)]
     records: bool,
-    /// Work out what a container that was never closed, or lost its end, still holds
+    /// Recover the data of a container that was never closed or lost its end
     #[arg(long)]
     recover: bool,
 }
@@ -123,19 +124,19 @@ struct SplitArgs {
     /// The container
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where the files go; made if it is missing
+    /// The directory for the files; created if missing
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
     /// Number files by global rank instead of by their order in the container
     #[arg(long)]
     by_rank: bool,
-    /// Work out what a container that was never closed, or lost its end, still holds
+    /// Recover the data of a container that was never closed or lost its end
     #[arg(long)]
     recover: bool,
-    /// Replace files that are there already
+    /// Replace existing files
     #[arg(long)]
     force: bool,
-    /// Only say what would be written
+    /// Show what would be written; write nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -145,22 +146,22 @@ struct JoinArgs {
     /// The directory with t_00000, t_00001, … or t_00000_000000000007, …
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The container to be written
+    /// The container to write
     #[arg(value_name = "FILE")]
     output: PathBuf,
     /// Physical files of the container
     #[arg(long, value_name = "N", default_value_t = 1)]
     files: u32,
-    /// Alignment of chunks in bytes; by default the block size of the file system
+    /// Alignment of chunks in bytes [default: block size of the file system]
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Bytes of a chunk; by default as many as the task has
+    /// Bytes of a chunk [default: the size of the task's data]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     chunk_size: Option<u64>,
-    /// Replace a container of one file that is there already
+    /// Replace an existing container of one file
     #[arg(long)]
     force: bool,
-    /// Only say what would be written
+    /// Show what would be written; write nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -170,19 +171,19 @@ struct DefragArgs {
     /// The container
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// The container to be written
+    /// The container to write
     #[arg(value_name = "OUTPUT")]
     output: PathBuf,
-    /// Alignment of chunks in bytes; by default that of the input
+    /// Alignment of chunks in bytes [default: that of the input]
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Work out what a container that was never closed, or lost its end, still holds
+    /// Recover the data of a container that was never closed or lost its end
     #[arg(long)]
     recover: bool,
-    /// Replace a container that is there already
+    /// Replace an existing container
     #[arg(long)]
     force: bool,
-    /// Only say what would be written
+    /// Show what would be written; write nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -195,7 +196,7 @@ struct VerifyArgs {
     /// Read every byte of every stream
     #[arg(long)]
     read_data: bool,
-    /// A line for each damage and each remark
+    /// Print a line for each damage and each remark
     #[arg(long)]
     details: bool,
 }

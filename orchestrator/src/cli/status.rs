@@ -24,7 +24,8 @@ Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
 
-JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, reason}…], halt}
+JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
+reason}…], halt}
 
 Exit codes: 0 shown; 69 no job of this prefix is running")]
 pub struct StatusArgs {

@@ -1,4 +1,4 @@
-//! `holdfast verify`: everything that the format of a file lets one check.
+//! `holdfast verify`: all checks that the format of a file allows.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,39 +17,40 @@ use crate::exit;
 
 /// Check every hash and every rule of checkpoint files: SCR's own, FTI-FF, SION, Jubatus
 ///
-/// One line a file: what it is, and that it is intact or how it is damaged. A file that is of none of these formats is said to
-/// be unknown. Of a file that is named alone, and with --details of all, each damage and remark has a line.
+/// Prints one line a file: its format, and whether it is intact or how it is damaged. Files of other formats are listed
+/// as unknown. For a single file, and with --details for all files, each damage and each remark has a line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast verify Ckpt7-Rank2.fti           file hash, checksum, and the hash of every chunk
-  holdfast verify local/ global/            every file below
+  holdfast verify local/ global/            all files below
   holdfast verify --json run.sion | jq '.files[0].damages'
   holdfast verify --type stat --config stat.json 127.0.0.1_9199_stat_a.jubatus
-                                            would this server load it?
+                                            check whether this server would load it
 
-A Jubatus model is judged as `load` of a released server does, by its first failed check: release 1.1.1 unless --release says
-otherwise, type and id as the file's name has them, the configuration if --config gives it.
+A Jubatus model is checked as `load` of a released server does; the first failed check is reported. Defaults: \
+release 1.1.1, type and id from the file's name, no configuration.
 
-JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, remarks: […], checked_bytes}
-or {path, format, error}…], unknown: [path…], damaged}
+JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, remarks: […], \
+checked_bytes} or {path, format, error}…], unknown: [path…], damaged}
 
-Exit codes: 0 all intact; 65 at least one file is damaged, or a file that was named is of no known format; 69 at least one
-file cannot be read")]
+Exit codes: 0 all files are intact; 65 a file is damaged, or a file that was named has an unknown format; 69 a file \
+cannot be read")]
 pub struct VerifyArgs {
     /// Files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// A line for each damage and each remark
+    /// Print a line for each damage and each remark
     #[arg(long)]
     details: bool,
-    /// Tell only what is not intact
+    /// Print only files that are not intact
     #[arg(long)]
     damaged: bool,
-    /// Go by the format's document where the servers differ: another configuration is a remark, ids keep its rules
+    /// Follow the format's document where the servers differ: another configuration is a remark, and ids follow its
+    /// rules
     #[arg(long, help_heading = "Jubatus models")]
     as_documented: bool,
-    /// The release of the server that is to load it
+    /// The release of the server
     #[arg(long, value_name = "X.Y.Z", help_heading = "Jubatus models")]
     release: Option<Release>,
     /// The type of the server
@@ -58,7 +59,7 @@ pub struct VerifyArgs {
     /// The configuration file of the server
     #[arg(long, value_name = "FILE", help_heading = "Jubatus models")]
     config: Option<PathBuf>,
-    /// The id that it is to be loaded by
+    /// The id that is passed to `load`
     #[arg(long, value_name = "ID", help_heading = "Jubatus models")]
     id: Option<String>,
 }
