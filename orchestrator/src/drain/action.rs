@@ -1,4 +1,4 @@
-//! What a drain wants done.
+//! The actions of a drain.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ pub struct AgentAt {
     pub address: SocketAddr,
 }
 
-/// Something to do, to be begun at once and in this order.
+/// An action, to be begun at once and in order.
 ///
 /// Every action with a `request` ends as [`Answered`](super::DrainEvent::Answered) or
 /// [`Failed`](super::DrainEvent::Failed) with that number, unless it is cancelled. No more of them are under way at a
 /// time than [`DrainConfig::requests_at_once`](super::DrainConfig::requests_at_once).
 #[derive(Clone, Debug)]
 pub enum DrainAction {
-    /// Ask an agent what its node holds. Ends as [`Answer::Inventory`](super::Answer::Inventory).
+    /// Request the inventory of a node. Ends as [`Answer::Inventory`](super::Answer::Inventory).
     TakeInventory { request: RequestId, agent: AgentAt },
-    /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and note durably that
-    /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does the
-    /// drain.
+    /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and record durably that
+    /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does
+    /// the drain.
     OpenDirectory { request: RequestId, checkpoint: CheckpointId },
-    /// Have an agent copy files of the dataset to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
+    /// Copy files of the dataset from an agent to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
         request: RequestId,
         agent: AgentAt,
@@ -50,8 +50,8 @@ pub enum DrainAction {
         /// The directory's name below the prefix.
         directory: DirectoryName,
     },
-    /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). What fails at an
-    /// agent is done by the orchestrator; if that fails, so does the drain.
+    /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). If an agent fails, the
+    /// orchestrator repeats the work; if that fails, so does the drain.
     Verify {
         request: RequestId,
         /// The agent; the orchestrator itself if `None`.
@@ -60,8 +60,8 @@ pub enum DrainAction {
         directory: DirectoryName,
         files: Arc<[VerifyUnit]>,
     },
-    /// Compute the missing members of a redundancy set. Ends as [`Answer::Rebuilt`](super::Answer::Rebuilt). What fails
-    /// at an agent is done by the orchestrator; if that fails, the dataset is incomplete.
+    /// Compute the missing members of a redundancy set. Ends as [`Answer::Rebuilt`](super::Answer::Rebuilt). If an
+    /// agent fails, the orchestrator repeats the work; if that fails, the dataset is incomplete.
     Rebuild {
         request: RequestId,
         /// The agent; the orchestrator itself if `None`.
@@ -71,17 +71,17 @@ pub enum DrainAction {
         directory: DirectoryName,
         set: SetRebuild,
     },
-    /// Write the summary, the index entry and, for a complete dataset that restarts are to take, the link. Ends as
+    /// Write the summary, the index entry and, for a complete checkpoint, the link to it. Ends as
     /// [`Answer::Published`](super::Answer::Published); if it fails, so does the drain.
     Publish { request: RequestId, findings: Box<Findings> },
-    /// Remove the note of [`OpenDirectory`](Self::OpenDirectory): the dataset is complete. Ends as
+    /// Remove the record of [`OpenDirectory`](Self::OpenDirectory): the dataset is complete. Ends as
     /// [`Answer::DirectoryClosed`](super::Answer::DirectoryClosed); if it fails, so does the drain.
     CloseDirectory { request: RequestId },
-    /// Have an agent record in its flush file that the dataset is on the prefix directory. Ends as
+    /// Record in an agent's flush file that the dataset is in the prefix directory. Ends as
     /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, a later drain may copy the
     /// dataset again.
     NoteFlushed { request: RequestId, agent: AgentAt, checkpoint: CheckpointId },
-    /// The answer to this request is not waited for any more.
+    /// Cancel a request: its answer is ignored.
     Cancel { request: RequestId },
     /// Log and show an event.
     Emit(LogEvent),
@@ -107,7 +107,7 @@ impl DrainAction {
     }
 }
 
-/// What a directory holds after the copies, checks and rebuilds.
+/// The content of a directory after the copies, checks and rebuilds.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// The directory's name below the prefix.
@@ -116,6 +116,6 @@ pub struct Findings {
     pub scan: Scan,
     /// Whether that is complete.
     pub inspection: Inspection,
-    /// Restarts are to take the dataset, if it is complete.
+    /// If the dataset is complete, applications are to restart from it.
     pub make_current: bool,
 }

@@ -1,4 +1,4 @@
-//! Which datasets are drained, in which order, and which report is that of the drain.
+//! The datasets to drain in their order, and the report of the drain.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,14 @@ pub(super) struct DrainTarget {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// The application wants it on the prefix directory. It is older than what a restart takes, or not for restarts.
+    /// The application marked it as output. It is older than the checkpoint to restart from, or no checkpoint.
     Output,
-    /// The drain is over when it is complete.
+    /// A candidate for a restart: the drain is over when it is complete.
     Newest,
 }
 
 impl DrainTarget {
-    /// Restarts are to take the dataset.
+    /// Applications are to restart from the dataset.
     pub(super) fn make_current(&self) -> bool {
         self.purpose == Purpose::Newest && self.candidate.checkpoint_data
     }
@@ -37,7 +37,7 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// What the plan asks for.
+    /// The datasets of a plan.
     pub(super) fn of(plan: DrainPlan) -> Agenda {
         let remnant = if plan.candidates.is_empty() { plan.remnant } else { None };
         let target = |purpose| move |candidate| DrainTarget { candidate, purpose };
@@ -46,7 +46,7 @@ impl Agenda {
         Agenda { targets: output.chain(newest).collect(), first_failure: None }
     }
 
-    /// Nothing but output is to be drained.
+    /// True if only output is to be drained.
     pub(super) fn has_no_candidate(&self) -> bool {
         self.targets.iter().all(|target| target.purpose == Purpose::Output)
     }
@@ -60,7 +60,7 @@ impl Agenda {
         self.first_failure.take().unwrap_or_else(DrainReport::nothing)
     }
 
-    /// A dataset is drained as far as it can be. Returns the report if the drain is over with that.
+    /// A dataset was drained as completely as possible. Returns the report if the drain is over with it.
     pub(super) fn drained(&mut self, target: &DrainTarget, report: DrainReport) -> Option<DrainReport> {
         match (target.purpose, &report.result) {
             (Purpose::Output, _) => None,

@@ -1,16 +1,16 @@
-//! Nodes whose agents were lost, and that may come back in time.
+//! The wait for lost agents that may be restarted in time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_model::NodeName;
 
-/// The nodes that are waited for, together, for a limited time.
+/// The nodes that are waited for, all together for a limited time.
 #[derive(Clone, Debug)]
 pub(super) struct Awaited {
     nodes: BTreeSet<NodeName>,
     patience: Duration,
-    /// Once the wait has begun.
+    /// The end of the wait, once it has begun.
     until: Option<Duration>,
     expired: bool,
 }
@@ -24,23 +24,23 @@ impl Awaited {
         self.nodes.insert(node);
     }
 
-    /// A node came back, or never will. False if it was not waited for.
+    /// A node is up again, or down. False if it was not waited for.
     pub(super) fn remove(&mut self, node: &NodeName) -> bool {
         self.nodes.remove(node)
     }
 
-    /// The time runs from now on, if it does not yet.
+    /// Begins the wait, if it has not begun.
     pub(super) fn begin(&mut self, now: Duration) {
         self.until.get_or_insert(now.saturating_add(self.patience));
         self.pass(now);
     }
 
-    /// Time passes.
+    /// Checks the time.
     pub(super) fn pass(&mut self, now: Duration) {
         self.expired |= self.until.is_some_and(|until| now >= until);
     }
 
-    /// No node is waited for any more. One that comes back all the same can still be [removed](Self::remove).
+    /// True if no node is waited for any more. A node that comes up later can still be [removed](Self::remove).
     pub(super) fn is_over(&self) -> bool {
         self.expired || self.nodes.is_empty()
     }

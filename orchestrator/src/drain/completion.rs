@@ -1,6 +1,5 @@
-//! From the copies of a dataset to its report: the files to verify, the damage, the rebuilds, the reasons.
-//!
-//! These are the calculations between the requests; [`DrainMachine`](super::DrainMachine) makes the requests.
+//! From the copies of a dataset to its report: the files to verify, the damage, the rebuilds, the reasons. The requests
+//! are made by [`DrainMachine`](super::DrainMachine).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +16,7 @@ use super::requests::Destination;
 use super::rounds::Copied;
 use crate::events::DrainResult;
 
-/// Files that one request asks an agent to verify: few enough to spread well.
+/// Files in a request to verify: few enough to distribute them evenly.
 const FILES_A_REQUEST: usize = 16;
 
 /// A dataset that is being drained.
@@ -35,7 +34,7 @@ pub(super) type Failures = BTreeMap<(Rank, String), (VerifyUnit, Damage)>;
 pub(super) fn batches(scan: &Scan, copied: Option<&Copied>) -> Vec<Arc<[VerifyUnit]>> {
     let mut units = scan.verify_units();
     units.retain(|unit| copied.is_none_or(|copied| !copied.ranks.contains_key(&unit.rank)));
-    // The largest first: the last request should not be the longest.
+    // The largest first, so that the last request is not the longest.
     units.sort_by_key(|unit| Reverse(unit.size));
     let count = units.len().div_ceil(FILES_A_REQUEST);
     let mut batches: Vec<Vec<VerifyUnit>> = vec![Vec::new(); count];
@@ -45,17 +44,17 @@ pub(super) fn batches(scan: &Scan, copied: Option<&Copied>) -> Vec<Arc<[VerifyUn
     batches.into_iter().map(Arc::from).collect()
 }
 
-/// Takes out what failed its checksum, except of ranks whose files were rebuilt since.
+/// Removes files that failed their checksum, except those of ranks that were rebuilt since.
 pub(super) fn apply(scan: &mut Scan, failures: &Failures, rebuilt: &BTreeSet<Rank>) {
     for (unit, damage) in failures.values().filter(|(unit, _)| !rebuilt.contains(&unit.rank)) {
         scan.apply_failure(unit, damage.clone());
     }
 }
 
-/// The rebuilds of a dataset's sets, and their ends by position.
+/// The rebuilds of a dataset's redundancy sets with their results, by position.
 pub(super) type Rebuilds = BTreeMap<usize, (SetRebuild, Result<(), String>)>;
 
-/// The ranks that were rebuilt, in the order of the sets; and why others were not.
+/// The ranks that were rebuilt, in the order of the sets, and why others were not.
 pub(super) fn outcome(rebuilds: Rebuilds) -> (Vec<Rank>, Vec<String>) {
     let (mut rebuilt, mut reasons) = (Vec::new(), Vec::new());
     for (set, end) in rebuilds.into_values() {
@@ -67,7 +66,7 @@ pub(super) fn outcome(rebuilds: Rebuilds) -> (Vec<Rank>, Vec<String>) {
     (rebuilt, reasons)
 }
 
-/// Why what is in the directory is not complete; empty if it is.
+/// Why the directory is not complete; empty if it is.
 pub(super) fn reasons(inspection: &Inspection) -> Vec<String> {
     let mut reasons: Vec<String> = inspection.reasons.iter().map(ToString::to_string).collect();
     if inspection.verdict == Verdict::NothingUsable {
@@ -103,7 +102,7 @@ impl Published {
             }
             DrainResult::Incomplete { checkpoint, reason }
         };
-        // Otherwise all that the nodes hold was copied, and is not enough.
+        // Otherwise everything that the nodes have was copied, and is not enough.
         let more_is_held = !copied.failed.is_empty() || !copied.unreachable.is_empty() || !all_answered;
         DrainReport {
             result,

@@ -1,4 +1,4 @@
-//! What a drain is given at its beginning.
+//! The configuration of a drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName};
 
-/// An agent that dies during a drain gets so long to be restarted before its node is given up.
+/// How long a lost agent is waited for before its node is given up.
 pub const LOST_AGENT_WAIT: Duration = Duration::from_secs(5);
 
-/// What is to be drained, and from which nodes.
+/// The nodes of a drain, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainConfig {
-    /// The agents that are up, and where they listen.
+    /// The agents that are up, with their addresses.
     pub agents: BTreeMap<NodeName, SocketAddr>,
-    /// Nodes whose agents are lost and may come back in time.
+    /// Nodes whose agents are lost and may be restarted.
     pub lost: BTreeSet<NodeName>,
     /// Nodes without agent that are not waited for: partners copy on their behalf in round 1.
     pub down: BTreeSet<NodeName>,
     /// This dataset instead of the newest that can be completed.
     pub requested: Option<CheckpointId>,
-    /// ReachableAgents compare what they copy with its checksums: what was just copied is not verified again.
+    /// Agents compute checksums while they copy: files that were just copied are not verified again.
     pub crc: bool,
     /// Requests that are under way at a time; at least one.
     pub requests_at_once: usize,
     /// How long a lost agent is waited for.
     pub lost_agent_wait: Duration,
-    /// End after the plan, as [`DrainEnd::Surveyed`](super::DrainEnd::Surveyed): nothing is changed.
+    /// End after the plan, as [`DrainEnd::Surveyed`](super::DrainEnd::Surveyed), without changing anything.
     pub survey_only: bool,
 }

@@ -1,8 +1,8 @@
-//! The copies of one dataset: [`Rounds`], with agents that die and come back.
+//! The copies of one dataset: [`Rounds`], with agents that are lost and restarted.
 //!
-//! An agent that is lost in round 1 copies once more after its restart. Round 2, in which others copy for its node,
-//! begins when no such agent is waited for. Answers are taken in and logged together: those to the first requests of a
-//! round, then those to repeated ones, each in the order of the nodes.
+//! An agent that is lost in round 1 copies again after its restart. Round 2, in which others copy for its node, begins
+//! when no such agent is waited for. Answers are recorded and logged together: those to the first requests of a round,
+//! then those to repeated ones, each in the order of the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -17,9 +17,8 @@ use super::reachable::ReachableAgents;
 use super::rounds::{Copied, CopyOrder, Rounds};
 use crate::events::LogEvent;
 
-type Outcome = (CopyOrder, Result<CopyReply, String>);
+type CopyResult = (CopyOrder, Result<CopyReply, String>);
 
-/// The state of the copies.
 #[derive(Clone, Debug)]
 pub(super) struct Copying {
     rounds: Rounds,
@@ -32,29 +31,28 @@ pub(super) struct Copying {
 #[derive(Clone, Debug)]
 enum Round {
     First {
-        /// Nodes whose first answer is still to come.
+        /// Nodes whose first answer has not arrived.
         open: BTreeSet<NodeName>,
-        first: BTreeMap<NodeName, Outcome>,
-        repeated: BTreeMap<NodeName, Outcome>,
+        first: BTreeMap<NodeName, CopyResult>,
+        repeated: BTreeMap<NodeName, CopyResult>,
     },
-    Second(BTreeMap<NodeName, Outcome>),
+    Second(BTreeMap<NodeName, CopyResult>),
 }
 
 /// What follows when no copy is under way.
-pub(super) enum Next {
-    /// ReachableAgents may come back.
+pub(super) enum NextCopies {
+    /// Lost agents may be restarted.
     Wait,
     /// The orders of the next round.
     Orders(Vec<CopyOrder>),
-    /// All that can be copied is copied.
     Done,
 }
 
 impl Copying {
     /// The copies of a dataset, and the orders of round 1.
     pub(super) fn new(candidate: &Candidate, agents: &ReachableAgents, patience: Duration) -> (Self, Vec<CopyOrder>) {
-        let returns = |node: &NodeName| !agents.is_down(node) && candidate.holders.contains(node);
-        let (returning, down): (Vec<&NodeName>, Vec<&NodeName>) = agents.not_up().partition(|node| returns(node));
+        let may_return = |node: &NodeName| !agents.is_down(node) && candidate.holders.contains(node);
+        let (returning, down): (Vec<&NodeName>, Vec<&NodeName>) = agents.not_up().partition(|node| may_return(node));
         let healthy = agents.up().chain(returning).cloned();
         let rounds = Rounds::new(healthy, down.into_iter().cloned(), candidate.partner_copies);
         let orders = rounds.first();
@@ -70,7 +68,7 @@ impl Copying {
         again.then(|| self.rounds.first_of(node))
     }
 
-    /// A copy ended. Returns what is to be logged.
+    /// A copy ended. Returns events for the log.
     pub(super) fn ended(
         &mut self,
         now: Duration,
@@ -92,7 +90,7 @@ impl Copying {
                 if open.is_empty() {
                     self.awaited.begin(now);
                     let first = mem::take(first);
-                    return self.take_in(first);
+                    return self.record(first);
                 }
             }
             Round::Second(outcomes) => drop(outcomes.insert(node, (order, outcome))),
@@ -100,19 +98,19 @@ impl Copying {
         Vec::new()
     }
 
-    /// No copy is under way. Returns what follows, and what is to be logged before.
-    pub(super) fn proceed(&mut self) -> (Next, Vec<LogEvent>) {
+    /// No copy is under way. Returns what follows, and events that are to be logged before.
+    pub(super) fn proceed(&mut self) -> (NextCopies, Vec<LogEvent>) {
         match &mut self.round {
-            Round::First { .. } if !self.awaited.is_over() => (Next::Wait, Vec::new()),
+            Round::First { .. } if !self.awaited.is_over() => (NextCopies::Wait, Vec::new()),
             Round::First { repeated, .. } => {
                 let repeated = mem::take(repeated);
-                let events = self.take_in(repeated);
+                let events = self.record(repeated);
                 self.round = Round::Second(BTreeMap::new());
-                (Next::Orders(self.rounds.second()), events)
+                (NextCopies::Orders(self.rounds.second()), events)
             }
             Round::Second(outcomes) => {
                 let outcomes = mem::take(outcomes);
-                (Next::Done, self.take_in(outcomes))
+                (NextCopies::Done, self.record(outcomes))
             }
         }
     }
@@ -121,7 +119,7 @@ impl Copying {
         self.rounds.finish()
     }
 
-    fn take_in(&mut self, outcomes: BTreeMap<NodeName, Outcome>) -> Vec<LogEvent> {
+    fn record(&mut self, outcomes: BTreeMap<NodeName, CopyResult>) -> Vec<LogEvent> {
         let mut events = Vec::new();
         for (node, (order, outcome)) in outcomes {
             let round = order.round;

@@ -1,4 +1,4 @@
-//! Drives the machine: performs its actions, and turns their ends and the changes of the roster into events.
+//! Drives the machine: performs its actions, and turns their results and the changes of the roster into events.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::fleet::{AgentClient, Roster};
 
 /// A copy may take this long; an agent that is lost is noticed long before.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
-/// So may a request to check or rebuild files.
+/// A request to verify or rebuild files may take this long.
 const LONGEST_CHECK: Duration = Duration::from_secs(24 * 3600);
 
 /// What is to be drained.
@@ -34,7 +34,7 @@ pub struct DrainOrder {
     /// Requests to agents.
     pub client: AgentClient,
     pub roster: Roster,
-    /// Nodes without agent, as far as the roster does not list them.
+    /// Nodes without an agent that the roster does not list.
     pub down: Vec<NodeName>,
     pub prefix: PathBuf,
     /// The job id, part of the checkpoint directory's name.
@@ -45,14 +45,14 @@ pub struct DrainOrder {
     pub buffer_bytes: usize,
     /// This dataset instead of the newest.
     pub requested: Option<CheckpointId>,
-    /// Receives what happens.
+    /// Receives the events of the drain.
     pub events: mpsc::UnboundedSender<LogEvent>,
 }
 
-/// Drains. Dropping the future breaks the drain off; running it again goes on.
+/// Drains. Dropping the future cancels the drain; another one continues it.
 ///
 /// # Errors
-/// The drain could not be carried out; what was copied stays.
+/// The drain could not be carried out; files that were copied are kept.
 pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     match DrainDriver::new(order, LOST_AGENT_WAIT, false).run().await {
         DrainEnd::Drained(report) => Ok(report),
@@ -61,7 +61,7 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     }
 }
 
-/// Asks the agents that are up what their nodes hold, and plans the drain. Changes nothing.
+/// Requests the inventories of the agents that are up, and plans the drain. Changes nothing.
 ///
 /// # Errors
 /// [`DrainError::NoInventory`].
@@ -73,7 +73,7 @@ pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
     }
 }
 
-/// What a request came to; the reason if it failed.
+/// The answer to a request; the reason if it failed.
 type RequestResult = Result<Answer, String>;
 
 struct DrainDriver {
@@ -145,10 +145,10 @@ impl DrainDriver {
     fn ended(&mut self, ended: Result<(Id, (RequestId, RequestResult)), JoinError>) -> Option<DrainEvent> {
         let (id, outcome) = match ended {
             Ok((id, (_, outcome))) => (id, outcome),
-            Err(error) => (error.id(), Err(format!("the drain broke off: {error}"))),
+            Err(error) => (error.id(), Err(format!("a task of the drain failed: {error}"))),
         };
         let request = self.requests.remove(&id)?;
-        // None if it was cancelled.
+        // `None` if it was cancelled.
         self.under_way.remove(&request)?;
         Some(match outcome {
             Ok(answer) => DrainEvent::Answered { request, answer },
@@ -158,7 +158,7 @@ impl DrainDriver {
 
     fn perform(&mut self, action: DrainAction) -> Option<DrainEnd> {
         match action {
-            // The receiver is gone when the orchestrator is ending; the report has the result.
+            // The receiver may have been dropped at the end of the orchestrator; the report has the result.
             DrainAction::Emit(event) => drop(self.order.events.send(event)),
             DrainAction::Finish(end) => return Some(*end),
             DrainAction::Cancel { request } => {
@@ -245,9 +245,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
             Ok(Answer::DirectoryClosed)
         }
         DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint).await,
-        DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => {
-            Err("it is no request".to_owned())
-        }
+        DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => Err("not a request".to_owned()),
     }
 }
 
@@ -258,7 +256,7 @@ async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest
             Ok(Answer::Verified { damaged: damaged.collect() })
         }
         Err(error) => {
-            tracing::info!(node = %agent.node, %error, "an agent did not verify checksums; the orchestrator does");
+            tracing::info!(node = %agent.node, %error, "an agent could not verify checksums; the orchestrator verifies them");
             Err(error.to_string())
         }
     }
@@ -276,7 +274,7 @@ async fn rebuild_at(
     match client.rebuild(agent.address, &request, LONGEST_CHECK).await {
         Ok(_) => Ok(Answer::Rebuilt),
         Err(error) => {
-            tracing::info!(node = %agent.node, %error, "an agent did not rebuild a set; the orchestrator does");
+            tracing::info!(node = %agent.node, %error, "an agent could not rebuild a redundancy set; the orchestrator rebuilds it");
             Err(error.to_string())
         }
     }
@@ -286,13 +284,13 @@ async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: Checkpo
     match client.flushed(agent.address, &FlushedNote { checkpoint }).await {
         Ok(_) => Ok(Answer::FlushNoted),
         Err(error) => {
-            tracing::warn!(node = %agent.node, %error, "the flush file of a node does not list a drained dataset");
+            tracing::warn!(node = %agent.node, %error, "the flush file of a node could not be updated with a drained dataset");
             Err(error.to_string())
         }
     }
 }
 
-/// Carries out a step that waits for file systems.
+/// Runs a step that may block on file systems on a thread of its own.
 async fn blocking<T, E>(step: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
 where
     T: Send + 'static,
@@ -300,6 +298,6 @@ where
 {
     match spawn_blocking(step).await {
         Ok(done) => done.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("the drain broke off: {error}")),
+        Err(error) => Err(format!("a task of the drain failed: {error}")),
     }
 }

@@ -1,26 +1,26 @@
-//! Why a drain could not be carried out. What is merely lost or damaged is no error but in the report.
+//! Why a drain could not be carried out. Lost or damaged files are in the report, and are not errors.
 
 use holdfast_core::durable::DurableError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_model::CheckpointId;
 
-/// The drain failed; what was copied stays, and running it again goes on.
+/// The drain failed; files that were copied are kept, and another drain continues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrainError {
     /// No agent reported what its node holds.
     #[error("no agent reported what its node holds: {reason}")]
     NoInventory {
-        /// Why the first one did not.
+        /// The reason of the first agent.
         reason: String,
     },
     /// A step on the prefix directory failed.
     #[error("{reason}")]
     Prefix {
-        /// What failed, where, and what to do.
+        /// What failed, where, and the remedy.
         reason: String,
     },
-    /// The dataset that was asked for is not there.
-    #[error("no node that answers holds dataset {id}; `holdfast drain --dry-run` shows what there is")]
+    /// No node has the dataset that was requested.
+    #[error("no node that answers has dataset {id}; `holdfast drain --dry-run` lists the datasets")]
     NoSuchDataset { id: CheckpointId },
 }
 
@@ -29,7 +29,7 @@ pub enum DrainError {
 pub enum PrefixStepError {
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// The note about the drain under way.
+    /// The record of the drain under way.
     #[error(transparent)]
     Durable(#[from] DurableError),
 }

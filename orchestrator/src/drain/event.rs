@@ -1,4 +1,4 @@
-//! What happens to a drain.
+//! The events of a drain.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use holdfast_wire::agent::CopyReply;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Something that happened. The answers to requests that are over (cancelled, or answered before) are ignored, and so
-/// is everything after the end.
+/// An event. Answers to requests that are over (cancelled, or answered before) are ignored, and so is everything after the
+/// end.
 #[derive(Clone, Debug)]
 pub enum DrainEvent {
-    /// An agent listens here: it was started, or restarted. If another one of the node was up, that one is lost.
+    /// An agent was started or restarted. If another agent of the node was up, that one is lost.
     AgentUp { node: NodeName, address: SocketAddr },
     /// An agent is lost, and may be restarted. Its requests are cancelled.
     AgentLost { node: NodeName },
@@ -27,17 +27,17 @@ pub enum DrainEvent {
     /// A request could not be carried out.
     Failed {
         request: RequestId,
-        /// What failed, where, and what to do about it.
+        /// What failed, where, and the remedy.
         reason: String,
     },
-    /// The time of [`DrainMachine::deadline`](super::DrainMachine::deadline) has come.
+    /// The time of [`DrainMachine::deadline`](super::DrainMachine::deadline) has passed.
     Tick,
 }
 
 /// The answer to the request of the same name in [`DrainAction`](super::DrainAction).
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// What the node holds.
+    /// The inventory of the node.
     Inventory(Box<Inventory>),
     /// The directory to copy to.
     DirectoryOpened {
@@ -46,7 +46,7 @@ pub enum Answer {
         /// It was left by an earlier drain of the same dataset.
         resumed: bool,
     },
-    /// Rank by rank, what was copied.
+    /// The ranks that were copied, and those that were not.
     Copied(CopyReply),
     /// The content of the directory.
     Scanned(Box<Scan>),
@@ -56,8 +56,8 @@ pub enum Answer {
     Rebuilt,
     /// Summary, index and link are written.
     Published,
-    /// The note about the drain under way is removed.
+    /// The record of the drain under way is removed.
     DirectoryClosed,
-    /// The node's flush file records that the dataset is on the prefix directory.
+    /// The node's flush file records that the dataset is in the prefix directory.
     FlushNoted,
 }

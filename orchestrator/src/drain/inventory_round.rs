@@ -1,4 +1,4 @@
-//! What the nodes hold: every agent is asked, and once more if it is lost and comes back in time.
+//! The inventories of the nodes: requested from every agent, and once more if it is lost and comes back in time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use holdfast_model::{Inventory, NodeName};
 
 use super::awaited::Awaited;
 
-/// How often a node is asked at most.
+/// Requests to a node, at most.
 const MOST_TIMES: u8 = 2;
 
 /// The answers so far.
@@ -15,13 +15,13 @@ const MOST_TIMES: u8 = 2;
 pub(super) struct InventoryRound {
     inventories: BTreeMap<NodeName, Inventory>,
     silent: BTreeMap<NodeName, String>,
-    /// How often each node was asked.
+    /// The number of requests to each node.
     asked: BTreeMap<NodeName, u8>,
     pub(super) awaited: Awaited,
 }
 
 impl InventoryRound {
-    /// Asks these nodes.
+    /// Begins with a request to each of these nodes.
     pub(super) fn new(nodes: impl IntoIterator<Item = NodeName>, patience: Duration) -> Self {
         InventoryRound {
             inventories: BTreeMap::new(),
@@ -31,7 +31,7 @@ impl InventoryRound {
         }
     }
 
-    /// An agent came up. True if it is to be asked.
+    /// An agent came up. True if its inventory is to be requested.
     pub(super) fn came_up(&mut self, node: &NodeName) -> bool {
         self.awaited.remove(node);
         let asked = self.asked.entry(node.clone()).or_default();
@@ -56,7 +56,7 @@ impl InventoryRound {
         self.silent.insert(node, reason);
     }
 
-    /// The inventories by name, and why the other nodes did not answer.
+    /// The inventories, and why the other nodes did not answer.
     pub(super) fn finish(self) -> (Vec<Inventory>, BTreeMap<NodeName, String>) {
         (self.inventories.into_values().collect(), self.silent)
     }

@@ -17,7 +17,7 @@ use super::action::DrainAction;
 use super::agenda::{Agenda, DrainTarget};
 use super::completion::{Dataset, Failures, Published, Rebuilds};
 use super::config::DrainConfig;
-use super::copying::{Copying, Next};
+use super::copying::{Copying, NextCopies};
 use super::event::{Answer, DrainEvent, RequestId};
 use super::inventory_round::InventoryRound;
 use super::plan;
@@ -29,40 +29,40 @@ use crate::events::LogEvent;
 const LOST: &str = "its agent is lost";
 const LOST_DURING_COPY: &str = "its agent was lost during the copy";
 
-/// What the drain waits for. From [`Opening`](Phase::Opening) on once for every dataset that is drained.
+/// The phase of a drain. The phases from [`Opening`](Phase::Opening) on are repeated for every dataset.
 #[derive(Clone, Debug)]
 enum Phase {
     /// [`DrainMachine::begin`] was not called yet.
     NotBegun,
     TakingInventory(InventoryRound),
-    /// The directory of a dataset.
+    /// Waits for the directory of a dataset.
     Opening(DrainTarget),
     Copying(Box<Copying>, DrainTarget, Arc<Destination>),
-    /// The content of the directory.
+    /// Waits for the content of the directory.
     Scanning(Dataset),
     Verifying(Dataset, Box<Scan>, Failures),
-    /// The rebuilds of lost members.
+    /// Waits for the rebuilds of lost members.
     Rebuilding(Dataset, Failures, Rebuilds),
-    /// The content of the directory once more.
+    /// Waits for the content of the directory after the rebuilds.
     Rescanning(Dataset, Failures, BTreeSet<Rank>, Vec<String>),
-    /// Summary, index and link.
+    /// Waits for summary, index and link.
     Publishing(Published),
-    /// The end of the note about the drain under way.
+    /// Waits for the removal of the record of the drain under way.
     Closing(Published),
-    /// The agents, which record where the dataset is.
+    /// Waits for the agents, which record where the dataset is.
     Noting(Published),
     Finished,
 }
 
-/// Drains what the nodes hold to the prefix directory: events in, actions out.
+/// Drains the nodes' datasets to the prefix directory. Input: [`DrainEvent`]s, output: [`DrainAction`]s.
 ///
 /// ```text
-///                          ┌───────────── the next dataset, if this one is not complete ────────────┐
-///            all answered, ▼                                                                        │
-///  InventoryRound ───────────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
-///                                  2 rounds                     │ nothing to rebuild           │    │
-///                                                               └───▶ Publishing ◀─────────────┘    │
-///                     Finished ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
+///                           ┌──────────── the next dataset, if this one is not complete ─────────────┐
+///             all answered  ▼                                                                        │
+///  TakingInventory ────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
+///                                   2 rounds                     │ nothing to rebuild           │    │
+///                                                                └───▶ Publishing ◀─────────────┘    │
+///                      Finished ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
 /// ```
 #[derive(Clone, Debug)]
 pub struct DrainMachine {
@@ -71,7 +71,7 @@ pub struct DrainMachine {
     requests: Requests,
     phase: Phase,
     agenda: Agenda,
-    /// Every node reported what it holds.
+    /// Every node reported its inventory.
     all_answered: bool,
     now: Duration,
     actions: Vec<DrainAction>,
@@ -93,7 +93,7 @@ impl DrainMachine {
         }
     }
 
-    /// Begins the drain. Times are counted from any moment, the same for all calls.
+    /// Begins the drain. Times are counted from an arbitrary moment, the same for all calls.
     pub fn begin(&mut self, now: Duration) -> Vec<DrainAction> {
         if matches!(self.phase, Phase::NotBegun) {
             let nodes: Vec<NodeName> = self.agents.up().cloned().collect();
@@ -107,7 +107,7 @@ impl DrainMachine {
         self.proceed(now)
     }
 
-    /// Takes in an event.
+    /// Handles an event.
     pub fn handle(&mut self, now: Duration, event: DrainEvent) -> Vec<DrainAction> {
         self.now = self.now.max(now);
         match event {
@@ -147,7 +147,7 @@ impl DrainMachine {
         self.proceed(now)
     }
 
-    /// When a [`DrainEvent::Tick`] is due.
+    /// When to send a [`DrainEvent::Tick`].
     pub fn deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::TakingInventory(inventory_round) => inventory_round.awaited.deadline(),
@@ -190,7 +190,7 @@ impl DrainMachine {
         }
     }
 
-    /// Begins requests, and goes on to the next phase when all of one have ended.
+    /// Begins requests, and enters the next phase when all requests of a phase have ended.
     fn proceed(&mut self, now: Duration) -> Vec<DrainAction> {
         self.now = self.now.max(now);
         match &mut self.phase {
@@ -296,12 +296,12 @@ impl DrainMachine {
                 }
             }
             NodeTask::Copy(order, _) => self.copy_ended(order, Err(reason)),
-            // The flush file of the node is behind: a later drain may copy the dataset again.
+            // The flush file of the node is out of date: a later drain may copy the dataset again.
             NodeTask::NoteFlushed(_) => {}
         }
     }
 
-    /// All requests of a phase have ended: begins the next one. False if there is only time to wait for, or nothing.
+    /// All requests of a phase have ended: begins the next phase. False if the phase still waits, or the drain is over.
     fn advance(&mut self) -> bool {
         match mem::replace(&mut self.phase, Phase::Finished) {
             phase @ Phase::NotBegun => {
@@ -321,15 +321,15 @@ impl DrainMachine {
                 let (next, events) = copying.proceed();
                 self.emit(events);
                 match next {
-                    Next::Wait => {
+                    NextCopies::Wait => {
                         self.phase = Phase::Copying(copying, target, destination);
                         return false;
                     }
-                    Next::Orders(orders) => {
+                    NextCopies::Orders(orders) => {
                         self.requests.add(orders.into_iter().map(|order| copy_task(order, &destination)));
                         self.phase = Phase::Copying(copying, target, destination);
                     }
-                    Next::Done => {
+                    NextCopies::Done => {
                         let directory = destination.directory.clone();
                         self.phase = Phase::Scanning(Dataset { target, destination, copied: copying.finish() });
                         self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
@@ -349,7 +349,7 @@ impl DrainMachine {
                 self.phase = Phase::Noting(published);
             }
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
-            // These leave with the answer to their one request.
+            // These phases end with the answer to their only request.
             phase @ (Phase::Opening(_) | Phase::Scanning(_) | Phase::Rescanning(..)) => {
                 self.phase = phase;
                 return false;

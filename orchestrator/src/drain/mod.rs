@@ -1,20 +1,20 @@
-//! The drain: the newest dataset that can be completed goes from the nodes' caches to the prefix directory.
+//! The drain: copies the newest dataset that can be completed from the nodes' caches to the prefix directory.
 //!
 //! [`DrainMachine`] decides; it does no I/O and has no clock. [`drain`] and [`survey`] drive it.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`config`], [`event`], [`action`], [`report`], `error` | what goes into the machine and what comes out |
-//! | [`machine`] | the machine: its phases, and what follows from each event |
-//! | `agents`, `requests` | which agents are up; the requests that wait and those that are under way |
-//! | `asking` | the inventories |
-//! | [`plan`] | which dataset, from what the nodes hold |
-//! | `agenda` | the datasets in their order, and which report is that of the drain |
-//! | [`rounds`], `copying` | who copies what in which round; agents that die meanwhile and come back |
+//! | [`config`], [`event`], [`action`], [`report`], `error` | input and output of the machine |
+//! | [`machine`] | the machine: its phases, and the rules for each event |
+//! | `reachable`, `requests` | the agents that are up; the requests that wait and those that are under way |
+//! | `inventory_round` | the requests for the inventories |
+//! | [`plan`] | the datasets to drain, from the inventories |
+//! | `agenda` | the order of the datasets, and the report of the drain |
+//! | [`rounds`], `copying` | the two rounds of copies; agents that are lost meanwhile and come back |
 //! | `awaited` | the wait for lost agents |
-//! | `completion` | what is verified and rebuilt, and the report |
+//! | `completion` | the files to verify and to rebuild, and the report |
 //! | `driver`, `prefix_steps` | performs the actions: requests to agents, steps on the prefix directory |
-//! | [`resume`] | which directory an interrupted drain left |
+//! | [`resume`] | the directory that an interrupted drain left |
 
 pub mod action;
 mod agenda;

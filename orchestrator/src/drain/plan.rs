@@ -1,4 +1,4 @@
-//! Which dataset is drained: the newest that can be completed, with the reason for every one that is passed over.
+//! Selects the datasets to drain: the newest that can be completed, and the reason for every one that is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,34 +10,34 @@ use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub checkpoint: CheckpointId,
-    /// Why it cannot be completed. It is copied all the same, so that nothing that is left is lost.
+    /// Why it cannot be completed. It is copied nevertheless, so that no file is lost that could be saved.
     pub incomplete: Option<String>,
     /// Whether other nodes hold copies of a node's files.
     pub partner_copies: bool,
     /// Nodes that hold files of the dataset.
     pub holders: BTreeSet<NodeName>,
-    /// A run can restart from it: the current link may lead there.
+    /// It is a checkpoint: the current link may point to it.
     pub checkpoint_data: bool,
 }
 
-/// What to drain, in this order until one is complete.
+/// The datasets to drain, in this order until one is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainPlan {
     /// Datasets that can be completed, newest first.
     pub candidates: Vec<Candidate>,
-    /// Datasets that the application wants on the prefix directory as its output, oldest first; the first candidate is
-    /// not among them.
+    /// Datasets that the application marked as output, oldest first, without the first candidate.
     pub output: Vec<Candidate>,
-    /// The newest dataset that was complete once and cannot be completed any more: recorded as incomplete if there is no
-    /// candidate.
+    /// The newest dataset that was complete at some time and cannot be completed any more: recorded as incomplete if there
+    /// is no candidate.
     pub remnant: Option<Candidate>,
-    /// Datasets that were passed over, and why.
+    /// Datasets that were skipped, and why.
     pub skipped: Vec<(CheckpointId, String)>,
-    /// The newest dataset that is on the prefix directory already.
+    /// The newest dataset that is already in the prefix directory.
     pub flushed: Option<CheckpointId>,
 }
 
-/// Decides from what the nodes hold. With `wanted`, only that dataset counts, even if it is on the prefix directory.
+/// Makes a plan from the inventories. With `requested`, only that dataset counts, also if it is already in the prefix
+/// directory.
 pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> DrainPlan {
     let mut ids: BTreeSet<CheckpointId> = inventory::candidates(inventories).into_iter().collect();
     ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
@@ -63,7 +63,7 @@ pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> Drain
         match drainable(id, inventories, flush) {
             Drainability::Drainable { .. } => plan.candidates.push(candidate(id, inventories, None)),
             Drainability::AlreadyFlushed => {
-                // No restart takes anything older.
+                // Older datasets are not needed for a restart.
                 plan.flushed = Some(id);
                 break;
             }
@@ -81,13 +81,13 @@ pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> Drain
 }
 
 fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<String>) -> Candidate {
-    let of_it = |inventory: &Inventory| {
+    let has_files = |inventory: &Inventory| {
         let mut held =
             inventory.holdings.iter().filter(|holding| holding.checkpoint == id && !holding.files.is_empty());
         held.next().is_some()
     };
     let holders =
-        inventories.iter().filter(|inventory| of_it(inventory)).filter_map(|inventory| inventory.node.clone());
+        inventories.iter().filter(|inventory| has_files(inventory)).filter_map(|inventory| inventory.node.clone());
     let mut holdings = inventories.iter().flat_map(|inventory| &inventory.holdings);
     let partner_copies = holdings.any(|holding| holding.checkpoint == id && holding.partner_of.is_some());
     let mut described = inventories.iter().filter_map(|inventory| inventory.datasets.get(&id));
@@ -95,14 +95,14 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect(), checkpoint_data }
 }
 
-/// Where a dataset is by the nodes' flush files. All of them list the same, except those of nodes that were down when a
-/// flush ended.
+/// The locations of a dataset according to the nodes' flush files, which agree except for nodes that were down at the end
+/// of a flush.
 fn locations(id: CheckpointId, inventories: &[Inventory]) -> Option<Locations> {
     let known = inventories.iter().filter_map(|inventory| inventory.flush.get(&id).copied());
     known.reduce(|all, one| if one.pfs { one } else { all })
 }
 
-/// The ranks whose files each node holds completely, for a dry run.
+/// The ranks whose files are complete on each node, for a dry run.
 pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<holdfast_model::Rank>> {
     let mut held = BTreeMap::new();
     for inventory in inventories {
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Four nodes with one rank each, holding these datasets; `flushed` are on the prefix.
+    /// Four nodes with one rank each that have these datasets; `flushed` are in the prefix directory too.
     fn nodes(ids: &[u64], flushed: &[u64]) -> Vec<Inventory> {
         let locations =
             |id: &u64| (CheckpointId(*id), Locations { cache: true, pfs: flushed.contains(id), flushing: false });
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_dataset_comes_first_and_what_is_older_than_a_flushed_one_is_not_touched() {
+    fn the_newest_dataset_is_first_and_those_older_than_a_flushed_one_are_left_out() {
         let plan = plan(&nodes(&[1, 2, 3, 4], &[2]), None);
         assert_eq!(ids(&plan), [4, 3]);
         assert_eq!(plan.flushed, Some(CheckpointId(2)));
     }
 
     #[test]
-    fn a_lost_node_does_not_matter_to_xor_and_two_do() {
+    fn xor_survives_one_lost_node_and_not_two() {
         let mut nodes = nodes(&[3], &[]);
         nodes.remove(1);
         assert_eq!(ids(&plan(&nodes, None)), [3]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_that_was_never_complete_is_passed_over_and_is_no_loss() {
+    fn a_dataset_that_was_never_complete_is_skipped_and_is_no_remnant() {
         let mut nodes = nodes(&[3, 4], &[3]);
         for node in &mut nodes {
             node.flush.remove(&CheckpointId(4));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_drained_beside_the_newest_checkpoint_and_is_none_itself() {
+    fn output_is_drained_in_addition_to_the_newest_checkpoint() {
         let mut nodes = nodes(&[2, 3, 4, 5], &[2]);
         let output = Dataset { output: true, checkpoint: false, ..Dataset::default() };
         let both = Dataset { output: true, ..Dataset::default() };
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_that_is_asked_for_is_drained_even_if_it_was_flushed() {
+    fn a_requested_dataset_is_drained_even_if_it_was_flushed() {
         let plan = plan(&nodes(&[3, 4], &[3]), Some(CheckpointId(3)));
         assert_eq!(ids(&plan), [3]);
     }

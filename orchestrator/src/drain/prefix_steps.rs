@@ -1,4 +1,4 @@
-//! The steps of a drain that the orchestrator carries out itself on the prefix directory. They block.
+//! The steps of a drain that the orchestrator itself carries out on the prefix directory. They block.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use super::action::Findings;
 use super::error::PrefixStepError;
 use super::resume;
 
-/// Finds or creates the directory of a dataset, and notes that it is written. True if it was found.
+/// Finds or creates the directory of a dataset, and records that it is being written. True if it was found.
 pub(super) fn open(
     prefix: PathBuf,
     job_id: &str,
@@ -54,7 +54,7 @@ pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<(), PrefixS
     Ok(())
 }
 
-/// Removes the note that a directory is written.
+/// Removes the record that a directory is being written.
 pub(super) fn close(prefix: PathBuf) -> Result<(), PrefixStepError> {
     resume::end(&Prefix::open(prefix)?)
 }

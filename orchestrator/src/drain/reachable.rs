@@ -1,4 +1,4 @@
-//! Which agents a drain can send requests to.
+//! The agents that a drain can send requests to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,20 +8,20 @@ use holdfast_model::NodeName;
 
 use super::action::AgentAt;
 
-/// The nodes of a drain. A node is in one of the three at a time.
+/// The nodes of a drain, each in one of three sets.
 #[derive(Clone, Debug)]
 pub(super) struct ReachableAgents {
     up: BTreeMap<NodeName, SocketAddr>,
-    /// Their agents may come back.
+    /// Nodes whose agents may be restarted.
     lost: BTreeSet<NodeName>,
-    /// Their agents will not come back.
+    /// Nodes whose agents are lost for good.
     down: BTreeSet<NodeName>,
-    /// The node that the last work for any agent went to.
+    /// The node that got the last request for any agent.
     last: Option<NodeName>,
 }
 
 impl ReachableAgents {
-    /// A node that is in several of them counts for the first.
+    /// A node that is in several sets counts for the first.
     pub(super) fn new(
         up: BTreeMap<NodeName, SocketAddr>,
         mut lost: BTreeSet<NodeName>,
@@ -46,12 +46,12 @@ impl ReachableAgents {
         self.up.keys()
     }
 
-    /// The nodes whose agents may come back.
+    /// The nodes whose agents may be restarted.
     pub(super) fn lost(&self) -> impl Iterator<Item = &NodeName> {
         self.lost.iter()
     }
 
-    /// The nodes whose agents are lost, for a while or for good.
+    /// The nodes whose agents are lost, for some time or for good.
     pub(super) fn not_up(&self) -> impl Iterator<Item = &NodeName> {
         self.lost.union(&self.down)
     }
@@ -66,7 +66,7 @@ impl ReachableAgents {
         Some(agent)
     }
 
-    /// An agent came up. Returns where an agent of its node was up until now.
+    /// An agent came up. Returns the address of the node's agent that was up until now.
     pub(super) fn came_up(&mut self, node: &NodeName, address: SocketAddr) -> Option<SocketAddr> {
         self.lost.remove(node);
         self.down.remove(node);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_goes_to_the_agents_in_turn_and_to_none_that_is_lost() {
+    fn requests_go_to_the_agents_in_turn_and_to_no_lost_agent() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let up = ["a", "b", "c"].map(|name| (NodeName::from(name), address));
         let mut agents = ReachableAgents::new(up.into(), BTreeSet::new(), BTreeSet::new());

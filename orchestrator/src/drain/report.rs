@@ -12,16 +12,16 @@ use crate::events::DrainResult;
 pub enum DrainEnd {
     /// It was carried out.
     Drained(DrainReport),
-    /// Only the plan was wanted.
+    /// Only a plan was requested.
     Surveyed(Survey),
-    /// It could not be carried out; what was copied stays.
+    /// It could not be carried out; files that were copied are kept.
     Failed(DrainError),
 }
 
 /// How a drain went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainReport {
-    /// In short, for the relaunch loop.
+    /// The result for the relaunch loop.
     pub result: DrainResult,
     /// The directory that was written, below the prefix.
     pub directory: Option<String>,
@@ -32,7 +32,7 @@ pub struct DrainReport {
     pub rebuilt: Vec<Rank>,
     /// Nodes whose files could not be copied.
     pub failed_nodes: BTreeMap<NodeName, String>,
-    /// What the nodes still hold could complete the dataset in another attempt.
+    /// Another drain could complete the dataset from the files that the nodes still have.
     pub retry_may_help: bool,
 }
 
@@ -62,10 +62,10 @@ impl DrainReport {
     }
 }
 
-/// What the nodes hold, and what of it would be drained.
+/// The inventories of the nodes, and the plan of a drain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// What the nodes that answered hold, in the order of their names.
+    /// The inventories of the nodes that answered, in the order of their names.
     pub inventories: Vec<Inventory>,
     /// Nodes that did not answer, and why.
     pub silent: BTreeMap<NodeName, String>,

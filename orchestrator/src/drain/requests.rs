@@ -1,7 +1,7 @@
 //! The requests of a drain: those that wait, and those that are under way.
 //!
-//! Every operation is O(log N) in the number of requests under way, so that ten thousand nodes cost no more an answer
-//! than ten.
+//! Every operation is O(log N) in the number of requests under way, so that an answer costs about the same with ten nodes
+//! and with ten thousand.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -16,7 +16,7 @@ use super::action::{AgentAt, DrainAction};
 use super::event::RequestId;
 use super::rounds::CopyOrder;
 
-/// Where a dataset is drained to.
+/// The directory that a dataset is drained to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
     pub(super) checkpoint: CheckpointId,
@@ -24,16 +24,16 @@ pub(super) struct Destination {
     pub(super) directory: DirectoryName,
 }
 
-/// A task of which there are many in a phase.
+/// One of many tasks of a phase.
 #[derive(Clone, Debug)]
 pub(super) enum Task {
-    /// For the agent of this node and no other.
+    /// For the agent of this node only.
     OfNode(NodeName, NodeTask),
-    /// On files in the prefix directory: for any agent; with `here` for the orchestrator, because an agent failed.
+    /// On files in the prefix directory: for any agent, or with `here` for the orchestrator, because an agent failed.
     OnFiles { task: FileTask, destination: Arc<Destination>, here: bool },
 }
 
-/// What a node's agent is to do.
+/// A task for the agent of a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeTask {
     Inventory,
@@ -54,7 +54,7 @@ impl NodeTask {
     }
 }
 
-/// What is to be done with files in the prefix directory.
+/// A task on files in the prefix directory.
 #[derive(Clone, Debug)]
 pub(super) enum FileTask {
     Verify(Arc<[VerifyUnit]>),
@@ -63,7 +63,7 @@ pub(super) enum FileTask {
 }
 
 impl FileTask {
-    /// The request to an agent, or the work of the orchestrator.
+    /// The request to an agent, or the step of the orchestrator.
     pub(super) fn action(self, request: RequestId, agent: Option<AgentAt>, destination: &Destination) -> DrainAction {
         let Destination { checkpoint, directory } = destination.clone();
         match self {
@@ -73,7 +73,7 @@ impl FileTask {
     }
 }
 
-/// A step of the orchestrator on the prefix directory; nothing else is under way meanwhile.
+/// A step of the orchestrator on the prefix directory; no request is under way meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PrefixStep {
     OpenDirectory,
@@ -82,7 +82,6 @@ pub(super) enum PrefixStep {
     CloseDirectory,
 }
 
-/// What a request is for.
 #[derive(Clone, Debug)]
 pub(super) enum RequestPurpose {
     Task(Task),
@@ -120,7 +119,7 @@ impl Requests {
         self.waiting.extend(tasks);
     }
 
-    /// Adds a task that is to be done before all that wait.
+    /// Adds a task before all that wait.
     pub(super) fn add_first(&mut self, task: Task) {
         self.waiting.push_front(task);
     }
@@ -146,7 +145,7 @@ impl Requests {
         request
     }
 
-    /// Ends a request; `None` if it is over already. Returns the work, and the node it was sent to.
+    /// Ends a request; `None` if it is over already. Returns its purpose, and the node that it was sent to.
     pub(super) fn end(&mut self, request: RequestId) -> Option<(RequestPurpose, Option<NodeName>)> {
         let UnderWay { purpose, node } = self.under_way.remove(&request)?;
         if let Some(name) = &node
@@ -165,7 +164,7 @@ impl Requests {
         self.of_node.get(node).into_iter().flatten().copied().collect()
     }
 
-    /// Gives up all that waits. Returns the requests that are under way.
+    /// Removes all tasks. Returns the requests that are under way.
     pub(super) fn clear(&mut self) -> Vec<RequestId> {
         self.waiting.clear();
         self.of_node.clear();

@@ -1,5 +1,4 @@
-//! Which directory an interrupted or incomplete drain of the same dataset left, so that running it again finishes
-//! the work.
+//! The directory that an interrupted or incomplete drain of the same dataset left, so that another drain can complete it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::error::PrefixStepError;
 
-/// The note is a few hundred bytes.
-const LARGEST_NOTE: u64 = 64 << 10;
+/// The record has a few hundred bytes.
+const LARGEST_RECORD: u64 = 64 << 10;
 
-/// The drain that is under way.
+/// The drain that is under way, in `.holdfast/drain.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Note {
+struct DrainRecord {
     job_id: String,
     checkpoint: CheckpointId,
     directory: String,
@@ -27,7 +26,7 @@ fn path(prefix: &Prefix) -> PathBuf {
     prefix.path().join(".holdfast").join("drain.json")
 }
 
-/// Notes which directory is written, before the first file is copied.
+/// Records which directory is written, before the first file is copied.
 ///
 /// # Errors
 /// [`PrefixStepError::Durable`].
@@ -37,15 +36,15 @@ pub fn begin(
     checkpoint: CheckpointId,
     directory: &DirectoryName,
 ) -> Result<(), PrefixStepError> {
-    let note = Note { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
+    let record = DrainRecord { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(prefix);
     durable::create_directory(path.parent().unwrap_or(Path::new(".")), 0o700)?;
-    let mut text = serde_json::json!(note).to_string();
+    let mut text = serde_json::json!(record).to_string();
     text.push('\n');
     Ok(durable::replace(&path, text.as_bytes())?)
 }
 
-/// The dataset is complete: nothing is left to finish.
+/// Removes the record: the dataset is complete.
 ///
 /// # Errors
 /// [`PrefixStepError::Durable`].
@@ -54,8 +53,8 @@ pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
     Ok(())
 }
 
-/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. What a killed
-/// *flush* left (indexed without COMPLETE) is not touched, as in SCR.
+/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. A directory of a killed
+/// *flush* (indexed without COMPLETE) is left as it is, as in SCR.
 ///
 /// # Errors
 /// The index cannot be read.
@@ -64,28 +63,28 @@ pub fn directory_of(
     job_id: &str,
     checkpoint: CheckpointId,
 ) -> Result<Option<DirectoryName>, PrefixStepError> {
-    if let Some(note) = read_note(&path(prefix))
-        && note.job_id == job_id
-        && note.checkpoint == checkpoint
-        && let Ok(directory) = DirectoryName::new(note.directory)
+    if let Some(record) = read_record(&path(prefix))
+        && record.job_id == job_id
+        && record.checkpoint == checkpoint
+        && let Ok(directory) = DirectoryName::new(record.directory)
         && prefix.checkpoint_path(&directory).is_dir()
     {
         return Ok(Some(directory));
     }
     let entries = index::read(prefix)?.unwrap_or_default().entries();
-    let ours = entries.into_iter().find(|entry| {
+    let incomplete = entries.into_iter().find(|entry| {
         entry.id == checkpoint
             && entry.complete == Some(false)
             && entry.directory.parts().is_some_and(|parts| parts.job == job_id)
             && prefix.checkpoint_path(&entry.directory).is_dir()
     });
-    Ok(ours.map(|entry| entry.directory))
+    Ok(incomplete.map(|entry| entry.directory))
 }
 
-/// A note that cannot be read does not count: the drain begins in a new directory then.
-fn read_note(path: &Path) -> Option<Note> {
+/// A record that cannot be read is ignored: the drain then begins in a new directory.
+fn read_record(path: &Path) -> Option<DrainRecord> {
     let mut text = String::new();
-    File::open(path).ok()?.take(LARGEST_NOTE).read_to_string(&mut text).ok()?;
+    File::open(path).ok()?.take(LARGEST_RECORD).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_drain_is_completed_and_a_killed_flush_is_left_alone() {
+    fn an_incomplete_drain_is_continued_and_a_killed_flush_is_not() {
         let base = tempfile::tempdir().unwrap();
         let prefix = Prefix::open(base.path()).unwrap();
         let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();

@@ -1,9 +1,8 @@
 //! The two rounds of copies as a pure state machine.
 //!
 //! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be
-//! down.
-//! Round 2: for nodes whose copies failed, the nodes that are known to hold copies of their files; if none is known,
-//! all that are left. An answer lists rank by rank what was copied, so that one bad file holds back its rank only.
+//! down. Round 2: for nodes whose copies failed, the nodes that are known to have copies of their files; if none is known,
+//! all nodes that are left. An answer lists single ranks, so that a damaged file affects its rank only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,25 +10,25 @@ use std::sync::Arc;
 use holdfast_model::{NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
 
-/// What a node is to copy.
+/// The copies that a node is to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOrder {
     /// The node that copies.
     pub node: NodeName,
     pub round: u8,
-    /// Nodes whose files it copies too, as far as it holds copies of them; all orders of a round share the list.
+    /// Other nodes whose files it copies if it has copies of them; all orders of a round share the list.
     pub on_behalf_of: Arc<[NodeName]>,
-    /// Not its own files.
+    /// Only files of other nodes.
     pub partners_only: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Ranks whose files are there, with bytes.
+    /// Ranks whose files were copied, with bytes.
     pub ranks: BTreeMap<Rank, u64>,
-    /// Ranks whose files are not, with the last reason.
+    /// Ranks whose files were not copied, with the last reason.
     pub failed: BTreeMap<Rank, String>,
-    /// Nodes that could not be asked, with the reason.
+    /// Nodes that did not answer, with the reason.
     pub unreachable: BTreeMap<NodeName, String>,
 }
 
@@ -41,7 +40,7 @@ pub struct Rounds {
     /// Nodes for which partners copy in round 1.
     on_behalf_of: Arc<[NodeName]>,
     partner_copies: bool,
-    /// The nodes that hold copies of the files of a node, by that node.
+    /// For each node, the nodes that have copies of its files.
     holders: BTreeMap<NodeName, BTreeSet<NodeName>>,
     /// Nodes with ranks whose files were not copied in round 1.
     not_copied: BTreeSet<NodeName>,
@@ -49,8 +48,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The copies of a dataset from `healthy` nodes, with `down` ones known. `partner_copies` says that some node holds
-    /// copies of another's files: without any, round 2 has nothing to do.
+    /// The copies of a dataset from `healthy` nodes. `partner_copies` is true if some node has copies of another node's
+    /// files; otherwise round 2 has no orders.
     pub fn new(
         healthy: impl IntoIterator<Item = NodeName>,
         down: impl IntoIterator<Item = NodeName>,
@@ -73,12 +72,12 @@ impl Rounds {
         self.healthy.iter().map(|node| self.first_of(node)).collect()
     }
 
-    /// The order of round 1 for one node: also after its agent came back.
+    /// The order of round 1 for one node, also after its agent was restarted.
     pub fn first_of(&self, node: &NodeName) -> CopyOrder {
         CopyOrder { node: node.clone(), round: 1, on_behalf_of: Arc::clone(&self.on_behalf_of), partners_only: false }
     }
 
-    /// Takes in an answer.
+    /// Records an answer.
     pub fn answered(&mut self, order: &CopyOrder, reply: CopyReply) {
         for owner in reply.partners.into_values() {
             self.holders.entry(owner).or_default().insert(order.node.clone());
@@ -102,7 +101,7 @@ impl Rounds {
         }
     }
 
-    /// No answer came: the agent is lost, or it refused.
+    /// Records that no answer came: the agent is lost, or refused.
     pub fn unanswered(&mut self, order: &CopyOrder, reason: String) {
         self.copied.unreachable.insert(order.node.clone(), reason);
         if order.round == 1 {
@@ -110,23 +109,23 @@ impl Rounds {
         }
     }
 
-    /// The orders of round 2; none if nothing failed, or no other node can hold copies.
+    /// The orders of round 2; none if nothing failed, or no other node can have copies.
     pub fn second(&self) -> Vec<CopyOrder> {
         if !self.partner_copies {
             return Vec::new();
         }
         let failed: BTreeSet<&NodeName> = self.not_copied.iter().chain(&self.down).collect();
-        // What partners copied for nodes that are down in round 1 need not be asked for again.
-        let open = failed.iter().any(|node| !self.down.contains(*node)) || !self.copied.failed.is_empty();
-        if !open {
+        // Files of down nodes that partners copied in round 1 are not requested again.
+        let is_incomplete = failed.iter().any(|node| !self.down.contains(*node)) || !self.copied.failed.is_empty();
+        if !is_incomplete {
             return Vec::new();
         }
         let reachable = |node: &&NodeName| !self.copied.unreachable.contains_key(*node);
         let known: BTreeSet<&NodeName> =
             failed.iter().filter_map(|node| self.holders.get(*node)).flatten().filter(reachable).collect();
-        let askable = if known.is_empty() { self.healthy.iter().filter(reachable).collect() } else { known };
+        let asked = if known.is_empty() { self.healthy.iter().filter(reachable).collect() } else { known };
         let on_behalf_of: Arc<[NodeName]> = failed.into_iter().cloned().collect();
-        askable
+        asked
             .into_iter()
             .map(|node| CopyOrder {
                 node: node.clone(),
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn if_no_holder_of_copies_is_known_every_node_that_can_be_reached_is_asked() {
+    fn if_no_node_with_copies_is_known_every_reachable_node_gets_an_order() {
         let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
         let orders = rounds.first();
         rounds.unanswered(&orders[0], "silent".to_owned());
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_holds_back_its_rank_only_and_is_copied_from_the_partner() {
+    fn a_damaged_file_affects_its_rank_only_and_is_copied_from_the_partner() {
         let mut rounds = Rounds::new(names(&["a", "b"]), names(&[]), true);
         let orders = rounds.first();
         rounds.answered(&orders[0], reply(&[0], &[1], &[]));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn partners_copy_in_the_first_round_for_nodes_that_are_known_to_be_down() {
+    fn partners_copy_in_round_1_for_nodes_that_are_down() {
         let mut rounds = Rounds::new(names(&["b"]), names(&["a"]), true);
         let orders = rounds.first();
         assert_eq!(*orders[0].on_behalf_of, names(&["a"]));
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_came_back_copies_after_all() {
+    fn a_restarted_agent_copies_after_all() {
         let mut rounds = Rounds::new(names(&["a"]), names(&[]), true);
         let order = rounds.first().remove(0);
         rounds.unanswered(&order, "killed".to_owned());

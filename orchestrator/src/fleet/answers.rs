@@ -1,7 +1,7 @@
-//! What the pollers report, on its way to the supervisor.
+//! The reports of the pollers to the supervisor.
 //!
-//! News and losses go one by one and at once. Answers that nothing changed come by the thousand a second, and prove only
-//! that their agents live: they are collected for some milliseconds, and wake the loop of the job once.
+//! Changes and losses are passed on one by one and at once. Answers without changes arrive by the thousand a second, and
+//! show only that their agents are alive: they are collected for some milliseconds, and wake the loop of the job once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,73 +13,72 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::PollReport;
 
-/// Answers are collected for this part of the poll interval,
+/// Answers are collected for one part in this many of the poll interval,
 const COLLECTED_FOR: u32 = 10;
-/// but no longer than this.
+/// and no longer than this.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// An answer that nothing changed.
+/// An answer without changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnchangedAnswer {
     pub node: NodeName,
-    /// Which start of the node's agent was asked.
+    /// The start of the node's agent that was polled.
     pub start: u64,
-    /// When the question was sent.
+    /// When the poll was sent.
     pub sent: Duration,
 }
 
-/// Where pollers run, and where they report; clones are the same place.
+/// The runtime of the pollers and the receiver of their reports. Clones share both.
 #[derive(Clone, Debug)]
 pub struct PollReports {
-    /// Of the pollers.
+    /// The runtime of the pollers.
     polls: Handle,
-    /// Of everything else.
+    /// The runtime of all other requests.
     requests: Handle,
     reports: mpsc::UnboundedSender<PollReport>,
     collected: Arc<Collected>,
-    beside: Arc<Semaphore>,
+    extra_polls: Arc<Semaphore>,
     connecting: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Collected {
     answers: Mutex<Vec<UnchangedAnswer>>,
-    /// The first answer since the last ones were handed over has come.
+    /// The first answer since the last hand-over has arrived.
     first: Notify,
-    /// One is waited for.
+    /// An answer has arrived that is to be handed over at once.
     urgent: Notify,
 }
 
-/// The supervisor has ended.
+/// The supervisor has ended, so that reports are not received any more.
 #[derive(Debug)]
 pub struct Closed;
 
 impl PollReports {
-    /// Pollers run on `polls`, and report to the channel. Agents are asked at least every `interval`. So many agents may be
-    /// connected to at a time, and so many questions be asked beside those that are held back, on the runtime that this is
-    /// called in.
-    pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, interval: Duration, beside: usize) -> Self {
-        Self::collecting_for((interval / COLLECTED_FOR).min(LONGEST), polls, reports, beside)
+    /// Pollers run on `polls`, report to the channel, and poll at least every `interval`. At most `at_once` connections
+    /// are opened at a time, and at most `at_once` extra polls are under way, on the runtime that this is called in.
+    pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, interval: Duration, at_once: usize) -> Self {
+        Self::collecting_for((interval / COLLECTED_FOR).min(LONGEST), polls, reports, at_once)
     }
 
     fn collecting_for(
         pause: Duration,
         polls: Handle,
         reports: mpsc::UnboundedSender<PollReport>,
-        beside: usize,
+        at_once: usize,
     ) -> Self {
         let collected = Arc::new(Collected::default());
         polls.spawn(hand_over(Arc::clone(&collected), reports.clone(), pause));
-        let (beside, connecting) = (Arc::new(Semaphore::new(beside)), Arc::new(Semaphore::new(beside)));
-        PollReports { polls, requests: Handle::current(), reports, collected, beside, connecting }
+        let [extra_polls, connecting] = [(); 2].map(|()| Arc::new(Semaphore::new(at_once)));
+        PollReports { polls, requests: Handle::current(), reports, collected, extra_polls, connecting }
     }
 
-    /// Where pollers run.
+    /// The runtime of the pollers.
     pub(super) fn runtime(&self) -> &Handle {
         &self.polls
     }
 
-    /// Reports news or a loss.
+    /// Reports a change or a loss.
     ///
     /// # Errors
     /// [`Closed`].
@@ -87,7 +86,7 @@ impl PollReports {
         self.reports.send(report).map_err(|_| Closed)
     }
 
-    /// Reports an answer without news; an urgent one is handed over at once.
+    /// Reports an answer without changes; an urgent one is handed over at once.
     pub(super) fn unchanged(&self, answer: UnchangedAnswer, urgent: bool) {
         let mut answers = self.collected.answers.lock();
         answers.push(answer);
@@ -101,21 +100,20 @@ impl PollReports {
         }
     }
 
-    /// Waits until a question may be asked beside one that is held back: each takes a connection of its own.
+    /// Waits until a second poll may be sent to an agent that has not answered the first: it needs another connection.
     pub(super) async fn permit_extra_poll(&self) -> Option<OwnedSemaphorePermit> {
-        // Never closed.
-        Arc::clone(&self.beside).acquire_owned().await.ok()
+        // The semaphore is never closed.
+        Arc::clone(&self.extra_polls).acquire_owned().await.ok()
     }
 
-    /// Waits until another agent may be connected to. Thousands at a time would all take too long, because this machine has
-    /// the work of each, and would be taken for lost.
+    /// Waits until another connection may be opened. If thousands were opened at a time, the work of this machine for all
+    /// of them would delay each, and agents would be considered lost.
     pub(super) async fn permit_to_connect(&self) -> Option<OwnedSemaphorePermit> {
-        // Never closed.
+        // The semaphore is never closed.
         Arc::clone(&self.connecting).acquire_owned().await.ok()
     }
 
-    /// Sends a request as everything but polls is sent: its connection serves others too, and may outlive the pollers.
-    /// `None` when the program ends.
+    /// Sends a request through the connection pool of all other requests. `None` when the program ends.
     pub(super) async fn request<T: Send + 'static>(
         &self,
         request: impl Future<Output = T> + Send + 'static,
@@ -135,7 +133,7 @@ async fn hand_over(collected: Arc<Collected>, reports: mpsc::UnboundedSender<Pol
             () = tokio::time::sleep(pause) => {}
         }
         let answers = std::mem::take(&mut *collected.answers.lock());
-        // None if an urgent answer was handed over before its own notification was seen.
+        // Empty if an urgent answer was handed over before its own notification was received.
         if !answers.is_empty() && reports.send(PollReport::Unchanged(answers)).is_err() {
             return;
         }
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_without_news_are_handed_over_together() {
+    async fn answers_without_changes_are_handed_over_together() {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let reports = PollReports::new(Handle::current(), sender, Duration::from_millis(100), 1);
         reports.unchanged(answer("a"), false);

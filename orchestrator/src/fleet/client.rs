@@ -1,4 +1,4 @@
-//! One request to one agent.
+//! Requests to the agents of a job.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,21 +20,21 @@ use super::connection::{Connector, PollConnection};
 use super::{FleetError, RequestError, fan_out};
 use crate::host::descriptors;
 
-/// The largest answer that is taken in; an inventory of a thousand ranks is a few megabytes.
+/// The largest answer that is accepted; an inventory of a thousand ranks is a few megabytes.
 pub(super) const LARGEST_ANSWER: usize = 64 << 20;
-/// A connection that is not there by then will not come.
+/// A connection that is not open after this is considered failed.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// A connection that is not used for so long is closed. The pool sometimes opens one more than it turns out to need, and
-/// an agent takes whoever is connected for ten seconds without having asked anything for a stranger.
+/// An unused connection is closed after this. The pool sometimes opens one more than it needs, and an agent reports a
+/// connection without a request within ten seconds as unauthenticated.
 const IDLE: Duration = Duration::from_secs(4);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
-/// The agent gives a debugger thirty seconds.
+/// The agent limits a debugger to thirty seconds.
 const STACKS: Duration = Duration::from_secs(35);
-/// For requests that wait for processes to die or control files to be read.
+/// For requests that wait for processes to end or control files to be read.
 const MEDIUM: Duration = Duration::from_secs(30);
 
-/// Talks to the agents of one job.
+/// Sends requests to the agents of one job.
 #[derive(Clone, Debug)]
 pub struct AgentClient {
     http: reqwest::Client,
@@ -46,10 +46,10 @@ pub struct AgentClient {
 }
 
 impl AgentClient {
-    /// A client that accepts only agents of this job, and sends [`AgentClient::each`] `at_once` requests at a time.
+    /// A client that accepts only agents of this job. [`AgentClient::each`] has at most `at_once` requests under way.
     ///
     /// # Errors
-    /// The job's material cannot be used.
+    /// The job's certificate or token cannot be used.
     pub fn new(material: &TrustMaterial, at_once: u32) -> Result<Self, FleetError> {
         let tls = trust::client_config(material, &[ALPN_HTTP])?;
         let token = serde_json::to_value(&material.token).map_err(|_| FleetError::Token)?;
@@ -57,7 +57,7 @@ impl AgentClient {
         let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| FleetError::Token)?;
         bearer.set_sensitive(true);
         let mut kept = tls.clone();
-        // Sessions are found by the server's name, which is the same for all agents here: none could go on.
+        // Sessions are found by the server's name, which is the same for all agents: no session could be resumed.
         kept.resumption = Resumption::disabled();
         let connector = Connector { tls: TlsConnector::from(Arc::new(kept)), bearer: bearer.clone() };
         let http = reqwest::Client::builder()
@@ -65,16 +65,16 @@ impl AgentClient {
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
             .connect_timeout(CONNECT_WITHIN)
             .pool_idle_timeout(IDLE)
-            // Agents are reached directly, whatever the site's proxy variables say.
+            // Agents are reached directly, also where the environment names a proxy.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
         Ok(AgentClient { http, connector, at_once, close_connections: false })
     }
 
-    /// The same client for the agents of so many nodes. An agent takes a connection for its polls, and a second one that is
-    /// reused while requests follow each other; where the descriptor limit is too low for both, the second one is closed
-    /// after each answer.
+    /// The same client for the agents of `count` nodes. An agent needs a connection for its polls, and a second one that
+    /// is reused while requests follow each other; where the descriptor limit is too low for both, the second one is
+    /// closed after each answer.
     #[must_use]
     pub fn for_agents(self, count: usize) -> Self {
         if descriptors::allow_connections(2 * count).is_ok() {
@@ -99,7 +99,7 @@ impl AgentClient {
         self.at_once as usize
     }
 
-    /// Does `work` for each of the agents, a bounded number at a time; the results come in the order of the items.
+    /// Runs `work` for each of the agents, a bounded number at a time. Returns the results in the order of the items.
     pub async fn each<T, R, F>(&self, agents: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
     where
         F: Future<Output = R>,
@@ -124,8 +124,8 @@ impl AgentClient {
         PollConnection::open(&self.connector, address, patience.max(CONNECT_WITHIN)).await
     }
 
-    /// News and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent holds the
-    /// answer back for up to the request's `wait_ms`.
+    /// Events and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent delays
+    /// the answer by at most the request's `wait_ms`.
     ///
     /// # Errors
     /// [`RequestError`], as for all requests. A request that names [known](agent::PollRequest::known) health may be
@@ -140,7 +140,7 @@ impl AgentClient {
         self.post(address, agent::POLL, request, within).await
     }
 
-    /// Makes a generation known: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) gives for the node.
+    /// Announces a generation: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) returns for the node.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -160,7 +160,7 @@ impl AgentClient {
         self.post(address, agent::KILL, request, SHORT).await
     }
 
-    /// Asks where ranks are in their code.
+    /// The stacks of ranks.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -172,7 +172,7 @@ impl AgentClient {
         self.post(address, agent::STACK, request, STACKS).await
     }
 
-    /// Tells where other agents listen now.
+    /// Sends the present addresses of other agents.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -180,7 +180,7 @@ impl AgentClient {
         self.post(address, agent::PEERS, update, SHORT).await
     }
 
-    /// What the node holds.
+    /// The files that the node holds.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -205,8 +205,8 @@ impl AgentClient {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
-    /// Copies the node's files of a dataset. The time that takes is not bounded: the caller watches the agent's polls,
-    /// and gives up when the agent is lost.
+    /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the agent
+    /// is lost.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -232,7 +232,7 @@ impl AgentClient {
         self.post(address, agent::REBUILD, request, within).await
     }
 
-    /// Checks files in the prefix directory.
+    /// Compares files in the prefix directory with their checksums.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -245,7 +245,7 @@ impl AgentClient {
         self.post(address, agent::VERIFY, request, within).await
     }
 
-    /// Has it forget the finished steps of the job.
+    /// Removes the state of the job's finished steps.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -257,7 +257,7 @@ impl AgentClient {
         self.post(address, agent::FORGET, request, MEDIUM).await
     }
 
-    /// Tells that a dataset is on the prefix directory.
+    /// Records that a dataset is in the prefix directory.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -351,14 +351,14 @@ fn url(address: SocketAddr, path: &str) -> String {
     format!("https://{address}{path}")
 }
 
-/// What the system said; the layers above it only say that a request failed.
+/// The system's own message: the outer errors only state that a request failed.
 pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
     }
     match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-        // What a killed process leaves; the TLS library would explain at length what a truncation attack is.
+        // A killed process closes its connections without TLS's own end, which the TLS library reports as an attack.
         Some(std::io::ErrorKind::UnexpectedEof) => "the connection was closed".to_owned(),
         _ => {
             let text = error.to_string();

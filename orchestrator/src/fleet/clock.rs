@@ -1,9 +1,10 @@
-//! The time of the relaunch loop: how long ago the job's first orchestrator began.
+//! The time scale of the relaunch loop: the time since the job's first orchestrator began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Counts from the job's beginning. The wall clock is read once: a correction of it does not make nodes silent.
+/// The time since the job began. The wall clock is read once, so that a correction of it does not look like silence of
+/// all nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     begun: Instant,
@@ -22,14 +23,14 @@ impl Clock {
         self.offset + self.begun.elapsed()
     }
 
-    /// How long it is until then; zero if it is past.
+    /// The time until a deadline; zero if it has passed.
     pub fn until(&self, deadline: Duration) -> Duration {
         deadline.saturating_sub(self.now())
     }
 }
 
-/// A number for something that replaces what agents were sent before: larger than all earlier ones of this process, and, as
-/// far as the clocks of their machines agree, of orchestrators before it.
+/// A number for a message that replaces earlier ones at the agents: larger than all earlier numbers of this process and,
+/// as far as the clocks of their machines agree, of earlier orchestrators.
 pub fn issue_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_issued_later_has_a_larger_number() {
+    fn issue_numbers_increase() {
         let numbers: Vec<u64> = (0..1000).map(|_| issue_number()).collect();
         assert!(numbers.is_sorted_by(|before, after| before < after));
     }

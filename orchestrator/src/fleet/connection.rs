@@ -1,7 +1,7 @@
 //! The connection to an agent that is kept for its polls.
 //!
-//! Ten thousand agents are asked once a second or more often, nearly always to learn that nothing changed. A pool of
-//! connections, a request built anew and a timer made for each of these questions would cost more than the question.
+//! Ten thousand agents are polled once a second or more often, and nearly all answers report no change. A connection
+//! pool, a new request and a new timer for each poll would cost more than the poll itself.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use tokio_rustls::client::TlsStream;
 use super::RequestError;
 use super::client::{LARGEST_ANSWER, innermost, read_answer, too_large};
 
-/// How an agent is connected to: the job's certificate, and the token.
+/// What a connection to an agent needs: the job's certificate, and the token.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) tls: TlsConnector,
@@ -39,9 +39,9 @@ impl fmt::Debug for Connector {
 
 #[derive(Debug)]
 pub(super) enum PollAnswer {
-    /// The orchestrator has all of it.
+    /// Nothing changed.
     Unchanged,
-    /// Something is new.
+    /// Something changed.
     Reply(Box<PollReply>),
 }
 
@@ -51,11 +51,11 @@ type Body = Full<Bytes>;
 pub(super) struct PollConnection {
     address: SocketAddr,
     sender: SendRequest<Body>,
-    /// Moves the bytes; ends when the connection does.
+    /// The task of the connection; ends with it.
     exchange: Connection<TokioIo<TlsStream<TcpStream>>, Body>,
     /// The head of every request.
     template: Request<()>,
-    /// The last request and its text: most are the same as the one before.
+    /// The last request and its text: most requests equal the one before.
     encoded: Option<(PollRequest, Bytes)>,
     timer: Pin<Box<Sleep>>,
 }
@@ -97,7 +97,7 @@ impl PollConnection {
             .body(())
     }
 
-    /// Sends a poll; after an error the connection is of no more use. Not cancel safe.
+    /// Sends a poll. After an error the connection cannot be used any more. Not cancel safe.
     ///
     /// # Errors
     /// [`RequestError`]. No answer within the request's own wait and `patience` is [`RequestError::Silent`].
@@ -128,7 +128,7 @@ impl PollConnection {
         tokio::select! {
             biased;
             answer = &mut answer => answer,
-            // The answer was polled first: whatever arrived before the end of the connection was taken.
+            // The answer was polled first, so that an answer before the end of the connection is not lost.
             ended = &mut self.exchange => match ended {
                 Ok(()) => answer.await,
                 Err(error) => Err(broken(address, &error)),

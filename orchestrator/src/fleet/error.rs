@@ -1,4 +1,4 @@
-//! What can go wrong between the orchestrator and an agent.
+//! Errors of requests to agents.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use holdfast_wire::plan::PlanError;
 use holdfast_wire::trust::TrustError;
 
-/// The fleet as a whole cannot be talked to.
+/// No request can be sent to any agent.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     #[error(transparent)]
     Trust(#[from] TrustError),
     #[error("cannot set up the connections to the agents: {0}")]
     Client(#[from] reqwest::Error),
-    /// The token is no header value, which cannot be.
+    /// The token is not a valid header value.
     #[error("the job's token cannot be sent; was the job's state file changed by hand?")]
     Token,
 }
@@ -28,14 +28,11 @@ pub enum RequestError {
     Broken { address: SocketAddr, path: &'static str, reason: String },
     #[error("the agent at {address} refused {path} ({status}): {message}")]
     Refused { address: SocketAddr, path: &'static str, status: u16, message: String },
-    /// The answer makes no sense.
-    #[error("the agent at {address} answered {path} with something else: {reason}; install one version on all nodes")]
-    Answer {
-        address: SocketAddr,
-        path: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// The answer cannot be parsed.
+    #[error(
+        "the agent at {address} gave an unexpected answer to {path}: {reason}; install the same version on all nodes"
+    )]
+    Answer { address: SocketAddr, path: &'static str, reason: String },
     /// The request is larger than agents accept: it was not sent.
     #[error(
         "{path} was not sent to the agent at {address}: the request has {bytes} bytes, agents accept {limit}; \
@@ -43,27 +40,21 @@ pub enum RequestError {
     )]
     TooLarge {
         address: SocketAddr,
-        /// What was to be asked.
         path: &'static str,
         bytes: usize,
         /// The most that an agent accepts.
         limit: usize,
     },
-    /// The message could not be made.
+    /// The request could not be serialised.
     #[error("{path} was not sent to the agent at {address}: {source}")]
-    Unencodable {
-        address: SocketAddr,
-        /// What was to be asked.
-        path: &'static str,
-        source: serde_json::Error,
-    },
+    Unencodable { address: SocketAddr, path: &'static str, source: serde_json::Error },
     /// A plan that cannot be sent to this node.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
 impl RequestError {
-    /// What was seen, for a message that names the agent itself.
+    /// The error without the agent's address, for messages that name the node.
     pub fn brief(&self) -> String {
         match self {
             RequestError::Silent { within, .. } => format!("no answer within {} ms", within.as_millis()),
@@ -72,7 +63,7 @@ impl RequestError {
         }
     }
 
-    /// True if the agent refused, or the request could not be made: the agent is not lost, and the same request again would
+    /// True if the agent refused, or the request could not be sent: the agent is not lost, and the same request would
     /// fail again.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, RequestError::Silent { .. } | RequestError::Broken { .. })

@@ -1,12 +1,12 @@
-//! The agents of a job: their life from start to end, requests to them, and how a lost one is noticed.
+//! The agents of a job: their life cycle, the requests to them, and the detection of lost agents.
 //!
 //! * [`supervisor`]: starts, adopts, polls, fences and ends agents; reports what happens as typed events;
-//! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit; requests to many
-//!   agents, a bounded number at a time;
-//! * [`poll`]: one task a node that always has a question under way, so that a broken connection is noticed at once; its
-//!   `connection`; the `poll_thread` of all; [`answers`], what they report;
-//! * [`roster`]: which agents are up now, for whoever works with them meanwhile;
-//! * `fence`: ends what returns on a node that was given up.
+//! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit; requests
+//!   to many agents, a bounded number at a time;
+//! * [`poll`]: one task for each node that always has a poll under way, so that a broken connection is detected at
+//!   once; its `connection`; `poll_thread`, on which all of them run; [`answers`], what they report;
+//! * [`roster`]: which agents are up now, for tasks that send requests to them (the drain);
+//! * `fence`: ends the ranks and the agent of a node that was given up and becomes reachable again.
 
 pub mod answers;
 pub mod client;
@@ -31,7 +31,7 @@ pub use poll::{PollReport, PollTarget, Poller};
 pub use roster::Roster;
 pub use supervisor::{AgentRecord, AgentSupervisor, FleetEvent, FleetSettings};
 
-/// Does `work` for every item, at most `at_once` at a time; the results come in the order of the items.
+/// Runs `work` for every item, at most `at_once` at a time. Returns the results in the order of the items.
 pub async fn fan_out<T, R, F>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<R>
 where
     F: Future<Output = R>,

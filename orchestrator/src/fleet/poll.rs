@@ -1,10 +1,10 @@
-//! The task that always has a question to one agent under way.
+//! The task that always has a poll to one agent under way (long polling).
 //!
-//! The agent holds its answer back until there is news or the poll interval is over. When its process dies, the system
-//! closes the connection, and the question ends at once: the loss is noticed within a millisecond, not after an interval.
+//! The agent delays its answer until something changes or the poll interval is over. When its process dies, the system
+//! closes the connection, and the poll ends at once: a loss is detected within a millisecond, not after an interval.
 //!
-//! Nearly all answers say that nothing changed. Of these only the time at which the question was sent matters, and they are
-//! handed over together, every few milliseconds: see [`answers`](super::answers).
+//! Nearly all answers report no change. For these only the time at which the poll was sent matters, and they are handed
+//! over together, every few milliseconds: see [`answers`](super::answers).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,55 +20,55 @@ use super::answers::{PollReports, UnchangedAnswer};
 use super::connection::{PollAnswer, PollConnection};
 use super::{AgentClient, Clock, RequestError};
 
-/// So often the whole health report is asked for although it is known: the job may not have been able to act on the last
-/// one when it came.
+/// The full health report is requested this often although it is known: the job may not have been able to act on the
+/// last one when it arrived.
 const FULL_REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// A connection that takes longer waits for the agent and not for this process: the next one has its turn.
+/// A connection that takes longer waits for the agent and not for this process: the next one may be opened meanwhile.
 const TURN: Duration = Duration::from_millis(50);
 
 /// What a poller reports.
 #[derive(Debug)]
 pub enum PollReport {
-    /// An answer with news.
+    /// An answer with changes.
     Answered {
         node: NodeName,
-        /// Which start of the node's agent was asked.
+        /// The start of the node's agent that was polled.
         start: u64,
-        /// When the question was sent.
+        /// When the poll was sent.
         sent: Duration,
-        /// The answer; its events are new.
+        /// The answer, without the events that were received before.
         reply: Box<PollReply>,
     },
-    /// Answers without news, of many agents.
+    /// Answers without changes, of many agents.
     Unchanged(Vec<UnchangedAnswer>),
     /// The agent is lost; the poller has ended.
     Lost {
         node: NodeName,
-        /// Which start of the node's agent was asked.
+        /// The start of the node's agent that was polled.
         start: u64,
         reason: String,
     },
 }
 
-/// Whom to poll, and how.
+/// The agent to poll, and how.
 #[derive(Clone, Debug)]
 pub struct PollTarget {
     pub node: NodeName,
-    /// Counts the starts of this node's agent, so that reports about an old one do not count.
+    /// Counts the starts of this node's agent, so that reports about an earlier one can be ignored.
     pub start: u64,
     pub address: SocketAddr,
-    /// How long the agent may hold an answer back.
+    /// How long the agent may delay an answer.
     pub interval: Duration,
     /// How much longer than that an answer may take.
     pub patience: Duration,
-    /// What an earlier orchestrator has seen of its events: the instance and the highest number.
+    /// The last event that an earlier orchestrator received: the instance and the number.
     pub seen: Option<(u64, u64)>,
     /// When the allocation ends, as the resource manager reports it now.
     pub end: watch::Receiver<Option<i64>>,
 }
 
-/// A running poller; dropping it ends it.
+/// A running poller. Dropping it ends the task.
 #[derive(Debug)]
 pub struct Poller {
     task: JoinHandle<()>,
@@ -84,7 +84,7 @@ impl Poller {
         Poller { task: runtime.spawn(poll.run()), now }
     }
 
-    /// Sends another question now, whatever is under way.
+    /// Polls now, also if a poll is under way.
     pub fn poll_now(&self) {
         self.now.notify_one();
     }
@@ -96,28 +96,28 @@ impl Drop for Poller {
     }
 }
 
-/// What was seen of an agent.
+/// What was received from an agent.
 #[derive(Debug, Default)]
-struct Seen {
+struct Received {
     instance: Option<u64>,
     number: u64,
-    /// Its last health report, and when that was asked for.
+    /// The last health report, and when it was requested.
     health: Option<(KnownHealth, Instant)>,
 }
 
-impl Seen {
+impl Received {
     /// The health report that need not be sent again.
     fn known(&self, now: Instant) -> Option<KnownHealth> {
-        self.health.filter(|(_, asked)| now.duration_since(*asked) < FULL_REPORT_EVERY).map(|(known, _)| known)
+        self.health.filter(|(_, requested)| now.duration_since(*requested) < FULL_REPORT_EVERY).map(|(known, _)| known)
     }
 
-    /// Takes the events out that were seen before. After a change of the instance, counting begins again: an answer
-    /// that was asked for with an old number may lack events, so none of it are taken, and they are asked for anew.
-    fn filter(&mut self, reply: &mut PollReply, asked_after: u64) {
+    /// Removes the events that were received before. When the instance changes, event numbers begin again: an answer to
+    /// a request with a number of the old instance may lack events, so all of them are removed and requested again.
+    fn filter(&mut self, reply: &mut PollReply, requested_after: u64) {
         if self.instance != Some(reply.instance) {
             self.instance = Some(reply.instance);
             self.number = 0;
-            if asked_after > 0 {
+            if requested_after > 0 {
                 reply.events.clear();
             }
         }
@@ -129,7 +129,7 @@ impl Seen {
 /// Why a poller ends.
 enum PollEnd {
     Lost(RequestError),
-    /// The reports are not received any more.
+    /// The supervisor has ended.
     NotReceived,
 }
 
@@ -139,29 +139,29 @@ impl From<RequestError> for PollEnd {
     }
 }
 
-/// One agent that is being polled.
+/// The task of a poller.
 struct Poll {
     client: AgentClient,
     target: PollTarget,
     clock: Clock,
     reports: PollReports,
     now: Arc<Notify>,
-    seen: Seen,
+    received: Received,
 }
 
 impl Poll {
     fn new(client: AgentClient, target: PollTarget, clock: Clock, reports: PollReports, now: Arc<Notify>) -> Self {
-        let seen = match target.seen {
-            Some((instance, number)) => Seen { instance: Some(instance), number, health: None },
-            None => Seen::default(),
+        let received = match target.seen {
+            Some((instance, number)) => Received { instance: Some(instance), number, health: None },
+            None => Received::default(),
         };
-        Poll { client, target, clock, reports, now, seen }
+        Poll { client, target, clock, reports, now, received }
     }
 
     async fn run(mut self) {
         if let Err(PollEnd::Lost(error)) = self.poll().await {
             let PollTarget { node, start, .. } = self.target;
-            // Not received any more when the orchestrator is ending.
+            // The supervisor may have ended.
             let _ = self.reports.send(PollReport::Lost { node, start, reason: error.brief() });
         }
     }
@@ -169,30 +169,30 @@ impl Poll {
     async fn poll(&mut self) -> Result<(), PollEnd> {
         let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
         let mut connection = self.connect().await?;
-        // An answer was asked for while another question was under way.
+        // `poll_now` was called while a poll was under way.
         let mut at_once = false;
         loop {
             let request = self.request(if at_once { 0 } else { interval });
             let urgent = std::mem::take(&mut at_once);
             let (sent, asked) = (self.clock.now(), Instant::now());
             let (now, client) = (Arc::clone(&self.now), self.client.clone());
-            let question = connection.poll(&request, self.target.patience);
-            tokio::pin!(question);
+            let poll = connection.poll(&request, self.target.patience);
+            tokio::pin!(poll);
             let answer = loop {
                 tokio::select! {
                     biased;
-                    answer = &mut question => break answer?,
+                    answer = &mut poll => break answer?,
                     () = now.notified(), if !at_once => at_once = true,
-                    // Beside the question that is under way: breaking that off would cost its connection.
+                    // The poll under way is not cancelled, which would close its connection.
                     permit = self.reports.permit_extra_poll(), if at_once => {
-                        let beside = PollRequest { wait_ms: 0, known: None, ..request };
+                        let extra = PollRequest { wait_ms: 0, known: None, ..request };
                         let (sent, asked) = (self.clock.now(), Instant::now());
                         let (client, address, patience) = (client.clone(), self.target.address, self.target.patience);
-                        let asking = async move { client.poll(address, &beside, patience).await };
-                        let reply = self.reports.request(asking).await.ok_or(PollEnd::NotReceived)??;
+                        let reply = async move { client.poll(address, &extra, patience).await };
+                        let reply = self.reports.request(reply).await.ok_or(PollEnd::NotReceived)??;
                         drop(permit);
                         at_once = false;
-                        self.answered(beside.after, sent, asked, Box::new(reply))?;
+                        self.answered(extra.after, sent, asked, Box::new(reply))?;
                     }
                 }
             };
@@ -207,7 +207,7 @@ impl Poll {
         }
     }
 
-    /// Connects when it is this agent's turn.
+    /// Opens the connection, a bounded number of them at a time.
     async fn connect(&self) -> Result<PollConnection, RequestError> {
         let mut turn = self.reports.permit_to_connect().await;
         let connecting = self.client.connect_for_polls(self.target.address, self.target.patience);
@@ -216,7 +216,7 @@ impl Poll {
             tokio::select! {
                 biased;
                 connection = &mut connecting => return connection,
-                // It costs nothing to wait for a node that does not answer: it must not hold up the others.
+                // A node that does not answer must not delay the connections to others.
                 () = tokio::time::sleep(TURN), if turn.is_some() => turn = None,
             }
         }
@@ -224,20 +224,20 @@ impl Poll {
 
     fn request(&self, wait_ms: u64) -> PollRequest {
         let allocation_end = *self.target.end.borrow();
-        PollRequest { after: self.seen.number, wait_ms, allocation_end, known: self.seen.known(Instant::now()) }
+        PollRequest { after: self.received.number, wait_ms, allocation_end, known: self.received.known(Instant::now()) }
     }
 
     fn answered(
         &mut self,
-        asked_after: u64,
+        requested_after: u64,
         sent: Duration,
         asked: Instant,
         mut reply: Box<PollReply>,
     ) -> Result<(), PollEnd> {
-        self.seen.filter(&mut reply, asked_after);
+        self.received.filter(&mut reply, requested_after);
         let known = KnownHealth { instance: reply.instance, version: reply.health_version };
-        // That the work under way has ended is news too, which an answer without content does not tell.
-        self.seen.health = reply.progress.is_empty().then_some((known, asked));
+        // The end of long work is a change that an answer without content does not show.
+        self.received.health = reply.progress.is_empty().then_some((known, asked));
         let (node, start) = (self.target.node.clone(), self.target.start);
         self.reports.send(PollReport::Answered { node, start, sent, reply }).map_err(|_| PollEnd::NotReceived)
     }
@@ -273,35 +273,35 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_two_answers_carry_is_reported_once() {
-        let mut seen = Seen::default();
+    fn an_event_in_two_answers_is_reported_once() {
+        let mut received = Received::default();
         let mut first = reply(7, &[1, 2]);
-        seen.filter(&mut first, 0);
+        received.filter(&mut first, 0);
         let mut second = reply(7, &[2, 3]);
-        seen.filter(&mut second, 1);
+        received.filter(&mut second, 1);
         assert_eq!((numbers(&first), numbers(&second)), (vec![1, 2], vec![3]));
     }
 
     #[test]
-    fn an_agent_that_was_restarted_counts_anew_and_nothing_is_skipped() {
-        let mut seen = Seen::default();
-        seen.filter(&mut reply(7, &[1, 2, 3, 4]), 0);
-        let mut asked_too_late = reply(8, &[5]);
-        seen.filter(&mut asked_too_late, 4);
-        assert!(numbers(&asked_too_late).is_empty());
-        assert_eq!(seen.number, 0);
+    fn event_numbers_begin_again_with_a_new_instance_and_no_event_is_skipped() {
+        let mut received = Received::default();
+        received.filter(&mut reply(7, &[1, 2, 3, 4]), 0);
+        let mut too_late = reply(8, &[5]);
+        received.filter(&mut too_late, 4);
+        assert!(numbers(&too_late).is_empty());
+        assert_eq!(received.number, 0);
         let mut again = reply(8, &[1, 2, 3, 4, 5]);
-        seen.filter(&mut again, 0);
+        received.filter(&mut again, 0);
         assert_eq!(numbers(&again).len(), 5);
     }
 
     #[test]
-    fn a_known_health_report_is_asked_for_again_after_a_while() {
-        let (mut seen, begun) = (Seen::default(), Instant::now());
-        assert_eq!(seen.known(begun), None);
+    fn a_known_health_report_is_requested_again_after_a_while() {
+        let (mut received, begun) = (Received::default(), Instant::now());
+        assert_eq!(received.known(begun), None);
         let known = KnownHealth { instance: 7, version: 2 };
-        seen.health = Some((known, begun));
-        assert_eq!(seen.known(begun), Some(known));
-        assert_eq!(seen.known(begun + FULL_REPORT_EVERY), None);
+        received.health = Some((known, begun));
+        assert_eq!(received.known(begun), Some(known));
+        assert_eq!(received.known(begun + FULL_REPORT_EVERY), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The thread on which the agents are polled.
 //!
-//! An answer that nothing changed is a few microseconds of work. On a runtime of many threads each would cost more than
-//! that for waking the threads, which look to each other for work; and polls would wait behind whatever else runs there.
+//! An answer without changes is a few microseconds of work. On a runtime of many threads each would cost more than that
+//! for waking threads, which steal work from each other, and polls would queue behind everything else that runs there.
 
 use std::io;
 use std::thread::Builder;
@@ -9,7 +9,7 @@ use std::thread::Builder;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-/// A runtime on a thread of its own; ends with everything that runs on it when it is dropped.
+/// A runtime on a thread of its own. Dropping it ends the tasks that run on it.
 #[derive(Debug)]
 pub(super) struct PollThread {
     runtime: Handle,

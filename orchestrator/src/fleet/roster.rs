@@ -1,4 +1,4 @@
-//! Which agents are up now: kept by whoever starts and polls them, followed by whoever works with them (the drain).
+//! The agents that are up now: updated by the supervisor, followed by the drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub enum RosterChange {
         node: NodeName,
         address: SocketAddr,
     },
-    /// An agent is lost; maybe it comes back.
+    /// An agent is lost; it may be restarted.
     Lost {
         node: NodeName,
     },
@@ -24,37 +24,37 @@ pub enum RosterChange {
     },
 }
 
-/// A roster from one moment on.
+/// A copy of the roster, and its later changes.
 #[derive(Debug)]
 pub struct FollowedRoster {
     /// The agents that are up.
     pub agents: BTreeMap<NodeName, SocketAddr>,
-    /// Nodes whose agents are lost; maybe they come back.
+    /// Nodes whose agents are lost and may be restarted.
     pub lost: BTreeSet<NodeName>,
     /// Nodes whose agents are lost for good.
     pub down: BTreeSet<NodeName>,
-    /// Every change since.
+    /// Every change after that.
     pub changes: mpsc::UnboundedReceiver<RosterChange>,
 }
 
 #[derive(Debug, Default)]
-struct Present {
+struct RosterState {
     agents: BTreeMap<NodeName, SocketAddr>,
     lost: BTreeSet<NodeName>,
     down: BTreeSet<NodeName>,
     followers: Vec<mpsc::UnboundedSender<RosterChange>>,
 }
 
-impl Present {
+impl RosterState {
     fn announce(&mut self, change: &RosterChange) {
         self.followers.retain(|follower| follower.send(change.clone()).is_ok());
     }
 }
 
-/// A list of agents that changes while it is worked with; clones are the same list.
+/// The agents of a job and their state. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
-    present: Arc<Mutex<Present>>,
+    present: Arc<Mutex<RosterState>>,
 }
 
 impl Roster {
@@ -66,7 +66,7 @@ impl Roster {
         present.announce(&RosterChange::Up { node: node.clone(), address });
     }
 
-    /// An agent is lost; maybe it comes back.
+    /// An agent is lost; it may be restarted.
     pub fn agent_lost(&self, node: &NodeName) {
         let mut present = self.present.lock();
         if present.agents.remove(node).is_some() {
@@ -89,7 +89,7 @@ impl Roster {
         self.present.lock().agents.clone()
     }
 
-    /// Where the agent of a node listens, if it is up.
+    /// The address of a node's agent, if it is up.
     pub fn address(&self, node: &NodeName) -> Option<SocketAddr> {
         self.present.lock().agents.get(node).copied()
     }
@@ -99,7 +99,7 @@ impl Roster {
         let (follower, changes) = mpsc::unbounded_channel();
         let mut present = self.present.lock();
         present.followers.push(follower);
-        let Present { agents, lost, down, .. } = &*present;
+        let RosterState { agents, lost, down, .. } = &*present;
         FollowedRoster { agents: agents.clone(), lost: lost.clone(), down: down.clone(), changes }
     }
 }

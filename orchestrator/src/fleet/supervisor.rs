@@ -1,7 +1,7 @@
-//! The life of a job's agents: started or adopted, polled, lost and started again, fenced, ended.
+//! The life cycle of a job's agents: started or adopted, polled, lost and restarted, fenced, ended.
 //!
 //! The loop of a job and `holdfast drain` each own one [`AgentSupervisor`]. It acts when it is called, and reports what
-//! happens as [`FleetEvent`]s. Whether a lost agent is started again is its owner's decision.
+//! happens as [`FleetEvent`]s. Its owner decides whether a lost agent is restarted.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,12 +25,12 @@ use crate::allocation::{AgentTemplate, Allocation};
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
-/// A new agent reports its node's health within this: it looks at its directories first, which takes seconds if their
+/// A new agent reports its node's health within this: it checks its directories first, which takes seconds if their
 /// file systems hang.
 const FIRST_HEALTH_WITHIN: Duration = Duration::from_secs(5);
-/// Clocks may be so far apart; an agent's first line may be that old when it comes.
+/// Accepted difference of clocks; an agent's first line may be this old when it arrives.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
-/// An agent that was asked to stop and is still there after this is killed.
+/// An agent that still runs this long after the request to stop is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
 /// How the agents of a job are started and polled.
@@ -38,7 +38,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 pub struct FleetSettings {
     /// What every agent is started with.
     pub template: AgentTemplate,
-    /// How long an agent may hold an answer back.
+    /// How long an agent may delay the answer to a poll.
     pub poll_interval: Duration,
     /// How much longer than that an answer may take.
     pub poll_patience: Duration,
@@ -48,60 +48,60 @@ pub struct FleetSettings {
     pub clock: Clock,
 }
 
-/// A started agent, as a successor has to know it.
+/// A started agent, as it is recorded for an orchestrator that takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
     pub address: SocketAddr,
     pub pid: u32,
-    /// The events of it that were seen: its instance, and the highest number.
+    /// The last event that was received: the agent's instance, and the number of the event.
     pub seen: (u64, u64),
 }
 
 /// What happened to an agent.
 #[derive(Debug)]
 pub enum FleetEvent {
-    /// It is up: started, or adopted from an earlier orchestrator.
+    /// The agent is up: started, or adopted from an earlier orchestrator.
     Up {
         node: NodeName,
         address: SocketAddr,
-        /// The generation that it goes on with.
+        /// The generation that the agent continues.
         generation: Option<Generation>,
         /// Its node's health; `None` if it did not answer in time.
         health: Option<Box<Health>>,
-        /// Milliseconds by which the node's clock is ahead of ours (behind, if negative), if that is too much. Halt times,
-        /// the end of the allocation and the names of checkpoints are by the clock of the node that looks at it.
+        /// Milliseconds by which the node's clock is ahead of this one (behind, if negative), if that is too much.
+        /// Each node compares halt times and the end of the allocation with its own clock.
         clock_skew_ms: Option<i64>,
     },
-    /// It could not be started.
+    /// The agent could not be started.
     StartFailed {
         node: NodeName,
         reason: String,
-        /// The node itself is lost: another attempt would not help.
+        /// The node itself is lost: another attempt cannot succeed.
         node_lost: bool,
     },
-    /// These answered polls, and nothing changed. What counts is when each poll was sent.
+    /// Agents answered polls, and nothing changed. Only the time at which each poll was sent matters.
     Unchanged {
-        /// The nodes, each with that time.
+        /// The nodes, each with the time at which its poll was sent.
         answers: Vec<(NodeName, Duration)>,
     },
-    /// It answered a poll, and has news.
+    /// The agent answered a poll, and something changed.
     Answered {
         node: NodeName,
         /// When the poll was sent.
         sent: Duration,
-        /// The answer; its events are new.
+        /// The answer, without the events that were received before.
         reply: Box<PollReply>,
     },
-    /// It is lost: its connection broke, or it did not answer in time.
+    /// The agent is lost: its connection broke, or it did not answer in time.
     Lost { node: NodeName, reason: String },
 }
 
 #[derive(Debug)]
 struct Agent {
     record: AgentRecord,
-    /// The number of the start: reports about an earlier agent of the node do not count.
+    /// The number of the start: reports about an earlier agent of the node are ignored.
     start: u64,
-    /// None while the agent is lost; its process may still live.
+    /// None while the agent is lost; its process may still run.
     poller: Option<Poller>,
 }
 
@@ -112,7 +112,7 @@ enum TaskReport {
         node: NodeName,
         outcome: Result<Started, StartFailure>,
     },
-    /// An agent that answered when it was adopted: already polled.
+    /// An agent that answered when it was adopted; it is polled already.
     Adopted {
         node: NodeName,
         start: u64,
@@ -163,7 +163,7 @@ pub struct AgentSupervisor {
 }
 
 impl AgentSupervisor {
-    /// No agents yet. Takes part in the runtime that it is called in.
+    /// A supervisor without agents. Must be called in a runtime.
     pub fn new(allocation: Arc<dyn Allocation>, client: AgentClient, settings: FleetSettings) -> Self {
         let (reports, reported) = mpsc::unbounded_channel();
         let (polls, polled) = mpsc::unbounded_channel();
@@ -171,7 +171,7 @@ impl AgentSupervisor {
         let runtime = match &poll_thread {
             Ok(thread) => thread.runtime().clone(),
             Err(error) => {
-                tracing::warn!(%error, "the agents are polled without a thread of their own");
+                tracing::warn!(%error, "cannot start the thread that polls the agents; they are polled on the common threads");
                 Handle::current()
             }
         };
@@ -199,7 +199,7 @@ impl AgentSupervisor {
     /// The next event. Cancel safe.
     pub async fn next(&mut self) -> FleetEvent {
         loop {
-            // The supervisor holds a sender of each channel, so none of them ends.
+            // The supervisor holds a sender of each channel, so no channel is ever closed.
             let event = tokio::select! {
                 biased;
                 Some(report) = self.reported.recv() => self.take_report(report),
@@ -211,8 +211,8 @@ impl AgentSupervisor {
         }
     }
 
-    /// Starts the agent of a node in the background: ends as `Up` or `StartFailed`. An agent that is still there is ended
-    /// first, unless it was adopted just now: then its `Up` follows.
+    /// Starts the agent of a node in the background: ends as `Up` or `StartFailed`. An agent that still runs is ended
+    /// first, unless it was just adopted: then its `Up` follows.
     pub fn start(&mut self, node: NodeName) {
         if self.adopted.contains_key(&node) {
             return;
@@ -223,13 +223,13 @@ impl AgentSupervisor {
         let (permits, reports) = (Arc::clone(&self.start_permits), self.reports.clone());
         while self.starting.try_join_next().is_some() {}
         self.starting.spawn(async move {
-            // Never closed; without a permit the agent is started all the same.
+            // The semaphore is never closed; without a permit the agent would be started all the same.
             let _permit = permits.acquire_owned().await.ok();
             let outcome = match allocation.start_agent(&node, &template).await {
                 Ok(agent) => {
                     let ready = agent.ready;
-                    let clock_skew_ms = ready.clock_ms.and_then(|theirs| clock_skew(theirs, unix_millis()));
-                    // A node that fails its health test must not be given ranks first.
+                    let clock_skew_ms = ready.clock_ms.and_then(|clock_ms| clock_skew(clock_ms, unix_millis()));
+                    // Before `Up`, so that a node that fails its health test gets no ranks.
                     let reply = client.poll(ready.address, &PollRequest::HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
                     let health = reply.ok().map(|reply| Box::new(reply.health));
                     let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
@@ -241,8 +241,8 @@ impl AgentSupervisor {
         });
     }
 
-    /// Takes over the agents of an earlier orchestrator: asks all at once, and polls those that answer from now on. Each
-    /// ends as `Up` or `Lost`.
+    /// Takes over the agents of an earlier orchestrator: polls all of them concurrently, and goes on polling those that
+    /// answer. Each ends as `Up` or `Lost`.
     pub async fn adopt(&mut self, known: &BTreeMap<NodeName, AgentRecord>) {
         for (node, record) in known {
             self.allocation.adopt_agent(node, record.pid);
@@ -298,7 +298,7 @@ impl AgentSupervisor {
         match report {
             TaskReport::Started { node, outcome: Ok(started) } => {
                 let Started { address, pid, generation, health, clock_skew_ms } = started;
-                // An agent that goes on where it was is polled from where its predecessor was heard last.
+                // For an agent that was only adopted again, events that were received before are not requested again.
                 let known = self.agents.get(&node).map(|agent| agent.record).filter(|record| record.pid == pid);
                 let seen = known.map_or((0, 0), |record| record.seen);
                 self.register(&node, AgentRecord { address, pid, seen });
@@ -339,7 +339,7 @@ impl AgentSupervisor {
         }
     }
 
-    /// The loss of an agent; of none if it was started again since.
+    /// The loss of an agent; `None` if the agent was restarted since.
     fn take_loss(&mut self, node: NodeName, start: u64, reason: String) -> Option<FleetEvent> {
         if self.agents.get(&node)?.start != start {
             return None;
@@ -348,7 +348,7 @@ impl AgentSupervisor {
         Some(FleetEvent::Lost { node, reason })
     }
 
-    /// The agent is not polled any more, and whatever is still reported about it does not count.
+    /// Stops polling an agent; reports about it that are still on their way are ignored.
     fn lose(&mut self, node: &NodeName) {
         self.adopted.remove(node);
         if let Some(agent) = self.agents.get_mut(node) {
@@ -358,14 +358,15 @@ impl AgentSupervisor {
         }
     }
 
-    /// The node is given up: waits for its agent end. Nothing of it is ended.
+    /// Gives a node up: the drain does not wait for its agent any more. Its processes are left as they are.
     pub fn give_up(&mut self, node: &NodeName) {
         self.lose(node);
         self.roster.node_down(node);
     }
 
-    /// Makes sure that a node that went down cannot act for the job any more. Its agent is killed where the resource
-    /// manager can reach it, is not polled any more, and is ended together with its ranks as soon as it answers at `address`.
+    /// Makes sure that a node that went down cannot act for the job any more. Its agent is not polled any more, is killed
+    /// through the resource manager where that is possible, and is ended together with its ranks as soon as it answers
+    /// at `address`.
     pub fn fence(&mut self, node: &NodeName, address: Option<SocketAddr>) {
         self.adopted.remove(node);
         self.agents.remove(node);
@@ -377,21 +378,21 @@ impl AgentSupervisor {
         }
     }
 
-    /// Ends all agents. What does not end by itself is killed. With `remove` they remove their directories.
+    /// Ends all agents, and kills those that do not end. With `remove` they remove their directories.
     pub async fn end_all(&mut self, remove: bool) {
-        // None that is being started comes up later.
+        // No agent may come up after this.
         self.starting.shutdown().await;
         let agents = std::mem::take(&mut self.agents);
         let known: Vec<(NodeName, u32)> = agents.iter().map(|(node, agent)| (node.clone(), agent.record.pid)).collect();
         let up = agents.into_iter().filter(|(_, agent)| agent.poller.is_some());
-        // The pollers would report every agent that ends as lost.
+        // Without pollers, which would report every agent that ends as lost.
         let up: Vec<_> = up.map(|(node, agent)| (node, agent.record.address)).collect();
         let client = &self.client;
         let stops = client.each(up, |(node, address)| async move {
             let request = StopRequest { remove };
             let stop = tokio::time::timeout(STOP_WITHIN, client.stop(address, &request));
             if !matches!(stop.await, Ok(Ok(_))) {
-                tracing::info!(%node, "an agent does not stop by itself");
+                tracing::info!(%node, "an agent did not stop when it was asked to, and is killed");
             }
         });
         stops.await;
@@ -400,18 +401,18 @@ impl AgentSupervisor {
         let _ = ended.await;
     }
 
-    /// The agents for the next step, which [adopts](AgentSupervisor::adopt) them: none is being started any more.
+    /// The agents for the next step, which [adopts](AgentSupervisor::adopt) them. Starts under way are cancelled.
     pub async fn hand_over(&mut self) -> BTreeMap<NodeName, AgentRecord> {
         self.starting.shutdown().await;
-        // Those that came up meanwhile are among them; whatever else was reported, adopting finds out.
+        // Registers agents that came up meanwhile; everything else is found out again when they are adopted.
         while let Ok(report) = self.reported.try_recv() {
             self.take_report(report);
         }
         self.records()
     }
 
-    /// Sends a request to each of these agents that is up, in the background. An agent that does not answer is lost; every
-    /// other result is given to `done`.
+    /// Sends a request to each of these agents that is up, in the background. An agent that does not answer is lost;
+    /// every other result is passed to `done`.
     pub fn request<'a, T, F>(
         &self,
         nodes: impl IntoIterator<Item = &'a NodeName>,
@@ -438,14 +439,14 @@ impl AgentSupervisor {
         });
     }
 
-    /// Has these agents polled at once, whatever is under way.
+    /// Polls these agents now, also if a poll is under way.
     pub fn poll_now<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) {
         for poller in nodes.into_iter().filter_map(|node| self.up(node)?.poller.as_ref()) {
             poller.poll_now();
         }
     }
 
-    /// The allocation ends at another time. True if that is new.
+    /// Sets the end of the allocation, which the agents receive with polls. True if it changed.
     pub fn allocation_ends(&self, end: Option<i64>) -> bool {
         self.allocation_end.send_if_modified(|known| std::mem::replace(known, end) != end)
     }
@@ -454,30 +455,30 @@ impl AgentSupervisor {
         self.agents.get(node).filter(|agent| agent.poller.is_some())
     }
 
-    /// Where the agents listen that are up, for whoever works with them meanwhile.
+    /// The agents that are up, for tasks that send requests to them.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// For requests that do not concern the life of the agents.
+    /// For requests that do not start, stop or lose agents.
     pub fn client(&self) -> &AgentClient {
         &self.client
     }
 
-    /// The agent of a node that may live, for a successor.
+    /// The agent of a node whose process may run, for an orchestrator that takes over.
     pub fn record(&self, node: &NodeName) -> Option<AgentRecord> {
         self.agents.get(node).map(|agent| agent.record)
     }
 
-    /// The agents that may live, for a successor.
+    /// The agents whose processes may run, for an orchestrator that takes over.
     pub fn records(&self) -> BTreeMap<NodeName, AgentRecord> {
         self.agents.iter().map(|(node, agent)| (node.clone(), agent.record)).collect()
     }
 }
 
-/// Milliseconds by which a node's clock is ahead of ours, if that is too much.
-fn clock_skew(theirs_ms: u64, ours_ms: u64) -> Option<i64> {
-    let ahead = i64::try_from(i128::from(theirs_ms) - i128::from(ours_ms)).unwrap_or(i64::MAX);
+/// Milliseconds by which a node's clock is ahead of this one, if that is too much.
+fn clock_skew(node_ms: u64, own_ms: u64) -> Option<i64> {
+    let ahead = i64::try_from(i128::from(node_ms) - i128::from(own_ms)).unwrap_or(i64::MAX);
     (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
 }
 

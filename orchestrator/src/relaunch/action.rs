@@ -1,4 +1,4 @@
-//! What the relaunch loop wants done.
+//! The actions of the relaunch loop.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,75 +10,65 @@ use super::outcome::Outcome;
 use crate::events::LogEvent;
 use crate::events::StopReason;
 
-/// Something to do. None of them blocks the machine: the driver begins them in order, and their ends come back as
-/// events. All but [`Launch`](Self::Launch) may be repeated without harm, and are, after a take-over. Those that wait
-/// for the journal ([`may_precede_journal`](Self::may_precede_journal)) are begun after later ones that do not.
+/// An action. The driver begins actions in order without waiting for their ends, which come back as events. All but
+/// [`Launch`](Self::Launch) may be repeated without harm, and are repeated after a take-over. Those that wait for the
+/// journal ([`may_precede_journal`](Self::may_precede_journal)) are begun after later ones that do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start the agent of a node, or start it again; an agent of this node that is still there, but does not answer,
-    /// is to be killed first. Ends as `AgentReady` or `AgentStartFailed`.
+    /// Start or restart the agent of a node; an agent of this node that still runs, but does not answer, is to be killed
+    /// first. Ends as `AgentReady` or `AgentStartFailed`.
     StartAgent { node: NodeName },
-    /// Ask all agents for their halt condition. Ends as `HaltAnswered`, always: agents that do not answer are left out.
+    /// Read the halt conditions of all agents. Always ends as `HaltAnswered`: agents that do not answer are left out.
     AskHalt,
-    /// Make a generation known to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the agent.
+    /// Send the plan of a generation to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the agent.
     Prepare {
         generation: Generation,
-        /// Who runs where; with the settings it makes the `RunPlan`.
+        /// Which ranks run on which node; together with the settings, the `RunPlan`.
         placement: Arc<Placement>,
-        /// The agents to send it to.
         to: Vec<NodeName>,
     },
     /// Launch the ranks. Ends as `StepStarted` or `LaunchFailed`; later `RankExited` and `StepEnded`.
-    Launch {
-        generation: Generation,
-        /// Who runs where.
-        placement: Arc<Placement>,
-    },
-    /// After a take-over: follow the step that an earlier orchestrator launched. Without an event it counts as
-    /// followed; if that cannot be done, `StepLost`.
-    FollowStep {
-        generation: Generation,
-        /// Who runs where.
-        placement: Arc<Placement>,
-    },
+    Launch { generation: Generation, placement: Arc<Placement> },
+    /// After a take-over: follow the ranks that an earlier orchestrator launched. Ends as `StepLost` if that is not
+    /// possible; success has no event.
+    FollowStep { generation: Generation, placement: Arc<Placement> },
     /// Poll these agents now: a decision waits for a poll that is sent after this moment.
     PollNow { to: Vec<NodeName> },
-    /// Save where the ranks are in their code, for people: the run seems to hang. Ends as `StacksSaved`, always and
-    /// within seconds: what cannot be had is left out.
+    /// Save the stacks of ranks for the user, because the application seems to hang. Always ends as `StacksSaved`, within
+    /// seconds: stacks that cannot be read are left out.
     SaveStacks {
         generation: Generation,
-        /// The ranks, by the node whose agent is to be asked.
+        /// The ranks, by node.
         ranks: BTreeMap<NodeName, Vec<Rank>>,
     },
-    /// Have the ranks of this generation and of older ones killed, now. Each ends as `RanksKilled`, or with the loss
-    /// of the agent.
+    /// Kill the ranks of this generation and of older ones. Each ends as `RanksKilled`, or with the loss of the agent.
     KillRanks {
         generation: Generation,
         to: Vec<NodeName>,
-        /// Why, for their logs.
+        /// The reason, for the agents' logs.
         reason: String,
     },
-    /// Make sure that a node that went down cannot act for the job any more: nothing is sent to its agent but the end
-    /// of it and of its ranks, as soon as it can be reached (a node may have been frozen, or cut off). Once with
-    /// every verdict, before anything else follows from it; again when an agent reports from the node after all, and
-    /// after a take-over. No event comes of it.
+    /// Make sure that a node that went down cannot act for the job any more: its agent and its ranks are ended as soon as
+    /// they can be reached (a node may have been frozen, or cut off from the network). Requested when a node goes down,
+    /// before anything else follows from that; again when an agent reports from the node after all, and after a
+    /// take-over. Has no event.
     FenceNode {
         node: NodeName,
-        /// Where its agent listened last, if it was ever up.
+        /// The last address of its agent, if it was ever up.
         address: Option<SocketAddr>,
     },
-    /// Cancel the launcher's step in the background; nothing waits for it.
+    /// Cancel the launcher's step in the background. Has no event.
     CancelStep { generation: Generation },
-    /// Agents listen elsewhere: send that to the agents that need it. The leader needs all, the others the leader's address.
+    /// Agents have new addresses: send them to the agents that need them. The leader needs all, the others the leader's.
     UpdatePeers {
         generation: Generation,
         addresses: BTreeMap<NodeName, SocketAddr>,
-        /// Nodes without ranks that are down: the run goes on without them.
+        /// Nodes without ranks that are down: the generation goes on without them.
         down: Vec<NodeName>,
         to: Vec<NodeName>,
     },
-    /// Write a line to the event log; nothing else follows from it. What the agents report (checkpoints, restarts,
-    /// flushes) is logged by the driver, with all its fields; here is only what the machine decided.
+    /// Write a decision of the machine to the event log; nothing else follows from it. The driver itself logs what the
+    /// agents report (checkpoints, restarts, flushes).
     Record(LogEvent),
     /// Drain and index. Ends as `Drained`.
     Drain {
@@ -86,13 +76,13 @@ pub enum Action {
         stop: StopReason,
         /// Nodes with an agent.
         healthy: Vec<NodeName>,
-        /// Nodes without: round 2 copies on their behalf.
+        /// Nodes without an agent: round 2 copies on their behalf.
         down: Vec<NodeName>,
     },
-    /// The agents are not needed any more: break off a drain that is under way, and end them unless the next step of
+    /// The agents are not needed any more: cancel a drain that is under way, and end the agents unless the next step of
     /// the job uses them. The last but one action.
     StopAgents {
-        /// Nodes with an agent, or with one that was being started.
+        /// Nodes with an agent, or with one that is being started.
         to: Vec<NodeName>,
     },
     /// The loop is over. The last action; exactly once.
@@ -100,16 +90,16 @@ pub enum Action {
 }
 
 impl Action {
-    /// True for what may be done before the decision that it follows from is on disk. An orchestrator that takes over
-    /// and does not know of the decision finds it done, decides for itself and does no harm:
+    /// True if the action may be performed before the decision behind it is on disk. An orchestrator that takes over
+    /// without knowing of the decision then finds the action performed, and can make its own decision without harm:
     ///
-    /// * agents that were started are adopted or started again, in their place;
-    /// * ranks that were killed end the generation that it believes to run, and the next one gets another number;
-    /// * a node that was fenced is found without an agent, and judged anew;
-    /// * questions, lines of the event log and stacks are repeated.
+    /// * agents that were started are adopted, or replaced by new ones;
+    /// * ranks that were killed end the generation that it follows, and the next one gets another number;
+    /// * a node that was fenced has no agent, and is found to be down again;
+    /// * requests, lines of the event log and stacks are repeated.
     ///
-    /// The others are the steps that a successor must not take differently: which ranks run where in which
-    /// generation, that it was launched, that no other follows, and that the agents are gone.
+    /// The others are decisions that must not be made again with another result: which ranks run on which node in which
+    /// generation, that it was launched, that no other follows, and that the agents are ended.
     pub fn may_precede_journal(&self) -> bool {
         match self {
             Action::Prepare { .. }

@@ -1,4 +1,4 @@
-//! Are the nodes up: agents that come, are lost, are restarted; nodes that go down.
+//! The rules for agents that come up, are lost and are restarted, and for nodes that go down.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::events::{DownReason, TimedReason};
 impl Machine {
     pub(super) fn start_all_agents(&mut self, now: Duration, out: &mut Vec<Action>) {
         for position in 0..self.state.nodes.len() {
-            // In a former step of the job.
+            // It went down in a former step of the job.
             if self.state.nodes[position].is_down() {
                 self.fence(position as u32, out);
                 continue;
@@ -26,7 +26,7 @@ impl Machine {
         }
     }
 
-    /// Makes sure that the node is looked at when something is due there.
+    /// Sets the timer of a node to the time when something is due there.
     pub(super) fn schedule_check(&mut self, position: u32) {
         let last_contact = self.last_contact[position as usize];
         if let Some(time) = self.state.nodes[position as usize].timer(last_contact, &self.config) {
@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// The node was heard of. False if it is not up.
+    /// Records an answer of a node's agent. False if the agent is not up.
     pub(super) fn note_contact(&mut self, now: Duration, position: u32) -> bool {
         let is_up = self.state.nodes[position as usize].is_healthy();
         if is_up {
@@ -80,7 +80,7 @@ impl Machine {
         let known = self.state.nodes[position as usize].address;
         match &self.state.nodes[position as usize].status {
             NodeStatus::Down { .. } => {
-                // It is not used again, but what may still run there has to end.
+                // The node is not used again, but processes that may still run there have to end.
                 self.set_address(position, address);
                 return self.fence(position, out);
             }
@@ -98,7 +98,7 @@ impl Machine {
         let newer = adopted.is_some_and(|adopted| adopted > self.state.head.generation);
         self.state.head.generation = self.state.head.generation.max(adopted.unwrap_or(Generation::NONE));
         match self.state.head.phase {
-            // Its ranks would be refused there: the number is taken.
+            // The agent would refuse this generation: it has a newer one.
             Phase::Preparing if newer => self.set_phase(Phase::Gathering),
             Phase::Preparing => {
                 if self.state.waiting.contains(&position) {
@@ -131,7 +131,7 @@ impl Machine {
         self.advance(now, out);
     }
 
-    /// An agent is up, on a node that must not get ranks.
+    /// An agent is up on a node that must not get ranks.
     pub(super) fn agent_unfit(
         &mut self,
         now: Duration,
@@ -181,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// The agent is gone or silent. The run goes on while it is restarted: its ranks may be well.
+    /// The agent ended or is silent. The generation goes on while the agent is restarted: its ranks may be unaffected.
     fn agent_is_lost(&mut self, now: Duration, position: u32, reason: String, out: &mut Vec<Action>) {
         let node = &self.state.nodes[position as usize];
         if !node.is_healthy() {
@@ -237,7 +237,7 @@ impl Machine {
         self.node_down(now, name, DownReason::Health { fault }, out);
     }
 
-    /// The verdict, for the rest of the allocation.
+    /// The node is down for the rest of the allocation.
     pub(super) fn set_down(&mut self, now: Duration, position: u32, reason: DownReason, out: &mut Vec<Action>) {
         if self.state.nodes[position as usize].is_down() {
             return;
@@ -250,7 +250,7 @@ impl Machine {
         self.fence(position, out);
         let used = self.is_used(position);
         match self.state.head.phase {
-            // Agents that have taken the plan on would wait for the node, whether it has ranks or not.
+            // Agents that have accepted the plan would wait for the node, whether it has ranks or not.
             Phase::Preparing => self.set_phase(Phase::Gathering),
             Phase::Ending { .. } => {
                 self.state.unkilled.remove(position);
@@ -265,7 +265,7 @@ impl Machine {
                 }
                 return self.end_generation(now, seen, out);
             }
-            // A spare: the run goes on, and its leader must not wait for it.
+            // A spare: the generation goes on, and its leader must not wait for the node.
             Phase::Running => {
                 self.pending_updates.down.insert(position);
             }
@@ -274,17 +274,17 @@ impl Machine {
         self.advance(now, out);
     }
 
-    /// What a down node costs, whatever the phase.
+    /// Has a down node fenced.
     pub(super) fn fence(&self, position: u32, out: &mut Vec<Action>) {
         let address = self.state.nodes[position as usize].address;
         out.push(Action::FenceNode { node: self.name(position), address });
     }
 
-    /// Looks at the nodes on which something may be due.
+    /// Handles the nodes on which something is due.
     pub(super) fn check_nodes(&mut self, now: Duration, out: &mut Vec<Action>) {
         for position in self.timers.take_passed(now) {
             let last_contact = self.last_contact[position as usize];
-            // During the drain the agents are busy, and nobody polls them.
+            // During the drain the agents are busy copying, and are not polled.
             let due = match self.state.nodes[position as usize].due(now, last_contact, &self.config) {
                 Some(Due::Silent) if self.state.head.phase == Phase::Draining => None,
                 due => due,

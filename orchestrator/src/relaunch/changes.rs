@@ -1,9 +1,9 @@
-//! What changed in the memory of the machine since it was written last: as much as the events changed, not as much as
-//! there is.
+//! The changes of the machine's state since it was written last. Their size depends on what the events changed, not on the
+//! size of the state.
 //!
-//! [`Machine::take_changes`] gives it, [`Snapshot::apply`] brings an older snapshot up to date with it. All changes
-//! applied in their order to the first snapshot are [`Machine::snapshot`]. What is not in the snapshot is not in the
-//! changes: when a node was heard of last, and the watchdog's memory; whoever takes over begins both anew.
+//! [`Machine::take_changes`] returns them, [`Snapshot::apply`] updates an older snapshot with them. The first snapshot
+//! with all changes applied in their order equals [`Machine::snapshot`]. The times of the last answers of the nodes and
+//! the observations of the watchdog are in neither: an orchestrator that takes over begins with new ones.
 
 use holdfast_model::{Rank, RankEnd};
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,14 @@ use super::node_state::NodeState;
 use super::snapshot::{Head, PastGeneration, Snapshot};
 use super::tracked::{SetChanges, VecChanges};
 
-/// Changes of a [`Snapshot`]. Opaque: serialise them, keep them, apply them in their order.
+/// Changes of a [`Snapshot`], to be serialised and applied in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     head: Option<Box<Head>>,
     #[serde(default, skip_serializing_if = "VecChanges::is_empty")]
     nodes: VecChanges<NodeState>,
-    /// Ranks that have another home than before; all of them with the first placement.
+    /// Ranks that are on another node than before; all of them with the first placement.
     #[serde(default, skip_serializing_if = "VecChanges::is_empty")]
     homes: VecChanges<u32>,
     #[serde(default, skip_serializing_if = "VecChanges::is_empty")]
@@ -36,15 +36,14 @@ pub struct Changes {
     active: Option<ActiveChanges>,
 }
 
-/// What changed in the run under way.
+/// Changes of the generation under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ActiveChanges {
-    /// There is none any more.
+    /// It has ended.
     Over,
     /// It began.
     Begun(Box<ActiveGeneration>),
-    /// It goes on.
     Changed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         facts: Option<Box<GenerationFacts>>,
@@ -55,7 +54,7 @@ enum ActiveChanges {
     },
 }
 
-/// The parts of a snapshot that are compared with what they were, because they are small.
+/// The small parts of the snapshot at the last call, which are compared to find changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LastTaken {
     head: Head,
@@ -76,7 +75,7 @@ impl Changes {
 }
 
 impl Machine {
-    /// What changed since this was asked last, or since [`new`](Self::new) or [`restore`](Self::restore).
+    /// The changes since the last call, or since [`new`](Self::new) or [`restore`](Self::restore).
     pub fn take_changes(&mut self) -> Changes {
         let active = self.active_changes();
         let state = &mut self.state;
@@ -113,16 +112,16 @@ impl Machine {
     }
 }
 
-/// Changes do not fit the snapshot that they were to be applied to: they are of another one.
+/// The changes do not belong to the snapshot that they were to be applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the changes are not of this state")]
 pub struct Unfit;
 
 impl Snapshot {
-    /// Brings the snapshot up to date.
+    /// Applies changes.
     ///
     /// # Errors
-    /// The changes are of another snapshot; this one is then of no use any more.
+    /// The changes belong to another snapshot; this one cannot be used any more.
     pub fn apply(&mut self, changes: &Changes) -> Result<(), Unfit> {
         let Changes { head, nodes, homes, history, waiting, unkilled, unanswered, active } = changes;
         if let Some(head) = head {

@@ -1,4 +1,4 @@
-//! What is known of the generation under way, and why it ended.
+//! The facts about the generation under way, and the cause of its end.
 
 use std::time::Duration;
 
@@ -10,17 +10,16 @@ use super::tracked::{AppendOnlyMap, TrackedSet};
 use crate::events::EndCause;
 use crate::spec::ExitAction;
 
-/// One generation under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ActiveGeneration {
     pub facts: GenerationFacts,
-    /// Ranks that ended while the run was on.
+    /// Ranks that ended before the generation was ended.
     pub ended: AppendOnlyMap<Rank, RankEnd>,
-    /// Nodes of the run that went down before its end was classified, by their position.
+    /// Nodes with ranks that went down before the cause was decided, by position.
     pub down: TrackedSet,
 }
 
-/// What is known of a run, but for its ranks and nodes.
+/// The facts about a generation, without its ranks and nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GenerationFacts {
     pub generation: Generation,
@@ -32,10 +31,10 @@ pub(super) struct GenerationFacts {
     /// The ranks joined through the checkpoint API.
     pub joined: bool,
     pub finalized: bool,
-    /// NodeCondition that the leader told the ranks to stop for.
+    /// The halt condition for which the leader ended the ranks.
     pub halting: Option<String>,
     pub failure: Option<(Option<Rank>, RankEnd)>,
-    /// A rank is gone and nobody saw how; to be cleared up by a poll of the leader that was sent after this time.
+    /// A rank ended and its exit status is unknown; a poll of the leader that is sent after this time decides.
     #[serde(rename = "doubt")]
     pub unknown_end_since: Option<Duration>,
     pub step_ended: Option<RankEnd>,
@@ -68,7 +67,7 @@ impl ActiveGeneration {
         ActiveGeneration { facts, ended: AppendOnlyMap::default(), down: TrackedSet::default() }
     }
 
-    /// True if the ranks are known to be about to end by themselves.
+    /// True if the ranks are expected to end by themselves.
     pub fn expects_end(&self) -> bool {
         self.facts.finalized || self.facts.halting.is_some()
     }
@@ -78,7 +77,7 @@ impl ActiveGeneration {
         self.facts.step_ended.is_some() || self.ended.len() >= config.ranks as usize
     }
 
-    /// True if all ranks ended and none of them badly.
+    /// True if all ranks ended without failure.
     fn ended_well(&self, config: &Config) -> bool {
         let unseen =
             self.facts.step_ended == Some(RankEnd::Unknown) || self.ended.values().any(|end| *end == RankEnd::Unknown);
@@ -90,9 +89,9 @@ impl ActiveGeneration {
         names.map(|node| node.name.clone()).collect()
     }
 
-    /// Why the generation ended. To be asked when every node of the run either answered a poll that was sent after
-    /// the end was seen, or is down: before that, the failure of a rank may be the echo of a node's, and the word of
-    /// the leader that the application is finished may still be on its way.
+    /// Why the generation ended. To be called when each of its nodes has answered a poll that was sent after the end was
+    /// observed, or is down: before that, a rank may have failed because of a node that is not known to be down yet, and
+    /// the leader's report that the application is finished may still be on its way.
     pub fn cause(&self, config: &Config) -> EndCause {
         if self.ended_well(config) {
             if self.facts.finalized {
@@ -128,7 +127,7 @@ impl ActiveGeneration {
             return EndCause::Application { rank, end };
         }
         if let Some(what) = &self.facts.hang {
-            // What hangs after that is no loss.
+            // After finalize a hang costs nothing.
             return match self.facts.finalized {
                 true => EndCause::Finalized,
                 false => EndCause::Hang { what: what.clone() },
@@ -146,7 +145,7 @@ impl ActiveGeneration {
 }
 
 impl Config {
-    /// What the policy says about the end of a process that failed.
+    /// The action that the policy has for the end of a process that failed.
     pub(super) fn action_after(&self, end: RankEnd) -> ExitAction {
         match end {
             RankEnd::Code(code) => self.exit_codes.get(&code).copied().unwrap_or(ExitAction::Relaunch),

@@ -1,4 +1,4 @@
-//! What the relaunch loop knows from the start.
+//! The configuration of the relaunch loop.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::spec::ExitAction;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatedNode {
     pub name: NodeName,
-    /// What it shares its fate with; its own name unless the spec or the topology says otherwise.
+    /// Nodes with the same failure domain fail together; the node's own name unless the spec sets another.
     pub failure_domain: String,
 }
 
-/// The configuration of the loop. Times in it are lengths, but for [`started`](Self::started) and
+/// The configuration of the loop. Times are durations, except [`started`](Self::started) and
 /// [`allocation_end`](Self::allocation_end).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -33,34 +33,33 @@ pub struct Config {
     pub ranks_per_node: u32,
     /// Launches after the first one, at most.
     pub attempts: u32,
-    /// Stop when so many generations in a row ended without a newer complete checkpoint.
+    /// Stop when this many generations in a row ended without a newer complete checkpoint.
     pub no_progress_limit: u32,
     /// Wait between the end of a generation and the next launch.
     pub settle: Duration,
-    /// A node whose agent is silent for so long is down, unless its agent can be restarted.
+    /// A node whose agent is silent for this long is down, unless its agent can be restarted.
     pub down_after: Duration,
-    /// When nothing has moved in any rank for so long, the run hangs: see `watchdog`. `None`: never.
+    /// The application hangs when nothing has moved in any rank for this long: see `watchdog`. `None`: never.
     pub hang_after: Option<Duration>,
-    /// As `hang_after`, where ranks compute but neither call nor print. `None`: computing is always progress.
+    /// As `hang_after`, for ranks that compute but neither call nor print. `None`: computing is always progress.
     pub busy_hang_after: Option<Duration>,
-    /// What an agent gets to report after it was started for the first time. An agent that is *re*started gets
-    /// [`restart_within`](Self::restart_within).
+    /// The time limit of an agent's first start. A restart has [`restart_within`](Self::restart_within).
     pub start_within: Duration,
-    /// What a restarted agent gets to report.
+    /// The time limit of an agent's restart.
     pub restart_within: Duration,
     /// Restarts of one node's agent, at most; then the node counts as down.
     pub agent_restarts: u32,
-    /// What exit codes mean, where they do not mean [`ExitAction::Relaunch`].
+    /// The actions for exit codes; [`ExitAction::Relaunch`] for all others.
     pub exit_codes: BTreeMap<i32, ExitAction>,
     /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over
     /// uses [`Snapshot::started`](super::Snapshot::started).
     pub started: i64,
     /// When the allocation ends, seconds since the epoch, if that is known.
     pub allocation_end: Option<i64>,
-    /// Launch nothing later than so long before the end of the allocation. (The agents tell the ranks to stop: they
-    /// know the same limit as `HaltSeconds`.)
+    /// Nothing is launched later than this before the end of the allocation. (The agents end the ranks then: they have
+    /// the same limit as `HaltSeconds`.)
     pub before_end: Duration,
-    /// Kill the ranks so long before the end of the allocation, so that the drain has time.
+    /// The ranks are killed this long before the end of the allocation, so that there is time for the drain.
     pub drain_reserve: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! From the end of the ranks to the end of the loop: what the run says of itself, its end, the verdict, the drain.
+//! The rules from the end of the ranks to the end of the loop: reports of the generation, its end, the cause, the drain.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::events::LogEvent;
 use crate::events::{StopReason, TimedReason};
 
 impl Machine {
-    /// The run under way, if it is of this generation.
+    /// The generation under way, if it is this one.
     fn active_of(&mut self, generation: Generation) -> Option<&mut ActiveGeneration> {
         self.state.active.as_mut().filter(|active| active.facts.generation == generation)
     }
 
-    /// Notes a fact about the run.
+    /// Records a fact about the generation under way.
     pub(super) fn note_fact(&mut self, generation: Generation, note: impl FnOnce(&mut ActiveGeneration)) {
         if let Some(active) = self.active_of(generation) {
             note(active);
         }
     }
 
-    /// The run, while nothing is known against it: later ends of ranks are our own doing.
+    /// The generation under way, while nothing is known that ends it: later ends of ranks are caused by the machine.
     pub(super) fn ongoing(&mut self, generation: Generation) -> Option<&mut ActiveGeneration> {
         match self.state.head.phase {
             Phase::Running => self.active_of(generation),
@@ -40,7 +40,7 @@ impl Machine {
             return;
         };
         active.facts.joined = true;
-        // What they restart from was there before: it is no progress.
+        // The checkpoint that they restart from existed before: it is no progress.
         active.facts.newest_before = active.facts.newest_before.max(from);
         if self.state.history.last().is_some_and(|past| past.generation == generation && past.from != from)
             && let Some(past) = self.state.history.change_last()
@@ -104,19 +104,19 @@ impl Machine {
             active.facts.failure = Some((Some(rank), end));
             return self.end_generation(now, format!("rank {rank} ended with {end}"), out);
         }
-        // Whether a rank that nobody saw go failed or was done, the leader may know.
-        let doubtful = end == RankEnd::Unknown && !active.expects_end() && active.facts.unknown_end_since.is_none();
-        if doubtful {
+        // Exit status unknown: ask the leader whether the rank had called finalize.
+        let unexplained = end == RankEnd::Unknown && !active.expects_end() && active.facts.unknown_end_since.is_none();
+        if unexplained {
             active.facts.unknown_end_since = Some(now);
         }
         if self.state.active.as_ref().is_some_and(|active| active.all_ended(&self.config)) {
             self.end_generation(now, "all ranks ended".to_owned(), out);
-        } else if doubtful && let Some(leader) = self.leader {
+        } else if unexplained && let Some(leader) = self.leader {
             out.push(Action::PollNow { to: vec![self.name(leader)] });
         }
     }
 
-    /// The leader answered: was the rank that nobody saw go supposed to?
+    /// The leader answered: ends the generation if a rank ended without exit status, and was not expected to end.
     pub(super) fn resolve_unknown_end(&mut self, now: Duration, position: u32, sent: Duration, out: &mut Vec<Action>) {
         if self.state.head.phase != Phase::Running || self.leader != Some(position) {
             return;
@@ -127,7 +127,7 @@ impl Machine {
         if active.facts.unknown_end_since.is_some_and(|since| sent >= since) {
             active.facts.unknown_end_since = None;
             if !active.expects_end() {
-                self.end_generation(now, "a rank is gone".to_owned(), out);
+                self.end_generation(now, "a rank has ended, its exit status is unknown".to_owned(), out);
             }
         }
     }
@@ -144,8 +144,8 @@ impl Machine {
         self.end_generation(now, format!("the launcher ended with {end}"), out);
     }
 
-    /// Ends the generation: its ranks are killed on every node of the run, at once; the verdict waits until every one
-    /// of them was heard of.
+    /// Ends the generation: its ranks are killed on all of its nodes at once; the cause is decided when each of these
+    /// nodes has answered or is down.
     pub(super) fn end_generation(&mut self, now: Duration, seen: String, out: &mut Vec<Action>) {
         let Some(active) = &self.state.active else { return };
         let generation = active.facts.generation;
@@ -190,7 +190,7 @@ impl Machine {
         }
     }
 
-    /// Every node of the run was heard of or is down: says why the generation ended, and what follows.
+    /// Every node of the generation has answered or is down: decides why it ended, and what follows.
     pub(super) fn conclude(&mut self, now: Duration, out: &mut Vec<Action>) {
         let Some(active) = self.state.active.take() else {
             return;
@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// The second signal: everything ends now, drained or not. What is in cache stays there.
+    /// The second signal: everything is ended now, without a drain. Files in the caches are kept.
     fn end_at_once(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
         if let Some(generation) = self.state.active.as_ref().map(|active| active.facts.generation) {
             let to = self.names_of(self.healthy_nodes().filter(|position| self.is_used(*position)));
@@ -256,7 +256,7 @@ impl Machine {
         self.finish(None, out);
     }
 
-    /// The loop is over; the drain comes next.
+    /// The loop is over; the drain follows.
     pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
         self.record(LogEvent::Stopping { reason: reason.clone() }, out);
         self.state.head.stop = Some(TimedReason { reason, at: now });

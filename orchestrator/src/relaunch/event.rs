@@ -1,4 +1,4 @@
-//! What happens to the relaunch loop.
+//! The events of the relaunch loop.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use holdfast_wire::agent::QuietRank;
 use crate::events::DownReason;
 use crate::events::DrainResult;
 
-/// Something that happened. Events may come in any order, twice, or too late: what is of an older generation, of a node
-/// that is down, or unknown, is ignored.
+/// An event. Events may arrive in any order, twice, or too late: those of an older generation, of a node that is down, or
+/// of an unknown node are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An agent printed its first line. Also sent for an agent that an earlier orchestrator started and that answers.
@@ -20,44 +20,40 @@ pub enum Event {
         /// The generation whose state it found in its control directory.
         adopted: Option<Generation>,
     },
-    /// As `AgentReady`, but its first health report says that the node is not fit.
+    /// As `AgentReady`, but the first health report shows that the node is not fit.
     AgentUnfit { node: NodeName, address: SocketAddr, fault: String },
     /// [`Action::StartAgent`](super::Action::StartAgent) failed, or the agent ended before its first line.
     AgentStartFailed {
         node: NodeName,
         reason: String,
-        /// Surely not to be helped by trying again: the node does not exist any more, its root directory is gone, its
-        /// resource manager refuses it.
+        /// Another attempt cannot succeed: the node does not exist any more, its root directory is removed, or the resource
+        /// manager refuses it.
         node_lost: bool,
     },
-    /// The agent's process ended, its connection broke, or it missed polls. The machine asks for a restart.
+    /// The agent's process ended, its connection broke, or it did not answer polls. The machine restarts it.
     AgentLost { node: NodeName, reason: String },
     PollAnswered {
-        /// By this node's agent.
         node: NodeName,
-        /// When the poll was *sent*: an answer proves that the node lived after this moment.
+        /// When the poll was *sent*: an answer proves that the agent was alive after this moment.
         sent: Duration,
-        /// What its health report says is wrong, if anything: a directory not writable or too small, no memory.
+        /// The fault in the health report, if there is one: a directory that is not writable or too small, too little
+        /// memory.
         fault: Option<String>,
     },
-    /// The resource manager says that the node is down.
-    NodeDown {
-        node: NodeName,
-        /// Who says so.
-        reason: DownReason,
-    },
-    /// A health test failed (a site's own, say). The node is down from now on.
+    /// The resource manager reports that the node is down.
+    NodeDown { node: NodeName, reason: DownReason },
+    /// A health test failed, for example one of the site. The node is down from now on.
     HealthFault { node: NodeName, fault: String },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).
     HaltAnswered {
-        /// The first condition that holds; `None` also if no agent could say.
+        /// The first condition that holds; `None` also if no agent answered.
         met: Option<String>,
     },
     /// A halt condition was set by hand and holds.
     HaltSet { reason: String },
     /// No halt condition holds any more.
     HaltCleared,
-    /// An agent accepted the generation: its older ranks are gone, its socket serves the new ones.
+    /// An agent accepted the generation: its older ranks have ended, its socket serves the new ones.
     RunPrepared { node: NodeName, generation: Generation },
     /// An agent refused the generation. The node is down from now on.
     RunRefused { node: NodeName, generation: Generation, reason: String },
@@ -65,12 +61,12 @@ pub enum Event {
     StepStarted { generation: Generation },
     /// The launcher could not be started: no rank runs.
     LaunchFailed { generation: Generation, reason: String },
-    /// A rank's process ended (as far as the launcher tells them apart).
+    /// A rank's process ended, if the launcher reports single ranks.
     RankExited { generation: Generation, rank: Rank, end: RankEnd },
-    /// The launcher ended: no rank is left, as far as it knows.
+    /// The launcher ended: no rank runs any more.
     StepEnded {
         generation: Generation,
-        /// How; counts for the application if no rank's own end was told.
+        /// Its exit status; used for the application if no end of a single rank was reported.
         end: RankEnd,
     },
     /// After a take-over: the step of the generation cannot be followed any more
@@ -78,27 +74,26 @@ pub enum Event {
     StepLost { generation: Generation, reason: String },
     /// A rank printed a line.
     Printed { generation: Generation },
-    /// An agent reports its ranks in which nothing has moved for long: all of them, so that the ones it named before
-    /// and does not name now have moved.
+    /// An agent reports its quiet ranks. The list is complete: ranks that were listed before and are not now have moved.
     RanksQuiet { node: NodeName, generation: Generation, ranks: Vec<QuietRank> },
-    /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, well or not.
+    /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, with or without success.
     StacksSaved { generation: Generation },
-    /// Leader: all ranks are initialised.
+    /// Reported by the leader: all ranks are initialised.
     Restarted {
         generation: Generation,
-        /// What they start from.
+        /// The checkpoint that they restart from.
         from: Option<CheckpointId>,
     },
-    /// Leader: a checkpoint is complete.
+    /// Reported by the leader: a checkpoint is complete.
     CheckpointComplete {
         generation: Generation,
         checkpoint: CheckpointId,
         /// It survives the loss of a node.
         protected: bool,
     },
-    /// Leader: a halt condition holds and the ranks were told to stop.
+    /// Reported by the leader: a halt condition holds, and the ranks end.
     Halting { generation: Generation, reason: String },
-    /// Leader: the application called finalize.
+    /// Reported by the leader: the application called finalize.
     Finalized { generation: Generation },
     /// [`Action::KillRanks`](super::Action::KillRanks) was carried out by this node's agent.
     RanksKilled {
@@ -108,13 +103,14 @@ pub enum Event {
     },
     /// [`Action::Drain`](super::Action::Drain) ended.
     Drained { result: DrainResult },
-    /// The allocation ends at another time than was known.
+    /// The end of the allocation changed.
     AllocationEnd {
         /// Seconds since the epoch, if it ends.
         end: Option<i64>,
     },
-    /// SIGTERM, SIGINT or the resource manager's warning. The first means: halt, drain, report. The second: at once.
+    /// SIGTERM, SIGINT or the resource manager's warning. The first one halts and drains, the second ends everything at
+    /// once.
     Signal { name: String },
-    /// Time passed: send it when [`Machine::deadline`](super::Machine::deadline) is reached.
+    /// Time has passed: to be sent when [`Machine::deadline`](super::Machine::deadline) is reached.
     Tick,
 }

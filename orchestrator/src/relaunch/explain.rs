@@ -1,4 +1,4 @@
-//! Every verdict of the loop, with its reason and time: what `holdfast status` and the report show.
+//! The decisions of the loop with their reasons and times, for `holdfast status` and the report.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,10 +12,9 @@ pub use super::snapshot::PastGeneration;
 use super::snapshot::{Phase, Snapshot};
 use crate::events::{DownReason, StopReason, TimedReason};
 
-/// What the loop decided so far, and why.
+/// The decisions of the loop so far, with their reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// What it does now.
     pub phase: Activity,
     /// The generation that is prepared, under way, or was last.
     pub generation: Generation,
@@ -27,7 +26,7 @@ pub struct Explanation {
     pub newest: Option<CheckpointId>,
     /// The newest checkpoint survives the loss of a node.
     pub protected: bool,
-    /// Generations in a row that ended without a newer one.
+    /// Generations in a row that ended without a newer checkpoint.
     pub without_progress: u32,
     /// The halt condition that holds.
     pub halt: Option<String>,
@@ -35,10 +34,9 @@ pub struct Explanation {
     pub stop: Option<TimedReason<StopReason>>,
 }
 
-/// What the loop does, and how many nodes it has for it.
+/// The explanation in a line, for the live view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// What it does now.
     pub phase: Activity,
     /// The generation that is prepared, under way, or was last.
     pub generation: Generation,
@@ -53,7 +51,7 @@ pub struct Summary {
     pub down: usize,
 }
 
-/// A node and the last word on it.
+/// The present condition of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeExplanation {
     pub node: NodeName,
@@ -71,30 +69,29 @@ pub struct NodeExplanation {
 pub enum NodeCondition {
     /// Its agent is being started, or started again.
     Starting {
-        /// Asked for at this time.
         since: Duration,
-        /// How it was lost, if it was up before.
+        /// Why it was lost, if it was up before.
         lost: Option<String>,
     },
     Healthy,
     Down(TimedReason<DownReason>),
 }
 
-/// What the loop does now; its text is what `status` shows.
+/// The phase of the loop, as `status` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
     #[serde(rename = "fresh")]
     Fresh,
-    /// Waits until every agent is up or its node down.
+    /// Waits until every agent is up or its node is down.
     #[serde(rename = "gathering agents")]
     Gathering,
-    /// Asks the halt files before the next step.
+    /// Reads the halt conditions.
     #[serde(rename = "asking for halt conditions")]
     AskingHalt,
     /// Waits between two generations.
     #[serde(rename = "settling")]
     Settling,
-    /// Makes the next generation known to the agents.
+    /// Sends the plan of the next generation to the agents.
     #[serde(rename = "preparing")]
     Preparing,
     #[serde(rename = "running")]
@@ -146,7 +143,7 @@ impl From<Phase> for Activity {
 }
 
 impl Snapshot {
-    /// What the loop decided so far, and why.
+    /// The decisions of the loop so far, with their reasons.
     pub fn explain(&self) -> Explanation {
         let mut used = vec![false; self.nodes.len()];
         for home in &self.homes {
@@ -182,7 +179,7 @@ impl Snapshot {
 }
 
 impl Machine {
-    /// What the loop decided so far, and why.
+    /// The decisions of the loop so far, with their reasons.
     pub fn explain(&self) -> Explanation {
         self.state.explain()
     }

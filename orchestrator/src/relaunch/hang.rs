@@ -1,7 +1,7 @@
-//! From what the agents say of quiet ranks to the end of a run that hangs.
+//! From the agents' reports of quiet ranks to the end of a generation that hangs.
 //!
-//! Before anything is killed the stacks of the ranks that hang are saved, because afterwards nobody can find out any
-//! more why they did. That takes seconds, and if something has moved by then, the run goes on.
+//! The stacks of the ranks are saved before anything is killed, because the cause of the hang cannot be found
+//! afterwards. That takes seconds, and if a rank has moved by then, the generation goes on.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::watchdog::{Suspicion, Watchdog};
 use crate::events::LogEvent;
 
 impl Machine {
-    /// Notes something about the ranks of the run under way.
+    /// Passes an observation of ranks to the watchdog, if they are of the generation under way.
     pub(super) fn with_watchdog(&mut self, generation: Generation, note: impl FnOnce(&mut Watchdog)) {
         if self.ongoing(generation).is_some() {
             note(&mut self.watchdog);

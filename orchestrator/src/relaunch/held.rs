@@ -1,10 +1,10 @@
-//! The actions that wait until the decision that they follow from is on disk.
+//! The actions that wait until the decision behind them is on disk.
 //!
-//! A successor knows what is on disk and nothing else. [`Action::may_precede_journal`] says what it may find done all the
-//! same; whatever else the machine asks for waits here. A journal that cannot be written for long (a parallel file
-//! system that hangs) thus delays launches and the drain, and nothing else. What waited so long that it is not wanted
-//! any more (the launch of a generation that was ended meanwhile) is dropped, and what is still wanted concerns the
-//! nodes that are there now.
+//! An orchestrator that takes over has only the state on disk. Actions for which [`Action::may_precede_journal`] is true
+//! are performed at once; the others wait here. A journal that cannot be written for some time (a parallel file system
+//! that hangs) thus delays launches and the drain, and nothing else. Actions that are not needed any more when they are
+//! released (the launch of a generation that was ended meanwhile) are dropped, and the others are updated for the present
+//! state of the nodes.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,17 @@ use super::machine::Machine;
 #[derive(Clone, Debug)]
 pub struct HeldActions {
     queue: VecDeque<(u64, Action)>,
-    /// The newest generation of which agents were told: it is on disk.
+    /// The newest generation that is on disk and was sent to agents.
     known: Generation,
 }
 
 impl HeldActions {
-    /// Nothing waits. `known` is the newest generation that the state on disk has.
+    /// No action waits. `known` is the newest generation in the state on disk.
     pub fn new(known: Generation) -> Self {
         HeldActions { queue: VecDeque::new(), known }
     }
 
-    /// Takes in actions whose decision will be in this entry of the journal, or in one before it. Returns those to be
+    /// Adds actions whose decision will be in this entry of the journal, or in an earlier one. Returns those that may be
     /// performed now.
     pub fn admit(&mut self, entry: u64, actions: Vec<Action>) -> Vec<Action> {
         let mut now = Vec::new();
@@ -43,18 +43,18 @@ impl HeldActions {
 
     fn may_go(&self, action: &Action) -> bool {
         match action {
-            // An agent that lost a generation which is on disk gets it again.
+            // An agent that lost a generation that is on disk gets it again.
             Action::Prepare { generation, .. } => *generation <= self.known && !self.holds(*generation),
-            // Addresses replace those that agents were told before: they must not come first.
+            // New addresses must not arrive before the plan whose addresses they replace.
             Action::UpdatePeers { generation, .. } => !self.holds(*generation),
             action => action.may_precede_journal(),
         }
     }
 
-    /// True if something that agents are to be told of the generation waits.
-    fn holds(&self, wanted: Generation) -> bool {
+    /// True if a message about the generation waits.
+    fn holds(&self, of: Generation) -> bool {
         let is_of = |action: &Action| match action {
-            Action::Prepare { generation, .. } | Action::UpdatePeers { generation, .. } => *generation == wanted,
+            Action::Prepare { generation, .. } | Action::UpdatePeers { generation, .. } => *generation == of,
             _ => false,
         };
         self.queue.iter().any(|(_, action)| is_of(action))
@@ -65,8 +65,8 @@ impl HeldActions {
         !self.queue.is_empty()
     }
 
-    /// All entries up to this one are on disk, or cannot be written: returns the actions that waited for them and
-    /// that the machine still wants.
+    /// All entries up to this one are on disk, or cannot be written. Returns the actions that waited for them and are
+    /// still needed.
     pub fn release(&mut self, entry: u64, machine: &Machine) -> Vec<Action> {
         let mut released = Vec::new();
         while let Some((_, action)) = self.queue.pop_front_if(|(of, _)| *of <= entry) {

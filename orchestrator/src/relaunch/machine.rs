@@ -1,5 +1,5 @@
-//! The state machine of the relaunch loop: what goes in, what comes out. The rules are in `agents`, `stages` and
-//! `ending`, each an `impl` of this type.
+//! The state machine of the relaunch loop: its state, its input and its output. The rules are in `agent_events`, `stages`
+//! and `ending`, each an `impl` of this type.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::events::LogEvent;
 pub struct Machine {
     pub(super) config: Config,
     pub(super) state: Snapshot,
-    /// What [`take_changes`](Self::take_changes) saw last.
+    /// The state at the last call of [`take_changes`](Self::take_changes).
     pub(super) taken: LastTaken,
     /// Position of each node in the allocation.
     positions: HashMap<NodeName, u32>,
-    /// When each node was heard of last.
+    /// When the agent of each node answered last.
     pub(super) last_contact: Vec<Duration>,
     pub(super) timers: Timers,
     pub(super) count: Counts,
@@ -34,9 +34,8 @@ pub struct Machine {
     pub(super) ranks_on: Vec<Vec<Rank>>,
     /// The first node with ranks.
     pub(super) leader: Option<u32>,
-    /// What agents are to be told when all events that are there are taken in.
+    /// Updates to be sent to agents when all events of the batch are handled.
     pub(super) pending_updates: PendingUpdates,
-    /// Does the run hang?
     pub(super) watchdog: Watchdog,
 }
 
@@ -46,22 +45,21 @@ pub(super) struct Counts {
     /// The agent is being started.
     pub starting: u32,
     pub healthy: u32,
-    /// The agent was up once.
+    /// The agent was up at some time.
     pub reached: u32,
     /// The node has ranks in the last placement, and is not down.
     pub used: u32,
 }
 
 impl Machine {
-    /// A loop that has done nothing yet; [`begin`](Self::begin) starts it.
+    /// A loop that has not begun; [`begin`](Self::begin) starts it.
     pub fn new(config: Config) -> Self {
         let state = Snapshot::fresh(&config);
         Self::with(config, state)
     }
 
-    /// The loop as it was when the snapshot was taken; `config.started` is replaced by the snapshot's. Going on from
-    /// here equals never having stopped. A process that takes over calls [`begin`](Self::begin), which asks again for
-    /// what was under way.
+    /// The loop as it was when the snapshot was taken; `config.started` is replaced by the snapshot's. A process that
+    /// takes over calls [`begin`](Self::begin), which repeats the actions that were under way.
     ///
     /// # Errors
     /// If the snapshot is of another version, of another allocation, or damaged.
@@ -101,7 +99,7 @@ impl Machine {
         machine
     }
 
-    /// The first actions; after [`restore`](Self::restore), whatever was under way, asked for again.
+    /// The first actions; after [`restore`](Self::restore), the actions that were under way, repeated.
     pub fn begin(&mut self, now: Duration) -> Vec<Action> {
         let mut out = Vec::new();
         match self.state.head.phase {
@@ -117,14 +115,13 @@ impl Machine {
         out
     }
 
-    /// Takes in one event: see [`handle_all`](Self::handle_all).
+    /// Handles one event: see [`handle_all`](Self::handle_all).
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
         self.handle_all(now, [event])
     }
 
-    /// Takes in everything that happened, signals first, the rest in its order; returns what is to be done, in this
-    /// order.
-    /// `now` never decreases.
+    /// Handles events, signals first, the others in their order. Returns the actions in the order in which they are to
+    /// be begun. `now` must not decrease.
     pub fn handle_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
         let mut out = Vec::new();
         let (signals, others): (Vec<_>, Vec<_>) =
@@ -182,14 +179,13 @@ impl Machine {
         }
     }
 
-    /// Does what is due.
+    /// Handles what is due by the time alone.
     fn check_due(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.check_nodes(now, out);
         self.check_clock(now, out);
     }
 
-    /// When to send [`Event::Tick`] if nothing else happens. May be earlier than needed; then nothing follows from
-    /// the tick.
+    /// When to send [`Event::Tick`] if no other event arrives. May be earlier than needed; then the tick has no effect.
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match &self.state.head.phase {
             Phase::Fresh | Phase::Finished => return None,
@@ -224,13 +220,13 @@ impl Machine {
         self.state.generation()
     }
 
-    /// True while nothing is known that ends this generation: the end of a rank is then its own.
+    /// True while nothing is known that ends this generation: the end of a rank then has a cause of its own.
     pub fn is_running(&self, generation: Generation) -> bool {
         self.state.head.phase == Phase::Running && self.generation() == generation
     }
 
-    /// An action that waited, for the nodes as they are now; `None` if it is of no use any more: the generation that it was
-    /// for has ended, or is another.
+    /// An action that waited, updated for the present state of the nodes; `None` if it is not needed any more because its
+    /// generation has ended.
     pub fn refreshed(&self, action: Action) -> Option<Action> {
         let phase = self.state.head.phase;
         let is_current = |of: Generation| matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == of;
@@ -252,13 +248,13 @@ impl Machine {
         }
     }
 
-    /// The nodes whose agents are up, and where they listen. After a take-over: where to poll them.
+    /// The nodes whose agents are up, and their addresses.
     pub fn agents(&self) -> impl Iterator<Item = (&NodeName, std::net::SocketAddr)> {
         let nodes = self.state.names.iter().zip(&self.state.nodes);
         nodes.filter(|(_, node)| node.is_healthy()).filter_map(|(name, node)| Some((name, node.address?)))
     }
 
-    /// Who runs where in the generation that is prepared or under way.
+    /// The placement of the generation that is prepared or under way.
     pub fn placement(&self) -> Option<Arc<Placement>> {
         match self.state.head.phase {
             Phase::Preparing | Phase::Running | Phase::Ending { .. } => Some(self.current_placement()),
@@ -316,7 +312,7 @@ impl Machine {
         out.push(Action::Record(event));
     }
 
-    /// Goes on to another phase. The sets that belong to a phase end with it.
+    /// Enters another phase. The sets that belong to the former phase are cleared.
     pub(super) fn set_phase(&mut self, phase: Phase) {
         self.state.waiting.replace([]);
         self.state.unkilled.replace([]);
@@ -324,7 +320,7 @@ impl Machine {
         self.state.head.phase = phase;
     }
 
-    /// Goes on to the next phase if all that this one waits for is there.
+    /// Enters the next phase if everything that this one waits for has happened.
     pub(super) fn advance(&mut self, now: Duration, out: &mut Vec<Action>) {
         match &self.state.head.phase {
             Phase::Gathering => self.gather(now, out),
@@ -332,8 +328,8 @@ impl Machine {
             Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {
                 self.conclude(now, out);
             }
-            // Before the first launch nobody waits for agents that are slow to come: there is nothing of ours on
-            // their nodes.
+            // Before the first launch agents that are slow to start are not waited for: their nodes hold nothing of this
+            // job.
             Phase::Stopping if self.count.starting == 0 || self.state.head.launches == 0 => self.drain(now, out),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! The relaunch loop as a pure state machine; [`crate::job`] drives it.
 //!
-//! The machine does no I/O and has no clock. Whatever happens is an [`Event`] with the time at which it happened;
-//! what is to be done comes back as [`Action`]s, in the order in which they are to be begun:
+//! The machine does no I/O and has no clock. Its input is [`Event`]s, with the time at which they happened; its output is
+//! [`Action`]s, in the order in which they are to be begun:
 //!
 //! ```text
 //!              all agents settled      halt? nodes?            every node prepared
@@ -10,37 +10,40 @@
 //!      │              node went down  │  │   └────────┐ halted, too few, limits       │ hang, signal, time limit
 //!      └──────────────────────────────┘  │            ▼                               ▼
 //!                            Settling ◀──┴─────── Draining ──▶ Finished  ◀─────── Ending: ranks killed on every
-//!                                └── relaunch ────────▲───────────────────────────  node, every node heard of
+//!                                └── relaunch ────────▲───────────────────────────  node, every node has answered
 //! ```
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`config`] | what is known from the start |
+//! | [`config`] | the configuration of the loop |
 //! | [`event`], [`action`] | the two sides of the machine |
-//! | [`outcome`] | the end of it all, and its exit code |
-//! | [`placement`] | which rank goes where |
+//! | [`outcome`] | the end of the loop, and its exit code |
+//! | [`placement`] | which rank runs on which node |
 //! | `classify` | why a generation ended |
 //! | `policy` | relaunch or stop |
-//! | [`machine`] | the machine itself; its parts: `nodes`, `agents` (are the nodes up), `stages` (on the way to a launch), `ending` (from there to the end) |
-//! | `watchdog`, `hang` | does the run hang, and what follows |
-//! | [`explain`] | every verdict, with its reason and time |
-//! | `notices` | what agents are told of each other, once for all events of a batch |
+//! | [`machine`] | the machine itself |
+//! | `node_state` | the state of one node, and what is due on it |
+//! | `agent_events` | the rules for agents that come up or are lost, and for nodes that go down |
+//! | `stages` | the rules from the first agent to the launch |
+//! | `ending` | the rules from the end of the ranks to the end of the loop |
+//! | `watchdog`, `hang` | whether the application hangs, and what follows |
+//! | [`explain`] | every decision, with its reason and time |
+//! | `peer_updates` | the addresses that agents need of each other, sent once for all events of a batch |
 //! | `timers` | when something is due on which node |
-//! | [`snapshot`], [`changes`] | the machine's memory, for an orchestrator that takes over; what of it changed |
-//! | `tracked` | collections that note what changed in them |
-//! | [`held`] | the actions that wait until their decision is on disk |
+//! | [`snapshot`], [`changes`] | the machine's state, for an orchestrator that takes over; its changes |
+//! | `tracked` | collections that record their changes |
+//! | [`held`] | the actions that wait until the decision behind them is on disk |
 //!
-//! What the driver owes the machine:
-//! * it polls every healthy agent so often that an answer comes well within `down_after`, until the drain begins
-//!   (from then on silence
-//!   is the drain's business, and only `AgentLost` counts);
-//! * it hands in what a poll brought before the `PollAnswered` itself;
-//! * it hands in all events that are there at once ([`Machine::handle_all`]), and after them writes
-//!   [`Machine::take_changes`]; actions that must not precede that wait in [`HeldActions`];
-//! * every action ends as one of the events that it names.
+//! The driver must:
+//! * poll every healthy agent so often that an answer arrives well within `down_after`, until the drain begins (during
+//!   the drain silent agents are handled by the drain, and only `AgentLost` counts);
+//! * pass the events that a poll returned before the `PollAnswered` itself;
+//! * pass all events that are ready together ([`Machine::handle_all`]), then write [`Machine::take_changes`]; actions
+//!   that must not precede that wait in [`HeldActions`];
+//! * end every action with one of the events that its description names.
 //!
-//! **Time** is a `Duration` since [`Config::started`], also in an orchestrator that took over: it subtracts the
-//! `started` of the snapshot from the wall clock.
+//! **Time** is a `Duration` since [`Config::started`], also in an orchestrator that took over, which uses the
+//! `started` of the snapshot.
 
 pub mod action;
 mod agent_events;

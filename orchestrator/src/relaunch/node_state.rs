@@ -1,4 +1,4 @@
-//! What the machine knows of each node: is its agent up, being started, or is the node down.
+//! The state of one node: whether its agent is up or being started, or the node is down; and what is due on it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::config::Config;
 use crate::events::{DownReason, TimedReason};
 
-/// Tries to start an agent for the first time.
+/// Attempts of the first start of an agent.
 const MAX_FIRST_STARTS: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub(super) struct NodeState {
     pub status: NodeStatus,
     /// How often its agent was restarted.
     pub restarts: u32,
-    /// Where its agent listened last; none if it was never up.
+    /// The last address of its agent; none if it was never up.
     pub address: Option<SocketAddr>,
 }
 
@@ -31,10 +31,10 @@ pub(super) enum NodeStatus {
     },
 }
 
-/// An agent that was asked for and has not reported yet.
+/// An agent that is being started and has not reported yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Starting {
-    /// When the last start was asked for.
+    /// When the last start was requested.
     pub asked: Duration,
     /// Starts that failed.
     pub failures: u32,
@@ -48,7 +48,7 @@ pub(super) struct Starting {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LostAgent {
-    /// When it was last heard of.
+    /// When it answered last.
     #[serde(rename = "heard")]
     pub last_contact: Duration,
     pub reason: String,
@@ -74,8 +74,8 @@ impl Starting {
         Starting { lost: Some(lost), ..Starting::first(now) }
     }
 
-    /// When the wait for the agent ends: a first start has its own limit; a restart has until the silence is long
-    /// enough, and in any case the time that a restart may take.
+    /// When the wait for the agent ends. A first start has its own limit. A restart ends when the agent has been silent
+    /// for `down_after`, but not before `restart_within`.
     fn limit(&self, config: &Config) -> Duration {
         match &self.lost {
             None => self.asked.saturating_add(config.start_within),
@@ -104,7 +104,7 @@ impl Starting {
         }
     }
 
-    /// A start failed: try again later, or give the node up.
+    /// A start failed: schedules another attempt, or returns why the node is given up.
     pub fn failed(&mut self, now: Duration, reason: String, node_lost: bool, config: &Config) -> Option<DownReason> {
         self.failures += 1;
         self.failure = Some(reason);
@@ -129,7 +129,7 @@ impl NodeState {
         NodeState { status: NodeStatus::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
     }
 
-    /// The node at the beginning of the next step: its agent is asked for anew, unless it is down.
+    /// The node at the beginning of the next step: its agent is started again, unless the node is down.
     pub fn in_next_step(&self) -> Self {
         match self.status {
             NodeStatus::Down { .. } => self.clone(),
@@ -149,7 +149,7 @@ impl NodeState {
         matches!(self.status, NodeStatus::Down { .. })
     }
 
-    /// When something is due on this node, which was heard of at this time.
+    /// When something is due on this node, whose agent answered last at `last_contact`.
     pub fn timer(&self, last_contact: Duration, config: &Config) -> Option<Duration> {
         match &self.status {
             NodeStatus::Down { .. } => None,

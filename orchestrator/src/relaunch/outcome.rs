@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::events::{DrainResult, EndCause, StopReason, TimedReason};
 use crate::exit;
 
-/// How it all ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Why the loop stopped, and when.
     pub stop: TimedReason<StopReason>,
-    /// How the drain went; `None` if it was cut short by a second signal, or if no node was left to drain.
+    /// The result of the drain; `None` if a second signal cancelled it, or if no node was left to drain.
     pub drain: Option<DrainResult>,
     pub generation: Generation,
     /// Generations that were launched.
@@ -25,8 +24,8 @@ pub struct Outcome {
 impl Outcome {
     /// The exit code of `holdfast run`: see [`crate::exit`].
     ///
-    /// A dataset that could not be drained is data lost: it turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
-    /// [`exit::DAMAGED_DATA`], so that a chain of batch jobs stops there and a person looks.
+    /// A dataset that could not be drained is a loss of data: it turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
+    /// [`exit::DAMAGED_DATA`], so that a chain of batch jobs stops and the user can act.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,
@@ -36,7 +35,7 @@ impl Outcome {
             | StopReason::TooFewNodes { .. }
             | StopReason::OwnNodeDown { .. } => exit::NOT_FINISHED,
             StopReason::AttemptsUsed { last, .. } => match last {
-                // Both would most likely come again in the next allocation.
+                // Both would most likely happen again in the next allocation.
                 EndCause::Application { .. } | EndCause::Hang { .. } => exit::APPLICATION_ERROR,
                 EndCause::LaunchFailed { .. } => exit::UNAVAILABLE,
                 _ => exit::NOT_FINISHED,
@@ -59,7 +58,7 @@ impl fmt::Display for Outcome {
         self.stop.reason.fmt(f)?;
         match &self.drain {
             None => Ok(()),
-            Some(DrainResult::Nothing) => f.write_str("; nothing was to be drained"),
+            Some(DrainResult::Nothing) => f.write_str("; nothing to drain"),
             Some(DrainResult::Complete { checkpoint }) => {
                 write!(f, "; checkpoint {checkpoint} is complete in the prefix directory")
             }

@@ -1,6 +1,6 @@
-//! What agents need of each other: the leader, where all others listen (it passes that on with its orders); the
-//! others, where the leader listens. Everything that one batch of events brings about goes into one action:
-//! nodes that return by the hundred cost one message an agent, not one for each of them.
+//! The addresses that agents need of each other: the leader needs those of all others (it passes them on with its
+//! orders), the others need the leader's. All updates of one batch of events go into one action, so that hundreds of
+//! nodes that come back together cost one message for each agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,21 @@ use super::action::Action;
 use super::machine::Machine;
 use super::snapshot::Phase;
 
-/// What was noted while events were taken in, by positions of nodes.
+/// Updates that are to be sent after the batch of events, by positions of nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingUpdates {
-    /// They are to get the generation once more: they lost it, or did not accept it yet.
+    /// Nodes that are to get the generation again: they lost it, or have not accepted it yet.
     pub prepare: BTreeSet<u32>,
-    /// Their agents listen elsewhere now.
+    /// Nodes whose agents have a new address.
     pub moved: BTreeSet<u32>,
-    /// They went on with the generation that was on their disk, and do not know where the others listen now.
+    /// Nodes whose agents continue the generation from their disk, and may have old addresses of the others.
     pub adopted: BTreeSet<u32>,
-    /// Nodes without ranks that went down: the run goes on without them.
+    /// Nodes without ranks that went down: the generation goes on without them.
     pub down: BTreeSet<u32>,
 }
 
 impl Machine {
-    /// Makes actions of the notices, as far as the generation that they are about is still there.
+    /// Turns the updates into actions, unless their generation has ended.
     pub(super) fn flush_updates(&mut self, out: &mut Vec<Action>) {
         let PendingUpdates { prepare, moved, adopted, down } = std::mem::take(&mut self.pending_updates);
         if !matches!(self.state.head.phase, Phase::Preparing | Phase::Running) {
@@ -60,7 +60,7 @@ impl Machine {
         } else {
             adopted.into_iter().filter(is_other).collect()
         };
-        // A leader that is not up is on its way to another address, which all get when it is.
+        // A leader that is not up will have another address, which all others get then.
         if leader_is_up {
             update(address(leader).into_iter().collect(), Vec::new(), to, out);
         }

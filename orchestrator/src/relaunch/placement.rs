@@ -1,28 +1,27 @@
-//! Which rank goes where: survivors keep their ranks, spares take the lost ones, so that only the files
-//! of lost ranks have to be moved or rebuilt.
+//! The node of every rank. Nodes that are up keep their ranks, and spares take those of lost nodes, so that only the files
+//! of these ranks have to be moved or rebuilt.
 
 use std::collections::BTreeSet;
 
 /// The home of every rank, as a position in the allocation.
 pub(super) type Homes = Vec<u32>;
 
-/// What a placement has to respect.
+/// The requirements of a placement.
 pub(super) struct Demand {
-    /// Ranks in all.
     pub ranks: u32,
-    /// Ranks of a node when there are nodes enough.
+    /// Ranks of a node while there are enough nodes.
     pub ranks_per_node: u32,
     /// Nodes to use, at most.
     pub nodes: u32,
 }
 
-/// Finds a home for every rank on the nodes that `usable` says yes to; `before` is empty for the first generation.
-/// `None` if no node is usable.
+/// Places every rank on one of the `usable` nodes; `before` is empty for the first generation. `None` if no node is
+/// usable.
 ///
 /// The ranks of a lost node stay together and go to the first spare in allocation order. When the spares are used up,
 /// they are spread, one by one, over the nodes with the fewest ranks.
 pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<Homes> {
-    let usable_nodes = || (0u32..).zip(usable).filter(|(_, yes)| **yes).map(|(node, _)| node);
+    let usable_nodes = || (0u32..).zip(usable).filter(|(_, usable)| **usable).map(|(node, _)| node);
     usable_nodes().next()?;
     let mut homes: Vec<Option<u32>> = vec![None; demand.ranks as usize];
     let mut lost: Vec<Vec<usize>> = Vec::new();
@@ -45,19 +44,19 @@ pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<
     let used = load.iter().filter(|ranks| **ranks > 0).count();
     let free = (demand.nodes.max(1) as usize).saturating_sub(used);
     let mut spares = usable_nodes().filter(|node| load[*node as usize] == 0).take(free).collect::<Vec<_>>().into_iter();
-    let mut homeless = Vec::new();
+    let mut unplaced = Vec::new();
     for block in lost {
         match spares.next() {
             Some(node) => {
                 load[node as usize] += block.len() as u32;
                 block.iter().for_each(|rank| homes[*rank] = Some(node));
             }
-            None => homeless.extend(block),
+            None => unplaced.extend(block),
         }
     }
     let mut lightest: BTreeSet<(u32, u32)> =
         usable_nodes().filter(|node| load[*node as usize] > 0).map(|node| (load[node as usize], node)).collect();
-    for rank in homeless {
+    for rank in unplaced {
         let (ranks, node) = lightest.pop_first()?;
         homes[rank] = Some(node);
         lightest.insert((ranks + 1, node));

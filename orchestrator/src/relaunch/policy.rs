@@ -8,7 +8,7 @@ use super::snapshot::Snapshot;
 use crate::events::{EndCause, StopReason};
 use crate::spec::ExitAction;
 
-/// Why the loop stops after a generation that ended like this; `None`: it goes on.
+/// Why the loop stops after a generation that ended for this cause; `None` if it goes on.
 pub(super) fn stop_after(
     config: &Config,
     state: &Snapshot,
@@ -25,7 +25,7 @@ pub(super) fn stop_after(
         EndCause::Application { rank, end } if config.action_after(*end) == ExitAction::Stop => {
             return Some(StopReason::ApplicationError { rank: *rank, end: *end });
         }
-        // It told us that it is done; it would only tell us again.
+        // It had called finalize: another launch would only end the same way.
         EndCause::Application { rank, end } if active.facts.finalized => {
             return Some(StopReason::FailedAfterFinalize { rank: *rank, end: *end });
         }

@@ -1,4 +1,4 @@
-//! The machine's memory, for an orchestrator that takes over after another one was killed.
+//! The machine's state, for an orchestrator that takes over after another one was killed.
 
 use std::time::Duration;
 
@@ -13,29 +13,28 @@ use super::tracked::{TrackedSet, TrackedVec};
 use crate::events::DrainResult;
 use crate::events::{EndCause, StopReason, TimedReason};
 
-/// Everything that the machine knows, but for its configuration and what a successor begins anew (when a node was
-/// heard of last, and the watchdog's memory). Opaque: serialise it, keep it, bring it up to date with
-/// [`Changes`](super::Changes), restore it.
+/// The state of the machine, without its configuration, the times of the last answers of the nodes and the observations of
+/// the watchdog. To be serialised, updated with [`Changes`](super::Changes), and restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub(super) version: u32,
     pub(super) started: i64,
     /// The last generation of the job's finished steps; none in the first.
     pub(super) finished_steps: Generation,
-    /// Names of the allocation's nodes: the positions used everywhere else.
+    /// The allocation's nodes, by the positions that are used everywhere else.
     pub(super) names: Vec<NodeName>,
     pub(super) head: Head,
     pub(super) nodes: TrackedVec<NodeState>,
-    /// The home of every rank in the last placement; empty before the first one.
+    /// The node of every rank in the last placement; empty before the first one.
     pub(super) homes: TrackedVec<u32>,
     #[serde(rename = "run")]
     pub(super) active: Option<ActiveGeneration>,
     pub(super) history: TrackedVec<PastGeneration>,
     /// While a generation is prepared: nodes that have not accepted it yet.
     pub(super) waiting: TrackedSet,
-    /// While a generation ends: nodes of the run that have not acknowledged that their ranks are killed.
+    /// While a generation ends: its nodes that have not acknowledged that their ranks are killed.
     pub(super) unkilled: TrackedSet,
-    /// While a generation ends: nodes of the run that have not answered a poll sent after the end was seen.
+    /// While a generation ends: its nodes that have not answered a poll sent after the end was observed.
     #[serde(rename = "unheard")]
     pub(super) unanswered: TrackedSet,
 }
@@ -45,7 +44,7 @@ pub struct Snapshot {
 pub(super) struct Head {
     #[serde(flatten)]
     pub phase: Phase,
-    /// The highest generation number that was ever seen.
+    /// The highest generation number so far.
     pub generation: Generation,
     pub launches: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,14 +85,14 @@ impl Head {
     }
 }
 
-/// Where the loop is.
+/// The phase of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub(super) enum Phase {
     Fresh,
-    /// Waiting until every agent is up or its node down.
+    /// Waiting until every agent is up or its node is down.
     Gathering,
-    /// Waiting for the answer of the halt files.
+    /// Waiting for the halt conditions.
     AskingHalt {
         before: HaltCheckBefore,
     },
@@ -104,7 +103,7 @@ pub(super) enum Phase {
     /// Waiting for [`Snapshot::waiting`] to accept the generation.
     Preparing,
     Running,
-    /// The ranks are being killed, since then: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
+    /// The ranks are being killed: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
     Ending {
         since: Duration,
     },
@@ -115,7 +114,7 @@ pub(super) enum Phase {
     Finished,
 }
 
-/// What the halt files are asked before.
+/// What follows if no halt condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HaltCheckBefore {
@@ -128,7 +127,7 @@ pub(super) enum HaltCheckBefore {
 pub struct PastGeneration {
     /// Its number.
     pub generation: Generation,
-    /// What its ranks started from, once they did.
+    /// The checkpoint that its ranks restarted from, once they did.
     pub from: Option<CheckpointId>,
     /// When it was launched.
     pub launched: Duration,
@@ -139,7 +138,7 @@ pub struct PastGeneration {
 }
 
 impl Snapshot {
-    /// The version of its form.
+    /// The version of the serialised form.
     pub const VERSION: u32 = 4;
 
     pub(super) fn fresh(config: &Config) -> Self {
@@ -159,8 +158,8 @@ impl Snapshot {
         }
     }
 
-    /// The memory with which the next step of the job begins: the count of generations and the time go on, nodes that
-    /// are down stay down, and whoever wants the job to end wants it of this step too.
+    /// The state with which the next step of the job begins: generation numbers and time continue, nodes that are down
+    /// stay down, and a signal that ends the job ends the next step too.
     pub fn next_step(&self) -> Self {
         Snapshot {
             version: self.version,
@@ -193,43 +192,44 @@ impl Snapshot {
         self.started
     }
 
-    /// Refuses what does not fit the configuration: the file may be of another job, or damaged.
+    /// Checks the state against the configuration: the file may belong to another job, or be damaged.
     pub(super) fn check(&self, config: &Config) -> Result<(), RestoreError> {
         if self.version != Self::VERSION {
             return Err(RestoreError::Version { found: self.version, known: Self::VERSION });
         }
         let mismatch = |what: &str| Err(RestoreError::Mismatch { what: what.to_owned() });
         if !self.names.iter().eq(config.nodes.iter().map(|node| &node.name)) || self.nodes.len() != self.names.len() {
-            return mismatch("it is about other nodes");
+            return mismatch("it has other nodes");
         }
         let count = self.nodes.len() as u32;
         let fits = |set: &TrackedSet| set.last().is_none_or(|last| *last < count);
         let down = self.active.as_ref().is_none_or(|active| fits(&active.down));
         let positions = fits(&self.waiting) && fits(&self.unkilled) && fits(&self.unanswered) && down;
         if !positions || self.homes.iter().any(|home| *home >= count) {
-            return mismatch("it names nodes that it does not list");
+            return mismatch("it refers to nodes that it does not list");
         }
         if !self.homes.is_empty() && self.homes.len() != config.ranks as usize {
-            return mismatch("it is about another number of ranks");
+            return mismatch("it has another number of ranks");
         }
         let placed = matches!(self.head.phase, Phase::Preparing | Phase::Running | Phase::Ending { .. });
         let runs = matches!(self.head.phase, Phase::Running | Phase::Ending { .. });
         if placed && self.homes.is_empty() || runs && self.active.is_none() {
-            return mismatch("it says that a generation is under way, but not which");
+            return mismatch("a generation is under way, but it is not recorded which");
         }
         Ok(())
     }
 }
 
-/// Why a snapshot cannot be used. The remedy for all: start afresh, the agents keep what they hold.
+/// Why a snapshot cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Another version of Holdfast wrote it.
     #[error(
-        "the state of the earlier orchestrator has version {found}, this one knows {known}: finish the job with the version that began it, or remove the state and run again"
+        "the state of the earlier orchestrator has version {found}, this build reads version {known}: finish the job with \
+         the build that began it, or remove the state and run again"
     )]
     Version { found: u32, known: u32 },
-    /// It is of another allocation or another run.
+    /// It belongs to another allocation or another job.
     #[error("the state of the earlier orchestrator does not fit this job: {what}; remove it and run again")]
     Mismatch { what: String },
 }

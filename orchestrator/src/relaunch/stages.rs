@@ -1,4 +1,4 @@
-//! On the way to a launch: agents gathered, halt files asked, ranks placed, the generation prepared, launched.
+//! The rules from the first agent to the launch: gather agents, read halt conditions, place ranks, prepare, launch.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Machine {
             return Some(StopReason::TimeLimit);
         }
         if self.state.head.launches == 0 {
-            // Before the first launch nothing is lost by waiting: the others tell whether some nodes are unfit or all.
+            // Before the first launch waiting loses nothing, and shows whether some nodes are unfit or all.
             if self.count.starting > 0 {
                 return None;
             }
@@ -49,7 +49,7 @@ impl Machine {
             return None;
         }
         if self.count.reached == 0 {
-            // Not one agent is up yet: whether the nodes or something that all need is at fault, the rest will show.
+            // No agent is up yet: the others will show whether single nodes are at fault, or something that all need.
             if left > 0 {
                 return None;
             }
@@ -64,8 +64,8 @@ impl Machine {
         Some(self.too_few(left))
     }
 
-    /// Too few nodes are left. Where no run has begun because agents refused it (a prefix directory that only some
-    /// nodes have, say), or because not one node is fit for it, it is the same in every allocation.
+    /// Too few nodes are left. If no generation has begun because agents refused it (for example because only some nodes
+    /// have the prefix directory), or because no node is fit, another allocation would not help.
     fn too_few(&self, healthy: u32) -> StopReason {
         let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
             NodeStatus::Down { cause: TimedReason { reason, .. }, .. }
@@ -79,7 +79,7 @@ impl Machine {
         refused.filter(|_| self.state.head.launches == 0).unwrap_or(too_few)
     }
 
-    /// All agents settled? Then the halt files come next.
+    /// Goes on to the halt conditions when no agent is being started any more.
     pub(super) fn gather(&mut self, now: Duration, out: &mut Vec<Action>) {
         if let Some(reason) = self.obstacle(now) {
             self.stop(now, reason, out);
@@ -120,8 +120,8 @@ impl Machine {
     }
 
     pub(super) fn halt_cleared(&mut self, out: &mut Vec<Action>) {
-        let told = self.state.active.as_mut().and_then(|active| active.facts.halting.take());
-        if self.state.head.halt.take().or(told).is_some() {
+        let halting = self.state.active.as_mut().and_then(|active| active.facts.halting.take());
+        if self.state.head.halt.take().or(halting).is_some() {
             self.record(LogEvent::HaltCleared, out);
         }
     }
@@ -157,7 +157,7 @@ impl Machine {
         let healthy: Vec<u32> = self.healthy_nodes().collect();
         let to = self.names_of(healthy.iter().copied());
         self.state.waiting.replace(healthy);
-        // All of them get the addresses as they are now.
+        // The placement has the present addresses of all.
         self.pending_updates = PendingUpdates::default();
         out.push(Action::Prepare { generation, placement: self.current_placement(), to });
     }
@@ -190,7 +190,7 @@ impl Machine {
         reason: String,
         out: &mut Vec<Action>,
     ) {
-        // A refusal of an older generation is what we want of it.
+        // The refusal of an older generation is intended.
         if generation == self.generation() && !self.is_over() {
             self.node_down(now, name, DownReason::Refused { reason }, out);
         }
@@ -215,7 +215,7 @@ impl Machine {
         out.push(Action::Launch { generation, placement: self.current_placement() });
     }
 
-    /// What the clock alone brings about.
+    /// Handles limits of time that have passed.
     pub(super) fn check_clock(&mut self, now: Duration, out: &mut Vec<Action>) {
         let over = |limit: Option<Duration>| limit.is_some_and(|limit| now >= limit);
         if self.before_launch() && over(self.config.launch_until()) {
@@ -233,10 +233,10 @@ impl Machine {
         }
     }
 
-    /// Asks again for everything that was under way when an earlier orchestrator died.
+    /// Repeats the actions that were under way when an earlier orchestrator died.
     pub(super) fn take_over(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.record(LogEvent::TookOver { generation: self.generation() }, out);
-        // The first signal to this process is a first one again.
+        // Signals are counted from the beginning of this process.
         self.state.head.signal = None;
         self.watchdog.begin(now);
         for position in 0..self.state.nodes.len() as u32 {
@@ -269,7 +269,7 @@ impl Machine {
             }
             Phase::Running if self.state.active.as_ref().is_some_and(|active| active.facts.started) => {
                 out.push(Action::FollowStep { generation, placement: self.current_placement() });
-                // The orchestrator before may have died with a new address of an agent on its way to the others.
+                // The earlier orchestrator may have died while it sent a new address of an agent to the others.
                 self.pending_updates.adopted.extend(
                     (0u32..)
                         .zip(&self.state.nodes)

@@ -1,10 +1,10 @@
-//! When something is due on which node: found without looking at all of them.
+//! Finds the nodes on which something is due without visiting all nodes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// At most one time for each node. It may be earlier than what is due there (a node that was heard of since): then it
-/// is set again when it has passed, so that an answered poll costs nothing here.
+/// At most one time for each node. It may be too early, because the node has answered since: then it is set again when it
+/// has passed, so that an answered poll costs nothing here.
 #[derive(Clone, Debug)]
 pub(super) struct Timers {
     times: BTreeSet<(Duration, u32)>,
@@ -16,7 +16,7 @@ impl Timers {
         Timers { times: BTreeSet::new(), of: vec![None; nodes] }
     }
 
-    /// Something is due on a node at this time, if nothing is earlier.
+    /// Sets the time of a node, unless it has an earlier one.
     pub fn set(&mut self, position: u32, time: Duration) {
         let of = &mut self.of[position as usize];
         if of.is_none_or(|known| time < known) {
@@ -27,7 +27,7 @@ impl Timers {
         }
     }
 
-    /// The nodes whose time has passed, ascending. They have no time any more.
+    /// Removes and returns the nodes whose time has passed, ascending.
     pub fn take_passed(&mut self, now: Duration) -> Vec<u32> {
         let mut passed = Vec::new();
         while let Some((time, position)) = self.times.first().copied().filter(|(time, _)| *time <= now) {
@@ -39,12 +39,12 @@ impl Timers {
         passed
     }
 
-    /// The earliest time of all.
+    /// The earliest time of all nodes.
     pub fn first(&self) -> Option<Duration> {
         self.times.first().map(|(time, _)| *time)
     }
 
-    /// Nothing is due any more.
+    /// Removes all times.
     pub fn clear(&mut self) {
         self.times.clear();
         self.of.fill(None);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_its_earliest_time_only_and_loses_it_when_it_has_passed() {
+    fn a_node_keeps_its_earliest_time_until_it_has_passed() {
         let mut timers = Timers::new(3);
         timers.set(2, ms(50));
         timers.set(0, ms(40));

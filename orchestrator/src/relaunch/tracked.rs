@@ -1,12 +1,12 @@
-//! Collections that note which of their elements changed, so that what is written for a successor is as large as the
-//! change and not as large as the collection. Elements can only be changed through methods that note it.
+//! Collections that record which of their elements changed, so that the journal entries are as large as the change and not
+//! as large as the collection. Elements can only be changed through methods that record it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// TrackedVec with an index.
+/// A vector that records its changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct TrackedVec<T> {
@@ -17,13 +17,13 @@ pub(super) struct TrackedVec<T> {
     replaced: bool,
 }
 
-/// What changed in [`TrackedVec`].
+/// The changes of a [`TrackedVec`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum VecChanges<T> {
-    /// These, by their index.
+    /// Some elements, by their index.
     Some(Vec<(u32, T)>),
-    /// All of them.
+    /// All elements.
     All(Vec<T>),
 }
 
@@ -77,13 +77,13 @@ impl<T: PartialEq> PartialEq for TrackedVec<T> {
 impl<T: Eq> Eq for TrackedVec<T> {}
 
 impl<T: Clone + PartialEq> TrackedVec<T> {
-    /// The record of an index, to be changed.
+    /// An element, to be changed.
     pub fn change(&mut self, index: u32) -> &mut T {
         self.changed.insert(index);
         &mut self.items[index as usize]
     }
 
-    /// The last record, to be changed.
+    /// The last element, to be changed.
     pub fn change_last(&mut self) -> Option<&mut T> {
         let last = u32::try_from(self.items.len()).ok()?.checked_sub(1)?;
         Some(self.change(last))
@@ -94,7 +94,7 @@ impl<T: Clone + PartialEq> TrackedVec<T> {
         self.items.push(item);
     }
 
-    /// Puts others in the place of all; those that are equal count as not changed.
+    /// Replaces all elements; equal ones count as not changed.
     pub fn replace(&mut self, items: Vec<T>) {
         if items.len() == self.items.len() {
             let differ = (0u32..).zip(self.items.iter().zip(&items)).filter(|(_, (old, new))| old != new);
@@ -105,7 +105,7 @@ impl<T: Clone + PartialEq> TrackedVec<T> {
         self.items = items;
     }
 
-    /// What changed since this was asked last.
+    /// The changes since the last call.
     pub fn take_changes(&mut self) -> VecChanges<T> {
         let changed = std::mem::take(&mut self.changed);
         if std::mem::take(&mut self.replaced) || changed.len() > self.items.len() / 2 && changed.len() > 8 {
@@ -115,7 +115,7 @@ impl<T: Clone + PartialEq> TrackedVec<T> {
         VecChanges::Some(changed.into_iter().filter_map(record).collect())
     }
 
-    /// Applies changes; false if they are of other records.
+    /// Applies changes; false if they belong to another collection.
     pub fn apply(&mut self, changes: &VecChanges<T>) -> bool {
         match changes {
             VecChanges::All(items) => self.items.clone_from(items),
@@ -134,7 +134,7 @@ impl<T: Clone + PartialEq> TrackedVec<T> {
     }
 }
 
-/// A set of positions.
+/// A set of positions that records its changes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct TrackedSet {
@@ -145,10 +145,10 @@ pub(super) struct TrackedSet {
     replaced: bool,
 }
 
-/// What changed in [`TrackedSet`].
+/// The changes of a [`TrackedSet`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SetChanges {
-    /// It has these members, before the other changes.
+    /// All members, before the other changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     all: Option<BTreeSet<u32>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -186,7 +186,7 @@ impl TrackedSet {
         }
     }
 
-    /// True if it was one.
+    /// True if it was a member.
     pub fn remove(&mut self, member: u32) -> bool {
         let was = self.all.remove(&member);
         if was {
@@ -195,7 +195,7 @@ impl TrackedSet {
         was
     }
 
-    /// Puts others in the place of all.
+    /// Replaces all members.
     pub fn replace(&mut self, members: impl IntoIterator<Item = u32>) {
         let members: BTreeSet<u32> = members.into_iter().collect();
         if members != self.all {
@@ -204,7 +204,7 @@ impl TrackedSet {
         }
     }
 
-    /// What changed since this was asked last.
+    /// The changes since the last call.
     pub fn take_changes(&mut self) -> SetChanges {
         let changed = std::mem::take(&mut self.changed);
         if std::mem::take(&mut self.replaced) {
@@ -225,7 +225,7 @@ impl TrackedSet {
     }
 }
 
-/// A map to which entries are only added.
+/// A map to which entries are only added, and that records them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct AppendOnlyMap<K: Ord, V> {
@@ -262,7 +262,7 @@ impl<K: Ord + Clone, V: Clone> AppendOnlyMap<K, V> {
         self.all.insert(key, value);
     }
 
-    /// What was added since this was asked last.
+    /// The entries that were added since the last call.
     pub fn take_changes(&mut self) -> Vec<(K, V)> {
         let added = std::mem::take(&mut self.added);
         added.into_iter().filter_map(|key| self.all.get(&key).cloned().map(|value| (key, value))).collect()

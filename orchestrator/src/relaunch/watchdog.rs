@@ -1,22 +1,22 @@
-//! Does the run hang? Pure.
+//! Decides whether the application hangs.
 //!
-//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that wait in a call of
-//! the API for so long, and ranks that have made no call, used no processor (less than one percent of one) and moved
-//! no data. **The run hangs when for `hang_after` nobody has printed a line and every rank that has not ended is one
-//! of the two, and not all of them wait**: those in their own code are why nobody gets any further.
+//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that have waited in a call
+//! of the API for this long, and ranks that have made no call, used no processor (less than one percent of one) and moved
+//! no data. **The application hangs when for `hang_after` no rank has printed a line, every rank that has not ended is of
+//! one of these two kinds, and not all of them wait**: the ranks in their own code then block all others.
 //!
-//! That is about the whole run on purpose. A rank alone that does nothing is no proof: it may wait, outside of our
-//! calls, for another one that computes. So:
+//! The rule is about all ranks together. A single rank that does nothing is no proof: it may wait, outside of the API, for
+//! another one that computes. So:
 //!
-//! * as long as one rank computes, reads, writes, calls or prints, nothing is ended, however long others wait for it
-//!   in a collective;
-//! * when all wait in a collective, it is the agents that work (a flush, a rebuild), and nothing is ended;
-//! * a rank of which nothing is known (not started yet, its agent being restarted) counts as one that works.
+//! * while one rank computes, reads, writes, calls or prints, nothing is ended, however long others wait for it in a
+//!   collective;
+//! * when all ranks wait in a collective, the agents are working (a flush, a rebuild), and nothing is ended;
+//! * a rank without a report (not started yet, its agent being restarted) counts as one that works.
 //!
-//! The price: ranks that spin while they wait for another, as most MPI libraries have them do, seem to compute. For
-//! such programs there is `busy_hang_after`: with it, computing alone is no progress for longer than that.
+//! Ranks that spin while they wait for another, as with most MPI libraries, seem to compute. For such programs there is
+//! `busy_hang_after`: with it, computing alone is no progress for longer than that.
 //!
-//! Whoever takes over starts to listen anew: nothing of this is in the snapshot.
+//! None of this is in the snapshot: an orchestrator that takes over begins with no observations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,35 +28,35 @@ use super::config::Config;
 use crate::events::ranks_text;
 use crate::spec::quantity::format_duration;
 
-/// What was heard of the ranks.
+/// The observations of the ranks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watchdog {
     quiet: BTreeMap<NodeName, QuietReport>,
-    /// Over all reports.
+    /// The sum of all reports.
     total: Tally,
     /// When a rank last printed something, at first the launch.
     printed: Duration,
-    /// A hang that is being looked into: the stacks are being saved.
+    /// A suspected hang, while the stacks are being saved.
     pub(super) suspicion: Option<Suspicion>,
 }
 
-/// What an agent reported last.
+/// The last report of an agent.
 #[derive(Clone, Debug, Default)]
 struct QuietReport {
     ranks: Vec<QuietRank>,
     tally: Tally,
 }
 
-/// Quiet ranks by what they do: enough to see without looking at all ranks that the run does not hang.
+/// Numbers of quiet ranks by what they do: enough to exclude a hang without visiting all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
-    /// All that were named.
+    /// All ranks in the report.
     named: usize,
-    /// They move, or moved lately.
+    /// Ranks that move, or moved recently.
     moving: usize,
-    /// They compute, and have neither called nor printed for longer than `busy_hang_after`.
+    /// Ranks that compute, and have neither called nor printed for longer than `busy_hang_after`.
     spinning: usize,
-    /// They do nothing, in their own code.
+    /// Ranks that do nothing, in their own code.
     idle: usize,
 }
 
@@ -93,7 +93,7 @@ impl Tally {
     }
 }
 
-/// A run that seems to hang.
+/// A suspected hang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Suspicion {
     /// The ranks in their own code, by node.
@@ -111,7 +111,7 @@ impl Suspicion {
 }
 
 impl Watchdog {
-    /// A launch, or a take-over.
+    /// Begins with a launch or a take-over.
     pub(super) fn begin(&mut self, now: Duration) {
         *self = Watchdog { printed: now, ..Watchdog::default() };
     }
@@ -120,7 +120,7 @@ impl Watchdog {
         self.printed = now;
     }
 
-    /// What an agent says of its ranks that have not ended; replaces what it said before.
+    /// Records an agent's report of its ranks that have not ended, in place of its last one.
     pub(super) fn report(
         &mut self,
         node: NodeName,
@@ -136,14 +136,14 @@ impl Watchdog {
         }
     }
 
-    /// Nothing is known of the ranks of this node any more.
+    /// Removes the report of a node.
     pub(super) fn forget(&mut self, node: &NodeName) {
         if let Some(former) = self.quiet.remove(node) {
             self.total.subtract(former.tally);
         }
     }
 
-    /// False if it is certain that the run does not hang; without a look at the ranks.
+    /// False if a hang can be excluded without visiting the ranks.
     fn may_hang(&self, silent: Duration, config: &Config, left: usize) -> bool {
         let Tally { named, moving, spinning, idle } = self.total;
         let spinning_counts = config.busy_hang_after.is_some_and(|limit| silent >= limit);
@@ -151,7 +151,7 @@ impl Watchdog {
         named >= left && moving == 0 && idle + spinning > 0
     }
 
-    /// The verdict now.
+    /// Whether the application hangs now.
     pub(super) fn judge(&self, now: Duration, config: &Config, ended: &BTreeMap<Rank, RankEnd>) -> Option<Suspicion> {
         let hang_after = config.hang_after?;
         let silent = now.saturating_sub(self.printed);
@@ -232,30 +232,31 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_does_nothing_while_all_others_wait_for_it_hangs_and_is_named() {
+    fn a_rank_that_does_nothing_while_all_others_wait_hangs() {
         let found = judge(&config(), [waits(0, 70), waits(1, 80)], &[idles(2, 90, 75), waits(3, 70)]).unwrap();
         assert_eq!(found.hung, BTreeMap::from([("n1".into(), vec![Rank(2)])]));
         assert_eq!(
             found.reason,
-            "rank 2 made no call, printed nothing and used no processor for 1min15s; waiting in complete_checkpoint: ranks 0-1,3"
+            "rank 2 made no call, printed nothing and used no processor for 1min15s; \
+             waiting in complete_checkpoint: ranks 0-1,3"
         );
     }
 
     #[test]
-    fn ranks_that_all_do_nothing_hang_all() {
+    fn ranks_hang_when_all_of_them_do_nothing() {
         let found = judge(&config(), [idles(0, 70, 70), idles(1, 80, 70)], &[idles(2, 90, 75), idles(3, 70, 61)]);
         assert_eq!(found.unwrap().ranks(), [Rank(0), Rank(1), Rank(2), Rank(3)]);
     }
 
     #[test]
-    fn as_long_as_one_rank_computes_nothing_hangs_however_long_others_wait_or_do_nothing() {
+    fn nothing_hangs_while_one_rank_computes() {
         assert_eq!(judge(&config(), [waits(0, 900), waits(1, 900)], &[waits(2, 900)]), None, "rank 3 is not quiet");
         let computes = idles(3, 900, 0);
         assert_eq!(judge(&config(), [waits(0, 900), idles(1, 900, 900)], &[waits(2, 900), computes]), None);
     }
 
     #[test]
-    fn who_asks_for_it_has_ranks_that_only_compute_taken_for_hung() {
+    fn with_busy_hang_after_ranks_that_only_compute_hang_too() {
         let patient = Config { busy_hang_after: Some(s(800)), ..config() };
         let ranks = |quiet| [waits(2, 900), idles(3, quiet, 0)];
         assert_eq!(judge(&patient, [waits(0, 900), waits(1, 900)], &ranks(799)), None);
@@ -265,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn when_all_wait_the_agents_work_and_when_one_has_just_called_the_run_moves() {
+    fn nothing_hangs_while_all_ranks_wait_or_one_has_just_called() {
         assert_eq!(judge(&config(), [waits(0, 900), waits(1, 900)], &[waits(2, 900), waits(3, 900)]), None);
         assert_eq!(judge(&config(), [waits(0, 900), waits(1, 900)], &[idles(2, 900, 900), waits(3, 59)]), None);
     }
 
     #[test]
-    fn a_line_of_output_a_lost_agent_and_a_spec_without_the_watchdog_end_no_run() {
+    fn output_a_lost_agent_and_no_hang_after_exclude_a_hang() {
         let mut watch = Watchdog::default();
         watch.begin(s(10));
         watch.report("n0".into(), vec![idles(0, 900, 900), waits(1, 900)], &config(), &BTreeMap::new());
@@ -295,7 +296,7 @@ mod tests {
         let found = watch.judge(s(1000), &config(), &ended(&[0, 1, 3])).unwrap();
         assert_eq!(found.ranks(), [Rank(2)]);
         assert_eq!(watch.judge(s(1000), &config(), &ended(&[0, 1, 2, 3])), None);
-        // One that computed when its agent reported last, and has ended since, is left out of the next report.
+        // A rank that computed at the last report and has ended since is not in the next one.
         watch.report("n0".into(), vec![idles(0, 900, 900), idles(1, 900, 0)], &config(), &ended(&[1]));
         assert_eq!(watch.judge(s(1000), &config(), &ended(&[1])).unwrap().ranks(), [Rank(0), Rank(2), Rank(3)]);
     }

@@ -1,4 +1,4 @@
-//! One dataset on its way through the drain: from its directory to the report.
+//! The drain of one dataset, from its directory to the report.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -78,7 +78,7 @@ impl DrainMachine {
         }
     }
 
-    /// Takes out what failed its checksum, and begins the rebuilds if something can be rebuilt.
+    /// Removes files that failed their checksum, and begins the rebuilds that are possible.
     pub(super) fn verified(&mut self, dataset: Dataset, mut scan: Scan, failures: Failures) {
         completion::apply(&mut scan, &failures, &BTreeSet::new());
         let inspection = inspect(&scan);
@@ -127,7 +127,7 @@ impl DrainMachine {
         self.emit([LogEvent::Indexed { checkpoint, directory, complete }]);
     }
 
-    /// A dataset is drained as far as it can be.
+    /// A dataset was drained as completely as possible.
     pub(super) fn drained(&mut self, published: &Published) {
         let report = published.report(self.all_answered);
         match self.agenda.drained(&published.dataset.target, report) {

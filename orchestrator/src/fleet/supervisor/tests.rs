@@ -1,4 +1,4 @@
-//! The life of agents on a resource manager that starts none, and keeps a record of what is asked of it.
+//! The supervisor on a resource manager that starts no agent and records the calls.
 
 use std::time::SystemTime;
 
@@ -12,15 +12,15 @@ use crate::allocation::{
 };
 use crate::fleet::roster::RosterChange;
 
-/// Refuses every start; notes what it is asked for.
+/// Refuses every start and records the calls.
 struct Refusing {
-    asked: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     identity: Identity,
 }
 
 impl Refusing {
-    fn note(&self, asked: String) {
-        self.asked.lock().push(asked);
+    fn note(&self, call: String) {
+        self.calls.lock().push(call);
     }
 }
 
@@ -48,7 +48,7 @@ impl AllocatedNodes for Refusing {
     }
 
     fn record(&self) -> AllocationRecord {
-        unreachable!("no successor here")
+        unreachable!("nothing takes over in these tests")
     }
 }
 
@@ -110,12 +110,12 @@ fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
         clock: Clock::since(0),
     };
     let identity = Identity { job_id: "17".to_owned(), user: "user1".to_owned(), nodes: Vec::new() };
-    let allocation = Arc::new(Refusing { asked: Mutex::default(), identity });
+    let allocation = Arc::new(Refusing { calls: Mutex::default(), identity });
     let supervisor = AgentSupervisor::new(Arc::clone(&allocation) as Arc<dyn Allocation>, client, settings);
     (allocation, supervisor)
 }
 
-/// An agent that is not there any more: nobody listens on a port that was just closed.
+/// An agent that does not run any more: its port was just closed.
 fn dead_agent() -> AgentRecord {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     AgentRecord { address: listener.local_addr().unwrap(), pid: 4242, seen: (7, 3) }
@@ -132,44 +132,44 @@ async fn a_start_that_fails_is_reported_with_its_reason() {
 }
 
 #[tokio::test]
-async fn an_adopted_agent_that_is_gone_is_lost_and_stays_known_until_it_is_terminated() {
+async fn an_adopted_agent_that_does_not_answer_is_lost_and_stays_recorded_until_it_is_terminated() {
     let (allocation, mut agents) = supervisor();
     let record = dead_agent();
     agents.adopt(&BTreeMap::from([("n1".into(), record)])).await;
     assert!(matches!(agents.next().await, FleetEvent::Lost { node, .. } if node == "n1".into()));
-    assert_eq!(agents.records(), BTreeMap::from([("n1".into(), record)]), "its process may live");
+    assert_eq!(agents.records(), BTreeMap::from([("n1".into(), record)]), "its process may still run");
     assert!(agents.roster().agents().is_empty());
     agents.end_all(false).await;
-    assert_eq!(*allocation.asked.lock(), ["adopt n1 4242", "terminate n1 4242"]);
+    assert_eq!(*allocation.calls.lock(), ["adopt n1 4242", "terminate n1 4242"]);
     assert!(agents.records().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_still_reported_about_an_agent_that_is_started_again_does_not_count() {
+async fn reports_about_an_earlier_agent_of_the_node_are_ignored() {
     let (_, mut agents) = supervisor();
     agents.adopt(&BTreeMap::from([("n1".into(), dead_agent())])).await;
     agents.start("n1".into());
-    assert!(matches!(agents.next().await, FleetEvent::StartFailed { .. }), "the loss of the old one is old news");
+    assert!(matches!(agents.next().await, FleetEvent::StartFailed { .. }), "the loss of the earlier agent is ignored");
 }
 
 #[tokio::test]
-async fn a_fenced_node_is_killed_forgotten_and_never_awaited() {
+async fn the_agent_of_a_fenced_node_is_killed_and_not_waited_for() {
     let (allocation, mut agents) = supervisor();
     let record = dead_agent();
     agents.adopt(&BTreeMap::from([("n1".into(), record)])).await;
     let mut changes = agents.roster().follow().changes;
     agents.fence(&"n1".into(), Some(record.address));
     assert!(agents.records().is_empty());
-    assert_eq!(changes.try_recv(), Ok(RosterChange::Down { node: "n1".into() }), "nobody waits for it");
+    assert_eq!(changes.try_recv(), Ok(RosterChange::Down { node: "n1".into() }), "the drain does not wait for it");
     agents.start("n2".into());
     assert!(matches!(agents.next().await, FleetEvent::StartFailed { node, .. } if node == "n2".into()));
-    while !allocation.asked.lock().contains(&"kill n1".to_owned()) {
+    while !allocation.calls.lock().contains(&"kill n1".to_owned()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_answers_is_a_loss_and_no_result() {
+async fn a_request_without_answer_is_a_loss_and_no_result() {
     let (_, mut agents) = supervisor();
     let node = NodeName::from("n1");
     let record = dead_agent();
@@ -183,7 +183,7 @@ async fn a_request_that_nobody_answers_is_a_loss_and_no_result() {
 }
 
 #[test]
-fn a_wrong_clock_has_a_direction_and_latency_is_no_skew() {
+fn clock_skew_has_a_sign_and_latency_is_no_skew() {
     assert_eq!(clock_skew(100_000, 100_900), None);
     assert_eq!(clock_skew(100_000, 137_000), Some(-37_000));
     assert_eq!(clock_skew(137_000, 100_000), Some(37_000));

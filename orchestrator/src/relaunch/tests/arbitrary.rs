@@ -1,4 +1,4 @@
-//! Events in any order, also such as no driver would send.
+//! Events in arbitrary order, also orders that no driver sends.
 
 use crate::events::{DownReason, DrainResult, LogEvent};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
@@ -12,11 +12,11 @@ use holdfast_testkit::Dice;
 
 pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Event {
     let node = match dice.below(30) {
-        0 => NodeName::new("stranger"),
+        0 => NodeName::new("unknown"),
         _ => name(dice.below(6) as usize),
     };
     let at = match node.as_str() {
-        "stranger" => address(&name(7), 1),
+        "unknown" => address(&name(7), 1),
         _ => address(&node, dice.below(2) as u16),
     };
     let current = machine.generation();
@@ -60,7 +60,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
 fn restored(machine: &Machine) -> Machine {
     let text = serde_json::to_string(&machine.snapshot()).unwrap();
     let mut twin = Machine::restore(machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
-    // A successor that begins would find out anew.
+    // Not in the snapshot.
     twin.last_contact.clone_from(&machine.last_contact);
     twin
 }
@@ -69,7 +69,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn a_machine_restored_from_its_snapshot_goes_on_as_if_it_had_never_died(seed: u64) {
+    fn a_restored_machine_behaves_as_the_original(seed: u64) {
         let mut dice = Dice(seed);
         let mut machine = Machine::new(Config { min_nodes: 2, settle: ms(dice.below(2) * 500), ..config(6, 4) });
         let mut twin = machine.clone();
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn no_order_of_events_makes_the_loop_launch_twice_at_once_or_end_twice(seed: u64) {
+    fn no_order_of_events_launches_two_generations_at_once_or_finishes_twice(seed: u64) {
         let mut dice = Dice(seed);
         let mut machine = Machine::new(Config { min_nodes: 2, ..config(6, 4) });
         let mut now = Duration::ZERO;

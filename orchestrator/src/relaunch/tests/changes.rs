@@ -1,4 +1,4 @@
-//! What is written of the machine's memory: the changes of a batch of events, and what waits for them.
+//! The changes of the machine's state that are written, and the actions that wait for them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::world::{World, address, config, ms, name};
 use crate::events::{DownReason, EndCause};
 use crate::relaunch::*;
 
-/// As it is on disk.
+/// The changes as they are read back from disk.
 fn written(changes: &Changes) -> Changes {
     serde_json::from_slice(&serde_json::to_vec(changes).unwrap()).unwrap()
 }
@@ -44,7 +44,7 @@ proptest! {
 }
 
 #[test]
-fn a_signal_is_taken_in_before_what_happened_at_the_same_time() {
+fn a_signal_is_handled_before_other_events_of_the_batch() {
     let mut world = World::running();
     let generation = world.generation();
     let events = [
@@ -57,7 +57,7 @@ fn a_signal_is_taken_in_before_what_happened_at_the_same_time() {
 }
 
 #[test]
-fn routine_polls_change_nothing_that_is_written() {
+fn routine_polls_change_nothing_on_disk() {
     let mut world = World::running();
     world.machine.take_changes();
     world.passes(ms(5000));
@@ -65,7 +65,7 @@ fn routine_polls_change_nothing_that_is_written() {
 }
 
 #[test]
-fn changes_are_as_large_as_what_changed_and_not_as_large_as_the_job() {
+fn the_size_of_changes_does_not_depend_on_the_size_of_the_job() {
     let mut world = World::running_with(Config { ranks: 8000, ranks_per_node: 8, ..config(1010, 1000) });
     world.machine.take_changes();
     let bytes = |world: &mut World| serde_json::to_vec(&world.machine.take_changes()).unwrap().len();
@@ -80,7 +80,7 @@ fn changes_are_as_large_as_what_changed_and_not_as_large_as_the_job() {
     assert!(bytes(&mut world) < 600, "a spare");
     world.only(Event::AgentLost { node: name(3), reason: "killed".into() });
     assert!(bytes(&mut world) < 600);
-    // A relaunch names every node a few times, and of the ranks only those that move.
+    // A relaunch contains every node a few times, and only those ranks that move.
     world.happens(Event::AgentStartFailed { node: name(3), reason: "gone".into(), node_lost: true });
     assert_eq!(world.launches().len(), 2);
     let relaunch = bytes(&mut world);
@@ -110,13 +110,13 @@ fn about_to_prepare() -> (World, Vec<Action>) {
 }
 
 #[test]
-fn a_new_generation_is_told_to_nobody_before_it_is_on_disk() {
+fn a_new_generation_is_sent_to_no_agent_before_it_is_on_disk() {
     let (mut world, actions) = about_to_prepare();
     let mut held = HeldActions::new(Generation::NONE);
     let now = held.admit(1, actions);
     assert!(now.iter().all(|action| matches!(action, Action::Record(_))), "{now:?}");
-    // An agent that is started again meanwhile gets the generation after the journal too, and the others its address
-    // after that.
+    // An agent that is restarted meanwhile also gets the generation after the journal, and the others its address after
+    // that.
     world.only(Event::AgentLost { node: name(1), reason: "killed".into() });
     let again = world.only(Event::AgentReady { node: name(1), address: address(&name(1), 2), adopted: None });
     assert_eq!(held.admit(2, again).len(), 1, "the line of the event log");
@@ -129,9 +129,9 @@ fn a_new_generation_is_told_to_nobody_before_it_is_on_disk() {
 }
 
 #[test]
-fn a_launch_that_waited_while_its_generation_was_ended_is_dropped() {
+fn a_waiting_launch_is_dropped_when_its_generation_ends() {
     let mut world = World::running();
-    let launch = world.asked.iter().find(|action| matches!(action, Action::Launch { .. })).cloned().unwrap();
+    let launch = world.actions.iter().find(|action| matches!(action, Action::Launch { .. })).cloned().unwrap();
     let mut held = HeldActions::new(Generation(1));
     assert_eq!(held.admit(1, vec![launch.clone()]), []);
     let mut twin = held.clone();
@@ -143,7 +143,7 @@ fn a_launch_that_waited_while_its_generation_was_ended_is_dropped() {
 }
 
 #[test]
-fn an_agent_gets_a_generation_that_is_on_disk_again_at_once() {
+fn an_agent_that_lost_a_generation_on_disk_gets_it_again_at_once() {
     let mut world = World::running();
     let mut held = HeldActions::new(world.generation());
     world.only(Event::AgentLost { node: name(1), reason: "killed".into() });
@@ -153,7 +153,7 @@ fn an_agent_gets_a_generation_that_is_on_disk_again_at_once() {
 }
 
 #[test]
-fn agents_that_return_together_cost_one_message_for_all() {
+fn agents_that_come_up_together_cost_one_message_for_all() {
     let mut world = World::running();
     for node in 0..4 {
         world.only(Event::AgentLost { node: name(node), reason: "killed".into() });
@@ -163,7 +163,7 @@ fn agents_that_return_together_cost_one_message_for_all() {
         address: address(&name(node), 2),
         adopted: (node != 3).then_some(Generation(1)),
     };
-    let told = |actions: &[Action]| -> Vec<(usize, usize)> {
+    let updates = |actions: &[Action]| -> Vec<(usize, usize)> {
         let update = |action: &Action| match action {
             Action::UpdatePeers { addresses, to, .. } => Some((addresses.len(), to.len())),
             _ => None,
@@ -171,22 +171,22 @@ fn agents_that_return_together_cost_one_message_for_all() {
         actions.iter().filter_map(update).collect()
     };
     let actions = world.machine.handle_all(world.now, [2, 3].map(ready));
-    assert_eq!(told(&actions), [], "the leader is not there, and its last address is of no use");
+    assert_eq!(updates(&actions), [], "the leader is not up, and its last address is out of date");
     let prepared = actions.iter().filter(|action| matches!(action, Action::Prepare { to, .. } if *to == [name(3)]));
     assert_eq!(prepared.count(), 1);
     let actions = world.machine.handle_all(world.now, [0, 1].map(ready));
-    assert_eq!(told(&actions), [(6, 1), (1, 5)], "all addresses to the leader, its own to all others");
+    assert_eq!(updates(&actions), [(6, 1), (1, 5)], "all addresses to the leader, its own to all others");
 }
 
 #[test]
-fn a_drain_that_waited_knows_of_the_nodes_that_went_down_meanwhile() {
+fn a_waiting_drain_is_updated_with_nodes_that_went_down_meanwhile() {
     let mut world = World::running();
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
         world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
         world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
     }
-    let drain = world.asked.iter().find(|action| matches!(action, Action::Drain { .. })).cloned().unwrap();
+    let drain = world.actions.iter().find(|action| matches!(action, Action::Drain { .. })).cloned().unwrap();
     let mut held = HeldActions::new(Generation(1));
     held.admit(1, vec![drain]);
     world.only(Event::NodeDown { node: name(2), reason: DownReason::ResourceManager { state: "gone".into() } });

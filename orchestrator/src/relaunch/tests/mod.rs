@@ -1,8 +1,8 @@
-//! The loop against worlds that exist only here: hand-made scenarios and arbitrary events. Seeded storms: `tests/simulation`.
+//! The machine with hand-made scenarios and with arbitrary events. Seeded simulations of whole jobs: `tests/simulation`.
 
 mod arbitrary;
 mod changes;
+mod end_causes;
 mod scenarios;
 mod takeover;
-mod verdicts;
 mod world;

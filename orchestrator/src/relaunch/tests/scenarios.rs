@@ -1,4 +1,4 @@
-//! What a job lives through, from its first launch to its end.
+//! Scenarios of whole jobs, from the first launch to the end.
 
 use crate::events::{DownReason, DrainResult, EndCause, StopReason};
 use holdfast_model::{CheckpointId, Generation, NodeName};
@@ -20,7 +20,8 @@ fn an_undisturbed_job_is_launched_once_drained_and_finished() {
     assert_eq!(world.causes(), [EndCause::Finalized]);
     assert!(world.drained());
     assert_eq!(world.outcome().exit_code(), exit::FINISHED);
-    let agents_stopped = world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6));
+    let agents_stopped =
+        world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6));
     assert!(agents_stopped, "spares have agents too");
 }
 
@@ -43,7 +44,7 @@ fn two_nodes_lost_one_after_another_cost_two_relaunches() {
     world.dies(3);
     assert_eq!(world.homes(), ["n4", "n1", "n2", "n5"]);
     let leaders: Vec<NodeName> = world
-        .asked
+        .actions
         .iter()
         .filter_map(|action| match action {
             Action::Launch { placement, .. } => Some(placement.leader.clone()),
@@ -66,7 +67,7 @@ fn two_nodes_lost_at_once_cost_one_relaunch() {
 }
 
 #[test]
-fn a_spare_that_dies_disturbs_nobody_and_is_never_used() {
+fn a_spare_that_dies_does_not_end_the_generation_and_is_never_used() {
     let mut world = World::running();
     world.dies(4);
     assert_eq!(world.generation(), Generation(1));
@@ -77,7 +78,7 @@ fn a_spare_that_dies_disturbs_nobody_and_is_never_used() {
 #[test]
 fn a_node_that_dies_while_the_generation_is_prepared_is_replaced_before_anything_is_launched() {
     let mut world = World::new(config(6, 4));
-    world.mute.insert(name(1));
+    world.silent.insert(name(1));
     world.begin();
     world.happens(Event::AgentReady { node: name(1), address: address(&name(1), 1), adopted: None });
     assert_eq!(world.machine.explain().phase, Activity::Preparing);
@@ -93,15 +94,15 @@ fn an_agent_killed_alone_is_restarted_and_the_run_goes_on() {
     world.happens(Event::AgentLost { node: name(1), reason: "killed".into() });
     assert_eq!(world.launches().len(), 1);
     assert!(world.causes().is_empty());
-    let told = world.asked.iter().any(|action| {
+    let sent = world.actions.iter().any(|action| {
         matches!(action, Action::UpdatePeers { addresses, to, .. } if addresses.contains_key(&name(1)) && *to == [name(0)])
     });
-    assert!(told, "the leader gets its new address");
-    assert!(!world.asked.iter().any(|action| matches!(action, Action::KillRanks { .. })));
+    assert!(sent, "the leader gets the new address");
+    assert!(!world.actions.iter().any(|action| matches!(action, Action::KillRanks { .. })));
 }
 
 #[test]
-fn a_restarted_agent_that_lost_its_state_is_told_the_run_again() {
+fn a_restarted_agent_that_lost_its_state_gets_the_generation_again() {
     let mut world = World::running();
     world.only(Event::AgentLost { node: name(1), reason: "killed".into() });
     let actions = world.only(Event::AgentReady { node: name(1), address: address(&name(1), 7), adopted: None });
@@ -113,7 +114,7 @@ fn a_restarted_agent_that_lost_its_state_is_told_the_run_again() {
 }
 
 #[test]
-fn an_agent_that_dies_again_and_again_brings_its_node_down() {
+fn a_node_whose_agent_dies_repeatedly_is_down() {
     let mut world = World::running();
     for _ in 0..=world.machine.config().agent_restarts {
         world.happens(Event::AgentLost { node: name(1), reason: "killed".into() });
@@ -123,9 +124,9 @@ fn an_agent_that_dies_again_and_again_brings_its_node_down() {
 }
 
 #[test]
-fn a_node_that_falls_silent_is_down_after_its_agent_could_not_be_restarted_in_time() {
+fn a_silent_node_is_down_when_its_agent_cannot_be_restarted_in_time() {
     let mut world = World::running();
-    world.mute.insert(name(3));
+    world.silent.insert(name(3));
     world.passes(ms(700));
     assert_eq!(world.launches().len(), 1);
     world.passes(ms(900));
@@ -133,24 +134,24 @@ fn a_node_that_falls_silent_is_down_after_its_agent_could_not_be_restarted_in_ti
 }
 
 #[test]
-fn a_node_that_fails_a_health_test_is_left_though_its_agent_answers() {
+fn a_node_that_fails_a_health_test_is_down_although_its_agent_answers() {
     let mut world = World::running();
     let full = Some("/tmp: no space".to_owned());
     world.happens(Event::PollAnswered { node: name(0), sent: ms(0), fault: full });
     assert_eq!(world.homes(), ["n4", "n1", "n2", "n3"]);
-    let at = |sought: &dyn Fn(&Action) -> bool| world.asked.iter().position(sought).unwrap();
+    let at = |sought: &dyn Fn(&Action) -> bool| world.actions.iter().position(sought).unwrap();
     let fence = Action::FenceNode { node: name(0), address: Some(super::world::address(&name(0), 1)) };
     let fenced = at(&|action| *action == fence);
     assert!(fenced < at(&|action| matches!(action, Action::KillRanks { .. })), "first its own ranks and its agent");
     world.happens(Event::Finalized { generation: world.generation() });
     world.ranks_end_well();
-    assert_eq!(world.asked.iter().filter(|action| **action == fence).count(), 1);
-    let stopped = world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 5));
+    assert_eq!(world.actions.iter().filter(|action| **action == fence).count(), 1);
+    let stopped = world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 5));
     assert!(stopped, "nothing more is sent there");
 }
 
 #[test]
-fn a_node_that_the_resource_manager_has_taken_away_at_the_start_is_never_used() {
+fn a_node_that_the_resource_manager_reports_down_at_the_start_is_never_used() {
     let mut world = World::new(config(5, 4));
     let actions = world.machine.begin(ms(0));
     world.happens(Event::NodeDown { node: name(0), reason: DownReason::ResourceManager { state: "drained".into() } });
@@ -165,7 +166,7 @@ fn with_too_few_nodes_left_the_loop_stops_and_drains_with_those_that_are_left() 
     world.dies(2);
     assert_eq!(*world.stop(), StopReason::TooFewNodes { healthy: 3, needed: 4 });
     assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
-    let drain = world.asked.iter().find_map(|action| match action {
+    let drain = world.actions.iter().find_map(|action| match action {
         Action::Drain { healthy, down, .. } => Some((healthy.len(), down.clone())),
         _ => None,
     });
@@ -173,7 +174,7 @@ fn with_too_few_nodes_left_the_loop_stops_and_drains_with_those_that_are_left() 
 }
 
 #[test]
-fn with_fewer_nodes_than_the_run_wants_but_enough_the_lost_ranks_are_spread() {
+fn with_at_least_min_nodes_the_lost_ranks_are_spread() {
     let mut world = World::running_with(Config { min_nodes: 2, ..config(4, 4) });
     world.dies(3);
     assert_eq!(world.homes(), ["n0", "n1", "n2", "n0"]);
@@ -189,7 +190,7 @@ fn a_dataset_that_cannot_be_completed_shows_in_the_exit_code() {
 }
 
 #[test]
-fn when_our_own_node_is_down_the_loop_stops_and_drains() {
+fn the_loop_stops_and_drains_when_the_orchestrators_own_node_is_down() {
     let mut world = World::running_with(Config { own_node: Some(name(0)), ..config(6, 4) });
     world.happens(Event::HealthFault { node: name(0), fault: "/tmp is read-only".into() });
     assert_eq!(*world.stop(), StopReason::OwnNodeDown { node: name(0) });
@@ -198,7 +199,7 @@ fn when_our_own_node_is_down_the_loop_stops_and_drains() {
 }
 
 #[test]
-fn when_no_agent_can_be_started_there_is_nothing_to_drain() {
+fn without_any_agent_there_is_nothing_to_drain() {
     let mut world = World::new(config(3, 2));
     world.dead.extend((0..3).map(name));
     world.begin();
@@ -208,18 +209,18 @@ fn when_no_agent_can_be_started_there_is_nothing_to_drain() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_started_at_first_is_tried_again() {
+fn a_start_that_fails_is_repeated() {
     let mut world = World::new(config(4, 4));
-    world.mute.insert(name(2));
+    world.silent.insert(name(2));
     world.begin();
     let failed = || Event::AgentStartFailed { node: name(2), reason: "connection refused".into(), node_lost: false };
     world.happens(failed());
-    world.mute.clear();
+    world.silent.clear();
     world.passes(ms(1000));
     assert_eq!(world.launches().len(), 1);
 }
 
-/// Four nodes, all needed, whose agents are up and are asked to prepare the first generation.
+/// Four nodes, all needed, whose agents are up and are sent the first generation.
 fn preparing() -> Machine {
     let mut machine = Machine::new(config(4, 4));
     machine.begin(ms(0));
@@ -230,7 +231,7 @@ fn preparing() -> Machine {
     machine
 }
 
-/// The exit code and the last word, once the drain has found nothing.
+/// The exit code and the message, after a drain that found nothing.
 fn end_of(machine: &mut Machine) -> (u8, String) {
     let actions = machine.handle(ms(5), Event::Drained { result: DrainResult::Nothing });
     let outcome = actions.into_iter().find_map(|action| match action {
@@ -242,7 +243,7 @@ fn end_of(machine: &mut Machine) -> (u8, String) {
 }
 
 #[test]
-fn a_run_that_an_agent_refuses_before_any_began_is_no_case_for_another_allocation() {
+fn a_first_generation_that_an_agent_refuses_is_not_retried_in_another_allocation() {
     let mut machine = preparing();
     let reason = "/home/heat does not exist on this node".to_owned();
     machine.handle(ms(3), Event::RunRefused { node: name(2), generation: Generation(1), reason });
@@ -252,7 +253,7 @@ fn a_run_that_an_agent_refuses_before_any_began_is_no_case_for_another_allocatio
 }
 
 #[test]
-fn nodes_that_are_all_unfit_are_no_case_for_another_allocation() {
+fn a_job_whose_nodes_are_all_unfit_is_not_retried_in_another_allocation() {
     let mut machine = Machine::new(config(4, 4));
     machine.begin(ms(0));
     let (mut actions, mut fenced) = (Vec::new(), 0);
@@ -272,7 +273,7 @@ fn nodes_that_are_all_unfit_are_no_case_for_another_allocation() {
 }
 
 #[test]
-fn a_node_that_is_unfit_before_any_run_began_is_one_and_another_allocation_may_have_better_ones() {
+fn a_job_with_one_unfit_node_may_be_retried_in_another_allocation() {
     let mut machine = preparing();
     machine.handle(ms(3), Event::HealthFault { node: name(2), fault: "/ssd: full".into() });
     assert_eq!(end_of(&mut machine).0, exit::NOT_FINISHED);
@@ -289,11 +290,11 @@ fn a_halt_set_before_the_first_launch_launches_nothing() {
 }
 
 #[test]
-fn a_halt_set_while_it_runs_lets_the_ranks_end_by_themselves_and_is_not_followed_by_a_launch() {
+fn a_halt_set_during_a_generation_lets_the_ranks_end_by_themselves_and_prevents_a_relaunch() {
     let mut world = World::running();
     world.joined(None);
     world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
-    assert!(!world.asked.iter().any(|action| matches!(action, Action::KillRanks { .. })));
+    assert!(!world.actions.iter().any(|action| matches!(action, Action::KillRanks { .. })));
     world.happens(Event::Halting { generation: world.generation(), reason: "JOB_HALTED".into() });
     world.ranks_end_well();
     assert_eq!(world.causes(), [EndCause::Halted { reason: "JOB_HALTED".into() }]);
@@ -301,7 +302,7 @@ fn a_halt_set_while_it_runs_lets_the_ranks_end_by_themselves_and_is_not_followed
 }
 
 #[test]
-fn a_halt_that_was_taken_back_does_not_stop_a_relaunch() {
+fn a_halt_condition_that_was_unset_does_not_prevent_a_relaunch() {
     let mut world = World::running();
     world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
     world.happens(Event::HaltCleared);
@@ -310,7 +311,7 @@ fn a_halt_that_was_taken_back_does_not_stop_a_relaunch() {
 }
 
 #[test]
-fn the_halt_file_is_asked_before_and_after_the_settle_delay() {
+fn the_halt_conditions_are_read_before_and_after_the_settle_delay() {
     for (before, launches) in [(true, 1), (false, 1)] {
         let mut world = World::running_with(Config { settle: ms(60_000), ..config(6, 4) });
         world.halt = before.then(|| "EXIT_AFTER_TIME".into());
@@ -331,8 +332,8 @@ fn the_halt_file_is_asked_before_and_after_the_settle_delay() {
 fn the_first_signal_kills_the_ranks_drains_and_reports() {
     let mut world = World::running();
     world.happens(Event::Signal { name: "SIGTERM".into() });
-    assert!(world.asked.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if to.len() == 4)));
-    assert!(world.asked.contains(&Action::CancelStep { generation: Generation(1) }));
+    assert!(world.actions.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if to.len() == 4)));
+    assert!(world.actions.contains(&Action::CancelStep { generation: Generation(1) }));
     assert!(world.drained());
     assert_eq!(*world.stop(), StopReason::Signal { name: "SIGTERM".into() });
     assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
@@ -345,12 +346,12 @@ fn the_second_signal_ends_everything_at_once() {
     world.only(Event::Signal { name: "SIGINT".into() });
     assert!(!world.drained());
     assert_eq!(world.outcome().drain, None);
-    assert!(world.asked.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6)));
+    assert!(world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6)));
     assert_eq!(world.only(Event::Tick), []);
 }
 
 #[test]
-fn a_second_signal_during_the_drain_breaks_it_off() {
+fn a_second_signal_during_the_drain_cancels_it() {
     let mut world = World::running();
     world.only(Event::Signal { name: "SIGINT".into() });
     for node in 0..4 {
@@ -365,7 +366,7 @@ fn a_second_signal_during_the_drain_breaks_it_off() {
 }
 
 #[test]
-fn near_the_end_of_the_allocation_ranks_are_killed_so_that_there_is_time_to_drain() {
+fn near_the_end_of_the_allocation_the_ranks_are_killed_to_leave_time_for_the_drain() {
     let limits = |config| Config {
         started: 1_000_000,
         allocation_end: Some(1_000_100),
@@ -388,7 +389,7 @@ fn near_the_end_of_the_allocation_ranks_are_killed_so_that_there_is_time_to_drai
 }
 
 #[test]
-fn silence_during_the_drain_is_no_reason_to_restart_an_agent_that_copies() {
+fn a_silent_agent_is_not_restarted_during_the_drain() {
     let mut world = World::running();
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
@@ -396,8 +397,8 @@ fn silence_during_the_drain_is_no_reason_to_restart_an_agent_that_copies() {
         world.only(Event::RanksKilled { node: name(node), generation });
         world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
     }
-    world.asked.clear();
-    world.mute.extend((0..6).map(name));
+    world.actions.clear();
+    world.silent.extend((0..6).map(name));
     world.passes(ms(100_000));
-    assert_eq!(world.asked, []);
+    assert_eq!(world.actions, []);
 }

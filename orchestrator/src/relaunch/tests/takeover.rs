@@ -1,4 +1,4 @@
-//! An orchestrator that takes over from one that was killed.
+//! Take-over of a job whose orchestrator was killed.
 
 use crate::events::{DownReason, EndCause, StopReason};
 use holdfast_model::{Generation, Rank, RankEnd};
@@ -8,18 +8,18 @@ use crate::relaunch::explain::{Activity, NodeCondition};
 use crate::relaunch::snapshot::RestoreError;
 use crate::relaunch::*;
 
-/// Kills the orchestrator and starts another one from what was on disk.
+/// Kills the orchestrator and starts another one from the state on disk.
 fn taken_over(world: &mut World) -> Vec<Action> {
     let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
     let snapshot = serde_json::from_str(&text).unwrap();
     world.machine = Machine::restore(world.machine.config().clone(), snapshot).unwrap();
     let actions = world.machine.begin(world.now);
-    world.asked.extend(actions.clone());
+    world.actions.extend(actions.clone());
     actions
 }
 
 #[test]
-fn a_run_that_is_under_way_is_followed_to_its_end() {
+fn a_generation_under_way_is_followed_to_its_end() {
     let mut world = World::running();
     let actions = taken_over(&mut world);
     assert!(actions.iter().any(|action| matches!(action, Action::FollowStep { generation: Generation(1), .. })));
@@ -30,10 +30,10 @@ fn a_run_that_is_under_way_is_followed_to_its_end() {
 }
 
 #[test]
-fn the_agents_of_a_run_under_way_get_the_addresses_again_that_may_have_been_lost_with_the_orchestrator() {
+fn agents_get_all_addresses_again_after_a_take_over() {
     let mut world = World::running();
     world.only(Event::AgentLost { node: name(0), reason: "killed".into() });
-    // Its new address is journalled, and the messages to the others are lost.
+    // The new address is in the journal, and the messages to the others are lost.
     world.only(Event::AgentReady { node: name(0), address: address(&name(0), 2), adopted: Some(Generation(1)) });
     let actions = taken_over(&mut world);
     let updates = actions.iter().filter_map(|action| match action {
@@ -55,12 +55,12 @@ fn a_step_that_cannot_be_followed_is_ended_and_launched_again() {
     let mut world = World::running();
     taken_over(&mut world);
     world.happens(Event::StepLost { generation: Generation(1), reason: "its launcher died".into() });
-    assert!(world.asked.iter().any(|action| matches!(action, Action::KillRanks { generation: Generation(1), .. })));
+    assert!(world.actions.iter().any(|action| matches!(action, Action::KillRanks { generation: Generation(1), .. })));
     assert_eq!(world.launches().len(), 2);
 }
 
 #[test]
-fn a_launch_of_which_nobody_knows_whether_it_was_begun_is_ended_first() {
+fn a_launch_that_may_have_begun_is_ended_first() {
     let mut world = World::new(config(4, 4));
     let actions = world.machine.begin(ms(0));
     for action in actions {
@@ -79,7 +79,7 @@ fn a_launch_of_which_nobody_knows_whether_it_was_begun_is_ended_first() {
 }
 
 #[test]
-fn a_rank_that_nobody_saw_end_is_judged_by_what_the_leader_says() {
+fn the_leader_decides_about_a_rank_whose_exit_status_is_unknown() {
     let mut world = World::running();
     taken_over(&mut world);
     world.only(Event::RankExited { generation: Generation(1), rank: Rank(1), end: RankEnd::Unknown });
@@ -94,7 +94,7 @@ fn a_rank_that_nobody_saw_end_is_judged_by_what_the_leader_says() {
 }
 
 #[test]
-fn a_drain_that_was_under_way_is_begun_again() {
+fn a_drain_under_way_is_begun_again() {
     let mut world = World::running();
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
@@ -108,7 +108,7 @@ fn a_drain_that_was_under_way_is_begun_again() {
 }
 
 #[test]
-fn without_a_snapshot_the_numbers_of_generations_go_on_from_what_the_agents_know() {
+fn without_a_snapshot_generation_numbers_continue_from_those_of_the_agents() {
     let mut world = World::new(config(4, 4));
     let actions = world.machine.begin(ms(0));
     let ready = super::world::address(&name(2), 3);
@@ -118,18 +118,18 @@ fn without_a_snapshot_the_numbers_of_generations_go_on_from_what_the_agents_know
 }
 
 #[test]
-fn the_next_step_counts_generations_on_and_uses_no_node_that_went_down() {
+fn the_next_step_continues_generation_numbers_and_uses_no_node_that_is_down() {
     let mut world = World::running();
     world.happens(Event::NodeDown { node: name(1), reason: DownReason::ResourceManager { state: "gone".to_owned() } });
     let former = world.machine.snapshot();
     assert_eq!(world.generation(), Generation(2));
     world.machine = Machine::restore(config(6, 4), former.next_step()).unwrap();
     assert_eq!(world.machine.finished_steps(), Generation(2));
-    world.asked.clear();
+    world.actions.clear();
     world.begin();
-    let started = world.asked.iter().filter(|action| matches!(action, Action::StartAgent { .. })).count();
+    let started = world.actions.iter().filter(|action| matches!(action, Action::StartAgent { .. })).count();
     assert_eq!((started, world.generation()), (5, Generation(3)));
-    assert!(world.asked.iter().any(|action| matches!(action, Action::FenceNode { node, .. } if *node == name(1))));
+    assert!(world.actions.iter().any(|action| matches!(action, Action::FenceNode { node, .. } if *node == name(1))));
     let nodes = world.machine.explain().nodes;
     assert!(matches!(&nodes[1].condition, NodeCondition::Down(verdict) if verdict.reason.to_string().contains("gone")));
     assert!(world.machine.explain().generations.iter().all(|past| past.generation == Generation(3)));
@@ -142,9 +142,9 @@ fn a_signal_during_the_drain_of_a_step_ends_the_job_before_the_next() {
     world.only(Event::Signal { name: "SIGINT".to_owned() });
     let former = world.machine.snapshot();
     world.machine = Machine::restore(config(6, 4), former.next_step()).unwrap();
-    world.asked.clear();
+    world.actions.clear();
     world.begin();
-    assert!(!world.asked.iter().any(|action| matches!(action, Action::Launch { .. })));
+    assert!(!world.actions.iter().any(|action| matches!(action, Action::Launch { .. })));
     assert_eq!(*world.stop(), StopReason::Signal { name: "SIGINT".to_owned() });
 }
 
@@ -180,7 +180,7 @@ fn every_down_node_is_fenced_again_at_once() {
 }
 
 #[test]
-fn whether_the_newest_checkpoint_is_protected_is_known_to_the_successor() {
+fn whether_the_newest_checkpoint_is_protected_survives_a_take_over() {
     let mut world = World::running();
     world.checkpoint(4);
     taken_over(&mut world);

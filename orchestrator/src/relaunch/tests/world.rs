@@ -1,4 +1,4 @@
-//! A small obedient world: it does at once what the machine asks for, as far as its nodes live.
+//! A driver for tests: performs every action at once, unless its node is dead or does not answer.
 
 use crate::events::{DrainResult, EndCause, LogEvent, StopReason};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
@@ -27,19 +27,19 @@ pub fn config(nodes: usize, needed: u32) -> Config {
     Config::new((0..nodes).map(node).collect(), needed, 1)
 }
 
-/// Nodes and their ranks.
+/// Nodes with their ranks.
 pub type Homes = Vec<(NodeName, Vec<Rank>)>;
 
 pub struct World {
     pub machine: Machine,
     pub now: Duration,
-    /// Everything that was asked for, in order.
-    pub asked: Vec<Action>,
+    /// All actions, in order.
+    pub actions: Vec<Action>,
     /// Nodes that do not exist any more.
     pub dead: BTreeSet<NodeName>,
     /// Nodes that neither answer nor fail.
-    pub mute: BTreeSet<NodeName>,
-    /// What the halt files say.
+    pub silent: BTreeSet<NodeName>,
+    /// The halt condition that holds.
     pub halt: Option<String>,
     pub drain: DrainResult,
     starts: BTreeMap<NodeName, u16>,
@@ -50,9 +50,9 @@ impl World {
         World {
             machine: Machine::new(config),
             now: Duration::ZERO,
-            asked: Vec::new(),
+            actions: Vec::new(),
             dead: BTreeSet::new(),
-            mute: BTreeSet::new(),
+            silent: BTreeSet::new(),
             halt: None,
             drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
             starts: BTreeMap::new(),
@@ -76,20 +76,20 @@ impl World {
         self.perform(actions);
     }
 
-    /// Hands in an event, and does whatever follows from it.
+    /// Passes an event to the machine and performs the actions.
     pub fn happens(&mut self, event: Event) {
         let actions = self.machine.handle(self.now, event);
         self.perform(actions);
     }
 
-    /// Hands in an event, and does nothing.
+    /// Passes an event to the machine and performs nothing.
     pub fn only(&mut self, event: Event) -> Vec<Action> {
         let actions = self.machine.handle(self.now, event);
-        self.asked.extend(actions.clone());
+        self.actions.extend(actions.clone());
         actions
     }
 
-    /// Time passes; living agents answer polls meanwhile.
+    /// Lets time pass; agents that are alive answer polls meanwhile.
     pub fn passes(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end && !self.machine.is_finished() {
@@ -104,18 +104,18 @@ impl World {
         }
     }
 
-    /// The node dies: its agent's connection breaks.
+    /// The node fails: its agent's connection breaks.
     pub fn dies(&mut self, node: usize) {
         self.dead.insert(name(node));
         self.happens(Event::AgentLost { node: name(node), reason: "connection closed".into() });
     }
 
     pub fn answers(&self, node: &NodeName) -> bool {
-        !self.dead.contains(node) && !self.mute.contains(node)
+        !self.dead.contains(node) && !self.silent.contains(node)
     }
 
     pub fn perform(&mut self, actions: Vec<Action>) {
-        self.asked.extend(actions.clone());
+        self.actions.extend(actions.clone());
         for action in actions {
             for event in self.answer(action) {
                 self.happens(event);
@@ -124,12 +124,12 @@ impl World {
     }
 
     fn answer(&mut self, action: Action) -> Vec<Event> {
-        let living = |to: Vec<NodeName>| to.into_iter().filter(|node| self.answers(node)).collect::<Vec<_>>();
+        let alive = |to: Vec<NodeName>| to.into_iter().filter(|node| self.answers(node)).collect::<Vec<_>>();
         match action {
             Action::StartAgent { node } if self.dead.contains(&node) => {
                 vec![Event::AgentStartFailed { node, reason: "no such node".into(), node_lost: true }]
             }
-            Action::StartAgent { node } if self.mute.contains(&node) => vec![],
+            Action::StartAgent { node } if self.silent.contains(&node) => vec![],
             Action::StartAgent { node } => {
                 let start = self.starts.entry(node.clone()).or_default();
                 *start += 1;
@@ -138,16 +138,16 @@ impl World {
             }
             Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone() }],
             Action::Prepare { generation, to, .. } => {
-                living(to).into_iter().map(|node| Event::RunPrepared { node, generation }).collect()
+                alive(to).into_iter().map(|node| Event::RunPrepared { node, generation }).collect()
             }
             Action::Launch { generation, .. } => vec![Event::StepStarted { generation }],
             Action::PollNow { to } => {
                 let sent = self.now;
-                living(to).into_iter().map(|node| Event::PollAnswered { node, sent, fault: None }).collect()
+                alive(to).into_iter().map(|node| Event::PollAnswered { node, sent, fault: None }).collect()
             }
             Action::SaveStacks { generation, .. } => vec![Event::StacksSaved { generation }],
             Action::KillRanks { generation, to, .. } => {
-                living(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
+                alive(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
             }
             Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone() }],
             _ => vec![],
@@ -190,7 +190,7 @@ impl World {
             }
             _ => None,
         };
-        self.asked.iter().filter_map(launch).collect()
+        self.actions.iter().filter_map(launch).collect()
     }
 
     /// The nodes of the last launch by rank, for runs with one rank a node.
@@ -209,11 +209,11 @@ impl World {
             Action::Record(LogEvent::GenerationEnded { cause, .. }) => Some(cause.clone()),
             _ => None,
         };
-        self.asked.iter().filter_map(cause).collect()
+        self.actions.iter().filter_map(cause).collect()
     }
 
     pub fn outcome(&self) -> &Outcome {
-        let mut ends = self.asked.iter().filter_map(|action| match action {
+        let mut ends = self.actions.iter().filter_map(|action| match action {
             Action::Finish(outcome) => Some(outcome),
             _ => None,
         });
@@ -227,6 +227,6 @@ impl World {
     }
 
     pub fn drained(&self) -> bool {
-        self.asked.iter().any(|action| matches!(action, Action::Drain { .. }))
+        self.actions.iter().any(|action| matches!(action, Action::Drain { .. }))
     }
 }

@@ -1,4 +1,4 @@
-//! How the end of a generation is judged, and what follows.
+//! The cause of the end of a generation, and what follows.
 
 use crate::events::{EndCause, LogEvent, StopReason};
 use holdfast_model::{CheckpointId, Generation, Rank, RankEnd};
@@ -13,7 +13,7 @@ use crate::relaunch::*;
 use crate::spec::ExitAction;
 
 #[test]
-fn a_rank_that_fails_because_its_neighbours_node_died_is_not_called_an_application_error() {
+fn a_rank_that_fails_because_another_node_died_is_no_application_error() {
     let mut world = World::running();
     world.dead.insert(name(2));
     world.rank_ends(1, RankEnd::Code(1));
@@ -24,7 +24,7 @@ fn a_rank_that_fails_because_its_neighbours_node_died_is_not_called_an_applicati
 }
 
 #[test]
-fn an_answer_to_a_poll_that_was_sent_before_the_exit_proves_nothing() {
+fn a_poll_that_was_sent_before_the_exit_does_not_count() {
     let mut world = World::running();
     world.now = ms(500);
     let generation = world.generation();
@@ -86,7 +86,7 @@ fn a_newer_checkpoint_starts_the_count_of_generations_without_progress_again() {
 }
 
 #[test]
-fn writing_again_what_was_written_before_is_no_progress() {
+fn writing_a_checkpoint_again_is_no_progress() {
     let mut world = World::running_with(Config { no_progress_limit: 2, ..config(6, 4) });
     world.checkpoint(10);
     world.rank_ends(0, RankEnd::Code(1));
@@ -99,7 +99,7 @@ fn writing_again_what_was_written_before_is_no_progress() {
 }
 
 #[test]
-fn attempts_count_relaunches_and_another_allocation_can_go_on_after_node_failures() {
+fn when_all_relaunches_ended_with_node_failures_another_allocation_can_go_on() {
     let mut world = World::running_with(Config { attempts: 1, ..config(6, 4) });
     world.checkpoint(1);
     world.dies(0);
@@ -111,14 +111,14 @@ fn attempts_count_relaunches_and_another_allocation_can_go_on_after_node_failure
 }
 
 #[test]
-fn an_application_that_fails_when_all_attempts_are_used_is_an_application_error() {
+fn an_application_that_fails_in_all_relaunches_is_an_application_error() {
     let mut world = World::running_with(Config { attempts: 0, ..config(6, 4) });
     world.rank_ends(2, RankEnd::Code(3));
     assert_eq!(world.outcome().exit_code(), exit::APPLICATION_ERROR);
 }
 
 #[test]
-fn an_exit_code_that_the_policy_stops_at_is_not_retried() {
+fn an_exit_code_with_action_stop_is_not_retried() {
     let mut world =
         World::running_with(Config { exit_codes: BTreeMap::from([(17, ExitAction::Stop)]), ..config(6, 4) });
     world.rank_ends(2, RankEnd::Code(17));
@@ -128,7 +128,7 @@ fn an_exit_code_that_the_policy_stops_at_is_not_retried() {
 }
 
 #[test]
-fn ranks_that_end_well_without_ever_using_the_api_are_finished() {
+fn ranks_that_succeed_without_using_the_api_are_finished() {
     let mut world = World::running();
     world.ranks_end_well();
     assert_eq!(world.causes(), [EndCause::ExitedWell]);
@@ -136,7 +136,7 @@ fn ranks_that_end_well_without_ever_using_the_api_are_finished() {
 }
 
 #[test]
-fn ranks_that_used_the_api_and_end_without_finalize_are_launched_again() {
+fn ranks_that_used_the_api_and_end_without_finalize_are_relaunched() {
     let mut world = World::running();
     world.joined(None);
     world.ranks_end_well();
@@ -145,7 +145,7 @@ fn ranks_that_used_the_api_and_end_without_finalize_are_launched_again() {
 }
 
 #[test]
-fn a_word_of_the_leader_that_comes_after_the_ranks_end_still_counts() {
+fn a_report_of_the_leader_after_the_end_of_the_ranks_counts() {
     let mut world = World::running();
     world.joined(None);
     let generation = world.generation();
@@ -159,7 +159,7 @@ fn a_word_of_the_leader_that_comes_after_the_ranks_end_still_counts() {
 }
 
 #[test]
-fn a_node_that_dies_after_finalize_does_not_bring_the_job_back() {
+fn a_node_that_dies_after_finalize_causes_no_relaunch() {
     let mut world = World::running();
     world.happens(Event::Finalized { generation: Generation(1) });
     world.dies(2);
@@ -167,7 +167,7 @@ fn a_node_that_dies_after_finalize_does_not_bring_the_job_back() {
 }
 
 #[test]
-fn a_rank_that_fails_after_finalize_is_reported_but_not_launched_again() {
+fn a_rank_that_fails_after_finalize_is_reported_and_not_relaunched() {
     let mut world = World::running();
     world.happens(Event::Finalized { generation: Generation(1) });
     world.rank_ends(3, RankEnd::Signal(6));
@@ -176,13 +176,13 @@ fn a_rank_that_fails_after_finalize_is_reported_but_not_launched_again() {
 }
 
 #[test]
-fn a_launcher_that_fails_without_telling_which_rank_is_an_application_error() {
+fn a_launcher_that_fails_without_a_rank_is_an_application_error() {
     let mut world = World::running_with(Config { attempts: 0, ..config(6, 4) });
     world.happens(Event::StepEnded { generation: Generation(1), end: RankEnd::Code(2) });
     assert_eq!(world.causes(), [EndCause::Application { rank: None, end: RankEnd::Code(2) }]);
 }
 
-/// What every agent but the one of `node` says: its rank waits. That one's does nothing.
+/// The reports of quiet ranks: the rank of `node` does nothing, all others wait.
 fn hangs_on(world: &World, node: usize) -> Vec<Event> {
     let quiet = |at: usize| QuietRank {
         rank: Rank(at as u32),
@@ -202,18 +202,18 @@ fn watched() -> World {
 }
 
 #[test]
-fn a_hang_is_ended_when_the_stack_of_its_rank_is_saved_and_launched_again() {
+fn a_generation_that_hangs_is_ended_after_the_stacks_are_saved_and_relaunched() {
     let mut world = watched();
     for event in hangs_on(&world, 2) {
         world.happens(event);
     }
     let saved = Action::SaveStacks { generation: Generation(1), ranks: [(name(2), vec![Rank(2)])].into() };
-    let at = |wanted: &dyn Fn(&Action) -> bool| world.asked.iter().position(wanted).unwrap();
+    let at = |wanted: &dyn Fn(&Action) -> bool| world.actions.iter().position(wanted).unwrap();
     assert!(at(&|action| *action == saved) < at(&|action| matches!(action, Action::KillRanks { .. })));
     let what =
         "rank 2 made no call, printed nothing and used no processor for 1min; waiting in need_checkpoint: ranks 0-1,3";
     assert_eq!(world.causes(), [EndCause::Hang { what: what.into() }]);
-    let logged = |wanted: &LogEvent| world.asked.iter().any(|action| *action == Action::Record(wanted.clone()));
+    let logged = |wanted: &LogEvent| world.actions.iter().any(|action| *action == Action::Record(wanted.clone()));
     let (generation, ranks) = (Generation(1), vec![Rank(2)]);
     assert!(logged(&LogEvent::HangSuspected { generation, ranks: ranks.clone(), reason: what.into() }));
     assert!(logged(&LogEvent::Hang { generation, ranks, reason: what.into() }));
@@ -222,18 +222,18 @@ fn a_hang_is_ended_when_the_stack_of_its_rank_is_saved_and_launched_again() {
 }
 
 #[test]
-fn a_rank_that_moves_while_its_stack_is_saved_is_left_alone() {
+fn a_rank_that_moves_while_its_stack_is_saved_does_not_hang() {
     let mut world = watched();
     for event in hangs_on(&world, 2) {
         world.only(event);
     }
-    assert!(world.asked.iter().any(|action| matches!(action, Action::SaveStacks { .. })));
+    assert!(world.actions.iter().any(|action| matches!(action, Action::SaveStacks { .. })));
     let generation = Generation(1);
     world.happens(Event::RanksQuiet { node: name(2), generation, ranks: vec![] });
     world.happens(Event::StacksSaved { generation });
-    assert!(world.asked.contains(&Action::Record(LogEvent::HangDismissed { generation })));
+    assert!(world.actions.contains(&Action::Record(LogEvent::HangDismissed { generation })));
     assert_eq!((world.causes().len(), world.machine.explain().phase), (0, Activity::Running));
-    // It may hang later all the same.
+    // It may hang later.
     for event in hangs_on(&world, 2) {
         world.happens(event);
     }
@@ -241,7 +241,7 @@ fn a_rank_that_moves_while_its_stack_is_saved_is_left_alone() {
 }
 
 #[test]
-fn what_hangs_after_finalize_is_ended_and_the_job_is_finished() {
+fn a_job_that_hangs_after_finalize_is_finished() {
     let mut world = watched();
     world.happens(Event::Finalized { generation: Generation(1) });
     for event in hangs_on(&world, 2) {
@@ -252,7 +252,7 @@ fn what_hangs_after_finalize_is_ended_and_the_job_is_finished() {
 }
 
 #[test]
-fn a_launcher_that_cannot_be_started_is_something_missing() {
+fn a_launcher_that_cannot_be_started_ends_the_job_as_unavailable() {
     let mut world = World::running();
     for generation in 1..=3 {
         world.happens(Event::LaunchFailed { generation: Generation(generation), reason: "srun: not found".into() });
@@ -262,7 +262,7 @@ fn a_launcher_that_cannot_be_started_is_something_missing() {
 }
 
 #[test]
-fn what_an_older_generation_says_is_not_heard() {
+fn events_of_an_older_generation_are_ignored() {
     let mut world = World::running();
     world.rank_ends(0, RankEnd::Code(1));
     let old = Generation(1);
@@ -276,7 +276,7 @@ fn what_an_older_generation_says_is_not_heard() {
 }
 
 #[test]
-fn a_down_node_whose_agent_reports_is_not_used_but_fenced_again() {
+fn a_down_node_whose_agent_reports_is_fenced_again_and_not_used() {
     let mut world = World::running();
     world.dies(2);
     let address = super::world::address(&name(2), 9);
@@ -288,7 +288,7 @@ fn a_down_node_whose_agent_reports_is_not_used_but_fenced_again() {
 }
 
 #[test]
-fn every_verdict_is_kept_with_its_reason_and_time() {
+fn every_decision_is_kept_with_its_reason_and_time() {
     let mut world = World::running();
     world.now = ms(1234);
     world.dies(2);
@@ -300,13 +300,13 @@ fn every_verdict_is_kept_with_its_reason_and_time() {
 }
 
 #[test]
-fn the_lines_of_the_event_log_have_stable_names() {
+fn event_names_are_stable() {
     let mut world = World::running();
     world.joined(None);
     world.dies(2);
     world.happens(Event::Signal { name: "SIGTERM".into() });
     let mut names: Vec<String> = Vec::new();
-    for action in &world.asked {
+    for action in &world.actions {
         if let Action::Record(event) = action {
             let line = serde_json::to_value(event).unwrap();
             assert_eq!(&serde_json::from_value::<LogEvent>(line.clone()).unwrap(), event);
