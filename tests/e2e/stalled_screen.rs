@@ -1,5 +1,5 @@
-//! Standard output and standard error accept nothing for some time, as files on a file system that hangs do: the job goes
-//! on, and what it had to show follows in order.
+//! Standard output and standard error accept nothing for some time, as files on a file system that hangs do: the job
+//! goes on, and what it had to show follows in order.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};

@@ -31,8 +31,8 @@ pub enum DrainAction {
     /// Request the inventory of a node. Ends as [`Answer::Inventory`](super::Answer::Inventory).
     TakeInventory { request: RequestId, agent: AgentAt },
     /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and record durably that
-    /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so does
-    /// the drain.
+    /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so
+    /// does the drain.
     OpenDirectory { request: RequestId, checkpoint: CheckpointId },
     /// Copy files of the dataset from an agent to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
@@ -50,8 +50,8 @@ pub enum DrainAction {
         /// The directory's name below the prefix.
         directory: DirectoryName,
     },
-    /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). If an agent fails, the
-    /// orchestrator repeats the work; if that fails, so does the drain.
+    /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). If an agent fails,
+    /// the orchestrator repeats the work; if that fails, so does the drain.
     Verify {
         request: RequestId,
         /// The agent; the orchestrator itself if `None`.

@@ -256,7 +256,7 @@ async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest
             Ok(Answer::Verified { damaged: damaged.collect() })
         }
         Err(error) => {
-            tracing::info!(node = %agent.node, %error, "an agent could not verify checksums; the orchestrator verifies them");
+            tracing::info!(node = %agent.node, %error, "an agent cannot verify files; the orchestrator does it");
             Err(error.to_string())
         }
     }
@@ -274,7 +274,7 @@ async fn rebuild_at(
     match client.rebuild(agent.address, &request, LONGEST_CHECK).await {
         Ok(_) => Ok(Answer::Rebuilt),
         Err(error) => {
-            tracing::info!(node = %agent.node, %error, "an agent could not rebuild a redundancy set; the orchestrator rebuilds it");
+            tracing::info!(node = %agent.node, %error, "an agent cannot rebuild a set; the orchestrator does it");
             Err(error.to_string())
         }
     }
@@ -284,7 +284,7 @@ async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: Checkpo
     match client.flushed(agent.address, &FlushedNote { checkpoint }).await {
         Ok(_) => Ok(Answer::FlushNoted),
         Err(error) => {
-            tracing::warn!(node = %agent.node, %error, "the flush file of a node could not be updated with a drained dataset");
+            tracing::warn!(node = %agent.node, %error, "a drained dataset cannot be recorded in a flush file");
             Err(error.to_string())
         }
     }

@@ -12,8 +12,8 @@ use holdfast_wire::agent::CopyReply;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// An event. Answers to requests that are over (cancelled, or answered before) are ignored, and so is everything after the
-/// end.
+/// An event. Answers to requests that are over (cancelled, or answered before) are ignored, and so is everything after
+/// the end.
 #[derive(Clone, Debug)]
 pub enum DrainEvent {
     /// An agent was started or restarted. If another agent of the node was up, that one is lost.

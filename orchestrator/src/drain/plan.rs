@@ -27,8 +27,8 @@ pub struct DrainPlan {
     pub candidates: Vec<Candidate>,
     /// Datasets that the application marked as output, oldest first, without the first candidate.
     pub output: Vec<Candidate>,
-    /// The newest dataset that was complete at some time and cannot be completed any more: recorded as incomplete if there
-    /// is no candidate.
+    /// The newest dataset that was complete at some time and cannot be completed any more: recorded as incomplete if
+    /// there is no candidate.
     pub remnant: Option<Candidate>,
     /// Datasets that were skipped, and why.
     pub skipped: Vec<(CheckpointId, String)>,
@@ -95,8 +95,8 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect(), checkpoint_data }
 }
 
-/// The locations of a dataset according to the nodes' flush files, which agree except for nodes that were down at the end
-/// of a flush.
+/// The locations of a dataset according to the nodes' flush files, which agree except for nodes that were down at the
+/// end of a flush.
 fn locations(id: CheckpointId, inventories: &[Inventory]) -> Option<Locations> {
     let known = inventories.iter().filter_map(|inventory| inventory.flush.get(&id).copied());
     known.reduce(|all, one| if one.pfs { one } else { all })

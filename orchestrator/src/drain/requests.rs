@@ -1,7 +1,7 @@
 //! The requests of a drain: those that wait, and those that are under way.
 //!
-//! Every operation is O(log N) in the number of requests under way, so that an answer costs about the same with ten nodes
-//! and with ten thousand.
+//! Every operation is O(log N) in the number of requests under way, so that an answer costs about the same with ten
+//! nodes and with ten thousand.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;

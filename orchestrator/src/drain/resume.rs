@@ -1,4 +1,5 @@
-//! The directory that an interrupted or incomplete drain of the same dataset left, so that another drain can complete it.
+//! The directory that an interrupted or incomplete drain of the same dataset left, so that another drain can complete
+//! it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -53,8 +54,8 @@ pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
     Ok(())
 }
 
-/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. A directory of a killed
-/// *flush* (indexed without COMPLETE) is left as it is, as in SCR.
+/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. A directory of a
+/// killed *flush* (indexed without COMPLETE) is left as it is, as in SCR.
 ///
 /// # Errors
 /// The index cannot be read.

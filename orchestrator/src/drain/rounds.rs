@@ -1,8 +1,8 @@
 //! The two rounds of copies as a pure state machine.
 //!
 //! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be
-//! down. Round 2: for nodes whose copies failed, the nodes that are known to have copies of their files; if none is known,
-//! all nodes that are left. An answer lists single ranks, so that a damaged file affects its rank only.
+//! down. Round 2: for nodes whose copies failed, the nodes that are known to have copies of their files; if none is
+//! known, all nodes that are left. An answer lists single ranks, so that a damaged file affects its rank only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

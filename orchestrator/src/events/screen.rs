@@ -1,10 +1,10 @@
-//! What a person sees while a job runs: plain lines in a batch log, a live view on a terminal.
+//! The output of a running job: plain lines in a batch log, a live view on a terminal.
 //!
 //! Everything goes to standard error but the application's own standard output, which stays what it is (unless standard
 //! output belongs to a JSON document).
 //!
-//! Showing something never waits: threads of their own write, since the file, the pipe or the terminal behind a descriptor
-//! may accept nothing for minutes. At the end [`Screen::close`] waits for what is left, bounded.
+//! Showing something never waits: threads of their own write, since the file, the pipe or the terminal behind a
+//! descriptor may accept nothing for minutes. At the end [`Screen::close`] waits for what is left, bounded.
 
 mod live;
 mod queue;
@@ -106,7 +106,7 @@ impl Screen {
         self.is_live
     }
 
-    /// Shows an event, if it is one for people.
+    /// Shows an event, if it has a sentence for people.
     pub fn event(&self, event: &LogEvent) {
         if let Some(line) = event.sentence() {
             self.line(&line);
@@ -117,7 +117,7 @@ impl Screen {
         if self.style.quiet {
             return;
         }
-        // Text from the network or a file must not command the terminal.
+        // Text from the network or a file must not control the terminal.
         let text = printable(text);
         self.errors.push(Message::Line(format!("{} {text}\n", Local::now().format("%H:%M:%S%.3f")).into_bytes()));
     }
@@ -141,9 +141,9 @@ impl Screen {
         OutputTurn { turn: self.turns.take(), screen: self.clone() }
     }
 
-    /// Removes the live view, writes the result of the command to standard output, and waits until everything is written:
-    /// as long as some of it is accepted, and not after `interrupted`. What is not written then is named on standard error,
-    /// if that accepts it.
+    /// Removes the live view, writes the result of the command to standard output, and waits until everything is
+    /// written: as long as some of it is accepted, and not after `interrupted`. What is not written then is named on
+    /// standard error, if that accepts it.
     ///
     /// # Errors
     /// Those of writing the result.
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_cannot_command_the_terminal() {
+    fn a_message_cannot_control_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
     }
 }

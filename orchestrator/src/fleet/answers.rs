@@ -1,7 +1,8 @@
 //! The reports of the pollers to the supervisor.
 //!
-//! Changes and losses are passed on one by one and at once. Answers without changes arrive by the thousand a second, and
-//! show only that their agents are alive: they are collected for some milliseconds, and wake the loop of the job once.
+//! Changes and losses are passed on one by one and at once. Answers without changes arrive by the thousand a second,
+//! and show only that their agents are alive: they are collected for some milliseconds, and wake the loop of the job
+//! once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,8 +107,8 @@ impl PollReports {
         Arc::clone(&self.extra_polls).acquire_owned().await.ok()
     }
 
-    /// Waits until another connection may be opened. If thousands were opened at a time, the work of this machine for all
-    /// of them would delay each, and agents would be considered lost.
+    /// Waits until another connection may be opened. If thousands were opened at a time, the work of this machine for
+    /// all of them would delay each, and agents would be considered lost.
     pub(super) async fn permit_to_connect(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         Arc::clone(&self.connecting).acquire_owned().await.ok()

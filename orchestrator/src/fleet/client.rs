@@ -72,9 +72,9 @@ impl AgentClient {
         Ok(AgentClient { http, connector, at_once, close_connections: false })
     }
 
-    /// The same client for the agents of `count` nodes. An agent needs a connection for its polls, and a second one that
-    /// is reused while requests follow each other; where the descriptor limit is too low for both, the second one is
-    /// closed after each answer.
+    /// The same client for the agents of `count` nodes. An agent needs a connection for its polls, and a second one
+    /// that is reused while requests follow each other; where the descriptor limit is too low for both, the second one
+    /// is closed after each answer.
     #[must_use]
     pub fn for_agents(self, count: usize) -> Self {
         if descriptors::allow_connections(2 * count).is_ok() {
@@ -124,8 +124,8 @@ impl AgentClient {
         PollConnection::open(&self.connector, address, patience.max(CONNECT_WITHIN)).await
     }
 
-    /// Events and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent delays
-    /// the answer by at most the request's `wait_ms`.
+    /// Events and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent
+    /// delays the answer by at most the request's `wait_ms`.
     ///
     /// # Errors
     /// [`RequestError`], as for all requests. A request that names [known](agent::PollRequest::known) health may be
@@ -205,8 +205,8 @@ impl AgentClient {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
-    /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the agent
-    /// is lost.
+    /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the
+    /// agent is lost.
     ///
     /// # Errors
     /// [`RequestError`].

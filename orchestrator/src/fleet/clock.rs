@@ -29,8 +29,8 @@ impl Clock {
     }
 }
 
-/// A number for a message that replaces earlier ones at the agents: larger than all earlier numbers of this process and,
-/// as far as the clocks of their machines agree, of earlier orchestrators.
+/// A number for a message that replaces earlier ones at the agents: larger than all earlier numbers of this process
+/// and, as far as the clocks of their machines agree, of earlier orchestrators.
 pub fn issue_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Fencing: a node that was given up may become reachable again (it was frozen, or cut off from the network), with ranks
-//! of an old generation and an agent that continues it. Both are ended as soon as they can be reached.
+//! Fencing: a node that was given up may become reachable again (it was frozen, or cut off from the network), with
+//! ranks of an old generation and an agent that continues it. Both are ended as soon as they can be reached.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -171,7 +171,7 @@ impl AgentSupervisor {
         let runtime = match &poll_thread {
             Ok(thread) => thread.runtime().clone(),
             Err(error) => {
-                tracing::warn!(%error, "cannot start the thread that polls the agents; they are polled on the common threads");
+                tracing::warn!(%error, "cannot start the polling thread; the common threads poll the agents");
                 Handle::current()
             }
         };
@@ -364,9 +364,9 @@ impl AgentSupervisor {
         self.roster.node_down(node);
     }
 
-    /// Makes sure that a node that went down cannot act for the job any more. Its agent is not polled any more, is killed
-    /// through the resource manager where that is possible, and is ended together with its ranks as soon as it answers
-    /// at `address`.
+    /// Makes sure that a node that went down cannot act for the job any more. Its agent is not polled any more, is
+    /// killed through the resource manager where that is possible, and is ended together with its ranks as soon as it
+    /// answers at `address`.
     pub fn fence(&mut self, node: &NodeName, address: Option<SocketAddr>) {
         self.adopted.remove(node);
         self.agents.remove(node);

@@ -19,11 +19,11 @@ use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
 use crate::relaunch::{Action, Event};
 
-/// The halt conditions of a node that does not report them within this are left out; a launch should not wait for it.
+/// The halt conditions of a node that does not report them within this are left out, so that a launch need not wait.
 const HALT_WITHIN: Duration = Duration::from_secs(2);
 
 impl StepDriver<'_> {
-    /// Does one thing, or begins it.
+    /// Performs an action, or begins it.
     pub(super) fn perform(&mut self, action: Action) {
         tracing::debug!(?action, "action");
         match action {
@@ -54,13 +54,13 @@ impl StepDriver<'_> {
             }
             Action::Record(event) => self.reporter.emit(event),
             Action::Drain { stop, down, .. } => self.start_drain(&stop, down),
-            // The agents are the job's: they are ended after the loop, unless the next step uses them.
+            // The agents belong to the job: they are ended after the loop, unless the next step uses them.
             Action::StopAgents { .. } => self.drain.abort(),
             Action::Finish(outcome) => self.outcome = Some(outcome),
         }
     }
 
-    /// Asks for halt conditions. Health tests run at the same time: both are asked before every launch.
+    /// Reads the halt conditions, and runs the health tests meanwhile: both precede every launch.
     fn ask_halt(&mut self) {
         let agents = self.agents.roster().agents();
         let client = self.agents.client().clone();
@@ -76,21 +76,21 @@ impl StepDriver<'_> {
                 }
             };
             let (client, set) = (&client, &set);
-            let asked = client.each(agents.values().copied(), |address| async move {
-                let question = async {
+            let answers = client.each(agents.values().copied(), |address| async move {
+                let request = async {
                     match set {
                         Some(change) => client.set_halt(address, change).await,
                         None => client.halt(address).await,
                     }
                 };
-                tokio::time::timeout(HALT_WITHIN, question).await
+                tokio::time::timeout(HALT_WITHIN, request).await
             });
-            let (faults, answers) = tokio::join!(tests, asked);
+            let (faults, answers) = tokio::join!(tests, answers);
             if set.is_some() {
                 background.send(TaskResult::HaltSet);
             }
             for (node, reason) in faults {
-                let fault = format!("the site's test failed: {reason}");
+                let fault = format!("the health test failed: {reason}");
                 background.event(Event::HealthFault { node, fault });
             }
             let met = answers.into_iter().flatten().flatten().find_map(|state: HaltState| state.met);
@@ -125,19 +125,20 @@ impl StepDriver<'_> {
     }
 
     fn launch(&mut self, generation: Generation, placement: &Arc<Placement>) {
-        // An agent that is started again gets ranks only with the next generation.
+        // An agent that is restarted gets ranks only with the next generation.
         let sockets = std::mem::take(&mut self.sockets.1);
         self.ranks.launch(generation, placement, sockets, self.background.clone());
     }
 
-    /// The ranks were launched, or are followed.
+    /// The ranks of a generation were launched, or are followed.
     pub(super) fn launched(&mut self, running: RunningStep) {
         let now = u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX);
         self.record.state.first_launch_ms.get_or_insert(now);
         self.ranks.launched(running);
     }
 
-    /// Has an agent that is up forget the finished steps of the job before anything is asked of it; then `ready` follows.
+    /// Has an agent that is up remove the state of the job's finished steps before it gets other requests; then `ready`
+    /// follows.
     pub(super) fn forget_finished_steps(
         &self,
         finished: Generation,
@@ -150,7 +151,7 @@ impl StepDriver<'_> {
             let event = match client.forget(address, &ForgetRequest { finished }).await {
                 Ok(_) => ready,
                 Err(error) if error.is_refusal() => Event::AgentUnfit { node, address, fault: error.to_string() },
-                // As one that was never up: it is started again.
+                // It counts as not started, and is started again.
                 Err(error) => Event::AgentStartFailed { node, reason: error.brief(), node_lost: false },
             };
             background.event(event);
@@ -168,13 +169,13 @@ impl StepDriver<'_> {
             },
             move |node, answer| match answer {
                 Ok(_) => background.event(Event::RanksKilled { node, generation }),
-                // One that refuses is of no more use than one that does not answer.
+                // An agent that refuses counts as lost.
                 Err(error) => background.event(Event::AgentLost { node, reason: error.to_string() }),
             },
         );
     }
 
-    /// An agent that does not answer is lost: it gets the addresses of that time when it is back.
+    /// An agent that does not answer is lost, and gets the then present addresses when it is up again.
     fn update_peers(&mut self, update: PeersUpdate, to: &[NodeName]) {
         let update = Arc::new(update);
         self.agents.request(
@@ -185,7 +186,7 @@ impl StepDriver<'_> {
             },
             |node, answer| {
                 if let Err(error) = answer {
-                    tracing::info!(%node, %error, "an agent does not take new addresses");
+                    tracing::info!(%node, %error, "an agent did not accept new addresses");
                 }
             },
         );
@@ -203,7 +204,7 @@ impl StepDriver<'_> {
             requested: None,
             events: self.background.events.clone(),
         };
-        // Once in an allocation.
+        // `after:` is run once, at the end of the job.
         let goes_on = !self.is_last && matches!(stop, StopReason::Finished);
         let after = if goes_on { Vec::new() } else { self.spec.after.clone() };
         let nodes = self.nodes_up();

@@ -1,4 +1,4 @@
-//! The channel from work in the background to the loop of a step.
+//! The channel from background tasks to the loop of a step.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use crate::drain::DrainReport;
 use crate::events::LogEvent;
 use crate::relaunch::Event;
 
-/// The end of something that was done in the background.
+/// The result of a background task.
 #[derive(Debug)]
 pub(super) enum TaskResult {
-    /// An event that needs nothing else.
+    /// An event of the machine.
     Event(Event),
     /// An agent accepted a generation.
     Prepared {
@@ -21,16 +21,16 @@ pub(super) enum TaskResult {
         generation: Generation,
         socket: PathBuf,
     },
-    /// The spec's halt conditions are in the halt files.
+    /// The halt conditions of the spec are in the halt files.
     HaltSet,
-    /// When the allocation ends, as the resource manager says now; seconds since the epoch.
+    /// The end of the allocation, as the resource manager reports it now; seconds since the epoch.
     AllocationEnd(Option<i64>),
     /// The ranks of a generation were launched, or are followed.
     Launched(Box<RunningStep>),
     Drained(Box<DrainReport>),
 }
 
-/// The sending side: tasks hold clones of it.
+/// The sender, of which each task has a clone.
 #[derive(Clone)]
 pub(super) struct Background {
     results: mpsc::UnboundedSender<TaskResult>,
@@ -38,7 +38,7 @@ pub(super) struct Background {
     pub(super) events: mpsc::UnboundedSender<LogEvent>,
 }
 
-/// The receiving side: the loop's.
+/// The receiver, which the loop has.
 pub(super) struct Inbox {
     pub(super) results: mpsc::UnboundedReceiver<TaskResult>,
     pub(super) events: mpsc::UnboundedReceiver<LogEvent>,
@@ -51,7 +51,7 @@ impl Background {
         (Background { results, events }, Inbox { results: results_inbox, events: events_inbox })
     }
 
-    /// Lost if the step is over.
+    /// Dropped if the step is over.
     pub(super) fn send(&self, result: TaskResult) {
         let _ = self.results.send(result);
     }

@@ -1,4 +1,4 @@
-//! The agents of a drain without a job: started where they are missing, restarted when they are lost.
+//! The agents of `holdfast drain`: started where they are missing, restarted when they are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,15 +17,13 @@ use crate::events::LogEvent;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetError, FleetEvent, FleetSettings};
 
-/// Between two questions to an agent.
+/// The interval of polls.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// An agent that is silent for so long during a copy is lost. It is busy: a running job waits less.
+/// An agent that is silent for this long is lost. Longer than in a running job, because agents are busy copying.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a node's agent is started again before its node is given up.
+/// Restarts of a node's agent before the node is given up.
 const RESTARTS: u32 = 3;
 
-/// The agents that a drain works with: started where they are missing, and started again a few times when they are
-/// lost.
 pub(super) struct DrainAgents {
     allocation: Arc<dyn Allocation>,
     pub(super) agents: AgentSupervisor,
@@ -99,7 +97,7 @@ impl DrainAgents {
         let (client, request) = (self.agents.client(), &request);
         let killed = client.each(self.agents.roster().agents(), |(node, address)| async move {
             if let Err(error) = client.kill(address, request).await {
-                tracing::info!(%node, %error, "the ranks of a node were not killed by its agent");
+                tracing::info!(%node, %error, "an agent could not kill the ranks of its node");
             }
         });
         killed.await;
@@ -108,9 +106,14 @@ impl DrainAgents {
     pub(super) async fn forget(&self, finished: Generation) {
         let (client, request) = (self.agents.client(), &ForgetRequest { finished });
         let forgotten = client.each(self.agents.roster().agents(), |(node, address)| async move {
-            client.forget(address, request).await.inspect_err(|error| {
-                tracing::warn!(%node, %error, "the finished steps of the job are not forgotten on a node, which is left out");
-            }).is_err().then_some(node)
+            client
+                .forget(address, request)
+                .await
+                .inspect_err(|error| {
+                    tracing::warn!(%node, %error, "finished steps cannot be forgotten; the node is left out");
+                })
+                .is_err()
+                .then_some(node)
         });
         for node in forgotten.await.into_iter().flatten() {
             self.agents.roster().node_down(&node);
@@ -141,7 +144,7 @@ impl DrainAgents {
         result
     }
 
-    /// Starts what is missing, asks what the nodes hold, and ends all agents again.
+    /// Starts missing agents, requests the inventories, and ends all agents again.
     pub(super) async fn survey(mut self, prefix: &Path, requested: Option<CheckpointId>) -> Result<Survey, DrainError> {
         self.start_missing().await;
         let (order, mut emitted) = self.order(prefix, requested);
@@ -153,7 +156,7 @@ impl DrainAgents {
         survey
     }
 
-    /// A drain of the agents that are up, and what it reports.
+    /// A drain with the agents that are up, and the receiver of its events.
     fn order(&self, prefix: &Path, requested: Option<CheckpointId>) -> (DrainOrder, mpsc::UnboundedReceiver<LogEvent>) {
         let (events, emitted) = mpsc::unbounded_channel();
         let up = self.agents.roster().agents();

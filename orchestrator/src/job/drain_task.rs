@@ -39,14 +39,14 @@ impl DrainTask {
         (self.task, self.report) = (None, Some(report));
     }
 
-    /// Breaks off a drain that is under way.
+    /// Cancels a drain that is under way.
     pub(super) fn abort(&mut self) {
         if let Some(task) = self.task.take() {
             task.abort();
         }
     }
 
-    /// Why something could not be drained, if so.
+    /// Why a dataset could not be drained, if so.
     pub(super) fn failure(&self) -> Option<&str> {
         match &self.report.as_ref()?.result {
             DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason } => Some(reason),

@@ -1,5 +1,5 @@
-//! The driver of a whole job: its lock, its screen and its signals, its nodes and their agents; in it the steps, one after
-//! the other.
+//! The driver of a job: its lock, its screen, its signals, its nodes and their agents; and its steps, one after the
+//! other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
@@ -34,18 +34,18 @@ use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
 use crate::relaunch::{Machine, Snapshot};
 use crate::spec::{JobSpec, Step};
 
-/// Runs a job to its end: its steps one after the other, until one is not finished. The report of the last.
+/// Runs the steps of a job one after the other, until one is not finished. Returns the report of the last one.
 ///
 /// # Errors
-/// What keeps a job from beginning. How it ends otherwise is in the report.
+/// Why the job could not begin. Later failures are in the report.
 pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let spec = &options.spec;
-    // All steps are looked at before the first is begun.
+    // All steps are checked before the first begins.
     let prepared = spec.steps.iter().map(|step| preflight(spec, step)).collect::<Result<Vec<_>, _>>()?;
     run_on(options, prepared).await
 }
 
-/// As [`run`], but each step runs on what is given for it: also on a manager and a launcher that no registry has.
+/// As [`run`], but with a manager and a launcher for each step, which need not be registered.
 ///
 /// # Errors
 /// As [`run`].
@@ -69,22 +69,22 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     last.map_or_else(|| report::finished_before(spec), Ok)
 }
 
-/// A step that is still to be run.
+/// A step that has not run yet.
 pub(super) struct NextStep<'job> {
     pub(super) step: &'job Step,
     pub(super) prepared: Prepared,
 }
 
-/// What all steps of a job share.
+/// The state that all steps of a job share.
 struct JobDriver<'job> {
     spec: &'job JobSpec,
     screen: Screen,
     signals: Signals,
-    /// Of the job's prefix directory.
+    /// The lock of the job's prefix directory.
     _lock: JobLock,
 }
 
-/// The nodes of the job and their agents: opened for the first step that runs, given back after the last.
+/// The nodes of the job and their agents, from the first step that runs to the last.
 struct JobNodes {
     allocation: Arc<dyn Allocation>,
     agents: AgentSupervisor,
@@ -113,7 +113,7 @@ impl<'job> JobDriver<'job> {
         }
     }
 
-    /// The nodes, and the first step that runs: those of an orchestrator that died, or new ones.
+    /// Opens the nodes and the first step that runs: those of an orchestrator that died, or new ones.
     async fn open(
         &mut self,
         first: NextStep<'job>,
@@ -121,7 +121,7 @@ impl<'job> JobDriver<'job> {
     ) -> Result<(JobNodes, OpenedStep<'job>), RunError> {
         let (spec, NextStep { step, prepared }) = (self.spec, first);
         let prefix = start::make_prefix(&step.prefix)?;
-        // A step of several has a directory of its own, in which its own commands look for a running job.
+        // In a job of several steps, each has a prefix directory of its own, and commands find the job by its lock.
         let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix)).transpose()?;
         let event_log =
             EventLog::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
@@ -149,8 +149,8 @@ impl<'job> JobDriver<'job> {
         Ok((nodes, OpenedStep { step, prepared, prefix, lock, event_log, state }))
     }
 
-    /// Runs a step to its end. If it is finished, the agents are handed over to the next one, which is returned; otherwise
-    /// they are ended, and the nodes given back.
+    /// Runs a step to its end. If it is finished, the agents are handed over to the next step, which is returned;
+    /// otherwise the agents are ended and the nodes released.
     async fn run_step(
         &mut self,
         nodes: &mut JobNodes,
@@ -219,7 +219,7 @@ impl<'job> JobDriver<'job> {
     }
 }
 
-/// The nodes and the state of the first step that runs: those of an orchestrator that died, or new ones.
+/// Opens the nodes and the state of the first step that runs: those of an orchestrator that died, or new ones.
 async fn open_nodes(
     spec: &JobSpec,
     step: &Step,

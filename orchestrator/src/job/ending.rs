@@ -1,5 +1,5 @@
-//! The end of a step: no rank is left running. The agents serve the next step of the job, or are ended too; and, unless
-//! they hold the only copy of something, the nodes' directories are removed.
+//! The end of a step. The ranks are ended. The agents are kept for the next step of the job, or ended too; the nodes'
+//! directories are removed unless they hold files that another drain could save.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::events::LogEvent;
 use crate::exit;
 
 impl StepDriver<'_> {
-    /// The nodes hold what another drain could save.
+    /// True if the nodes hold files that another drain could save.
     fn keeps_data(&self) -> bool {
         self.record.state.keeps_data
     }
 
-    /// Ends the drain and the ranks; whatever does not end by itself is killed. After the loop, however it ended.
+    /// Cancels the drain and ends the ranks, after the loop.
     pub(super) async fn end_ranks(&mut self) {
         self.drain.abort();
         self.ranks.end(self.machine.generation()).await;
@@ -26,14 +26,14 @@ impl StepDriver<'_> {
         self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code() == exit::FINISHED) && !self.keeps_data()
     }
 
-    /// The agents are the next step's, whose state is on disk: this step is only noted as finished.
+    /// The agents are those of the next step, whose state is on disk: this step is only recorded as finished.
     pub(super) async fn leave_agents(&mut self) {
         self.record.state.stage = self.last_stage();
         self.record.finish(&mut self.machine, self.allocation.nodes(), |_| None);
         self.write_last_state().await;
     }
 
-    /// The last step that runs: ends the agents, and gives the nodes back.
+    /// The end of the last step: ends the agents, and releases the nodes.
     pub(super) async fn end_job(&mut self) {
         self.agents.end_all(!self.keeps_data()).await;
         self.record.state.stage = self.last_stage();
@@ -55,14 +55,14 @@ impl StepDriver<'_> {
         self.write_last_state().await;
     }
 
-    /// Waits until the last state is on disk; not forever, visibly, and not after another signal.
+    /// Waits until the last state is on disk. The wait is limited, shown to the user, and ended by a signal.
     async fn write_last_state(&mut self) {
-        let mut look = tokio::time::interval(CHECK_EVERY);
+        let mut check = tokio::time::interval(CHECK_EVERY);
         while !self.record.is_complete() {
             tokio::select! {
                 _ = self.record.released(&self.machine) => {}
                 _ = self.signals.next() => break,
-                _ = look.tick() => match self.prefix_wait.look() {
+                _ = check.tick() => match self.prefix_wait.check() {
                     PrefixWaitStep::Wait => {}
                     PrefixWaitStep::Show => self.show_prefix_wait(),
                     PrefixWaitStep::GiveUp => break,
@@ -70,7 +70,7 @@ impl StepDriver<'_> {
             }
         }
         if !self.record.is_complete() {
-            tracing::warn!("the prefix directory does not answer; the end of the job is not written down there");
+            tracing::warn!("the prefix directory does not answer; the end of the job is not recorded there");
         }
     }
 
@@ -80,7 +80,9 @@ impl StepDriver<'_> {
                 Stage::Undrained { reason: self.drain.failure().unwrap_or_default().to_owned() }
             }
             Some(outcome) => Stage::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() },
-            None => Stage::Finished { exit_code: exit::INTERNAL, message: "the loop broke off".to_owned() },
+            None => {
+                Stage::Finished { exit_code: exit::INTERNAL, message: "the loop ended without an outcome".to_owned() }
+            }
         }
     }
 }

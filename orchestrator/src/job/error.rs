@@ -1,4 +1,4 @@
-//! Why a job cannot begin.
+//! Errors before a job begins.
 
 use std::path::PathBuf;
 
@@ -29,30 +29,28 @@ pub enum RunError {
     /// The state does not fit the spec.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The connections to the agents.
     #[error(transparent)]
     Fleet(#[from] FleetError),
     #[error(transparent)]
     Trust(#[from] TrustError),
     #[error("the prefix directory cannot be used: {0}; make it, or give another `prefix`")]
     Prefix(#[from] DurableError),
-    /// Another file or the signals.
     #[error("cannot {action}: {source}")]
     Io { action: &'static str, source: std::io::Error },
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     /// The allocation is too small.
-    #[error("the allocation has {have} nodes, and `run.nodes` asks for {needed}")]
+    #[error("the allocation has {have} nodes, but `run.nodes` is {needed}")]
     TooFewNodes { have: usize, needed: u32 },
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),
     #[error("{0}; nothing was launched")]
     Before(#[from] FailedCommand),
-    /// An earlier run left something that could not be drained, and still cannot.
-    #[error("an earlier run of this prefix directory left a checkpoint in its nodes that cannot be drained: {0}")]
+    /// A checkpoint of an earlier job could not be drained, and still cannot.
+    #[error("an earlier job of this prefix directory left a checkpoint on its nodes that cannot be drained: {0}")]
     Undrained(String),
-    /// Draining what an earlier run left.
+    /// The drain of an earlier job failed.
     #[error(transparent)]
     Standalone(#[from] Box<StandaloneError>),
 }
@@ -88,9 +86,13 @@ impl RunError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    /// A command that hangs.
     #[error("{0}; try it by hand")]
     ExternalCommand(#[from] ExternalCommandError),
-    #[error("{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under `run.env`", program.display(), missing.join(", "))]
+    #[error(
+        "{} needs {}, which cannot be found; load the modules that it was built with, or set LD_LIBRARY_PATH under \
+         `run.env`",
+        program.display(),
+        missing.join(", ")
+    )]
     Libraries { program: PathBuf, missing: Vec<String> },
 }

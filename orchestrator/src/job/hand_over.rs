@@ -1,4 +1,4 @@
-//! From one step of a job to the next: the same nodes and agents, another prefix directory.
+//! The transition from one step of a job to the next: the same nodes and agents, another prefix directory.
 
 use std::path::{Path, PathBuf};
 
@@ -12,31 +12,31 @@ use super::step::StepDriver;
 use crate::events::EventLog;
 use crate::spec::Step;
 
-/// A step that is about to begin, its state on disk.
+/// A step that is about to begin. Its state is on disk.
 pub(super) struct OpenedStep<'job> {
     pub(super) step: &'job Step,
     pub(super) prepared: Prepared,
     pub(super) prefix: PathBuf,
-    /// Of its own prefix directory, in a job of several steps.
+    /// The lock of its own prefix directory, in a job of several steps.
     pub(super) lock: Option<JobLock>,
     pub(super) event_log: Option<EventLog>,
     pub(super) state: JobState,
 }
 
-/// Opens the step after one that is finished. At the end the agents stand in the states of both: whoever takes over then
-/// finds them, whichever step it takes over.
+/// Opens the step after a finished one. Afterwards the agents are in the states of both steps, so that an orchestrator
+/// that takes over finds them in either.
 pub(super) async fn hand_over<'job>(
     driver: &mut StepDriver<'_>,
     next: NextStep<'job>,
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { step, prepared } = next;
-    let (wanted, job) = (step.prefix.clone(), driver.spec.job.clone());
-    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&wanted, &job)));
+    let (path, job) = (step.prefix.clone(), driver.spec.job.clone());
+    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
     let mut reporter = Reporter { event_log: Some(event_log), screen: driver.reporter.screen.clone() };
     let former = &driver.record.state;
     let state = match left {
-        // The orchestrator that began it died before it could note the end of the former step.
+        // The orchestrator that began it died before it recorded the end of the former step.
         Some(state) if state.stage == Stage::Running && state.agents.is_same_job(&former.agents) => state,
         left => {
             if let Some(left) = left {
@@ -66,7 +66,7 @@ struct OpenedPrefix {
     prefix: PathBuf,
     lock: JobLock,
     event_log: EventLog,
-    /// What an earlier run left there to be gone on with or to be drained.
+    /// The state of an earlier job there that is to be continued or drained.
     left: Option<JobState>,
 }
 
@@ -81,7 +81,7 @@ impl OpenedPrefix {
     }
 }
 
-/// Work on a file system, which may take its time: signals are heeded meanwhile.
+/// Runs work on a file system on another thread, so that signals are handled meanwhile.
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RunError> + Send + 'static,
 ) -> Result<T, RunError> {

@@ -1,4 +1,4 @@
-//! What reaches the loop of a step: whatever is ready at the same time is taken together.
+//! The inputs of the loop of a step. All inputs that are ready are handled together.
 
 use futures_util::FutureExt as _;
 
@@ -9,30 +9,30 @@ use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
 use crate::relaunch::{Action, Event};
 
-/// So much is taken from one source before the others have their turn.
-const TAKEN_AT_ONCE: usize = 256;
+/// Inputs from one source before the next source is served.
+const INPUTS_AT_ONCE: usize = 256;
 
-/// One thing that reached the loop.
+/// An input of the loop.
 pub(super) enum Input {
     /// A signal to this process.
     Signal(&'static str),
-    /// Actions that waited for the journal, and may be performed now.
+    /// Actions that waited for the journal and may be performed now.
     Released(Vec<Action>),
-    /// Something to be logged and shown.
+    /// An event that is only logged and shown.
     Log(LogEvent),
-    /// The end of something that was done in the background.
+    /// The result of a background task.
     Task(TaskResult),
-    /// Something happened to an agent.
+    /// An event of an agent.
     Fleet(FleetEvent),
-    /// Something happened to a rank.
+    /// An event of the ranks.
     Step(StepUpdate),
 }
 
-/// The events that follow from what is ready now.
+/// The events of all inputs that are ready now.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,
-    /// One of them ends the generation, as far as can be said before the machine has seen it.
+    /// One of the events ends the generation, as far as is known before the machine has handled it.
     pub(super) ends_run: bool,
 }
 
@@ -51,7 +51,7 @@ impl StepDriver<'_> {
         }
     }
 
-    /// Takes in one input and everything else that is ready: what was said before comes before what follows from it.
+    /// Handles an input and all others that are ready.
     pub(super) fn receive_ready(&mut self, first: Input) {
         self.receive(first);
         while let Some(name) = self.signals.next().now_or_never() {
@@ -63,15 +63,15 @@ impl StepDriver<'_> {
         while let Ok(event) = self.inbox.events.try_recv() {
             self.receive(Input::Log(event));
         }
-        for _ in 0..TAKEN_AT_ONCE {
+        for _ in 0..INPUTS_AT_ONCE {
             let Ok(result) = self.inbox.results.try_recv() else { break };
             self.receive(Input::Task(result));
         }
-        for _ in 0..TAKEN_AT_ONCE {
+        for _ in 0..INPUTS_AT_ONCE {
             let Some(event) = self.agents.next().now_or_never() else { break };
             self.receive(Input::Fleet(event));
         }
-        for _ in 0..TAKEN_AT_ONCE {
+        for _ in 0..INPUTS_AT_ONCE {
             let Some(update) = self.ranks.next().now_or_never() else { break };
             self.receive(Input::Step(update));
         }

@@ -1,4 +1,4 @@
-//! Turns what agents, ranks and the drain report into events of the machine.
+//! Turns the reports of agents, ranks and the drain into events of the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl StepDriver<'_> {
             TaskResult::Launched(running) => self.launched(*running),
             TaskResult::Drained(report) => {
                 let result = report.result.clone();
-                // On disk with the machine's state, before the agents remove anything.
+                // Written together with the machine's state, before the agents remove files.
                 self.record.state.keeps_data = report.retry_may_help;
                 self.drain.finish(*report);
                 self.feed(Event::Drained { result });
@@ -79,7 +79,7 @@ impl StepDriver<'_> {
                 let PollReply { health, events, progress, .. } = *reply;
                 self.reporter.screen.progress(&node, &progress);
                 if !events.is_empty() {
-                    // Events that were seen and not written down are asked for again by a successor.
+                    // An orchestrator that takes over requests events again whose numbers are not on disk.
                     self.record.agent_changed(&node);
                 }
                 for event in events {
@@ -95,7 +95,7 @@ impl StepDriver<'_> {
         }
     }
 
-    /// What is wrong with a node according to its own report.
+    /// The fault in a node's health report.
     fn fault_of(&self, health: &Health) -> Option<String> {
         let directory = health
             .directories
@@ -127,7 +127,7 @@ impl StepDriver<'_> {
         }
     }
 
-    /// Injects the ordered failures that are due since the launch.
+    /// Injects the faults whose time after the first launch has come.
     pub(super) fn inject_due_faults(&mut self) {
         if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
             let since = self.clock.now().saturating_sub(first);
@@ -135,7 +135,7 @@ impl StepDriver<'_> {
         }
     }
 
-    /// Injects the ordered failures that are due, in the background.
+    /// Injects faults that are due, in the background.
     fn inject_faults(&mut self, observation: Observation) {
         let allocation = Arc::clone(&self.allocation);
         let Some(injection) = allocation.fault_injection() else { return };
@@ -144,7 +144,7 @@ impl StepDriver<'_> {
             let ranks = (!fault.agent_only).then(|| self.ranks.on(&fault.node));
             let allocation = Arc::clone(&self.allocation);
             tokio::task::spawn_blocking(move || {
-                // The agent first: a node that dies reports nothing.
+                // The agent first: a node that fails reports nothing.
                 allocation.kill_agent(&fault.node);
                 if let Some(ranks) = ranks {
                     ranks.kill();
@@ -165,9 +165,9 @@ impl StepDriver<'_> {
                 }
             }
             StepReport::Event(event) => self.step_event(generation, event),
-            StepReport::Orphaned => self.step_lost(generation, "its supervisor is gone"),
+            StepReport::Orphaned => self.step_lost(generation, "its supervisor ended without a report"),
             StepReport::Unreadable(reason) => {
-                self.step_lost(generation, &format!("what it does cannot be read: {reason}"));
+                self.step_lost(generation, &format!("its events cannot be read: {reason}"));
             }
         }
     }
@@ -181,7 +181,7 @@ impl StepDriver<'_> {
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let failed = LogEvent::RankFailed { generation, rank, end };
-                    // That ranks die of being killed, or of another's death, is only for the log.
+                    // Ends of ranks that were killed, or that failed because of another rank, are only logged.
                     if self.machine.is_running(generation) && !self.batch.ends_run {
                         self.reporter.emit(failed);
                     } else {
@@ -192,12 +192,12 @@ impl StepDriver<'_> {
                 self.feed(Event::RankExited { generation, rank, end });
             }
             StepEvent::Failed { end } => self.feed(Event::StepEnded { generation, end }),
-            // The end of every rank was reported before.
+            // The ends of all ranks were reported before.
             StepEvent::Done => self.feed(Event::StepEnded { generation, end: RankEnd::SUCCESS }),
         }
     }
 
-    /// Nobody can say any more how the ranks end: they are killed, and the generation with them.
+    /// The ends of the ranks cannot be found out any more: they are killed, and the generation is ended.
     fn step_lost(&mut self, generation: Generation, reason: &str) {
         let (background, reason) = (self.background.clone(), reason.to_owned());
         let cancel = self.ranks.canceller(generation);

@@ -12,18 +12,18 @@ use crate::allocation::Allocation;
 use crate::events::DownReason;
 use crate::relaunch::Event;
 
-const EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// Polls until the result is dropped. Each down node is reported once, the end of the allocation when it changes. A manager
-/// that does not answer holds up nothing but this.
+/// Polls until the result is dropped. Each down node is reported once, the end of the allocation when it changes. A
+/// manager that does not answer delays only this task.
 pub(super) fn start(allocation: Arc<dyn Allocation>, background: Background) -> JoinSet<()> {
     let mut poll = JoinSet::new();
     poll.spawn(async move {
         let (mut reported, mut known_end) = (BTreeSet::new(), None);
         loop {
             let manager = Arc::clone(&allocation);
-            let look = move || (manager.down_nodes(), manager.end().map(settings::epoch));
-            let Ok((down, end)) = tokio::task::spawn_blocking(look).await else { return };
+            let poll = move || (manager.down_nodes(), manager.end().map(settings::epoch));
+            let Ok((down, end)) = tokio::task::spawn_blocking(poll).await else { return };
             for (node, state) in down {
                 if reported.insert(node.clone()) {
                     background.event(Event::NodeDown { node, reason: DownReason::ResourceManager { state } });
@@ -33,7 +33,7 @@ pub(super) fn start(allocation: Arc<dyn Allocation>, background: Background) -> 
                 known_end = Some(end);
                 background.send(TaskResult::AllocationEnd(end));
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     });
     poll

@@ -1,33 +1,33 @@
-//! The driver of a job: feeds the relaunch machine with events and performs its actions.
+//! The driver of a job: passes events to the relaunch machine and performs its actions.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`driver`] | the whole job: lock, screen, signals, nodes and agents; its steps, one after the other |
-//! | `hand_over` | from one step to the next |
-//! | [`start`] | from a spec to nodes, state and prefix directory; the dry run |
+//! | [`driver`] | the job: lock, screen, signals, nodes and agents; its steps, one after the other |
+//! | `hand_over` | the transition from one step to the next |
+//! | [`start`] | the start of a job: nodes, state and prefix directory; the dry run |
 //! | `error` | why a job cannot begin |
-//! | `preflight` | what can be known to be wrong before anything is started |
-//! | `step` | the loop of one step, and what it is made of |
-//! | `inbox` | what reaches the loop: whatever is ready is taken together |
-//! | `background` | the channel from work in the background to the loop |
+//! | `preflight` | the checks before anything is started |
+//! | `step` | the loop of one step |
+//! | `inbox` | the inputs of the loop: all that are ready are handled together |
+//! | `background` | the channel from background tasks to the loop |
 //! | `actions` | performs the actions of the machine |
-//! | `inputs` | turns what agents, ranks and the drain report into events of the machine |
-//! | `ending` | no rank is left running, and after the last step no agent |
+//! | `inputs` | turns reports of agents, ranks and the drain into events of the machine |
+//! | `ending` | ends the ranks, and after the last step the agents |
 //! | `ranks`, [`running_step`] | the ranks of a generation: launched, followed, cancelled |
 //! | `drain_task` | the drain at the end of a step |
-//! | `stacks` | where ranks that hang are in their code |
+//! | `stacks` | the stacks of ranks that hang |
 //! | `reporter`, `report` | event log and screen; the report at the end |
 //! | [`state`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
-//! | `record` | what of the state is handed to that thread when, and the actions that wait for it |
+//! | `record` | hands changes of the state to that thread; the actions that wait for it |
 //! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
-//! | `manager_poll` | down nodes and the end of the allocation, as the resource manager reports them |
-//! | [`settings`] | the spec in the terms of the loop and the agents |
+//! | `manager_poll` | polls the resource manager for down nodes and the end of the allocation |
+//! | [`settings`] | the settings of the loop and of the agents, from the spec |
 //! | [`site`] | commands of the user and the site |
 //! | `signals` | the signals that end a job |
 //! | [`standalone`], `drain_agents` | `holdfast drain`, and the agents that it starts |
 //!
-//! Nothing here blocks the loop: requests are tasks with time limits whose ends come back through a channel, and whatever
-//! touches a file system or waits for another command has a thread of its own.
+//! Nothing here blocks the loop: requests are tasks with time limits whose results come back through a channel, and
+//! work that uses a file system or waits for a command runs on other threads.
 
 mod actions;
 mod background;

@@ -1,8 +1,8 @@
-//! Waiting for the prefix directory where nothing else is left to do: bounded, and shown.
+//! The wait for the prefix directory when nothing else is left to do: limited, and shown to the user.
 
 use std::time::{Duration, Instant};
 
-/// Nothing is shown before: a busy file system takes its time.
+/// The wait is not shown before, because a busy file system may need this long.
 const SHOWN_AFTER: Duration = Duration::from_secs(3);
 /// The last state of a job is given up after this.
 const AT_MOST: Duration = Duration::from_secs(120);
@@ -14,17 +14,17 @@ pub(super) struct PrefixWait {
     is_shown: bool,
 }
 
-/// What to do about it.
+/// What the caller is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrefixWaitStep {
     Wait,
-    /// Say so, and wait on.
+    /// Show the wait to the user, and go on waiting.
     Show,
     GiveUp,
 }
 
 impl PrefixWait {
-    pub(super) fn look(&mut self) -> PrefixWaitStep {
+    pub(super) fn check(&mut self) -> PrefixWaitStep {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.after(since.elapsed())
     }

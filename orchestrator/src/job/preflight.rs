@@ -32,7 +32,7 @@ pub struct Prepared {
     pub supervisor: PathBuf,
 }
 
-/// Looks at one step of a job.
+/// Checks one step of a job.
 pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
     let variable = |name: &str| env::var(name).ok();
     let facts = launchers::registered()
@@ -40,9 +40,9 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
     let manager = managers::find(facts.name)?;
     (manager.check)()?;
-    let wanted = step.run.launcher;
-    // Before anything else is looked for: the two may not go together.
-    launchers::select(facts.name, wanted)?;
+    let requested = step.run.launcher;
+    // First of all, because manager and launcher may not be compatible.
+    launchers::select(facts.name, requested)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -52,7 +52,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
-    let launcher = launchers::open(facts.name, wanted, &context)?;
+    let launcher = launchers::open(facts.name, requested, &context)?;
     let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
     let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {
@@ -66,8 +66,8 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     Ok(Prepared { manager, launcher, program, working_directory, supervisor })
 }
 
-/// The shared libraries that the loader does not find for a program. Nothing for scripts, for static programs, and where
-/// the loader cannot be asked.
+/// The shared libraries of a program that the loader does not find. None for scripts, for static programs, and on
+/// systems without `ldd`.
 fn missing_libraries(program: &Path, step: &Step) -> Result<Vec<String>, PreflightError> {
     let mut magic = [0_u8; 4];
     let is_elf = File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF";
@@ -78,7 +78,7 @@ fn missing_libraries(program: &Path, step: &Step) -> Result<Vec<String>, Preflig
     let file = program.to_string_lossy();
     match external_command::run("ldd", &[&file], &variables, ANSWER_WITHIN) {
         Ok(answer) => Ok(not_found(&answer.output)),
-        // Not every system has it.
+        // Not every system has `ldd`.
         Err(ExternalCommandError::Start { .. }) => Ok(Vec::new()),
         Err(timeout) => Err(timeout.into()),
     }
@@ -94,8 +94,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_that_the_loader_does_not_find_are_named_once_each() {
-        let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
+    fn missing_libraries_are_listed_once_each() {
+        let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
+                       \tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
         assert_eq!(not_found(listing), ["libmpi.so.40", "libscr.so.0"]);
     }
 }

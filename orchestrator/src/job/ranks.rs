@@ -21,12 +21,12 @@ use crate::launch::{LaunchError, LaunchRequest, Launcher, StepPlan, step};
 use crate::relaunch::Event;
 use crate::spec::RunSpec;
 
-/// Updates that wait to be taken.
+/// Updates that wait in the channel.
 const WAITING_UPDATES: usize = 64;
-/// At the end of a step, a launch that was given up is waited for as long as this.
+/// At the end of a step, a cancelled launch is waited for at most this long.
 const BEGUN_WITHIN: Duration = Duration::from_secs(5);
 
-/// The ranks of an earlier orchestrator cannot be followed.
+/// Why the ranks of an earlier orchestrator cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FollowError {
     #[error("it was never started")]
@@ -35,7 +35,6 @@ pub(super) enum FollowError {
     Launch(#[from] LaunchError),
 }
 
-/// How the ranks of a step are launched.
 pub(super) struct LaunchSettings {
     pub(super) launcher: Box<dyn Launcher>,
     pub(super) run: RunSpec,
@@ -54,14 +53,14 @@ pub(super) struct Ranks {
     running: Option<RunningStep>,
     updates: mpsc::Sender<StepUpdate>,
     updated: mpsc::Receiver<StepUpdate>,
-    /// Of the generation that is beginning.
+    /// Updates of the generation that is being launched.
     held_updates: VecDeque<StepUpdate>,
 }
 
-/// Ranks that a thread is launching, or beginning to follow: their file system may take its time.
+/// Ranks that a thread is launching or beginning to follow, which may take as long as their file system does.
 struct PendingLaunch {
     generation: Generation,
-    /// Set when they are not wanted any more: nothing is started then.
+    /// Cancels the launch: nothing is started any more.
     cancelled: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -157,7 +156,7 @@ impl Ranks {
         let cancelled = CancellationToken::new();
         let token = cancelled.clone();
         let task = tokio::task::spawn_blocking(move || match open(&token) {
-            // Not wanted any more, and nobody else would end it.
+            // Cancelled, and no other part of the program has the ranks.
             Ok(Some(running)) if token.is_cancelled() => running.cancel(),
             Ok(Some(running)) => background.send(TaskResult::Launched(Box::new(running))),
             Ok(None) => {}
@@ -166,7 +165,7 @@ impl Ranks {
         self.pending = Some(PendingLaunch { generation, cancelled, task });
     }
 
-    /// The ranks of a generation began, or are followed from now on. Ended at once if they are not wanted any more.
+    /// The ranks of a generation were launched, or are followed. Ends them if the launch was cancelled meanwhile.
     pub(super) fn launched(&mut self, running: RunningStep) {
         let begun = self.pending.take_if(|pending| pending.generation == running.generation);
         if begun.is_some_and(|pending| !pending.cancelled.is_cancelled()) {
@@ -186,8 +185,8 @@ impl Ranks {
         }
     }
 
-    /// What ends the ranks of a generation, for a thread of its own: it blocks for two seconds at most, or as long as the
-    /// file system does. None if they have ended, or are only beginning.
+    /// A function that ends the ranks of a generation, for a thread that may block: it takes two seconds at most, or as
+    /// long as the file system does. `None` if they have ended, or are still being launched.
     pub(super) fn canceller(&self, generation: Generation) -> Option<Box<dyn FnOnce() + Send>> {
         if self.pending.as_ref().is_some_and(|pending| pending.generation == generation) {
             return None;
@@ -195,7 +194,7 @@ impl Ranks {
         match self.running.as_ref().filter(|running| running.generation == generation) {
             Some(running) if running.has_ended() => None,
             Some(running) => Some(Box::new(running.canceller())),
-            // What an earlier orchestrator launched and nobody followed: as far as its supervisor wrote it down.
+            // Launched by an earlier orchestrator and not followed: the processes that its supervisor recorded.
             None => {
                 let (directory, job_id) = (self.directory(generation), self.allocation.job_id().to_owned());
                 Some(Box::new(move || running_step::cancel(&directory, None, Vec::new(), &job_id)))
@@ -203,17 +202,17 @@ impl Ranks {
         }
     }
 
-    /// The processes on a node, as far as they are known.
+    /// The known processes on a node.
     pub(super) fn on(&self, node: &NodeName) -> RanksOfNode {
         self.running.as_ref().map(|running| running.ranks_of(node)).unwrap_or_default()
     }
 
-    /// Ends whatever still runs of the generation.
+    /// Ends the processes of the generation that still run.
     pub(super) async fn end(&mut self, generation: Generation) {
         if let Some(PendingLaunch { cancelled, task, .. }) = self.pending.take() {
             cancelled.cancel();
             if tokio::time::timeout(BEGUN_WITHIN, task).await.is_err() {
-                tracing::warn!("a launch that was given up waits for its file system");
+                tracing::warn!("a cancelled launch still waits for its file system");
             }
         }
         let cancel: Option<Box<dyn FnOnce() + Send>> = match self.running.take() {
@@ -227,7 +226,7 @@ impl Ranks {
         let directory = self.directory(generation);
         let supervised = tokio::task::spawn_blocking(move || step::is_supervised(&directory));
         if matches!(supervised.await, Ok(true)) {
-            tracing::warn!(%generation, "a step does not end although it was cancelled");
+            tracing::warn!(%generation, "the ranks of a generation do not end although they were cancelled");
         }
     }
 
@@ -257,9 +256,9 @@ impl LaunchContext {
         let LaunchSettings { launcher, run, program, supervisor, working_directory, .. } = &*self.settings;
         let directory = &self.directory;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|source| LaunchError::File { action: "make", path: directory.clone(), source })?;
-        let way = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
-        let reach = placement.used().filter_map(|node| way(&node.name)).collect();
+        made.map_err(|source| LaunchError::File { action: "create", path: directory.clone(), source })?;
+        let shell = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
+        let reach = placement.used().filter_map(|node| shell(&node.name)).collect();
         let plan = launcher.plan(LaunchRequest {
             job_id: self.allocation.job_id(),
             generation: self.generation,

@@ -1,9 +1,9 @@
-//! The job's state as it is written for a successor, and the actions that wait until it is.
+//! The job's state on disk, and the actions that wait until it is written.
 //!
-//! Every batch of events ends with [`JobRecord::commit`]. If an action waits, what changed is handed to the journal's own
-//! thread to be synchronised; otherwise it is handed over to be written without a sync, at most every [`WRITTEN_EVERY`].
-//! While the thread writes, nothing more is handed over: what changes meanwhile is one entry. So a relaunch costs as many
-//! syncs as it has decisions that a successor must know of, whatever the number of nodes and ranks.
+//! Every batch of events ends with [`JobRecord::commit`]. If an action waits, the changes are handed to the journal's
+//! thread to be synchronised; otherwise they are handed over to be written without a sync, at most every
+//! [`WRITTEN_EVERY`]. While the thread writes, nothing more is handed over: all changes meanwhile become one entry. A
+//! relaunch thus costs one sync for each decision that must be on disk, whatever the number of nodes and ranks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,33 +16,33 @@ use super::state::{JobState, Progress, StateChanges};
 use crate::fleet::{AgentRecord, AgentSupervisor};
 use crate::relaunch::{Action, HeldActions, Machine};
 
-/// Changes that nothing waits for are written no more often than this.
+/// Changes without waiting actions are written no more often than this.
 const WRITTEN_EVERY: Duration = Duration::from_millis(100);
 
-/// The state of the job: what the loop knows of it, and how much of that is on disk.
+/// The state of the job, and how much of it is on disk.
 pub(super) struct JobRecord {
-    /// But for `running` and `snapshot`, which the agents' supervisor and the machine have.
+    /// Without `running` and `snapshot`, which the agents' supervisor and the machine have.
     pub(super) state: JobState,
-    /// Its progress as it was handed over last.
+    /// The progress that was handed over last.
     handed_over: Progress,
-    /// Agents whose records changed since.
+    /// Agents whose records have changed since.
     agents: BTreeSet<NodeName>,
     held: HeldActions,
     writer: JournalWriter,
-    /// What was handed over last, counted.
+    /// The number of the last commit.
     commit: u64,
-    /// It was not reported yet.
+    /// The last commit is not written yet.
     under_way: bool,
     handed_over_at: Instant,
-    /// All of the state is known to be on disk, as far as it can be written.
+    /// The last state is on disk, or cannot be written.
     complete: bool,
 }
 
 impl JobRecord {
-    /// The record of a step that begins, or is taken over; the thread writes the whole of it.
+    /// The record of a step that begins or is taken over. The thread first writes the complete state.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// The thread cannot be started.
     pub(super) fn new(mut state: JobState, prefix: PathBuf, machine: &Machine) -> std::io::Result<Self> {
         state.orchestrator = std::process::id();
         state.snapshot = Some(machine.snapshot());
@@ -61,20 +61,20 @@ impl JobRecord {
         })
     }
 
-    /// The record of an agent changed.
+    /// Notes that the record of an agent changed.
     pub(super) fn agent_changed(&mut self, node: &NodeName) {
         if !self.agents.contains(node) {
             self.agents.insert(node.clone());
         }
     }
 
-    /// Takes in what a batch of events brought about. Returns the actions that wait for nothing; the others wait for the next
+    /// Adds the actions of a batch of events. Returns those that may be performed now; the others wait for the next
     /// [`commit`](Self::commit).
     pub(super) fn admit(&mut self, actions: Vec<Action>) -> Vec<Action> {
         self.held.admit(self.commit + 1, actions)
     }
 
-    /// Hands over what changed, if an action waits for it or the last time is long enough ago.
+    /// Hands the changes over, if an action waits for them or the last commit is long enough ago.
     pub(super) fn commit(&mut self, machine: &mut Machine, agents: &AgentSupervisor) {
         let is_time = self.handed_over_at.elapsed() >= WRITTEN_EVERY;
         if self.under_way || !(self.held.waits() || is_time) {
@@ -102,7 +102,7 @@ impl JobRecord {
         StateChanges { progress, agents: agents.collect(), memory: machine.take_changes() }
     }
 
-    /// Waits for the journal's thread; returns the actions that may be performed now. Cancel safe.
+    /// Waits for the journal's thread. Returns the actions that may be performed now. Cancel safe.
     pub(super) async fn released(&mut self, machine: &Machine) -> Vec<Action> {
         let written = self.writer.next().await;
         self.under_way = self.under_way && written.commit != self.commit;
@@ -110,7 +110,7 @@ impl JobRecord {
         self.held.release(written.commit, machine)
     }
 
-    /// Gives up waiting for the journal: returns what waited for it.
+    /// Gives up waiting for the journal. Returns the actions that waited for it.
     pub(super) fn release_all(&mut self, machine: &Machine) -> Vec<Action> {
         self.held.release(u64::MAX, machine)
     }
@@ -120,7 +120,7 @@ impl JobRecord {
         self.held.waits()
     }
 
-    /// Hands over the last state of the step. [`is_complete`](Self::is_complete) when it is on disk.
+    /// Hands the last state of the step over. [`is_complete`](Self::is_complete) is true when it is on disk.
     pub(super) fn finish(
         &mut self,
         machine: &mut Machine,
@@ -139,5 +139,5 @@ impl JobRecord {
     }
 }
 
-/// The number of the last order, which no other has.
+/// The number of the last commit.
 const LAST: u64 = u64::MAX;

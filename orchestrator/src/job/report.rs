@@ -15,8 +15,8 @@ use crate::relaunch::Outcome;
 use crate::relaunch::explain::NodeCondition;
 use crate::spec::JobSpec;
 
-/// A prefix directory that does not answer within this is not shown in a report.
-const FOUND_WITHIN: Duration = Duration::from_secs(10);
+/// The checkpoint in the prefix directory is left out of the report if it cannot be read within this.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// The report of a step whose loop is over.
 pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunReport {
@@ -30,7 +30,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         newest: past.newest,
     });
     let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
-        NodeCondition::Down(verdict) => Some((node.node.clone(), verdict.reason.to_string())),
+        NodeCondition::Down(cause) => Some((node.node.clone(), cause.reason.to_string())),
         NodeCondition::Starting { .. } | NodeCondition::Healthy => None,
     });
     let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
@@ -38,18 +38,18 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),
         Some(DrainResult::Nothing) | None => (None, None),
     };
-    let looked_in = prefix.clone();
-    let look = tokio::task::spawn_blocking(move || {
-        let prefix = Prefix::open(&looked_in).ok()?;
+    let read_from = prefix.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let prefix = Prefix::open(&read_from).ok()?;
         let directory = prefix.current().ok().flatten()?;
         Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
     });
-    let current = tokio::time::timeout(FOUND_WITHIN, look).await.ok().and_then(Result::ok).flatten();
+    let current = tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(Result::ok).flatten();
     let last = explanation.generations.last().map(|past| state::generation_directory(prefix, past.generation));
     RunReport {
         job: driver.spec.job.clone(),
         job_id: driver.allocation.job_id().to_owned(),
-        outcome: outcome.map_or_else(|| "the loop broke off".to_owned(), ToString::to_string),
+        outcome: outcome.map_or_else(|| "the loop ended without an outcome".to_owned(), ToString::to_string),
         exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
         generations: generations.collect(),
         nodes_down: down.collect(),
@@ -63,13 +63,13 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
     }
 }
 
-/// The report where every step was finished in earlier runs.
+/// The report of a job whose steps were all finished in earlier runs.
 pub(super) fn finished_before(spec: &JobSpec) -> Result<RunReport, RunError> {
     let prefix = start::make_prefix(&spec.prefix)?;
     Ok(RunReport {
         job: spec.job.clone(),
         job_id: String::new(),
-        outcome: "every step was finished before".to_owned(),
+        outcome: "all steps were finished in earlier runs".to_owned(),
         exit_code: exit::FINISHED,
         generations: Vec::new(),
         nodes_down: Vec::new(),

@@ -1,4 +1,4 @@
-//! What people and the event log learn of a step.
+//! The event log and the screen of a step.
 
 use holdfast_model::{Generation, NodeName};
 
@@ -8,7 +8,7 @@ use crate::relaunch::explain::Summary;
 
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter {
-    /// None where nothing may be changed.
+    /// `None` where no file may be changed.
     pub(super) event_log: Option<EventLog>,
     pub(super) screen: Screen,
 }
@@ -20,19 +20,19 @@ impl Reporter {
         self.screen.event(&event);
     }
 
-    /// Logs an event that people need not see.
+    /// Logs an event without showing it.
     pub(super) fn log(&mut self, event: &LogEvent) {
         if let Some(event_log) = &mut self.event_log {
             event_log.write(event);
         }
     }
 
-    /// The node's agent works on nothing any more, as far as is known.
+    /// Removes the progress of a node from the live view.
     pub(super) fn clear_progress(&mut self, node: &NodeName) {
         self.screen.progress(node, &[]);
     }
 
-    /// Brings the live view up to date.
+    /// Updates the live view.
     pub(super) fn refresh(&mut self, machine: &Machine) {
         if !self.screen.is_live() {
             return;

@@ -1,4 +1,4 @@
-//! The step that runs: a thread follows what its supervisor writes down and what its ranks print.
+//! The ranks of a running generation: a thread follows the events of their supervisor and their output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,36 +19,33 @@ use crate::launch::follow::{Followed, Follower};
 use crate::launch::output::{OutputTail, Stream};
 use crate::launch::{StepEvent, StepPlan, registry};
 
-/// How often it is looked.
+/// How often the events are read.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
-/// Every so many looks at the events, the output is looked at.
-const LOOKS_AN_OUTPUT: u32 = 5;
-/// A supervisor that was asked to end kills its ranks within this, or is killed.
+/// The output is read once in this many reads of the events.
+const CHECKS_AN_OUTPUT: u32 = 5;
+/// A supervisor that has not killed its ranks within this after the request is killed.
 const CANCEL_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the following thread reports.
+/// A report of the thread.
 #[derive(Debug)]
 pub struct StepUpdate {
-    /// The generation that it follows.
     pub generation: Generation,
-    /// What is new of it.
     pub report: StepReport,
 }
 
-/// What is new of a step.
 #[derive(Debug)]
 pub enum StepReport {
-    /// The supervisor wrote this.
+    /// An event of the supervisor.
     Event(StepEvent),
-    /// The supervisor is gone and did not write how the step ended.
+    /// The supervisor ended without recording the end of the step.
     Orphaned,
-    /// Its file cannot be read.
+    /// The events cannot be read.
     Unreadable(String),
     /// Ranks printed something.
     Printed,
 }
 
-/// A step that is followed.
+/// The ranks of a generation, which a thread follows.
 #[derive(Debug)]
 pub struct RunningStep {
     pub generation: Generation,
@@ -62,8 +59,8 @@ pub struct RunningStep {
 }
 
 impl RunningStep {
-    /// Follows the step in a generation's directory. `child` is its supervisor if we started it; else somebody else has
-    /// shown the output so far.
+    /// Follows the ranks in a generation's directory. `child` is their supervisor if this process started it; otherwise
+    /// an earlier orchestrator has shown the output so far.
     pub fn follow(
         generation: Generation,
         job_id: &str,
@@ -75,7 +72,7 @@ impl RunningStep {
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
-        // Before it says so itself: a step may have to be ended while it begins.
+        // Known before the supervisor's own event, because the step may have to be ended while it begins.
         let supervisor = child.as_ref().map(Child::id);
         let thread = std::thread::Builder::new()
             .name("step".to_owned())
@@ -92,7 +89,7 @@ impl RunningStep {
         })
     }
 
-    /// Takes in what the supervisor wrote.
+    /// Records an event of the supervisor.
     pub fn receive(&mut self, event: &StepEvent) {
         match event {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
@@ -103,19 +100,19 @@ impl RunningStep {
         }
     }
 
-    /// The step has no process any more.
+    /// True if no process of the step is left.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The processes on a node that have not ended, as far as it is known.
+    /// The processes on a node that are not known to have ended.
     pub fn ranks_of(&self, node: &NodeName) -> RanksOfNode {
         let on_node = self.ranks.values().filter(|(home, _)| home == node);
         RanksOfNode { job_id: self.job_id.clone(), pids: on_node.map(|(_, pid)| *pid).collect() }
     }
 
-    /// Ends the step: the supervisor is asked to kill its ranks; if there is none any more, they are killed from here.
-    /// Blocks for two seconds at most.
+    /// Ends the step: sends the supervisor SIGTERM, upon which it kills its ranks; without a supervisor, kills the
+    /// ranks. Blocks for at most two seconds.
     pub fn cancel(&self) {
         cancel(&self.directory, self.supervisor, self.ranks.values().map(|(_, pid)| *pid).collect(), &self.job_id);
     }
@@ -128,7 +125,7 @@ impl RunningStep {
     }
 }
 
-/// Processes of one node, to be killed by a thread that may block.
+/// Ranks on one node, to be killed by a thread that may block.
 #[derive(Debug, Default)]
 pub struct RanksOfNode {
     job_id: String,
@@ -154,14 +151,14 @@ impl Drop for RunningStep {
     }
 }
 
-/// Ends a step whose supervisor and ranks are these, as far as they are known: see [`RunningStep::cancel`]. What was
-/// written down and not taken in yet counts too: a step may have to be ended while it begins, or as soon as it is taken over.
+/// Ends a step whose supervisor and ranks are these, if they are known: see [`RunningStep::cancel`]. Events in the file
+/// that were not handled yet count too: a step may have to be ended while it begins, or right after a take-over.
 pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u32>, job_id: &str) {
-    let (written, started) = written_down(directory);
+    let (recorded, started) = recorded_processes(directory);
     ranks.extend(started);
-    // By its plan, not by its lock, which one that is just beginning has not taken yet.
+    // Identified by its plan and not by its lock, which it has not taken yet while it begins.
     let supervisor =
-        supervisor.or(written).filter(|pid| process::runs_as_with(*pid, "step", &StepPlan::path_in(directory)));
+        supervisor.or(recorded).filter(|pid| process::runs_as_with(*pid, "step", &StepPlan::path_in(directory)));
     if let Some(pid) = supervisor {
         process::signal(pid, Signal::TERM);
         if process::wait_for_end(pid, CANCEL_WITHIN) {
@@ -174,8 +171,8 @@ pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u
     }
 }
 
-/// The supervisor of a step, and its ranks that have not ended, as it wrote them down.
-fn written_down(directory: &Path) -> (Option<u32>, Vec<u32>) {
+/// The supervisor of a step and its ranks that have not ended, from the events in the file.
+fn recorded_processes(directory: &Path) -> (Option<u32>, Vec<u32>) {
     let (mut supervisor, mut ranks) = (None, BTreeMap::new());
     let mut follower = Follower::new(directory, true);
     while let Ok(Followed::Events(events)) = follower.poll() {
@@ -208,9 +205,9 @@ fn watch(
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
     let labels = plan.and_then(|plan| registry::supervision(&plan).ok()?.labels());
     let mut tail = OutputTail::new(directory, ranks.into_iter(), labels, child.is_none());
-    let mut looks = 0_u32;
+    let mut checks = 0_u32;
     let last = loop {
-        looks = looks.wrapping_add(1);
+        checks = checks.wrapping_add(1);
         match follower.poll() {
             Ok(Followed::Events(events)) => {
                 for event in &events {
@@ -220,9 +217,10 @@ fn watch(
                         _ => {}
                     }
                 }
-                // What a rank printed is shown before its end, unless the screen accepts nothing.
+                // The output of a rank is shown before its end, unless the screen accepts nothing.
                 let done = events.contains(&StepEvent::Done);
-                if (!events.is_empty() || looks.is_multiple_of(LOOKS_AN_OUTPUT)) && show_output(&mut tail, &turn, done)
+                if (!events.is_empty() || checks.is_multiple_of(CHECKS_AN_OUTPUT))
+                    && show_output(&mut tail, &turn, done)
                 {
                     let _ = send(StepReport::Printed);
                 }
@@ -248,7 +246,7 @@ fn watch(
     }
     show_rest(&mut tail, turn);
     if let Some(child) = &mut child {
-        // Only asked for, never waited for: a supervisor that goes on is the next orchestrator's.
+        // Reaps the supervisor if it ends soon; one that goes on is left for the next orchestrator.
         for _ in 0..100 {
             if !matches!(child.try_wait(), Ok(None)) {
                 break;
@@ -258,8 +256,8 @@ fn watch(
     }
 }
 
-/// Shows what ranks printed, as much of it as the screen accepts now; the rest stays in its files. With `all`, which takes
-/// ranks that have ended, more than a piece of each file. Returns whether they printed something.
+/// Shows as much output of ranks as the screen accepts now; the rest stays in its files. With `all`, the ranks have
+/// ended, and their files are read to the end. Returns whether there was new output.
 fn show_output(tail: &mut OutputTail, turn: &OutputTurn, all: bool) -> bool {
     let mut printed = false;
     while turn.has_room() {
@@ -273,8 +271,8 @@ fn show_output(tail: &mut OutputTail, turn: &OutputTurn, all: bool) -> bool {
     tail.has_grown() || printed
 }
 
-/// Shows the output that is left after the end of a step, as soon as the screen accepts it. The process may end before: its
-/// end waits for this, but not without limit.
+/// Shows the output that is left after the end of a step, as soon as the screen accepts it. The end of the process
+/// waits for this with a time limit.
 fn show_rest(tail: &mut OutputTail, turn: OutputTurn) {
     loop {
         while !turn.has_room() {
@@ -291,7 +289,7 @@ fn show_rest(tail: &mut OutputTail, turn: OutputTurn) {
     }
 }
 
-/// A piece of what each rank printed, in lines, and whether there may be more.
+/// Lines from a piece of each rank's output, and whether there may be more.
 fn read(tail: &mut OutputTail) -> (Vec<(Rank, Stream, Vec<u8>)>, bool) {
     let mut lines = Vec::new();
     let more = tail.pass_on(|rank, stream, line| lines.push((rank, stream, line.to_vec())));

@@ -1,4 +1,4 @@
-//! The job spec in the terms of the relaunch loop and of the agents.
+//! The settings of the relaunch loop and of the agents, from the job spec.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use holdfast_wire::run;
 use crate::relaunch::config::{AllocatedNode, Config};
 use crate::spec::{JobSpec, Step};
 
-/// Size of the pieces in which redundancy is computed: a few of them fit a processor's cache.
+/// Size of the pieces in which redundancy is computed: a few of them fit into a processor's cache.
 const PIECE_BYTES: usize = 1 << 20;
 /// Size of a copy's buffer.
 pub const COPY_BYTES: usize = 1 << 20;
@@ -29,7 +29,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.busy_hang_after = spec.health.busy_hang_after;
     for rule in &spec.relaunch.on_exit_code {
         for code in &rule.codes {
-            // The first rule that names a code decides.
+            // The first rule with a code applies.
             config.exit_codes.entry(i32::from(*code)).or_insert(rule.action);
         }
     }
@@ -39,7 +39,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config
 }
 
-/// The checkpoint settings that all agents get; each puts its node's name in place of `{node}`.
+/// The checkpoint settings of all agents; each replaces `{node}` with its node's name.
 pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) -> run::Settings {
     let checkpoint = &step.checkpoint;
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
@@ -73,7 +73,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
     }
 }
 
-/// The spec's own halt conditions, to be set in the halt files once; `None` if there are none.
+/// The halt conditions of the spec, to be set in the halt files once; `None` if there are none.
 pub fn halt_conditions(spec: &JobSpec) -> Option<HaltChange> {
     let halt = &spec.halt;
     let before = halt.before.map(epoch);
@@ -82,7 +82,7 @@ pub fn halt_conditions(spec: &JobSpec) -> Option<HaltChange> {
         checkpoints_left: halt.checkpoints_left.map(|left| i64::try_from(left).unwrap_or(i64::MAX)),
         after: halt.after.map(epoch),
         before,
-        // `before_end` reaches the agents with the settings; beside `before` the halt file has to have it too.
+        // The agents get `before_end` with the settings; with `before`, it must be in the halt file too.
         seconds: before.and_then(|_| i64::try_from(halt.before_end.as_secs()).ok().filter(|seconds| *seconds > 0)),
         unset: Vec::new(),
     };
@@ -108,10 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_spec_says_reaches_the_loop_and_the_agents() {
+    fn the_keys_of_a_spec_reach_the_loop_and_the_agents() {
         let spec = spec(
             "run: {command: [./app], nodes: 2, ranks_per_node: 3}\nallocation: {nodes: 3}\n\
-             checkpoint: {cache: [{base: '/c/{node}', keep: 4}], redundancy: [{scheme: partner}], flush: {every: 7, mode: async}}\n\
+             checkpoint: {cache: [{base: '/c/{node}', keep: 4}], redundancy: [{scheme: partner}], \
+             flush: {every: 7, mode: async}}\n\
              health: {hang_after: 10min, busy_hang_after: none}\n\
              relaunch: {attempts: 9, on_exit_code: [{codes: [17], action: stop}]}\n",
         );

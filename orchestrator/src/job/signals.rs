@@ -6,12 +6,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::RunError;
 
-/// The signals that a job reacts to. While it exists, none of them ends the process.
+/// The signals that a job handles. While this exists, none of them ends the process.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    /// What batch scripts ask Slurm for as a warning before the end.
+    /// Batch scripts request these from Slurm as a warning before the end.
     user1: Signal,
     user2: Signal,
 }
@@ -27,7 +27,7 @@ impl Signals {
         })
     }
 
-    /// Work before the loop of a step: a signal breaks it off.
+    /// Runs work before the loop of a step; a signal cancels it.
     pub(super) async fn or<T, E>(&mut self, work: impl Future<Output = Result<T, E>>) -> Result<T, RunError>
     where
         RunError: From<E>,

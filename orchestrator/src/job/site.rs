@@ -1,5 +1,5 @@
-//! Commands of the user and of the site: `before:`, `after:` and the health test. On virtual nodes they run on this
-//! machine and learn the node's name from the environment.
+//! Commands of the user and of the site: `before:`, `after:` and the health test. For virtual nodes they run on this
+//! machine, with the node's name in the environment.
 
 use std::fmt;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -18,22 +18,22 @@ use crate::fleet::fan_out;
 use crate::host::program::{self, ProgramError};
 use crate::spec::{CommandNodes, SiteCommand};
 
-/// Kept of what a failing command prints.
+/// The part of a failing command's errors that is kept.
 const KEPT_BYTES: u64 = 4 << 10;
 /// A health test that takes longer has failed.
 const TEST_WITHIN: Duration = Duration::from_secs(60);
-/// So many nodes run a command at a time.
+/// Nodes that run a command at a time.
 const COMMANDS_AT_ONCE: usize = 64;
 /// How often a running command's thread checks whether the command was cancelled.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Where and for which job a command runs.
+/// The job of a command, and the directory in which it runs.
 #[derive(Clone)]
 pub struct CommandContext {
     pub job_id: String,
     pub prefix: PathBuf,
     pub directory: PathBuf,
-    /// Knows the way to the nodes.
+    /// Reaches the nodes.
     pub allocation: Arc<dyn Allocation>,
 }
 
@@ -56,19 +56,16 @@ pub enum CommandFailure {
     /// There is no such program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// It could not be started.
     #[error("it cannot be started: {0}")]
     Start(std::io::Error),
-    /// The system failed while it ran.
+    /// An error of the system while it ran.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// It took too long.
     #[error("it did not end within {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// Nobody waits for it any more.
+    /// The future that waited for it was dropped.
     #[error("it was ended with the job")]
     Cancelled,
-    /// It ended with an error.
     #[error("{status}: {last_line}")]
     Status {
         status: ExitStatus,
@@ -115,7 +112,8 @@ fn run_here(
     let words: Vec<String> = context.allocation.command_prefix(node).into_iter().chain(command.to_vec()).collect();
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let program = program::find(program, &context.directory, std::env::var_os("PATH").as_deref())?;
-    // A file, not a pipe: a command that prints without end costs disk, not memory, and its children keep nobody waiting.
+    // A file and not a pipe: a command that prints without end uses disk and not memory, and its children do not delay
+    // its end.
     let mut errors = tempfile::tempfile()?;
     let handle = duct::cmd(program, arguments)
         .dir(&context.directory)
@@ -130,7 +128,7 @@ fn run_here(
         .map_err(CommandFailure::Start)?;
     let deadline = within.map(|within| (within, Instant::now() + within));
     let status = loop {
-        if let Some(output) = handle.wait_timeout(LOOK)? {
+        if let Some(output) = handle.wait_timeout(CHECK_EVERY)? {
             break output.status;
         }
         let failure = match deadline {
@@ -152,7 +150,7 @@ fn run_here(
     Err(CommandFailure::Status { status, last_line })
 }
 
-/// Runs commands one after the other; an error of one ends the list. Each is reported as an event.
+/// Runs commands one after the other, until one fails. Each is reported as an event.
 ///
 /// # Errors
 /// Which command failed, where, and how.
@@ -178,7 +176,7 @@ pub async fn run_all(
     Ok(())
 }
 
-/// Runs a command on nodes at the same time: those on which it failed.
+/// Runs a command on nodes at the same time. Returns those on which it failed.
 async fn test(
     command: &[String],
     nodes: Vec<NodeName>,
@@ -192,7 +190,7 @@ async fn test(
     results.await.into_iter().flatten().collect()
 }
 
-/// Runs the site's health test: nodes that fail it, with the reason.
+/// Runs the site's health test. Returns the nodes that fail it, with the reason.
 pub async fn health(
     command: &[String],
     nodes: Vec<NodeName>,
@@ -201,7 +199,7 @@ pub async fn health(
     test(command, nodes, context, Some(TEST_WITHIN)).await
 }
 
-/// The directory that relative paths of a spec are seen from.
+/// The directory that relative paths of a spec refer to.
 pub fn working_directory(of_run: Option<&Path>) -> std::io::Result<PathBuf> {
     let here = std::env::current_dir()?;
     Ok(of_run.map_or_else(|| here.clone(), |directory| here.join(directory)))
@@ -220,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_health_test_fails_the_nodes_on_which_it_fails() {
+    async fn a_health_test_returns_the_nodes_on_which_it_fails() {
         let command = ["/bin/sh", "-c", "test $HOLDFAST_NODE = node0 || { echo broken >&2; exit 3; }"];
         let command: Vec<String> = command.map(str::to_owned).to_vec();
         let failed = health(&command, vec!["node0".into(), "node1".into()], &context()).await;

@@ -1,4 +1,4 @@
-//! Where the ranks of a run that seems to hang are in their code: asked for, and put beside their output.
+//! Saves the stacks of ranks that seem to hang in files beside their output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::relaunch::Event;
 
 /// The largest text of one rank that is kept; agents send less.
 const LARGEST_STACK: usize = 1 << 20;
-/// What so many ranks do says enough of what thousands do.
+/// Ranks whose stacks are saved, at most.
 const SAVED: usize = 256;
 
 /// Saves the stacks in the background: `<directory>/rank_<rank>.stack`. Ends as [`Event::StacksSaved`], always.
@@ -54,7 +54,7 @@ pub(super) fn save(
     });
 }
 
-/// Returns what went wrong first, if anything.
+/// Returns the first error, if there is one.
 fn write(directory: &Path, stacks: BTreeMap<Rank, String>) -> Option<String> {
     let mut failure = None;
     for (rank, stack) in stacks {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_lie_beside_the_output_and_are_bounded() {
+    fn stacks_are_saved_beside_the_output_and_their_size_is_limited() {
         let directory = tempfile::tempdir().unwrap();
         let stacks = BTreeMap::from([(Rank(2), "main".to_owned()), (Rank(10), "x".repeat(LARGEST_STACK + 1))]);
         assert_eq!(write(directory.path(), stacks.clone()), None);

@@ -1,7 +1,6 @@
-//! `holdfast drain`: on what an orchestrator that died left, or on directories that SCR's own library left.
+//! `holdfast drain`: for a job whose orchestrator died, or for directories that SCR's own library left.
 //!
-//! Agents that are dead, or never were, are started afresh; ranks that still run are ended first, as the end of the
-//! allocation would.
+//! Agents that do not run are started; ranks that still run are ended first, as the end of the allocation would do.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,15 +24,15 @@ use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
 use crate::spec::Checkpoint;
 
-/// An agent of a live orchestrator that does not answer within this is left out of a preview.
+/// An agent of a running job that does not answer within this is left out of a preview.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// The job's name where the directories belong to no job.
+/// The job's name for directories that belong to no job.
 const OF_ROOTS: &str = "drain";
 
-/// Directories that the user has: one root a node.
+/// Node directories that the user names: one root for each node.
 #[derive(Clone, Debug)]
 pub struct Roots {
-    /// The directory that holds them.
+    /// The directory that contains the roots.
     pub directory: PathBuf,
     /// The nodes; all that have a root if empty.
     pub nodes: Vec<NodeName>,
@@ -41,19 +40,21 @@ pub struct Roots {
     pub job_id: String,
     /// The user in their names.
     pub user: String,
-    /// Where control and cache are.
+    /// The settings with the paths of control and cache directories.
     pub checkpoint: Checkpoint,
-    /// Requests to agents that are under way at a time.
+    /// Requests to agents that are under way at a time, at most.
     pub requests_at_once: u32,
 }
 
 /// Why a drain could not be begun or carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
-    #[error("no job was run in {}; name its spec or `--prefix`, or the nodes' directories with `--root`", prefix.display())]
+    #[error(
+        "no job was run in {}; name its spec or `--prefix`, or the nodes' directories with `--root`",
+        prefix.display()
+    )]
     NoJob { prefix: PathBuf },
-    /// The nodes are gone.
-    #[error("the nodes of job {job_id} are gone ({place}): nothing is left to drain")]
+    #[error("the nodes of job {job_id} do not exist any more ({place}): nothing is left to drain")]
     NoNodes { job_id: String, place: String },
     #[error(transparent)]
     Allocation(#[from] AllocationError),
@@ -99,7 +100,7 @@ pub async fn of_prefix(
     }
 }
 
-/// The state of a job that left nodes; `None` if its nodes were given back.
+/// The state of a job whose nodes were not released; `None` if they were.
 fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
     let state = JobState::read(prefix)?.ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
     if matches!(state.stage, Stage::Finished { .. }) {
@@ -112,7 +113,8 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
     Ok(Some(state))
 }
 
-/// Drains the nodes of a job whose lock the caller holds; gives them back if nothing on them is of any more use.
+/// Drains the nodes of a job whose lock the caller holds, and releases them unless they hold files that another drain
+/// could save.
 ///
 /// # Errors
 /// [`StandaloneError`].
@@ -131,7 +133,7 @@ pub async fn of_state(
     agents
         .kill_ranks(KillRequest { generation: state.generation(), reason: "the job is being drained".to_owned() })
         .await;
-    // A step that never began would drain what the one before left.
+    // The files of the steps before it are not drained.
     if let Some(finished) = state.finished_steps() {
         agents.forget(finished).await;
     }
@@ -148,14 +150,14 @@ pub async fn of_state(
         state.stage = Stage::Undrained { reason };
     } else {
         let exit_code = exit::NOT_FINISHED;
-        state.stage = Stage::Finished { exit_code, message: "drained after its orchestrator was gone".to_owned() };
+        state.stage = Stage::Finished { exit_code, message: "drained after its orchestrator had died".to_owned() };
         allocation.release()?;
     }
     state.write(prefix)?;
     Ok(result?)
 }
 
-/// Drains directories that the user has. Nothing of them is deleted.
+/// Drains node directories that the user names. Nothing in them is deleted.
 ///
 /// # Errors
 /// [`StandaloneError`].
@@ -175,19 +177,18 @@ pub async fn of_roots(
     Ok(result?)
 }
 
-/// What a drain would find.
+/// The result of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
     /// What would be drained.
     pub plan: plan::DrainPlan,
-    /// Ranks whose files each node holds of the dataset that would be drained.
+    /// For each node, the ranks whose files of the dataset it holds.
     pub held: BTreeMap<NodeName, Vec<Rank>>,
     /// Nodes that do not answer.
     pub silent: Vec<NodeName>,
 }
 
-/// What a drain would find and do, without changing anything: asks the agents that are up, or starts agents and ends
-/// them again.
+/// Plans a drain without changing anything: uses the agents that are up, or starts agents and ends them again.
 ///
 /// # Errors
 /// [`StandaloneError`].
@@ -202,12 +203,12 @@ pub async fn preview(
         Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, requested).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
-            // No run of this step was prepared: what the nodes hold, if anything, is of a finished one.
+            // No generation of this step was prepared: files on the nodes belong to a finished step.
             if state.finished_steps().is_some() && state.generation() == Generation::NONE {
                 return Ok(None);
             }
             if JobLock::is_held(prefix) {
-                // A live orchestrator owns the agents: they are only asked.
+                // The agents belong to a running orchestrator: only their inventories are read.
                 survey_of_running(prefix, &state, requested).await?
             } else {
                 let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
@@ -223,7 +224,7 @@ pub async fn preview(
     Ok(Some(Preview { plan, held, silent: silent.into_keys().collect() }))
 }
 
-/// What the agents of a live orchestrator hold.
+/// The inventories of the agents of a running job.
 async fn survey_of_running(
     prefix: &Path,
     state: &JobState,
@@ -264,7 +265,7 @@ fn event_log(prefix: &Path, job: &str) -> Result<EventLog, StandaloneError> {
     EventLog::open(&state::directory(prefix), job).map_err(StandaloneError::EventLog)
 }
 
-/// Ranks that still run are ended: their files would change under the copy.
+/// Ends ranks that still run, because their files would change during the copy.
 async fn end_step(prefix: &Path, state: &JobState) {
     let directory = state::generation_directory(prefix, state.generation());
     let job_id = state.agents.job_id.clone();
@@ -274,7 +275,7 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let _ = ended.await;
 }
 
-/// The agents of directories that the user has; none is started yet.
+/// The agents for node directories that the user names; none is started yet.
 fn agents_of(prefix: &Path, roots: Roots, reporter: Reporter) -> Result<DrainAgents, StandaloneError> {
     let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
     let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;

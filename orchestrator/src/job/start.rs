@@ -1,4 +1,4 @@
-//! From a spec to nodes, state and prefix directory; what a dry run prints of it.
+//! The start of a job: its nodes, its state and its prefix directory; the dry run.
 
 use std::env;
 use std::fmt::Write as _;
@@ -23,18 +23,18 @@ use crate::events::{DrainResult, LogEvent, Screen};
 use crate::host::user_name;
 use crate::spec::{JobSpec, Step, virtual_node};
 
-/// What `holdfast run` is to do.
+/// The options of `holdfast run`.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub spec: JobSpec,
-    /// Where people look. The caller closes it.
+    /// The caller closes it.
     pub screen: Screen,
 }
 
-/// What would be started where: `holdfast run --dry-run`. Changes nothing.
+/// The plan that `holdfast run --dry-run` prints. Changes nothing.
 ///
 /// # Errors
-/// What preflight finds.
+/// Those of the preflight checks.
 pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
     let mut text = String::new();
     for step in &spec.steps {
@@ -77,7 +77,7 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
     Ok(text)
 }
 
-/// Makes the prefix directory if it is not there.
+/// Creates the prefix directory if it does not exist.
 pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
     if !prefix.is_dir() {
         durable::create_directory(prefix, 0o755)?;
@@ -85,7 +85,7 @@ pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
     prefix.canonicalize().map_err(RunError::io("find the prefix directory"))
 }
 
-/// What an earlier run could not drain is drained before a new one begins: the new one would not see it.
+/// Drains what an earlier job could not drain, before a new one begins.
 pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Screen) -> Result<(), RunError> {
     let report = standalone::of_state(prefix, state, None, screen).await.map_err(Box::new)?;
     match report.result {
@@ -95,7 +95,7 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Scre
     }
 }
 
-/// What the nodes of a job that begins are opened for.
+/// The request for the nodes of a job.
 pub(super) fn allocation_request<'a>(
     spec: &'a JobSpec,
     steps: &[&'a Prepared],
@@ -116,12 +116,12 @@ pub(super) fn allocation_request<'a>(
     }
 }
 
-/// The nodes that the largest step takes.
+/// The nodes of the largest step.
 pub(super) fn nodes_needed(spec: &JobSpec) -> u32 {
     spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1)
 }
 
-/// A job begins: its certificate, its state on disk; then the commands of `before:`.
+/// Begins a job: creates its certificate and its state on disk, then runs the commands of `before:`.
 pub(super) async fn begin(
     spec: &JobSpec,
     step: &Step,
@@ -131,7 +131,7 @@ pub(super) async fn begin(
     signals: &mut Signals,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
-    // From here on there is something to give back.
+    // From here on, the nodes are released if something fails.
     let state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
         let _ = allocation.release();
     })?;
@@ -174,7 +174,7 @@ pub(super) fn state_of_step(
     state
 }
 
-/// A step begins in its prefix directory.
+/// Reports the beginning of a step.
 pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter) {
     reporter.emit(LogEvent::JobStarted {
         job_id: state.agents.job_id.clone(),
@@ -183,7 +183,7 @@ pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter)
     });
 }
 
-/// The output of an earlier job's generations keeps its place, under that job's id.
+/// Renames the directory with the output of an earlier job's generations by that job's id.
 pub(super) fn set_old_generations_aside(prefix: &Path) {
     let generations = state::directory(prefix).join("generations");
     if !generations.is_dir() {
@@ -192,11 +192,11 @@ pub(super) fn set_old_generations_aside(prefix: &Path) {
     let old = JobState::read(prefix).ok().flatten().map_or_else(|| "earlier".to_owned(), |state| state.agents.job_id);
     let aside = generations.with_file_name(format!("generations.{}", old.replace('/', "_")));
     if let Err(error) = std::fs::rename(&generations, &aside) {
-        tracing::warn!(%error, "the output of an earlier job's generations is in the way");
+        tracing::warn!(%error, "the output of an earlier job cannot be renamed; that of this job is added to it");
     }
 }
 
-/// Unique on this machine, and readable: when, and which process; steps of one second are counted.
+/// Unique on this machine: the time and the process id, and a counter if one process starts several jobs.
 fn new_job_id() -> String {
     static EARLIER: AtomicU32 = AtomicU32::new(0);
     let count = match EARLIER.fetch_add(1, Ordering::Relaxed) {

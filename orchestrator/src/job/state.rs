@@ -1,8 +1,8 @@
-//! `<prefix>/.holdfast/job.json`: what a second orchestrator, or `status`, `halt` and `drain`, have to know of a job; and
-//! the lock that one orchestrator at a time holds.
+//! `<prefix>/.holdfast/job.json`: the state of a job for an orchestrator that takes over and for `status`, `halt` and
+//! `drain`; and the lock that one orchestrator at a time holds.
 //!
-//! While a job runs, what changes is in the [`journal`] beside the file, and reading the state reads both. What can be
-//! derived (the explanation that `status` shows) is not stored.
+//! While a job runs, changes are in the [`journal`] beside the file, and reading the state reads both. Derived
+//! information (the explanation that `status` shows) is not stored.
 //!
 //! The file holds the job's key and token: mode 0600, in a directory of mode 0700.
 
@@ -26,12 +26,12 @@ use crate::relaunch::{Changes, Explanation, Snapshot};
 
 /// The version of the file.
 const VERSION: u32 = 4;
-/// How often the two files are read until they fit.
+/// Attempts to read both files in a consistent state.
 const READS: u32 = 20;
-/// A state of ten thousand nodes stays below this.
+/// The state of a job with ten thousand nodes is smaller.
 const LARGEST: u64 = 256 << 20;
 
-/// What is known of a job.
+/// The state of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobState {
     /// The version of the file.
@@ -39,14 +39,13 @@ pub struct JobState {
     pub job: String,
     /// The process of its orchestrator.
     pub orchestrator: u32,
-    /// How far it is.
     pub stage: Stage,
     pub allocation: AllocationRecord,
-    /// What agents are started with; certificate and token.
+    /// The settings of agents, with certificate and token.
     pub agents: AgentTemplate,
-    /// The agents that were there last.
+    /// The last known agents.
     pub running: BTreeMap<NodeName, AgentRecord>,
-    /// What the spec's own halt conditions were: set in the halt files once.
+    /// The halt conditions of the spec were set in the halt files, which is done once.
     pub halt_set: bool,
     /// Compute checksums while draining.
     pub crc: bool,
@@ -54,18 +53,18 @@ pub struct JobState {
     pub copy_bytes: usize,
     /// Requests to agents that are under way at a time.
     pub requests_at_once: u32,
-    /// The relaunch loop's memory.
+    /// The state of the relaunch machine.
     pub snapshot: Option<Snapshot>,
-    /// The drain ended, and the nodes hold what another one could save.
+    /// The drain has ended, and the nodes hold files that another one could save.
     pub keeps_data: bool,
-    /// When the application was launched first, milliseconds since the loop began.
+    /// When the application was first launched, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
-    /// Entries of the journal that are in it.
+    /// The number of the last journal entry that is in the state.
     #[serde(default)]
     pub entries: u64,
 }
 
-/// What changes of a state while the job runs, but for agents and the loop's memory.
+/// The part of the state that changes while the job runs, without agents and the machine's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// See [`JobState::stage`].
@@ -80,13 +79,13 @@ pub struct Progress {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateChanges {
-    /// All of it, if something of it changed.
+    /// The complete progress, if something of it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Agents that are there now, or not any more.
+    /// Agents that were started or changed; `None` for those that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<(NodeName, Option<AgentRecord>)>,
-    /// Of the loop's memory.
+    /// Changes of the machine's state.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub memory: Changes,
 }
@@ -98,15 +97,14 @@ impl StateChanges {
     }
 }
 
-/// How far a job is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Stage {
-    /// An orchestrator works on it, or died doing so.
+    /// An orchestrator runs the job, or died while it did.
     Running,
-    /// It ended, and its nodes still hold what could not be drained.
+    /// It has ended, and its nodes still hold files that could not be drained.
     Undrained { reason: String },
-    /// Nothing of it is left but the prefix directory.
+    /// It has ended, and only the prefix directory is left.
     Finished {
         /// The exit code of `holdfast run`.
         exit_code: u8,
@@ -114,7 +112,7 @@ pub enum Stage {
     },
 }
 
-/// The state cannot be used.
+/// Why a state cannot be read, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("cannot {action} {}: {source}; check the prefix directory and its mode", path.display())]
@@ -129,11 +127,12 @@ pub enum StateError {
     Content { path: PathBuf, problem: String },
     /// The job was begun by another build.
     #[error(
-        "{}: the job was begun by another version of Holdfast (state version {found}, this one reads {VERSION}); end or drain it with the version that began it, or, if no process of the job is left, remove the file",
+        "{}: the job was begun by another version of Holdfast (state version {found}, this one reads {VERSION}); \
+         end or drain it with the version that began it, or, if no process of the job is left, remove the file",
         path.display()
     )]
     Version { path: PathBuf, found: u32 },
-    /// Another orchestrator lives.
+    /// Another orchestrator runs a job here.
     #[error(
         "a job of the prefix directory {} is running{}; `holdfast status` shows it, `holdfast halt set --now` ends it",
         prefix.display(),
@@ -154,12 +153,12 @@ pub fn directory(prefix: &Path) -> PathBuf {
     prefix.join(".holdfast")
 }
 
-/// Where the state of a prefix directory stands.
+/// The path of the state of a prefix directory.
 pub fn path(prefix: &Path) -> PathBuf {
     directory(prefix).join("job.json")
 }
 
-/// Where a generation's files lie.
+/// The directory of a generation's files.
 pub fn generation_directory(prefix: &Path, generation: Generation) -> PathBuf {
     directory(prefix).join("generations").join(generation.to_string())
 }
@@ -186,12 +185,12 @@ impl JobState {
         }
     }
 
-    /// Reads the state of a prefix directory, up to date with its journal; `None` if no job was ever run there.
+    /// Reads the state of a prefix directory with its journal; `None` if no job was ever run there.
     ///
     /// # Errors
     /// [`StateError::File`], [`StateError::Content`].
     pub fn read(prefix: &Path) -> Result<Option<Self>, StateError> {
-        // The orchestrator may replace both files between our looking at the one and the other.
+        // The orchestrator may replace both files between the two reads.
         for _ in 0..READS {
             let Some(mut state) = JobState::read_file(prefix)? else { return Ok(None) };
             if journal::replay(prefix, &mut state)? == Replayed::UpToDate {
@@ -215,7 +214,7 @@ impl JobState {
         let bad = |problem: String| StateError::Content { path: path.clone(), problem };
         let version: Version = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         if version.version != VERSION {
-            // Nothing of a finished job is left to take over or to drain, whichever build ran it.
+            // A finished job cannot be taken over or drained, whichever build ran it.
             if version.stage["stage"] == "finished" {
                 return Ok(None);
             }
@@ -224,18 +223,18 @@ impl JobState {
         serde_json::from_slice(&text).map(Some).map_err(|error| bad(error.to_string()))
     }
 
-    /// Replaces the state, and whatever the journal had.
+    /// Replaces the state, and removes the journal.
     ///
     /// # Errors
-    /// [`StateError::Durable`]; the old one is then still there.
+    /// [`StateError::Durable`]; the old state is then kept.
     pub fn write(&self, prefix: &Path) -> Result<(), StateError> {
         self.replace(prefix)?;
-        // Its entries are in the state, or of another job.
+        // Its entries are in the state, or belong to another job.
         durable::remove(&journal::file::path(prefix))?;
         Ok(())
     }
 
-    /// Replaces `job.json` and leaves the journal; returns the size.
+    /// Replaces `job.json` and leaves the journal. Returns the size.
     pub(super) fn replace(&self, prefix: &Path) -> Result<u64, StateError> {
         let path = path(prefix);
         let text = serde_json::to_vec(self).map_err(|error| StateError::file("write", &path)(error.into()))?;
@@ -243,10 +242,10 @@ impl JobState {
         Ok(text.len() as u64)
     }
 
-    /// Brings the state up to date.
+    /// Applies changes.
     ///
     /// # Errors
-    /// The changes are of another state.
+    /// The changes belong to another state.
     pub fn apply(&mut self, changes: StateChanges) -> Result<(), Unfit> {
         let StateChanges { progress, agents, memory } = changes;
         if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms }) = progress {
@@ -266,7 +265,7 @@ impl JobState {
         }
     }
 
-    /// What of it changes while the job runs.
+    /// The part of the state that changes while the job runs.
     pub fn progress(&self) -> Progress {
         Progress {
             stage: self.stage.clone(),
@@ -282,7 +281,7 @@ impl JobState {
         if self.finished_steps() == Some(generation) { Generation::NONE } else { generation }
     }
 
-    /// What the loop decided so far, and why; `None` before it began.
+    /// The decisions of the loop so far, with their reasons; `None` before it began.
     pub fn explain(&self) -> Option<Explanation> {
         self.snapshot.as_ref().map(Snapshot::explain)
     }
@@ -293,13 +292,13 @@ impl JobState {
         (finished > Generation::NONE).then_some(finished)
     }
 
-    /// True if the nodes of this job are still there: what an orchestrator that comes later can take over.
+    /// True if the nodes of this job still exist, so that another orchestrator can take over.
     pub fn has_nodes(&self) -> bool {
         self.allocation.is_there()
     }
 }
 
-/// What every version of the file has.
+/// The fields that every version of the file has.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
@@ -317,7 +316,7 @@ impl JobLock {
     /// Takes the lock.
     ///
     /// # Errors
-    /// [`StateError::Running`] if a live orchestrator has it.
+    /// [`StateError::Running`] if another orchestrator holds it.
     pub fn take(prefix: &Path) -> Result<Self, StateError> {
         let own = directory(prefix);
         durable::create_directory(&own, 0o700)?;
@@ -325,7 +324,7 @@ impl JobLock {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.map_err(StateError::file("open", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Some mounts of parallel file systems have no locks at all: refusing to run there would be worse.
+            // Some parallel file systems are mounted without locks: refusing to run there would be worse.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(JobLock { _file: file }),
             Err(Errno::WOULDBLOCK) => {
                 let pid = JobState::read(prefix).ok().flatten().map(|state| state.orchestrator);
@@ -335,7 +334,7 @@ impl JobLock {
         }
     }
 
-    /// True if a live orchestrator works on a job of this prefix directory.
+    /// True if an orchestrator runs a job of this prefix directory.
     pub fn is_held(prefix: &Path) -> bool {
         let Ok(file) = File::open(directory(prefix).join("lock")) else { return false };
         matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_comes_back_as_it_was_and_only_its_owner_may_read_it() {
+    fn a_state_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
         let base = tempfile::tempdir().unwrap();
         assert!(JobState::read(base.path()).unwrap().is_none());
         let _lock = JobLock::take(base.path()).unwrap();
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_job_of_another_build_is_not_in_the_way() {
+    fn a_finished_job_of_another_build_is_ignored() {
         let base = tempfile::tempdir().unwrap();
         durable::create_directory(&directory(base.path()), 0o700).unwrap();
         let old = r#"{"version":1,"stage":{"stage":"finished","exit_code":0,"message":"done"}}"#;
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_orchestrator_is_refused_as_long_as_the_first_lives() {
+    fn a_second_orchestrator_is_refused_while_the_first_runs() {
         let base = tempfile::tempdir().unwrap();
         let lock = JobLock::take(base.path()).unwrap();
         assert!(JobLock::is_held(base.path()));

@@ -1,8 +1,8 @@
-//! The driver of one step: gives the relaunch machine what happens, performs what it asks for.
+//! The driver of one step: passes events to the relaunch machine and performs its actions.
 //!
-//! Each subject has an owner of its own: the agents ([`AgentSupervisor`]), the ranks ([`Ranks`]), the drain
-//! ([`DrainTask`]), what is written for a successor ([`JobRecord`]), what is shown and logged ([`Reporter`]). The driver
-//! connects them; nothing that it does follows from anything but an action of the machine.
+//! Each subject has a type of its own: the agents ([`AgentSupervisor`]), the ranks ([`Ranks`]), the drain
+//! ([`DrainTask`]), the state on disk ([`JobRecord`]), log and screen ([`Reporter`]). The driver connects them, and
+//! acts only on actions of the machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{Action, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 
-/// How often the loop looks whether time alone brings something about: fault injections, changes to be written.
+/// How often the loop checks for injected faults that are due and for changes to be written.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// The driver of one step of a job.
@@ -49,7 +49,7 @@ pub(super) struct StepDriver<'job> {
     pub(super) commands: CommandContext,
     pub(super) outcome: Option<Outcome>,
     pub(super) signals: &'job mut Signals,
-    /// The sockets that the ranks of the generation are given.
+    /// The agents' sockets for the ranks of the generation.
     pub(super) sockets: (Generation, BTreeMap<NodeName, PathBuf>),
     pub(super) batch: Batch,
     pub(super) prefix_wait: PrefixWait,
@@ -58,13 +58,12 @@ pub(super) struct StepDriver<'job> {
 }
 
 impl StepDriver<'_> {
-    /// The loop, to its end. Nothing in it waits for a file system or another command: what does has a thread or a task of
-    /// its own, and reports to the loop.
+    /// The loop. It never waits for a file system or a command: such work runs in threads and tasks that report to it.
     pub(super) async fn run(&mut self) {
         let _manager_poll = manager_poll::start(Arc::clone(&self.allocation), self.background.clone());
-        let mut look = tokio::time::interval(CHECK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Before the machine wants anything of them: what is asked of an agent that is not known would be lost.
+        let mut check = tokio::time::interval(CHECK_EVERY);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Before the first actions: requests to agents that are not adopted would be lost.
         self.agents.adopt(&self.record.state.running).await;
         let actions = self.machine.begin(self.clock.now());
         self.perform_or_hold(actions);
@@ -72,13 +71,13 @@ impl StepDriver<'_> {
             self.reporter.refresh(&self.machine);
             let deadline = self.machine.deadline().map(|at| self.clock.until(at));
             let first = tokio::select! {
-                // What is known before what follows from time alone.
+                // Inputs before deadlines.
                 biased;
                 input = self.next_input() => Some(input),
                 () = sleep(deadline) => None,
-                _ = look.tick() => None,
+                _ = check.tick() => None,
             };
-            // At least one event, or the time, and all others that are ready: one decision, one entry of the journal.
+            // All inputs that are ready together: one decision, one entry of the journal.
             if let Some(first) = first {
                 self.receive_ready(first);
             }
@@ -95,14 +94,14 @@ impl StepDriver<'_> {
         self.end_ranks().await;
     }
 
-    /// Gives the machine an event, with the others of the batch.
+    /// Adds an event to the batch for the machine.
     pub(super) fn feed(&mut self, event: Event) {
         self.batch.events.push(event);
     }
 
-    /// Performs the actions that wait for nothing. The others follow when the journal has what they follow from: whoever
-    /// takes over asks for them again. Its own thread writes, and is never awaited here: a file system that hangs must not
-    /// look like silent agents.
+    /// Performs the actions that need not wait for the journal; the others follow when the decision behind them is on
+    /// disk, because an orchestrator that takes over repeats them. The journal's thread is never awaited here: a file
+    /// system that hangs must not look like silent agents.
     fn perform_or_hold(&mut self, actions: Vec<Action>) {
         for action in self.record.admit(actions) {
             self.perform(action);
@@ -112,18 +111,18 @@ impl StepDriver<'_> {
 
     pub(super) fn signal(&mut self, name: &'static str) {
         if self.machine.is_finished() {
-            // Only the journal is waited for.
+            // The job only waits for the journal.
             return self.give_up_prefix();
         }
         self.feed(Event::Signal { name: name.to_owned() });
     }
 
-    /// At the end, when nothing is left but what waits for the journal.
+    /// At the end, when only actions that wait for the journal are left.
     fn wait_for_prefix(&mut self) {
         if !self.machine.is_finished() || !self.record.waits() {
             return;
         }
-        match self.prefix_wait.look() {
+        match self.prefix_wait.check() {
             PrefixWaitStep::Wait => {}
             PrefixWaitStep::Show => self.show_prefix_wait(),
             PrefixWaitStep::GiveUp => self.give_up_prefix(),
@@ -132,11 +131,11 @@ impl StepDriver<'_> {
 
     pub(super) fn show_prefix_wait(&self) {
         let prefix = self.settings.prefix.display();
-        self.reporter.screen.line(&format!("waiting for the prefix directory {prefix}; Ctrl-C gives it up"));
+        self.reporter.screen.line(&format!("waiting for the prefix directory {prefix}; Ctrl-C ends the wait"));
     }
 
     fn give_up_prefix(&mut self) {
-        tracing::warn!("the prefix directory does not answer; the end of the job is not written down there yet");
+        tracing::warn!("the prefix directory does not answer; the end of the job is not recorded there yet");
         for action in self.record.release_all(&self.machine) {
             self.perform(action);
         }
@@ -147,13 +146,13 @@ impl StepDriver<'_> {
         self.agents.roster().agents().into_keys().collect()
     }
 
-    /// Runs the site's health test on nodes: those that fail it, with the reason.
+    /// The site's health test, if there is one, and where it runs.
     pub(super) fn health_test(&self) -> Option<(Vec<String>, site::CommandContext)> {
         Some((self.spec.health.command.clone()?, self.commands.clone()))
     }
 }
 
-/// Never ends without a deadline.
+/// Never completes without a deadline.
 async fn sleep(until: Option<Duration>) {
     match until {
         Some(until) => tokio::time::sleep(until).await,

@@ -15,12 +15,13 @@ use crate::events::StopReason;
 /// journal ([`may_precede_journal`](Self::may_precede_journal)) are begun after later ones that do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start or restart the agent of a node; an agent of this node that still runs, but does not answer, is to be killed
-    /// first. Ends as `AgentReady` or `AgentStartFailed`.
+    /// Start or restart the agent of a node; an agent of this node that still runs, but does not answer, is to be
+    /// killed first. Ends as `AgentReady` or `AgentStartFailed`.
     StartAgent { node: NodeName },
     /// Read the halt conditions of all agents. Always ends as `HaltAnswered`: agents that do not answer are left out.
     AskHalt,
-    /// Send the plan of a generation to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the agent.
+    /// Send the plan of a generation to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the
+    /// agent.
     Prepare {
         generation: Generation,
         /// Which ranks run on which node; together with the settings, the `RunPlan`.
@@ -34,8 +35,8 @@ pub enum Action {
     FollowStep { generation: Generation, placement: Arc<Placement> },
     /// Poll these agents now: a decision waits for a poll that is sent after this moment.
     PollNow { to: Vec<NodeName> },
-    /// Save the stacks of ranks for the user, because the application seems to hang. Always ends as `StacksSaved`, within
-    /// seconds: stacks that cannot be read are left out.
+    /// Save the stacks of ranks for the user, because the application seems to hang. Always ends as `StacksSaved`,
+    /// within seconds: stacks that cannot be read are left out.
     SaveStacks {
         generation: Generation,
         /// The ranks, by node.
@@ -48,9 +49,9 @@ pub enum Action {
         /// The reason, for the agents' logs.
         reason: String,
     },
-    /// Make sure that a node that went down cannot act for the job any more: its agent and its ranks are ended as soon as
-    /// they can be reached (a node may have been frozen, or cut off from the network). Requested when a node goes down,
-    /// before anything else follows from that; again when an agent reports from the node after all, and after a
+    /// Make sure that a node that went down cannot act for the job any more: its agent and its ranks are ended as soon
+    /// as they can be reached (a node may have been frozen, or cut off from the network). Requested when a node goes
+    /// down, before anything else follows from that; again when an agent reports from the node after all, and after a
     /// take-over. Has no event.
     FenceNode {
         node: NodeName,
@@ -59,7 +60,8 @@ pub enum Action {
     },
     /// Cancel the launcher's step in the background. Has no event.
     CancelStep { generation: Generation },
-    /// Agents have new addresses: send them to the agents that need them. The leader needs all, the others the leader's.
+    /// Agents have new addresses: send them to the agents that need them. The leader needs all, the others the
+    /// leader's.
     UpdatePeers {
         generation: Generation,
         addresses: BTreeMap<NodeName, SocketAddr>,

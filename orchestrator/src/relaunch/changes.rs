@@ -1,5 +1,5 @@
-//! The changes of the machine's state since it was written last. Their size depends on what the events changed, not on the
-//! size of the state.
+//! The changes of the machine's state since it was written last. Their size depends on what the events changed, not on
+//! the size of the state.
 //!
 //! [`Machine::take_changes`] returns them, [`Snapshot::apply`] updates an older snapshot with them. The first snapshot
 //! with all changes applied in their order equals [`Machine::snapshot`]. The times of the last answers of the nodes and

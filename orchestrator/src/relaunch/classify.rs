@@ -89,9 +89,9 @@ impl ActiveGeneration {
         names.map(|node| node.name.clone()).collect()
     }
 
-    /// Why the generation ended. To be called when each of its nodes has answered a poll that was sent after the end was
-    /// observed, or is down: before that, a rank may have failed because of a node that is not known to be down yet, and
-    /// the leader's report that the application is finished may still be on its way.
+    /// Why the generation ended. To be called when each of its nodes has answered a poll that was sent after the end
+    /// was observed, or is down: before that, a rank may have failed because of a node that is not known to be down
+    /// yet, and the leader's report that the application is finished may still be on its way.
     pub fn cause(&self, config: &Config) -> EndCause {
         if self.ended_well(config) {
             if self.facts.finalized {

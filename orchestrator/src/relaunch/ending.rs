@@ -1,4 +1,5 @@
-//! The rules from the end of the ranks to the end of the loop: reports of the generation, its end, the cause, the drain.
+//! The rules from the end of the ranks to the end of the loop: reports of the generation, its end, the cause, the
+//! drain.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@ use holdfast_wire::agent::QuietRank;
 use crate::events::DownReason;
 use crate::events::DrainResult;
 
-/// An event. Events may arrive in any order, twice, or too late: those of an older generation, of a node that is down, or
-/// of an unknown node are ignored.
+/// An event. Events may arrive in any order, twice, or too late: those of an older generation, of a node that is down,
+/// or of an unknown node are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An agent printed its first line. Also sent for an agent that an earlier orchestrator started and that answers.
@@ -26,8 +26,8 @@ pub enum Event {
     AgentStartFailed {
         node: NodeName,
         reason: String,
-        /// Another attempt cannot succeed: the node does not exist any more, its root directory is removed, or the resource
-        /// manager refuses it.
+        /// Another attempt cannot succeed: the node does not exist any more, its root directory is removed, or the
+        /// resource manager refuses it.
         node_lost: bool,
     },
     /// The agent's process ended, its connection broke, or it did not answer polls. The machine restarts it.
@@ -74,7 +74,8 @@ pub enum Event {
     StepLost { generation: Generation, reason: String },
     /// A rank printed a line.
     Printed { generation: Generation },
-    /// An agent reports its quiet ranks. The list is complete: ranks that were listed before and are not now have moved.
+    /// An agent reports its quiet ranks. The list is complete: ranks that were listed before and are not now have
+    /// moved.
     RanksQuiet { node: NodeName, generation: Generation, ranks: Vec<QuietRank> },
     /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, with or without success.
     StacksSaved { generation: Generation },

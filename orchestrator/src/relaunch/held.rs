@@ -1,10 +1,10 @@
 //! The actions that wait until the decision behind them is on disk.
 //!
-//! An orchestrator that takes over has only the state on disk. Actions for which [`Action::may_precede_journal`] is true
-//! are performed at once; the others wait here. A journal that cannot be written for some time (a parallel file system
-//! that hangs) thus delays launches and the drain, and nothing else. Actions that are not needed any more when they are
-//! released (the launch of a generation that was ended meanwhile) are dropped, and the others are updated for the present
-//! state of the nodes.
+//! An orchestrator that takes over has only the state on disk. Actions for which [`Action::may_precede_journal`] is
+//! true are performed at once; the others wait here. A journal that cannot be written for some time (a parallel file
+//! system that hangs) thus delays launches and the drain, and nothing else. Actions that are not needed any more when
+//! they are released (the launch of a generation that was ended meanwhile) are dropped, and the others are updated for
+//! the present state of the nodes.
 
 use std::collections::VecDeque;
 
@@ -27,8 +27,8 @@ impl HeldActions {
         HeldActions { queue: VecDeque::new(), known }
     }
 
-    /// Adds actions whose decision will be in this entry of the journal, or in an earlier one. Returns those that may be
-    /// performed now.
+    /// Adds actions whose decision will be in this entry of the journal, or in an earlier one. Returns those that may
+    /// be performed now.
     pub fn admit(&mut self, entry: u64, actions: Vec<Action>) -> Vec<Action> {
         let mut now = Vec::new();
         for action in actions {

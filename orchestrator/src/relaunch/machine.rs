@@ -1,5 +1,5 @@
-//! The state machine of the relaunch loop: its state, its input and its output. The rules are in `agent_events`, `stages`
-//! and `ending`, each an `impl` of this type.
+//! The state machine of the relaunch loop: its state, its input and its output. The rules are in `agent_events`,
+//! `stages` and `ending`, each an `impl` of this type.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -225,8 +225,8 @@ impl Machine {
         self.state.head.phase == Phase::Running && self.generation() == generation
     }
 
-    /// An action that waited, updated for the present state of the nodes; `None` if it is not needed any more because its
-    /// generation has ended.
+    /// An action that waited, updated for the present state of the nodes; `None` if it is not needed any more because
+    /// its generation has ended.
     pub fn refreshed(&self, action: Action) -> Option<Action> {
         let phase = self.state.head.phase;
         let is_current = |of: Generation| matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == of;
@@ -328,8 +328,8 @@ impl Machine {
             Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {
                 self.conclude(now, out);
             }
-            // Before the first launch agents that are slow to start are not waited for: their nodes hold nothing of this
-            // job.
+            // Before the first launch agents that are slow to start are not waited for: their nodes hold nothing of
+            // this job.
             Phase::Stopping if self.count.starting == 0 || self.state.head.launches == 0 => self.drain(now, out),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! The relaunch loop as a pure state machine; [`crate::job`] drives it.
 //!
-//! The machine does no I/O and has no clock. Its input is [`Event`]s, with the time at which they happened; its output is
-//! [`Action`]s, in the order in which they are to be begun:
+//! The machine does no I/O and has no clock. Its input is [`Event`]s, with the time at which they happened; its output
+//! is [`Action`]s, in the order in which they are to be begun:
 //!
 //! ```text
 //!              all agents settled      halt? nodes?            every node prepared

@@ -24,8 +24,8 @@ pub struct Outcome {
 impl Outcome {
     /// The exit code of `holdfast run`: see [`crate::exit`].
     ///
-    /// A dataset that could not be drained is a loss of data: it turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
-    /// [`exit::DAMAGED_DATA`], so that a chain of batch jobs stops and the user can act.
+    /// A dataset that could not be drained is a loss of data: it turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`]
+    /// into [`exit::DAMAGED_DATA`], so that a chain of batch jobs stops and the user can act.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,

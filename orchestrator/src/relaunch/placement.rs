@@ -1,5 +1,5 @@
-//! The node of every rank. Nodes that are up keep their ranks, and spares take those of lost nodes, so that only the files
-//! of these ranks have to be moved or rebuilt.
+//! The node of every rank. Nodes that are up keep their ranks, and spares take those of lost nodes, so that only the
+//! files of these ranks have to be moved or rebuilt.
 
 use std::collections::BTreeSet;
 

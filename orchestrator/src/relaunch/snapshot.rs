@@ -13,8 +13,8 @@ use super::tracked::{TrackedSet, TrackedVec};
 use crate::events::DrainResult;
 use crate::events::{EndCause, StopReason, TimedReason};
 
-/// The state of the machine, without its configuration, the times of the last answers of the nodes and the observations of
-/// the watchdog. To be serialised, updated with [`Changes`](super::Changes), and restored.
+/// The state of the machine, without its configuration, the times of the last answers of the nodes and the observations
+/// of the watchdog. To be serialised, updated with [`Changes`](super::Changes), and restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub(super) version: u32,
@@ -225,8 +225,8 @@ impl Snapshot {
 pub enum RestoreError {
     /// Another version of Holdfast wrote it.
     #[error(
-        "the state of the earlier orchestrator has version {found}, this build reads version {known}: finish the job with \
-         the build that began it, or remove the state and run again"
+        "the state of the earlier orchestrator has version {found}, this build reads version {known}: finish the job \
+         with the build that began it, or remove the state and run again"
     )]
     Version { found: u32, known: u32 },
     /// It belongs to another allocation or another job.

@@ -64,8 +64,8 @@ impl Machine {
         Some(self.too_few(left))
     }
 
-    /// Too few nodes are left. If no generation has begun because agents refused it (for example because only some nodes
-    /// have the prefix directory), or because no node is fit, another allocation would not help.
+    /// Too few nodes are left. If no generation has begun because agents refused it (for example because only some
+    /// nodes have the prefix directory), or because no node is fit, another allocation would not help.
     fn too_few(&self, healthy: u32) -> StopReason {
         let refused = self.state.names.iter().zip(&self.state.nodes).find_map(|(name, node)| match &node.status {
             NodeStatus::Down { cause: TimedReason { reason, .. }, .. }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// At most one time for each node. It may be too early, because the node has answered since: then it is set again when it
-/// has passed, so that an answered poll costs nothing here.
+/// At most one time for each node. It may be too early, because the node has answered since: then it is set again when
+/// it has passed, so that an answered poll costs nothing here.
 #[derive(Clone, Debug)]
 pub(super) struct Timers {
     times: BTreeSet<(Duration, u32)>,

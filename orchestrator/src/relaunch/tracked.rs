@@ -1,5 +1,5 @@
-//! Collections that record which of their elements changed, so that the journal entries are as large as the change and not
-//! as large as the collection. Elements can only be changed through methods that record it.
+//! Collections that record which of their elements changed, so that the journal entries are as large as the change and
+//! not as large as the collection. Elements can only be changed through methods that record it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;

@@ -1,12 +1,12 @@
 //! Decides whether the application hangs.
 //!
-//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that have waited in a call
-//! of the API for this long, and ranks that have made no call, used no processor (less than one percent of one) and moved
-//! no data. **The application hangs when for `hang_after` no rank has printed a line, every rank that has not ended is of
-//! one of these two kinds, and not all of them wait**: the ranks in their own code then block all others.
+//! The agents report ranks in which nothing has moved for `hang_after` ([`QuietRank`]): ranks that have waited in a
+//! call of the API for this long, and ranks that have made no call, used no processor (less than one percent of one)
+//! and moved no data. **The application hangs when for `hang_after` no rank has printed a line, every rank that has not
+//! ended is of one of these two kinds, and not all of them wait**: the ranks in their own code then block all others.
 //!
-//! The rule is about all ranks together. A single rank that does nothing is no proof: it may wait, outside of the API, for
-//! another one that computes. So:
+//! The rule is about all ranks together. A single rank that does nothing is no proof: it may wait, outside of the API,
+//! for another one that computes. So:
 //!
 //! * while one rank computes, reads, writes, calls or prints, nothing is ended, however long others wait for it in a
 //!   collective;

@@ -10,7 +10,7 @@ use super::world::*;
 use crate::drain::*;
 use crate::events::DrainResult;
 
-/// More steps than any drain of so few nodes can take.
+/// More steps than a drain of so few nodes can take.
 const LONGEST: usize = 20_000;
 
 fn world(dice: &mut Dice) -> World {
@@ -36,18 +36,18 @@ fn world(dice: &mut Dice) -> World {
         if restarting {
             config.lost = std::mem::take(&mut config.down);
         }
-        // With checksums, damage on the way is noticed by the agent.
+        // With checksums, damage during the copy is detected by the agent.
         config.crc = false;
     });
     world.withhold = Box::new(|_| true);
     world
 }
 
-/// Something happens: an answer, a failure, or a change of the agents. `trouble` is the chance of the latter.
-fn step(world: &mut World, dice: &mut Dice, trouble: u64) {
+/// One step: an answer, or with a probability of `failures` percent a failure or a change of the agents.
+fn step(world: &mut World, dice: &mut Dice, failures: u64) {
     let node = dice.below(world.nodes);
     world.now += Duration::from_millis(dice.below(700));
-    if dice.percent(trouble) {
+    if dice.percent(failures) {
         match dice.below(3) {
             0 => world.lose(node),
             1 => world.restart(node),
@@ -61,7 +61,7 @@ fn step(world: &mut World, dice: &mut Dice, trouble: u64) {
         assert!(world.machine.deadline().is_some(), "no request is open, and no node is waited for");
         return world.wait();
     };
-    if dice.percent(trouble / 2) {
+    if dice.percent(failures / 2) {
         // It may have been carried out all the same.
         if dice.percent(50) {
             let action = world.open[request].clone();
@@ -76,17 +76,17 @@ fn step(world: &mut World, dice: &mut Dice, trouble: u64) {
 fn drain(seed: u64) -> World {
     let mut dice = Dice(seed);
     let world = world(&mut dice);
-    let trouble = dice.below(40);
-    carry_on(world, dice, trouble, seed)
+    let failures = dice.below(40);
+    run_to_end(world, dice, failures, seed)
 }
 
-fn carry_on(mut world: World, mut dice: Dice, trouble: u64, seed: u64) -> World {
+fn run_to_end(mut world: World, mut dice: Dice, failures: u64, seed: u64) -> World {
     world.begin();
     for _ in 0..LONGEST {
         if world.end.is_some() {
             return world;
         }
-        step(&mut world, &mut dice, trouble);
+        step(&mut world, &mut dice, failures);
     }
     panic!("seed {seed}: the drain goes on");
 }
@@ -94,7 +94,7 @@ fn carry_on(mut world: World, mut dice: Dice, trouble: u64, seed: u64) -> World 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The world checks every action; a dataset that is reported as complete is.
+    /// The world checks every action, and that a dataset that is reported as complete is complete.
     #[test]
     fn every_drain_ends_and_reports_what_is_there(seed in any::<u64>()) {
         let world = drain(seed);
@@ -133,7 +133,7 @@ fn the_same_seed_gives_the_same_drain() {
 }
 
 #[test]
-fn without_trouble_the_newest_dataset_that_can_be_completed_is() {
+fn without_failures_the_newest_dataset_that_can_be_completed_is_drained() {
     for seed in 0..300 {
         let mut dice = Dice(seed);
         let mut world = world(&mut dice);
@@ -143,7 +143,7 @@ fn without_trouble_the_newest_dataset_that_can_be_completed_is() {
         world.run(|_| false);
         let Some(DrainEnd::Surveyed(survey)) = world.end.take() else { continue };
         world.configure(|config| (config.survey_only, config.crc) = (false, false));
-        let world = carry_on(world, dice, 0, seed);
+        let world = run_to_end(world, dice, 0, seed);
         let expected = survey.plan.candidates.first().map(|newest| newest.checkpoint);
         let complete = match world.report().result {
             DrainResult::Complete { checkpoint } => Some(checkpoint),

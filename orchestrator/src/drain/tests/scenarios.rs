@@ -92,7 +92,7 @@ fn a_node_that_comes_back_during_round_1_copies_at_once() {
 }
 
 #[test]
-fn the_partner_copies_in_round_2_for_a_node_that_never_comes_back() {
+fn the_partner_copies_in_round_2_for_a_node_whose_agent_is_not_restarted() {
     let mut world = World::new(4, PARTNER, &[1]);
     world.run(copy_of(1));
     world.lose(1);
@@ -132,7 +132,7 @@ fn a_node_that_goes_down_in_one_dataset_is_down_for_the_next() {
     for rank in [2, 3] {
         world.datasets.get_mut(&CheckpointId(2)).unwrap().unreadable.insert(Rank(rank));
     }
-    // Of rank 2 nothing is left: its own file cannot be read, and the node with the copy goes down.
+    // No file of rank 2 is left: its own cannot be read, and the node with the copy goes down.
     world.run(copy_of(3));
     world.bring_down(3);
     world.release();
@@ -153,7 +153,7 @@ fn a_lost_rank_is_rebuilt() {
 }
 
 #[test]
-fn one_bad_file_holds_back_its_rank_only() {
+fn a_damaged_file_affects_its_rank_only() {
     let mut world = World::new(4, XOR, &[1]);
     world.datasets.get_mut(&CheckpointId(1)).unwrap().unreadable.insert(Rank(2));
     world.run(|_| false);
@@ -184,7 +184,7 @@ fn without_agents_the_drain_fails_at_once() {
 }
 
 #[test]
-fn an_agent_that_is_lost_before_it_answers_is_asked_again_when_it_is_back() {
+fn the_inventory_of_a_lost_agent_is_requested_again_after_its_restart() {
     let mut world = World::new(4, XOR, &[1]);
     world.run(inventory_of(3));
     world.lose(3);
@@ -233,7 +233,7 @@ fn the_report_is_that_of_the_newest_dataset_if_none_can_be_completed() {
 }
 
 #[test]
-fn what_is_left_of_a_dataset_is_recorded_as_incomplete() {
+fn an_incomplete_dataset_is_recorded_as_incomplete() {
     let mut world = World::new(4, XOR, &[1]);
     world.without(&[2, 3]);
     world.run(|_| false);
@@ -268,7 +268,7 @@ fn output_is_drained_first_and_does_not_end_the_drain() {
 }
 
 #[test]
-fn nothing_is_drained_if_the_newest_dataset_is_on_the_prefix_directory() {
+fn nothing_is_drained_if_the_newest_dataset_is_in_the_prefix_directory() {
     let mut world = World::new(4, XOR, &[1, 2]);
     world.datasets.get_mut(&CheckpointId(2)).unwrap().flushed = true;
     world.run(|_| false);
@@ -277,7 +277,7 @@ fn nothing_is_drained_if_the_newest_dataset_is_on_the_prefix_directory() {
 }
 
 #[test]
-fn the_wanted_dataset_is_drained() {
+fn a_requested_dataset_is_drained() {
     let mut world = World::new(4, XOR, &[1, 2]);
     world.configure(|config| config.requested = Some(CheckpointId(1)));
     world.run(|_| false);
@@ -286,7 +286,7 @@ fn the_wanted_dataset_is_drained() {
 }
 
 #[test]
-fn a_wanted_dataset_that_no_node_holds_is_an_error() {
+fn a_requested_dataset_that_no_node_has_is_an_error() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(|config| config.requested = Some(CheckpointId(7)));
     world.run(|_| false);
@@ -400,7 +400,7 @@ fn a_node_that_is_lost_between_inventory_and_copy_copies_when_it_is_back() {
 }
 
 #[test]
-fn an_answer_after_the_loss_of_the_agent_does_not_count() {
+fn an_answer_after_the_loss_of_the_agent_is_ignored() {
     let mut world = World::new(4, XOR, &[1]);
     world.run(copy_of(1));
     let request = *world.open.keys().next().unwrap();

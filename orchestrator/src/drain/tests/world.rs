@@ -1,7 +1,7 @@
 //! Simulated nodes and a simulated prefix directory. Every node has one rank; `node0` has rank 0.
 //!
-//! The world answers what the machine asks, except for requests that a test withholds, and checks at every step what
-//! must always hold.
+//! The world answers every request of the machine, except those that a test withholds, and checks the invariants at
+//! every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -41,15 +41,15 @@ fn file(rank: Rank) -> String {
 pub(super) struct Cached {
     /// The application declared it as output.
     pub(super) output: bool,
-    /// A run can restart from it.
+    /// It is a checkpoint.
     pub(super) checkpoint: bool,
-    /// It is on the prefix directory.
+    /// It is in the prefix directory.
     pub(super) flushed: bool,
     /// Ranks whose files cannot be read on the node of the rank.
     pub(super) unreadable: BTreeSet<Rank>,
 }
 
-/// What lies in a directory below the prefix: whether each rank's file is intact.
+/// A directory below the prefix: for each rank, whether its file is intact.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) files: BTreeMap<Rank, bool>,
@@ -70,7 +70,7 @@ pub(super) struct World {
     pub(super) resumable: BTreeSet<CheckpointId>,
     /// Ranks whose files arrive damaged in the prefix directory.
     pub(super) corrupted: BTreeSet<Rank>,
-    /// The agents that are up, as the machine was informed.
+    /// The agents that are up according to the events so far.
     pub(super) up: BTreeMap<NodeName, SocketAddr>,
     pub(super) now: Duration,
     pub(super) at_once: usize,
@@ -141,7 +141,7 @@ impl World {
         self.configure(|_| {});
     }
 
-    /// Begins, and answers until nothing is open but what is withheld.
+    /// Begins, and answers all requests that are not withheld.
     pub(super) fn run(&mut self, withhold: impl Fn(&DrainAction) -> bool + 'static) {
         self.withhold = Box::new(withhold);
         let actions = self.machine.begin(self.now);
@@ -154,7 +154,7 @@ impl World {
         self.take_in(actions);
     }
 
-    /// Answers what was withheld, and everything after it.
+    /// Answers the requests that were withheld, and all after them.
     pub(super) fn release(&mut self) {
         self.withhold = Box::new(|_| false);
         self.answer_all();
@@ -179,14 +179,14 @@ impl World {
         self.answer_all();
     }
 
-    /// Lets the time of the deadline come.
+    /// Advances the time to the deadline.
     pub(super) fn wait(&mut self) {
         self.now = self.machine.deadline().unwrap();
         self.feed(DrainEvent::Tick);
         self.answer_all();
     }
 
-    /// The open request that the predicate selects fails.
+    /// Lets the open request that the predicate selects fail.
     pub(super) fn fail(&mut self, select: impl Fn(&DrainAction) -> bool) {
         let request = *self.open.iter().find(|(_, action)| select(action)).unwrap().0;
         self.feed(DrainEvent::Failed { request, reason: "disk error".to_owned() });
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// The names of the events so far, with what distinguishes them.
+    /// The events so far as short texts.
     pub(super) fn events(&self) -> Vec<String> {
         let event = |action: &DrainAction| match action {
             DrainAction::Emit(event) => Some(text(event)),
@@ -209,7 +209,7 @@ impl World {
         self.log.iter().filter_map(event).collect()
     }
 
-    /// Who was ordered to copy what, in this order.
+    /// The orders of copies so far, as short texts.
     pub(super) fn copies(&self) -> Vec<String> {
         let copy = |action: &DrainAction| match action {
             DrainAction::Copy { checkpoint, order, .. } => {
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Carries out an open request.
+    /// Answers an open request.
     pub(super) fn answer(&mut self, request: RequestId) {
         let action = self.open[&request].clone();
         let answer = self.carry_out(&action);
@@ -245,17 +245,19 @@ impl World {
         self.take_in(actions);
     }
 
-    /// What must hold for every action.
+    /// The invariants of every action.
     fn take_in(&mut self, actions: Vec<DrainAction>) {
         for action in actions {
             assert!(self.end.is_none(), "{action:?} after the end");
             if let Some(agent) = agent_of(&action) {
-                assert_eq!(self.up.get(&agent.node), Some(&agent.address), "{action:?} to an agent that is gone");
+                assert_eq!(self.up.get(&agent.node), Some(&agent.address), "{action:?} to an agent that is not up");
             }
             match &action {
                 DrainAction::OpenDirectory { checkpoint, .. } => self.current = Some(*checkpoint),
                 DrainAction::Copy { order, .. } => {
-                    let same = |open: &DrainAction| matches!(open, DrainAction::Copy { order: other, .. } if other.node == order.node);
+                    let node = &order.node;
+                    let same =
+                        |open: &DrainAction| matches!(open, DrainAction::Copy { order, .. } if order.node == *node);
                     assert!(!self.open.values().any(same), "{order:?} is under way");
                 }
                 DrainAction::Cancel { request } => assert!(self.open.remove(request).is_some()),
@@ -276,7 +278,7 @@ impl World {
         }
     }
 
-    /// A dataset is only reported as complete if all its ranks are there and intact, and it is indexed so.
+    /// A dataset is only reported as complete if the files of all ranks are intact and it is indexed as complete.
     fn check(&self, end: &DrainEnd) {
         if let DrainEnd::Drained(DrainReport { result: DrainResult::Complete { checkpoint }, .. }) = end {
             let directory = &self.prefix[checkpoint];
@@ -401,7 +403,7 @@ impl World {
         }
     }
 
-    /// The directory of the dataset that is being drained. Damage shows in checksums only.
+    /// The directory of the dataset that is being drained. Damage is only visible in checksums.
     fn scan(&self) -> Scan {
         let id = self.current.unwrap();
         let ranks: BTreeMap<Rank, RankScan> =

@@ -2,7 +2,8 @@
 //!
 //! Three kinds of content, by what may become of them when the reader of the descriptor is slower than the job:
 //!
-//! * lines of Holdfast: accepted up to a number; those beyond it are counted, and a line in their place reports the count;
+//! * lines of Holdfast: accepted up to a number; those beyond it are counted, and a line in their place reports the
+//!   count;
 //! * output of ranks: its producer waits while much of it is here (it is in files, and stays there meanwhile);
 //! * the live view: only the newest content counts.
 

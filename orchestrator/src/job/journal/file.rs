@@ -1,4 +1,4 @@
-//! The journal as a file: begun anew beside a state, appended to, read back.
+//! The journal as a file: begun beside a state, appended to, read back.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -11,33 +11,33 @@ use serde::{Deserialize, Serialize};
 use super::frame;
 use crate::job::state::{JobState, StateChanges, StateError, directory};
 
-/// No journal is larger: it is begun anew before.
+/// Larger journals are not read; a new journal is begun long before.
 const LARGEST: u64 = 1 << 30;
 
 /// The first line: which state the entries belong to.
 #[derive(Debug, Serialize, Deserialize)]
 struct Heading {
-    /// Of `job.json`: see [`JobState::version`].
+    /// The version of `job.json`: see [`JobState::version`].
     version: u32,
     job_id: String,
-    /// Entries that the state beside it had taken in when the journal was begun.
+    /// The number of the last entry that was in the state when the journal was begun.
     after: u64,
 }
 
-/// One batch of the loop's decisions.
+/// The changes of one batch of events.
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct JournalEntry {
     /// Counts the entries of a job.
     number: u64,
     changes: StateChanges,
 }
 
-/// Where the journal of a prefix directory stands.
+/// The path of the journal of a prefix directory.
 pub fn path(prefix: &Path) -> PathBuf {
     directory(prefix).join("job.journal")
 }
 
-/// A journal that is open to be appended to.
+/// A journal that is open for appending.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
@@ -60,14 +60,14 @@ impl JournalFile {
         Ok(JournalFile { path, file, bytes: line.len() as u64 })
     }
 
-    /// Adds an entry; it survives this process, and with [`sync`](Self::sync) the machine. After an error the journal must be
-    /// begun anew: a part of the entry may be in it.
+    /// Appends an entry. It survives a crash of this process, and after [`sync`](Self::sync) one of the machine. After
+    /// an error a new journal must be begun, because this one may have a part of the entry.
     ///
     /// # Errors
     /// [`StateError::File`].
     pub fn append(&mut self, number: u64, changes: StateChanges) -> Result<(), StateError> {
         let failed = StateError::file("write", &self.path);
-        let written = frame::encode(&Entry { number, changes }).map_err(io::Error::from).and_then(|line| {
+        let written = frame::encode(&JournalEntry { number, changes }).map_err(io::Error::from).and_then(|line| {
             self.file.write_all(&line)?;
             self.bytes += line.len() as u64;
             io_count::written(line.len());
@@ -76,7 +76,7 @@ impl JournalFile {
         written.map_err(failed)
     }
 
-    /// All entries survive the machine from here on.
+    /// All entries so far survive a crash of the machine from here on.
     ///
     /// # Errors
     /// [`StateError::File`].
@@ -90,17 +90,16 @@ impl JournalFile {
     }
 }
 
-/// What reading a journal came to.
+/// The result of reading a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed {
     /// The state is up to date.
     UpToDate,
-    /// The journal belongs to a newer state than this one: it was replaced meanwhile.
+    /// The journal belongs to a newer state, which has replaced this one meanwhile.
     StateIsOlder,
 }
 
-/// Brings a state up to date with the journal beside it. A journal of another job, and what a crash left of the last entry,
-/// count as not there.
+/// Applies the journal to the state beside it. A journal of another job, and an incomplete last entry, are ignored.
 ///
 /// # Errors
 /// [`StateError::File`], [`StateError::Content`].
@@ -121,7 +120,7 @@ pub fn replay(prefix: &Path, state: &mut JobState) -> Result<Replayed, StateErro
     if heading.after > state.entries {
         return Ok(Replayed::StateIsOlder);
     }
-    while let Some(Entry { number, changes }) = frame::decode(&mut rest) {
+    while let Some(JournalEntry { number, changes }) = frame::decode(&mut rest) {
         if number <= state.entries {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Entries of the journal as bytes.
 //!
-//! An entry is a line: its length in bytes and its CRC-32, each as eight hexadecimal digits, and its content as JSON. What
-//! follows the last entry that is whole was being written when the writer died: it counts as never written.
+//! An entry is a line: its length in bytes and its CRC-32, each as eight hexadecimal digits, and its content as JSON.
+//! An incomplete last entry was being written when the writer died, and is ignored.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ pub fn encode(entry: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Takes the first entry off the bytes; `None` if there is no whole one.
+/// Removes the first entry from the bytes; `None` if there is no complete one.
 pub fn decode<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {
     let head = std::str::from_utf8(bytes.get(..HEAD)?).ok()?;
     let (length, rest) = head.split_once(' ')?;
@@ -43,23 +43,23 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_and_a_tail_cut_off_anywhere_is_left_out() {
+    fn a_journal_cut_off_anywhere_is_read_to_its_last_complete_entry() {
         let entries = ["one", "two\nlines", ""];
         let lines: Vec<Vec<u8>> = entries.iter().map(|entry| encode(entry).unwrap()).collect();
         let bytes = lines.concat();
         assert_eq!(all(&bytes), entries);
         for cut in 0..bytes.len() {
             let mut end = 0;
-            let whole = lines.iter().take_while(|line| {
+            let complete = lines.iter().take_while(|line| {
                 end += line.len();
                 end <= cut
             });
-            assert_eq!(all(&bytes[..cut]), entries[..whole.count()], "cut at {cut}");
+            assert_eq!(all(&bytes[..cut]), entries[..complete.count()], "cut at {cut}");
         }
     }
 
     #[test]
-    fn an_entry_with_any_byte_changed_and_whatever_follows_it_is_left_out() {
+    fn a_damaged_entry_and_those_after_it_are_ignored() {
         let (first, second) = (encode(&"first").unwrap(), encode(&"second").unwrap());
         let bytes = [first.clone(), second].concat();
         for at in first.len()..bytes.len() {

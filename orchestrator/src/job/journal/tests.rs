@@ -1,4 +1,4 @@
-//! What a reader finds after the writer was killed at any instant, and what writing costs.
+//! The state that a reader finds after the writer was killed at any instant, and the cost of writing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +48,7 @@ fn begun(prefix: &Path, machine: &Machine) -> JobState {
     state
 }
 
-/// What one batch of events brings about, and the machine after it.
+/// The changes of one batch of events.
 fn step(machine: &mut Machine, number: u16) -> StateChanges {
     let now = Duration::from_millis(u64::from(number));
     if number == 0 {
@@ -66,13 +66,13 @@ fn step(machine: &mut Machine, number: u16) -> StateChanges {
     }
 }
 
-/// As much of a state as the tests compare.
+/// The part of a state that the tests compare.
 fn content(state: &JobState) -> (u64, Option<crate::relaunch::Snapshot>, Vec<u32>) {
     (state.entries, state.snapshot.clone(), state.running.values().map(|record| record.pid).collect())
 }
 
 #[test]
-fn a_journal_cut_off_at_any_byte_is_read_to_its_last_whole_entry() {
+fn a_journal_cut_off_at_any_byte_is_read_to_its_last_complete_entry() {
     let base = tempfile::tempdir().unwrap();
     let mut machine = machine();
     let mut state = begun(base.path(), &machine);
@@ -120,7 +120,7 @@ fn a_state_that_was_replaced_before_its_journal_is_read_once() {
 }
 
 #[test]
-fn the_journal_of_another_job_is_left_alone() {
+fn the_journal_of_another_job_is_ignored() {
     let base = tempfile::tempdir().unwrap();
     let mut machine = machine();
     let mut former = begun(base.path(), &machine);
@@ -131,7 +131,7 @@ fn the_journal_of_another_job_is_left_alone() {
 }
 
 #[test]
-fn an_entry_that_does_not_follow_the_state_is_an_error_that_names_the_journal() {
+fn an_entry_that_does_not_follow_the_state_is_an_error_with_the_journals_path() {
     let base = tempfile::tempdir().unwrap();
     let mut machine = machine();
     let state = begun(base.path(), &machine);

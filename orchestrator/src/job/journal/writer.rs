@@ -1,12 +1,12 @@
 //! The thread that writes the state of a job.
 //!
-//! The loop hands changes over and goes on; what waits for them is released when they are on disk. While the thread writes,
-//! the changes of further events gather in the loop and are handed over as one: a file system that is slow makes entries
+//! The loop hands changes over and goes on; actions that wait for them are released when they are on disk. While the
+//! thread writes, further changes are collected in the loop and handed over as one: a slow file system makes entries
 //! larger, not more.
 //!
-//! **A state that cannot be written** (prefix full, an I/O error) must not stop the job, because only a take-over would miss
-//! it: a warning says so, and the changes count as written, so that what waited for them is done. The whole state is
-//! written with the next changes. A write that hangs is neither: what waits for it goes on waiting.
+//! **A state that cannot be written** (full file system, I/O error) must not stop the job, because only a take-over
+//! needs it: a warning is logged, and the changes count as written, so that actions are released. The complete state is
+//! written with the next changes. A write that hangs is not an error: actions go on waiting for it.
 
 use std::path::PathBuf;
 use std::sync::mpsc as std_mpsc;
@@ -16,27 +16,27 @@ use tokio::sync::mpsc;
 use super::file::JournalFile;
 use crate::job::state::{JobState, StateChanges, StateError};
 
-/// A journal is not begun anew before it has this size, however small the state is.
+/// No new journal is begun before the present one has this size, also if the state is smaller.
 const SMALLEST_TO_REPLACE: u64 = 1 << 20;
 
 #[derive(Debug)]
 struct WriteOrder {
-    /// Counts the orders.
+    /// The number of the order.
     commit: u64,
     changes: StateChanges,
-    /// On disk, and not only handed to the system.
+    /// Synchronise the file.
     sync: bool,
-    /// All in one file: nothing follows.
+    /// The last order: write the complete state to one file.
     last: bool,
 }
 
-/// An order was carried out, as well as it could be.
+/// An order was carried out, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     pub commit: u64,
 }
 
-/// The loop's side of the thread. Dropped, it lets the thread finish what it has.
+/// The handle of the thread. When it is dropped, the thread carries out the orders that are left.
 #[derive(Debug)]
 pub struct JournalWriter {
     orders: std_mpsc::Sender<WriteOrder>,
@@ -44,10 +44,10 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Begins with the whole state: what an earlier orchestrator left in the journal ends with it.
+    /// Starts the thread, which first writes the complete state and begins a new journal.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// The thread cannot be started.
     pub fn start(prefix: PathBuf, state: JobState) -> std::io::Result<Self> {
         let (orders, received) = std_mpsc::channel();
         let (report, written) = mpsc::unbounded_channel();
@@ -57,7 +57,7 @@ impl JournalWriter {
             while let Ok(order) = received.recv() {
                 let WriteOrder { commit, changes, sync, last } = order;
                 store.write(changes, sync, last);
-                // Before anything else: the loop waits for it.
+                // Before `keep_small`, because the loop waits for it.
                 if report.send(Written { commit }).is_err() {
                     return;
                 }
@@ -67,23 +67,23 @@ impl JournalWriter {
         Ok(JournalWriter { orders, written })
     }
 
-    /// Has changes written, at least handed to the system; with `sync` they are on disk when it is reported.
+    /// Orders changes to be written; with `sync` they are on disk when that is reported.
     pub fn write(&self, commit: u64, changes: StateChanges, sync: bool) {
         self.order(WriteOrder { commit, changes, sync, last: false });
     }
 
-    /// As [`write`](Self::write), and the state is in one file then.
+    /// As [`write`](Self::write), and the complete state is then in one file.
     pub fn write_last(&self, commit: u64, changes: StateChanges) {
         self.order(WriteOrder { commit, changes, sync: true, last: true });
     }
 
     fn order(&self, order: WriteOrder) {
         if self.orders.send(order).is_err() {
-            tracing::error!("the thread that writes the job's state is gone; the job could not be taken over now");
+            tracing::error!("the thread that writes the job's state has ended; the job could not be taken over now");
         }
     }
 
-    /// The next report. Never, if the thread is gone. Cancel safe.
+    /// The next report; never completes if the thread has ended. Cancel safe.
     pub async fn next(&mut self) -> Written {
         match self.written.recv().await {
             Some(written) => written,
@@ -92,12 +92,12 @@ impl JournalWriter {
     }
 }
 
-/// The thread's side.
+/// The state of the thread.
 struct StateStore {
     prefix: PathBuf,
     /// The state with all changes, written or not.
     state: JobState,
-    /// None if the next changes have to be written with the whole state.
+    /// None if the next changes have to be written with the complete state.
     journal: Option<JournalFile>,
     /// The size of `job.json`.
     state_bytes: u64,
@@ -109,8 +109,7 @@ impl StateStore {
         let entry = (!changes.is_empty()).then_some(changes);
         if let Some(changes) = &entry {
             if self.state.apply(changes.clone()).is_err() {
-                // The loop's own changes always fit.
-                tracing::error!("a change of the job's state does not fit it");
+                tracing::error!("a change does not belong to the job's state");
             }
             self.state.entries += 1;
         }
@@ -127,7 +126,7 @@ impl StateStore {
         }
     }
 
-    /// Writes the whole state, and begins the journal anew.
+    /// Writes the complete state, and begins a new journal.
     fn replace_all(&mut self) {
         self.journal = None;
         let replaced = self.state.replace(&self.prefix).and_then(|bytes| {
@@ -149,7 +148,7 @@ impl StateStore {
         }
     }
 
-    /// Once, until it can be written again.
+    /// Warns once, until the state can be written again.
     fn warn(&mut self, error: &StateError) {
         if !std::mem::replace(&mut self.failed, true) {
             tracing::warn!(%error, "the job's state could not be written; it could not be taken over now");

@@ -1,4 +1,5 @@
-//! The machine with hand-made scenarios and with arbitrary events. Seeded simulations of whole jobs: `tests/simulation`.
+//! The machine with hand-made scenarios and with arbitrary events. Seeded simulations of whole jobs:
+//! `tests/simulation`.
 
 mod arbitrary;
 mod changes;

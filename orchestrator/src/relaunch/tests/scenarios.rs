@@ -95,7 +95,8 @@ fn an_agent_killed_alone_is_restarted_and_the_run_goes_on() {
     assert_eq!(world.launches().len(), 1);
     assert!(world.causes().is_empty());
     let sent = world.actions.iter().any(|action| {
-        matches!(action, Action::UpdatePeers { addresses, to, .. } if addresses.contains_key(&name(1)) && *to == [name(0)])
+        let Action::UpdatePeers { addresses, to, .. } = action else { return false };
+        addresses.contains_key(&name(1)) && *to == [name(0)]
     });
     assert!(sent, "the leader gets the new address");
     assert!(!world.actions.iter().any(|action| matches!(action, Action::KillRanks { .. })));

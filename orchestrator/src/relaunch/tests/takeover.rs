@@ -23,7 +23,7 @@ fn a_generation_under_way_is_followed_to_its_end() {
     let mut world = World::running();
     let actions = taken_over(&mut world);
     assert!(actions.iter().any(|action| matches!(action, Action::FollowStep { generation: Generation(1), .. })));
-    assert_eq!(world.machine.agents().count(), 6, "it knows where to poll");
+    assert_eq!(world.machine.agents().count(), 6, "the agents to poll");
     world.happens(Event::Finalized { generation: Generation(1) });
     (0..4).for_each(|rank| world.rank_ends(rank, RankEnd::Unknown));
     assert_eq!(*world.stop(), StopReason::Finished);
