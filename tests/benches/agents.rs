@@ -175,7 +175,7 @@ impl Cluster {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             trust: self.trust.clone(),
             abandon_after: Duration::from_secs(600),
-            rehearsals: Vec::new(),
+            fault_injections: Vec::new(),
         };
         let log = File::create(self.directory.path().join(format!("{node}.log")))?;
         let mut process = Command::new(env!("CARGO_BIN_EXE_holdfast"))

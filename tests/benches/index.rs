@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::kvtree::file as hash_file;
-use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
+use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_model::{CheckpointId, Rank};
 
 use crate::figures::{Samples, below, title};
@@ -61,6 +61,6 @@ fn write_rank(directory: &Path, rank: Rank, ranks: u32) -> Result<()> {
     // Not synchronised, unlike the real writers: twenty thousand of these would take minutes.
     fs::write(Meta::path_for(&path), hash_file::encode(&meta.to_tree()))?;
     let filemap = RankFilemap { rank, id: CheckpointId(1), files: vec![name], expected: 1 };
-    fs::write(RankFilemap::path_in(directory, rank), hash_file::encode(&filemap.to_tree(Origin::Copy)))?;
+    fs::write(RankFilemap::path_in(directory, rank), hash_file::encode(&filemap.to_tree(FilemapWriter::Copy)))?;
     Ok(())
 }

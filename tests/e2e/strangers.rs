@@ -54,7 +54,7 @@ fn strangers_at_an_agent_s_port_are_refused_and_counted_and_disturb_nothing() {
     let strangers = || {
         let (status, body) = ask(address, &trust, Some(token), POLL, r#"{"after":0,"wait_ms":0}"#);
         assert!(status.contains("200"), "{status} {body}");
-        serde_json::from_str::<PollReply>(&body).unwrap().health.strangers
+        serde_json::from_str::<PollReply>(&body).unwrap().health.unauthenticated
     };
     assert_eq!(strangers(), 0);
 

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use chrono::{NaiveDateTime, TimeDelta};
 use holdfast_core::control::meta::FileKind;
-use holdfast_core::prefix::fetch::{self, Candidate};
-use holdfast_core::prefix::scan::{Expected, Identity, PresentFile, RankScan, RedundancySet, Scan, Source};
+use holdfast_core::prefix::fetch::{self, RestartCandidate};
+use holdfast_core::prefix::scan::{
+    CheckpointIdentity, ExpectationSource, ExpectedFiles, PresentFile, RankScan, RedundancySet, Scan,
+};
 use holdfast_core::prefix::{DirectoryName, Index, Summary};
 use holdfast_core::redundancy::files::SetId;
 use holdfast_core::redundancy::xor;
@@ -101,7 +103,7 @@ impl Prefix {
         found.next().map(|entry| (entry.id, entry.directory))
     }
 
-    pub fn candidates(&self) -> Vec<Candidate> {
+    pub fn candidates(&self) -> Vec<RestartCandidate> {
         let current = self.current.as_ref().filter(|name| self.directories.contains_key(*name));
         fetch::order(&self.index, current)
     }
@@ -210,9 +212,10 @@ impl Directory {
         }
         for (rank, (files, count)) in &self.filemaps {
             let names = files.iter().map(ToString::to_string).collect();
-            ranks.entry(*rank).or_default().expected = Some(Expected { count: *count, names, source: Source::Filemap });
+            ranks.entry(*rank).or_default().expected =
+                Some(ExpectedFiles { count: *count, names, source: ExpectationSource::Filemap });
         }
-        let identity = (!self.files.is_empty()).then_some(Identity { id: self.checkpoint, ranks: world });
+        let identity = (!self.files.is_empty()).then_some(CheckpointIdentity { id: self.checkpoint, ranks: world });
         Scan { directory: path_of(name), identity, ranks, sets: sets.into_values().collect(), damaged: Vec::new() }
     }
 
@@ -239,7 +242,8 @@ impl Directory {
             if known.expected.is_none() {
                 let mut names = vec![FileName::Parity { group_id, members, member: of }.to_string()];
                 names.extend(files.iter().map(|(name, _)| name.to_string()));
-                known.expected = Some(Expected { count: names.len() as u32, names, source: Source::Header });
+                known.expected =
+                    Some(ExpectedFiles { count: names.len() as u32, names, source: ExpectationSource::Header });
             }
         }
     }

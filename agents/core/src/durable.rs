@@ -49,7 +49,6 @@ pub enum DurableError {
         action: &'static str,
         /// The file or directory it was done to.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
 }

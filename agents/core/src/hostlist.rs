@@ -21,40 +21,19 @@ const MAX_DIGITS: usize = 18;
 pub enum HostlistError {
     /// A bracket without its other half, or one inside of another.
     #[error("the host list {list:?} has a bracket without its other half; write it as node[1-4,7]")]
-    Brackets {
-        /// The list.
-        list: String,
-    },
+    Brackets { list: String },
     /// Between brackets stands something else than numbers and ranges of them.
     #[error("the host list {list:?} has {found:?} where a number or a range like 3-7 belongs")]
-    Range {
-        /// The list.
-        list: String,
-        /// What stands there.
-        found: String,
-    },
+    Range { list: String, found: String },
     /// A character that no host name has.
     #[error("the host list {list:?} has the character {found:?}, which no host name has; separate names by commas")]
-    Character {
-        /// The list.
-        list: String,
-        /// The character.
-        found: char,
-    },
+    Character { list: String, found: char },
     /// More names than any machine has nodes.
     #[error("the host list {list:?} stands for more than {MAX_HOSTS} hosts; it is probably misspelt")]
-    TooMany {
-        /// The list.
-        list: String,
-    },
+    TooMany { list: String },
     /// There is no such name in the list.
     #[error("host index ({index}) is out of range for a list of {count} hosts; the first is 1, the last -1")]
-    Index {
-        /// The index.
-        index: i64,
-        /// Names in the list.
-        count: usize,
-    },
+    Index { index: i64, count: usize },
 }
 
 /// The names that a list stands for, in its order, duplicates kept. A range that runs backwards stands for none.

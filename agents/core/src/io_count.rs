@@ -15,7 +15,6 @@ pub struct IoCount {
     pub bytes: u64,
 }
 
-/// The counts now.
 pub fn now() -> IoCount {
     IoCount { syncs: SYNCS.load(Ordering::Relaxed), bytes: BYTES.load(Ordering::Relaxed) }
 }

@@ -17,7 +17,7 @@ use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 use holdfast_core::control::flush::FlushFile;
 use holdfast_core::control::meta::{FileKind, Meta, format_crc, parse_crc};
 use holdfast_core::control::nodes;
-use holdfast_core::control::transfer::{Command, State, Transfer, TransferFile};
+use holdfast_core::control::transfer::{FileTransfer, TransferCommand, TransferFile, TransferState};
 use holdfast_core::kvtree::file::{encode, read};
 use holdfast_core::kvtree::{Tree, print};
 use holdfast_model::{CheckpointId, Location, NodeName, Rank};
@@ -442,9 +442,9 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
         let requested = TransferFile::read(&file("requested")).unwrap().unwrap();
         let destination = requested.files()[0].destination.rsplit_once('/').unwrap().0.to_owned();
         let cache = format!("/tmp/scr-fixture/node{rank}/{JOB}/index.0/checkpoint.1");
-        let list = |destination: &str| -> Vec<Transfer> {
+        let list = |destination: &str| -> Vec<FileTransfer> {
             [(".scr", 154), ("", 5001 + 17 * rank)]
-                .map(|(end, size)| Transfer {
+                .map(|(end, size)| FileTransfer {
                     source: format!("{cache}/rank_{rank}.ckpt{end}"),
                     destination: format!("{destination}/rank_{rank}.ckpt{end}"),
                     size,
@@ -456,7 +456,7 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
         };
         let start = |bandwidth: f64, destination: &str| {
             let mut transfers = TransferFile::new();
-            transfers.set_state(State::Stopped);
+            transfers.set_state(TransferState::Stopped);
             transfers.request(&list(destination), bandwidth, 0.0);
             transfers
         };
@@ -477,19 +477,22 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
         for done in list(&destination) {
             assert!(transfers.remove_file(&done.source));
         }
-        transfers.set_command(Command::Stop);
+        transfers.set_command(TransferCommand::Stop);
         same_bytes(transfers.tree(), &file("completed-by-library"));
 
         // Another one was killed half way.
         let partly = TransferFile::read(&file("in-progress")).unwrap().unwrap();
         let destination = partly.files()[0].destination.rsplit_once('/').unwrap().0.to_owned();
         let mut transfers = start(500.0, &destination);
-        transfers.set_state(State::Running);
+        transfers.set_state(TransferState::Running);
         for file in partly.files().iter().filter(|file| file.written > 0) {
             transfers.set_written(&file.source, file.written);
         }
         same_bytes(transfers.tree(), &file("in-progress"));
-        assert_eq!((transfers.command(), transfers.state()), (Some(Command::Run), Some(State::Running)));
+        assert_eq!(
+            (transfers.command(), transfers.state()),
+            (Some(TransferCommand::Run), Some(TransferState::Running))
+        );
         assert_eq!((transfers.bandwidth(), transfers.percent()), (Some(500.0), Some(0.0)));
     }
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::kvtree::file::{FileError, FormatError, decode, decode_prefix, encode, read, write};
+use holdfast_core::kvtree::file::{HashFileError, HashFormatError, decode, decode_prefix, encode, read, write};
 use holdfast_core::kvtree::packed::{MAGIC, MAX_DEPTH};
 use holdfast_core::kvtree::{Tree, print};
 use holdfast_testkit::{files_below, fixtures};
@@ -80,10 +80,10 @@ fn a_reader_of_an_xor_file_then_stands_at_its_data() {
 fn the_original_s_damaged_halt_files_are_refused_with_the_file_s_name() {
     let halt = fixtures("scr").join("h-control-files/halt");
     let error = read(&halt.join("corrupt/halt.scrinfo")).unwrap_err();
-    assert!(matches!(error, FileError::Format { source: FormatError::Crc { .. }, .. }), "{error}");
+    assert!(matches!(error, HashFileError::Format { source: HashFormatError::Crc { .. }, .. }), "{error}");
     assert!(error.to_string().contains("corrupt/halt.scrinfo"), "{error}");
     let error = read(&halt.join("zero-byte/halt.scrinfo")).unwrap_err();
-    assert!(matches!(error, FileError::Format { source: FormatError::NoHeader { have: 0 }, .. }), "{error}");
+    assert!(matches!(error, HashFileError::Format { source: HashFormatError::NoHeader { have: 0 }, .. }), "{error}");
     assert!(read(&halt.join("missing/halt.scrinfo")).unwrap_err().is_not_found());
 }
 
@@ -101,14 +101,14 @@ fn around(packed: &[u8]) -> Vec<u8> {
 #[test]
 fn a_count_of_four_billion_is_refused_before_anything_is_allocated() {
     let error = decode(&around(&u32::MAX.to_be_bytes())).unwrap_err();
-    assert_eq!(error, FormatError::Count { offset: 20, count: u32::MAX, left: 0 });
+    assert_eq!(error, HashFormatError::Count { offset: 20, count: u32::MAX, left: 0 });
 }
 
 #[test]
 fn nesting_of_a_hundred_thousand_levels_is_refused() {
     let mut packed = b"\0\0\0\x01k\0".repeat(100_000);
     packed.extend([0; 4]);
-    assert!(matches!(decode(&around(&packed)), Err(FormatError::Depth { .. })));
+    assert!(matches!(decode(&around(&packed)), Err(HashFormatError::Depth { .. })));
 
     let nested = |levels: usize| {
         let mut tree = Tree::new();
@@ -132,19 +132,19 @@ fn each_kind_of_damage_has_its_own_error() {
         bytes[at] = byte;
         decode(&bytes).unwrap_err()
     };
-    assert!(matches!(with(0, 0), FormatError::Magic { .. }));
-    assert!(matches!(with(5, 2), FormatError::Version { kind: 2, version: 1 }));
-    assert!(matches!(with(7, 2), FormatError::Version { kind: 1, version: 2 }));
-    assert!(matches!(with(8, 1), FormatError::Size { .. }));
-    assert!(matches!(with(15, 3), FormatError::Size { size: 3, .. }));
-    assert!(matches!(with(22, 9), FormatError::Crc { .. }));
-    assert!(matches!(decode(&good[..good.len() - 1]), Err(FormatError::Truncated { .. })));
-    assert!(matches!(decode(&good[..19]), Err(FormatError::NoHeader { have: 19 })));
-    assert!(matches!(decode(&around(b"\0\0\0\x02a\0\0\0\0\0a\0\0\0\0\0")), Err(FormatError::Duplicate { .. })));
-    assert!(matches!(decode(&around(b"\0\0\0\x01\xff\0\0\0\0\0")), Err(FormatError::Encoding { offset: 24 })));
-    assert!(matches!(decode(&around(b"\0\0\0\x01aaaaaaa")), Err(FormatError::UnendedKey { offset: 24 })));
-    assert!(matches!(decode(&around(b"\0\0\0\x01abcde\0\0\0")), Err(FormatError::NoCount { offset: 30 })));
-    assert!(matches!(decode(&around(b"\0\0\0\0more")), Err(FormatError::Trailing { offset: 24, extra: 4 })));
+    assert!(matches!(with(0, 0), HashFormatError::Magic { .. }));
+    assert!(matches!(with(5, 2), HashFormatError::Version { kind: 2, version: 1 }));
+    assert!(matches!(with(7, 2), HashFormatError::Version { kind: 1, version: 2 }));
+    assert!(matches!(with(8, 1), HashFormatError::Size { .. }));
+    assert!(matches!(with(15, 3), HashFormatError::Size { size: 3, .. }));
+    assert!(matches!(with(22, 9), HashFormatError::Crc { .. }));
+    assert!(matches!(decode(&good[..good.len() - 1]), Err(HashFormatError::Truncated { .. })));
+    assert!(matches!(decode(&good[..19]), Err(HashFormatError::NoHeader { have: 19 })));
+    assert!(matches!(decode(&around(b"\0\0\0\x02a\0\0\0\0\0a\0\0\0\0\0")), Err(HashFormatError::Duplicate { .. })));
+    assert!(matches!(decode(&around(b"\0\0\0\x01\xff\0\0\0\0\0")), Err(HashFormatError::Encoding { offset: 24 })));
+    assert!(matches!(decode(&around(b"\0\0\0\x01aaaaaaa")), Err(HashFormatError::UnendedKey { offset: 24 })));
+    assert!(matches!(decode(&around(b"\0\0\0\x01abcde\0\0\0")), Err(HashFormatError::NoCount { offset: 30 })));
+    assert!(matches!(decode(&around(b"\0\0\0\0more")), Err(HashFormatError::Trailing { offset: 24, extra: 4 })));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn duplicate_keys_are_found_in_large_hashes_too() {
         packed.extend(format!("{key}\0\0\0\0\0").as_bytes());
     }
     let error = decode(&around(&packed)).unwrap_err();
-    assert_eq!(error, FormatError::Duplicate { offset: 20, key: "17".to_owned() });
+    assert_eq!(error, HashFormatError::Duplicate { offset: 20, key: "17".to_owned() });
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_key_with_nul_is_not_written_and_the_old_file_stays() {
     write(&path, &tree).unwrap();
     let mut bad = Tree::new();
     bad.set_kv("FILE", "a\0b");
-    assert!(matches!(write(&path, &bad), Err(FileError::NulInKey { .. })));
+    assert!(matches!(write(&path, &bad), Err(HashFileError::NulInKey { .. })));
     assert_eq!(read(&path).unwrap(), tree);
 }
 

@@ -7,16 +7,16 @@ use std::fs;
 use std::time::Duration;
 
 use holdfast_core::kvtree::{Tree, print};
-use holdfast_core::params::conf::{ConfError, Entry, FileOwner, parse, read};
+use holdfast_core::params::conf::{ConfError, ConfLine, FileOwner, parse, read};
 use holdfast_core::params::source::Sources;
-use holdfast_core::params::{CopyType, ParamError, Parameters, Runs, Warning, WarningKind};
-use holdfast_core::params::{Origin, Place};
+use holdfast_core::params::{CopyType, LaunchLimit, ParamError, ParamWarning, ParamWarningKind, Parameters};
+use holdfast_core::params::{FileLine, Origin};
 use holdfast_model::Scheme;
 use holdfast_testkit::fixtures;
 use proptest::prelude::*;
 
 /// The tree that the original's C parser makes of the lines.
-fn tree(entries: &[Entry]) -> Tree {
+fn tree(entries: &[ConfLine]) -> Tree {
     let mut tree = Tree::new();
     for entry in entries {
         let below = tree.set_kv(&entry.key, &entry.value);
@@ -32,11 +32,11 @@ fn environment(text: &str) -> Sources {
     Sources::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }
 
-fn user(text: &str) -> Vec<Entry> {
+fn user(text: &str) -> Vec<ConfLine> {
     parse(text.as_bytes(), "user.conf", FileOwner::User).unwrap()
 }
 
-fn system(text: &str) -> Vec<Entry> {
+fn system(text: &str) -> Vec<ConfLine> {
     parse(text.as_bytes(), "scr.conf", FileOwner::System).unwrap()
 }
 
@@ -44,8 +44,8 @@ fn resolved(sources: &Sources) -> Parameters {
     Parameters::resolve(sources).unwrap()
 }
 
-fn line(file: &str, line: usize) -> Place {
-    Place { file: file.to_owned(), line }
+fn line(file: &str, line: usize) -> FileLine {
+    FileLine { file: file.to_owned(), line }
 }
 
 // The text format.
@@ -129,7 +129,7 @@ fn defaults_are_those_of_the_original() {
     assert_eq!((parameters.message_buffer_bytes.value, parameters.file_buffer_bytes.value), (128 << 10, 1 << 20));
     assert_eq!(parameters.flush_async_bandwidth.value, 4 * 52_428_800);
     assert_eq!(parameters.transfer_poll.value, Duration::from_secs(60));
-    assert_eq!((parameters.runs.value, parameters.halt_seconds.value), (Runs::AtMost(1), 0));
+    assert_eq!((parameters.runs.value, parameters.halt_seconds.value), (LaunchLimit::AtMost(1), 0));
     assert_eq!((parameters.prefix.value.as_ref(), parameters.nodes.value.as_ref()), (None, None));
     let descriptors = parameters.descriptors();
     assert_eq!(
@@ -163,8 +163,8 @@ fn the_control_base_is_the_site_s_alone() {
         .with_system_file(system("SCR_CNTL_BASE=/ram"));
     let parameters = resolved(&sources);
     assert_eq!(parameters.control_base.value, "/ram");
-    let kinds: Vec<WarningKind> = parameters.warnings().iter().map(|warning| warning.kind).collect();
-    assert_eq!(kinds, [WarningKind::SystemFileOnly; 2]);
+    let kinds: Vec<ParamWarningKind> = parameters.warnings().iter().map(|warning| warning.kind).collect();
+    assert_eq!(kinds, [ParamWarningKind::SystemFileOnly; 2]);
     let text = parameters.warnings()[1].to_string();
     assert_eq!(text, "SCR_CNTL_BASE (user file user.conf:1) is ignored: only the system file may set it");
 }
@@ -223,13 +223,13 @@ fn own_variables_beat_those_of_the_system_and_of_slurm() {
 #[test]
 fn runs_come_from_the_environment_only() {
     let runs = |text: &str| resolved(&environment(text)).runs.value;
-    assert_eq!(runs("SCR_RUNS=3 SCR_RETRIES=9"), Runs::AtMost(3));
-    assert_eq!(runs("SCR_RETRIES=9"), Runs::AtMost(10));
-    assert_eq!([runs("SCR_RUNS=-1"), runs("SCR_RETRIES=-1")], [Runs::NoLimit; 2]);
-    assert_eq!(runs("SCR_RUNS=0"), Runs::AtMost(0));
+    assert_eq!(runs("SCR_RUNS=3 SCR_RETRIES=9"), LaunchLimit::AtMost(3));
+    assert_eq!(runs("SCR_RETRIES=9"), LaunchLimit::AtMost(10));
+    assert_eq!([runs("SCR_RUNS=-1"), runs("SCR_RETRIES=-1")], [LaunchLimit::NoLimit; 2]);
+    assert_eq!(runs("SCR_RUNS=0"), LaunchLimit::AtMost(0));
     let parameters = resolved(&environment("").with_user_file(user("SCR_RUNS=5")));
-    assert_eq!(parameters.runs.value, Runs::AtMost(1));
-    assert_eq!(parameters.warnings()[0].kind, WarningKind::EnvironmentOnly);
+    assert_eq!(parameters.runs.value, LaunchLimit::AtMost(1));
+    assert_eq!(parameters.warnings()[0].kind, ParamWarningKind::EnvironmentOnly);
 }
 
 // Mistakes.
@@ -279,17 +279,17 @@ fn what_has_no_effect_is_a_warning() {
     let text = "SCR_FLUSH=1\nSCR_FLUSH=2\nSCR_FLUHS=3 X=1\nSCR_DB_HOST=db\nCACHEDESC=0 BASE=/ssd SIZE=1 COLOUR=red\nSCR_DEBUG=1 Y=2";
     let parameters = resolved(&environment("").with_user_file(user(text)));
     assert_eq!(parameters.flush.value, 2, "the last line counts");
-    let found: Vec<(&str, WarningKind)> =
-        parameters.warnings().iter().map(|Warning { name, kind, .. }| (name.as_str(), *kind)).collect();
+    let found: Vec<(&str, ParamWarningKind)> =
+        parameters.warnings().iter().map(|ParamWarning { name, kind, .. }| (name.as_str(), *kind)).collect();
     assert_eq!(
         found,
         [
-            ("SCR_FLUSH", WarningKind::SetAgain),
-            ("SCR_FLUHS", WarningKind::Unknown),
-            ("Y", WarningKind::Unknown),
-            ("COLOUR", WarningKind::Unknown),
+            ("SCR_FLUSH", ParamWarningKind::SetAgain),
+            ("SCR_FLUHS", ParamWarningKind::Unknown),
+            ("Y", ParamWarningKind::Unknown),
+            ("COLOUR", ParamWarningKind::Unknown),
             // It stores below /tmp, and only /ssd keeps any.
-            ("checkpoint descriptor 0", WarningKind::NoCache),
+            ("checkpoint descriptor 0", ParamWarningKind::NoCache),
         ]
     );
 }

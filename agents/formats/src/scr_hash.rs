@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
 use super::{FileCheck, Input};
-use holdfast_core::kvtree::packed::FormatError;
+use holdfast_core::kvtree::packed::HashFormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
 /// The first bytes of every hash file, and so of a redundancy file.
@@ -72,15 +72,15 @@ pub(super) fn starts_with_hash(probe: &Probe<'_>) -> Option<u64> {
     probe.head.starts_with(&MAGIC).then(|| u64::from_be_bytes(size))
 }
 
-type Decoded = Result<(Tree, u64), FormatError>;
+type Decoded = Result<(Tree, u64), HashFormatError>;
 
 /// The tree at the start of a file and the size of its encoding, or why it cannot be decoded; and the file's size.
 pub(super) fn read(path: &Path) -> Result<(Decoded, u64), FormatsError> {
     let input = Input::open(path)?;
     let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size()))) {
         Ok(decoded) => Ok(decoded),
-        Err(file::PrefixError::Format(error)) => Err(error),
-        Err(file::PrefixError::Io(error)) => return Err(FormatsError::reading("read", path)(error)),
+        Err(file::LeadingHashError::Format(error)) => Err(error),
+        Err(file::LeadingHashError::Io(error)) => return Err(FormatsError::reading("read", path)(error)),
     };
     Ok((decoded, input.size()))
 }

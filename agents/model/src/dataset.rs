@@ -37,8 +37,7 @@ impl Dataset {
 
 /// Why a text cannot be the name of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DatasetNameProblem {
-    /// No characters.
+pub enum DatasetNameError {
     #[error("it is empty")]
     Empty,
     /// A NUL byte or a line break.
@@ -53,13 +52,13 @@ pub enum DatasetNameProblem {
 ///
 /// # Errors
 /// Why `name` is refused.
-pub fn check_name(name: &str) -> Result<(), DatasetNameProblem> {
+pub fn check_name(name: &str) -> Result<(), DatasetNameError> {
     if name.is_empty() {
-        Err(DatasetNameProblem::Empty)
+        Err(DatasetNameError::Empty)
     } else if name.len() > LONGEST_NAME {
-        Err(DatasetNameProblem::TooLong)
+        Err(DatasetNameError::TooLong)
     } else if name.chars().any(char::is_control) {
-        Err(DatasetNameProblem::Control)
+        Err(DatasetNameError::Control)
     } else {
         Ok(())
     }
@@ -76,9 +75,9 @@ mod tests {
 
     #[test]
     fn refuses_impossible_names() {
-        assert_eq!(check_name(&"x".repeat(1024)), Err(DatasetNameProblem::TooLong));
-        assert_eq!(check_name(""), Err(DatasetNameProblem::Empty));
-        assert_eq!(check_name("a\nb"), Err(DatasetNameProblem::Control));
+        assert_eq!(check_name(&"x".repeat(1024)), Err(DatasetNameError::TooLong));
+        assert_eq!(check_name(""), Err(DatasetNameError::Empty));
+        assert_eq!(check_name("a\nb"), Err(DatasetNameError::Control));
         assert_eq!(check_name("plot/step 7"), Ok(()));
     }
 }

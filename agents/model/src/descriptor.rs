@@ -17,7 +17,6 @@ pub struct Scheme([u8; Scheme::LONGEST]);
 pub struct SchemeNameError(String);
 
 impl Scheme {
-    /// The longest name, bytes.
     pub const LONGEST: usize = 16;
 
     /// The scheme of this name, upper case; for constants.
@@ -50,7 +49,6 @@ impl Scheme {
         Some(Scheme(bytes))
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(Scheme::LONGEST);
         std::str::from_utf8(&self.0[..length]).unwrap_or_default()
@@ -102,7 +100,6 @@ pub struct Descriptor {
     pub interval: u64,
     /// Base directory of the cache, as the node sees it.
     pub base: String,
-    /// The scheme.
     pub scheme: Scheme,
     /// Distance between neighbours in the list of nodes.
     pub hop_distance: u32,
@@ -113,7 +110,6 @@ pub struct Descriptor {
 /// A redundancy descriptor as one rank stores it in its file map: the request, the directory and the rank's group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankDescriptor {
-    /// The request.
     pub descriptor: Descriptor,
     /// Directory of the datasets of this descriptor, as the node sees it.
     pub directory: String,

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CheckpointId, NodeName, Rank};
 
-/// What kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// A file operation failed.
     Io,
     /// An agent could not be reached, or the connection to it broke.
     LostPeer,
@@ -32,16 +30,12 @@ pub enum FailureKind {
 /// What a failure is about, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// The node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// The rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<Rank>,
-    /// The dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
-    /// The file or directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
@@ -49,7 +43,6 @@ pub struct Subject {
 /// Why an agent could not carry out a call, an order or a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What kind.
     pub kind: FailureKind,
     /// Trying the same again may succeed.
     pub retryable: bool,
@@ -58,7 +51,6 @@ pub struct Failure {
     pub subject: Box<Subject>,
     /// What was being done and what went wrong.
     pub message: String,
-    /// What the user can do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -75,7 +67,6 @@ impl Failure {
         }
     }
 
-    /// Adds what the user can do.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = Some(remedy.into());

@@ -19,7 +19,6 @@ pub enum HaltCondition {
 }
 
 impl HaltCondition {
-    /// All conditions.
     pub const ALL: [HaltCondition; 5] = [
         HaltCondition::Reason,
         HaltCondition::CheckpointsLeft,

@@ -85,7 +85,6 @@ impl NodeName {
         NodeName(name.into())
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

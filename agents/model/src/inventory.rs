@@ -11,7 +11,6 @@ use crate::ids::{CheckpointId, NodeName, Rank};
 /// What a node holds, from its control directory (Holdfast's own state, or what LLNL's library left there).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// The node.
     pub node: Option<NodeName>,
     /// One entry a rank and dataset, partner copies included.
     pub holdings: Vec<Holding>,
@@ -20,7 +19,6 @@ pub struct Inventory {
     /// What the application declared of its datasets; plain checkpoints are not listed.
     #[serde(default)]
     pub datasets: BTreeMap<CheckpointId, Dataset>,
-    /// The nodes file.
     pub nodes: Option<u32>,
     /// Files that could not be read, and why: reported, never fatal.
     pub faults: Vec<String>,
@@ -29,7 +27,6 @@ pub struct Inventory {
 /// Files of one rank of one dataset on one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Holding {
-    /// The dataset.
     pub checkpoint: CheckpointId,
     /// The rank that owns the files.
     pub rank: Rank,
@@ -57,12 +54,10 @@ impl Holding {
     }
 }
 
-/// One file of a holding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldFile {
     /// Base name.
     pub name: String,
-    /// Bytes.
     pub size: u64,
 }
 
@@ -79,7 +74,6 @@ pub enum Location {
 }
 
 impl Location {
-    /// All places.
     pub const ALL: [Location; 3] = [Location::Cache, Location::ParallelFileSystem, Location::Flushing];
 
     /// Its name in SCR's flush file.

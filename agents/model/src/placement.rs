@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeName, Rank};
 
-/// One node of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunNode {
-    /// Its name.
     pub name: NodeName,
     /// Where its agent listens.
     pub address: SocketAddr,
@@ -29,17 +27,14 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The nodes that have ranks.
     pub fn used(&self) -> impl Iterator<Item = &RunNode> {
         self.nodes.iter().filter(|node| !node.ranks.is_empty())
     }
 
-    /// The number of ranks.
     pub fn ranks(&self) -> u32 {
         self.nodes.iter().map(|node| node.ranks.len() as u32).sum()
     }
 
-    /// The node of this name.
     pub fn node(&self, name: &NodeName) -> Option<&RunNode> {
         self.nodes.iter().find(|node| node.name == *name)
     }

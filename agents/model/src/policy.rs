@@ -20,9 +20,7 @@ pub struct FlushPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlushMode {
-    /// It waits.
     Sync,
-    /// It continues.
     Async,
 }
 

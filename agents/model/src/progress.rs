@@ -25,7 +25,6 @@ pub enum Task {
 }
 
 impl Task {
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Task::Encode => "encode",
@@ -47,12 +46,8 @@ impl fmt::Display for Task {
 /// One piece of long work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What is being done.
     pub task: Task,
-    /// The dataset.
     pub checkpoint: CheckpointId,
-    /// Bytes done.
     pub done: u64,
-    /// Bytes in all.
     pub total: u64,
 }

@@ -17,7 +17,6 @@ pub enum RankEnd {
 }
 
 impl RankEnd {
-    /// Exit code 0.
     pub const SUCCESS: RankEnd = RankEnd::Code(0);
 }
 

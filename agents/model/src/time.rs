@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since the epoch.
     pub const fn from_millis(millis: i64) -> Timestamp {
         Timestamp(millis)
     }
@@ -20,12 +19,10 @@ impl Timestamp {
         Timestamp(secs.saturating_mul(1000))
     }
 
-    /// Milliseconds since the epoch.
     pub const fn millis(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds since the epoch.
     pub const fn secs(self) -> i64 {
         self.0.div_euclid(1000)
     }

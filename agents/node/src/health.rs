@@ -194,7 +194,7 @@ impl HealthMonitor {
         {
             return last.clone();
         }
-        let Known { node, generation, ranks, strangers, newest, quiet } = known;
+        let Known { node, generation, ranks, unauthenticated, newest, quiet } = known;
         let health = Health {
             node,
             generation,
@@ -203,7 +203,7 @@ impl HealthMonitor {
             memory_available: machine.memory_available,
             load: machine.load,
             directories,
-            strangers,
+            unauthenticated,
             newest,
             agent_memory: machine.agent_memory,
             quiet,
@@ -248,7 +248,7 @@ pub struct Known {
     /// Ranks that are connected and alive.
     pub ranks: Vec<Rank>,
     /// Unauthenticated connections.
-    pub strangers: u64,
+    pub unauthenticated: u64,
     /// The newest checkpoint in cache.
     pub newest: Option<CheckpointId>,
     /// Ranks in which nothing has moved for long.
@@ -258,11 +258,11 @@ pub struct Known {
 impl Known {
     /// Quiet ranks are so for longer in every report.
     fn differs(&self, published: &Health) -> bool {
-        let Known { node, generation, ranks, strangers, newest, quiet } = self;
+        let Known { node, generation, ranks, unauthenticated, newest, quiet } = self;
         !quiet.is_empty()
             || !published.quiet.is_empty()
             || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
-            || (strangers, newest) != (&published.strangers, &published.newest)
+            || (unauthenticated, newest) != (&published.unauthenticated, &published.newest)
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
             node: "node1".into(),
             generation: Generation(2),
             ranks: vec![Rank(3)],
-            strangers: 0,
+            unauthenticated: 0,
             newest: Some(CheckpointId(4)),
             quiet: Vec::new(),
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{AgentStart, Identity, NODE_MARK};
+use holdfast_wire::run::{AgentStart, Identity, NODE_PLACEHOLDER};
 
 /// Slurm's name of the node that a task is on.
 pub(crate) const SLURM_NODE: &str = "SLURMD_NODENAME";
@@ -56,7 +56,7 @@ pub fn settle(start: &mut AgentStart, variable: impl Fn(&str) -> Option<String>)
     let launcher: IpAddr =
         launcher.parse().map_err(|_| IdentityError::Malformed { variable: SLURM_LAUNCHER, value: launcher.clone() })?;
     let address = address_toward(launcher).map_err(|source| IdentityError::NoWay { launcher, source })?;
-    let named = |base: &str| base.replace(NODE_MARK, &node);
+    let named = |base: &str| base.replace(NODE_PLACEHOLDER, &node);
     start.control_base = named(&start.control_base);
     start.cache_bases = start.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect();
     start.listen = SocketAddr::new(address, start.listen.port());

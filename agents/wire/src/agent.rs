@@ -55,7 +55,6 @@ pub const REBUILD: &str = "/v1/rebuild";
 pub const VERIFY: &str = "/v1/verify";
 /// Drain: the dataset is on the prefix directory now.
 pub const FLUSHED: &str = "/v1/flushed";
-/// End the agent.
 pub const STOP: &str = "/v1/stop";
 
 /// An answer without content.
@@ -70,7 +69,6 @@ pub struct ForgetRequest {
     pub finished: Generation,
 }
 
-/// Asks for health and news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollRequest {
     /// The highest event number already seen, 0 at first.
@@ -99,7 +97,6 @@ pub struct KnownHealth {
     pub version: u64,
 }
 
-/// Health and news.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PollReply {
     /// Chosen at random when the agent starts: when it changes, events count from 1 again.
@@ -108,7 +105,6 @@ pub struct PollReply {
     /// that matter count.
     #[serde(default)]
     pub health_version: u64,
-    /// How the node is.
     pub health: Health,
     /// What happened since, oldest first.
     pub events: Vec<NumberedEvent>,
@@ -119,7 +115,6 @@ pub struct PollReply {
 /// How a node is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// The node.
     pub node: NodeName,
     /// The run it serves.
     pub generation: Generation,
@@ -129,12 +124,12 @@ pub struct Health {
     pub memory_total: u64,
     /// Memory that could be used now, bytes.
     pub memory_available: u64,
-    /// Load average of the last minute.
     pub load: f64,
     /// Control and cache directories.
     pub directories: Vec<DirectoryHealth>,
     /// Connections refused because they had no token, or no TLS, since the agent started.
-    pub strangers: u64,
+    #[serde(rename = "strangers")]
+    pub unauthenticated: u64,
     /// The newest checkpoint that is complete in cache here, and whether it can survive this node.
     pub newest: Option<CheckpointId>,
     /// The agent's own resident memory, bytes.
@@ -148,7 +143,6 @@ pub struct Health {
 /// A rank in which nothing has moved for long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuietRank {
-    /// The rank.
     pub rank: Rank,
     /// The call of the API that it waits in; `None` in its own code.
     pub waiting_in: Option<String>,
@@ -173,12 +167,10 @@ pub struct DirectoryHealth {
     pub available: u64,
 }
 
-/// An event and its number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NumberedEvent {
     /// Counts up from 1 in one instance of an agent.
     pub number: u64,
-    /// What happened.
     pub event: AgentEvent,
 }
 
@@ -187,28 +179,12 @@ pub struct NumberedEvent {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum AgentEvent {
     /// A rank said hello.
-    RankConnected {
-        /// The run.
-        generation: Generation,
-        /// The rank.
-        rank: Rank,
-        /// Its process.
-        pid: u32,
-    },
+    RankConnected { generation: Generation, rank: Rank, pid: u32 },
     /// A rank's process is gone.
-    RankGone {
-        /// The run.
-        generation: Generation,
-        /// The rank.
-        rank: Rank,
-        /// Its process.
-        pid: u32,
-    },
+    RankGone { generation: Generation, rank: Rank, pid: u32 },
     /// Leader: a way to restart was tried and did not work.
     RestartAttempt {
-        /// The run.
         generation: Generation,
-        /// The checkpoint that was tried.
         checkpoint: CheckpointId,
         /// Cache or prefix directory.
         from: Location,
@@ -217,49 +193,24 @@ pub enum AgentEvent {
     },
     /// Leader: all ranks are initialised.
     Restarted {
-        /// The run.
         generation: Generation,
-        /// What they start from.
         checkpoint: Option<CheckpointId>,
-        /// Where it came from.
         source: RestartSource,
-        /// Ranks whose files were rebuilt.
         rebuilt: Vec<Rank>,
         /// Ranks whose files were moved to another node.
         moved: Vec<Rank>,
-        /// How long it took, milliseconds.
         millis: u64,
     },
     /// Leader: a checkpoint begins.
-    CheckpointStarted {
-        /// The run.
-        generation: Generation,
-        /// Its id.
-        checkpoint: CheckpointId,
-    },
+    CheckpointStarted { generation: Generation, checkpoint: CheckpointId },
     /// Leader: the redundancy of a checkpoint is being made.
-    EncodeStarted {
-        /// The run.
-        generation: Generation,
-        /// Its id.
-        checkpoint: CheckpointId,
-    },
+    EncodeStarted { generation: Generation, checkpoint: CheckpointId },
     /// Leader: lost files are being rebuilt in cache.
-    RebuildStarted {
-        /// The run.
-        generation: Generation,
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The ranks.
-        ranks: Vec<Rank>,
-    },
+    RebuildStarted { generation: Generation, checkpoint: CheckpointId, ranks: Vec<Rank> },
     /// Leader: a checkpoint is complete.
     CheckpointComplete {
-        /// The run.
         generation: Generation,
-        /// Its id.
         checkpoint: CheckpointId,
-        /// Its redundancy scheme.
         scheme: Scheme,
         /// Bytes of all ranks' files.
         bytes: u64,
@@ -267,58 +218,26 @@ pub enum AgentEvent {
         millis: u64,
     },
     /// Leader: a checkpoint was dropped.
-    CheckpointFailed {
-        /// The run.
-        generation: Generation,
-        /// Its id.
-        checkpoint: CheckpointId,
-        /// Why.
-        reason: String,
-    },
+    CheckpointFailed { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Leader: a checkpoint reached the prefix directory.
     Flushed {
-        /// The run.
         generation: Generation,
-        /// Its id.
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: String,
-        /// How long it took, milliseconds.
         millis: u64,
     },
     /// Leader: a flush failed; the checkpoint is still in cache.
-    FlushFailed {
-        /// The run.
-        generation: Generation,
-        /// Its id.
-        checkpoint: CheckpointId,
-        /// Why.
-        reason: String,
-    },
+    FlushFailed { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Leader: a halt condition holds; the ranks were told to stop.
-    Halting {
-        /// The run.
-        generation: Generation,
-        /// The condition.
-        reason: String,
-    },
+    Halting { generation: Generation, reason: String },
     /// Leader: the application called finalize.
-    Finalized {
-        /// The run.
-        generation: Generation,
-    },
-    /// Somebody without the token knocked.
-    Stranger {
-        /// From where.
-        peer: String,
-        /// What they did.
-        reason: String,
-    },
+    Finalized { generation: Generation },
+    /// A connection without the job's token was refused.
+    #[serde(rename = "stranger")]
+    UnauthenticatedConnection { peer: String, reason: String },
     /// Something a person should read.
-    Notice {
-        /// The text.
-        message: String,
-    },
+    Notice { message: String },
 }
 
 /// The generation is prepared: older ranks are gone, the socket serves the new ones.
@@ -328,7 +247,6 @@ pub struct RunAccepted {
     pub socket: PathBuf,
 }
 
-/// Kills ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KillRequest {
     /// Ranks of this generation and older ones.
@@ -337,23 +255,19 @@ pub struct KillRequest {
     pub reason: String,
 }
 
-/// Which processes were killed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KillReply {
-    /// Process ids.
     pub killed: Vec<u32>,
 }
 
 /// Asks where ranks are in their code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackRequest {
-    /// The run.
     pub generation: Generation,
     /// The ranks; those of other nodes are left out.
     pub ranks: Vec<Rank>,
 }
 
-/// Where they are.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StackReply {
     /// For people: what the kernel and a debugger say of all threads of each rank.
@@ -364,11 +278,9 @@ pub struct StackReply {
 /// address, and get those of their peers with the leader's orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeersUpdate {
-    /// The run.
     pub generation: Generation,
     /// Larger than in updates and plans that were sent before: requests may overtake each other.
     pub issued: u64,
-    /// New addresses by node.
     pub addresses: BTreeMap<NodeName, SocketAddr>,
     /// Nodes without ranks that are down: nobody is to wait for them.
     #[serde(default)]
@@ -378,7 +290,6 @@ pub struct PeersUpdate {
 /// Copies this node's files of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CopyRequest {
-    /// The dataset.
     pub checkpoint: CheckpointId,
     /// The checkpoint directory on the parallel file system, absolute.
     pub directory: PathBuf,
@@ -388,7 +299,6 @@ pub struct CopyRequest {
     pub on_behalf_of: Vec<NodeName>,
     /// Round 2: only partner copies.
     pub partners_only: bool,
-    /// Buffer, bytes.
     pub buffer_bytes: usize,
 }
 
@@ -408,28 +318,21 @@ pub struct CopyReply {
 pub struct RebuildRequest {
     /// The checkpoint directory on the parallel file system, absolute.
     pub directory: PathBuf,
-    /// The dataset.
     pub checkpoint: CheckpointId,
-    /// The set's scheme.
     pub scheme: Scheme,
-    /// The set's id.
     pub group_id: u32,
-    /// Members of the set.
     pub members: u32,
     /// The missing members, from 0, ascending.
     pub missing: Vec<u32>,
-    /// Their ranks.
     pub ranks: Vec<Rank>,
 }
 
 /// The members were rebuilt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RebuildReply {
-    /// Their ranks.
     pub ranks: Vec<Rank>,
     /// Files written, base names.
     pub files: Vec<String>,
-    /// Bytes written.
     pub bytes: u64,
 }
 
@@ -438,11 +341,9 @@ pub struct RebuildReply {
 pub struct VerifyRequest {
     /// The checkpoint directory, absolute.
     pub directory: PathBuf,
-    /// Base names.
     pub files: Vec<String>,
 }
 
-/// What the check found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerifyReply {
     /// Damaged files and what is wrong with each.
@@ -452,11 +353,9 @@ pub struct VerifyReply {
 /// A dataset reached the prefix directory: the node's flush file is to say so.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlushedNote {
-    /// The dataset.
     pub checkpoint: CheckpointId,
 }
 
-/// Ends the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StopRequest {
     /// Also remove the job's control and cache directories on this node.

@@ -22,7 +22,6 @@ pub struct RankVariables {
     pub name: &'static str,
     /// Must be set as well, where the other names alone are too common to mean anything.
     pub marker: Option<&'static str>,
-    /// The rank among all ranks.
     pub rank: &'static str,
     /// The number of ranks; the first one that is set counts.
     pub ranks: &'static [&'static str],

@@ -19,7 +19,6 @@ use serde::de::DeserializeOwned;
 
 use crate::payload;
 
-/// The most bytes of one frame.
 pub const FRAME_BYTES: usize = 1 << 20;
 
 const MORE: u32 = 1 << 31;
@@ -48,25 +47,13 @@ pub enum FrameError {
     Io(#[from] io::Error),
     /// Not sent: it is over its limit.
     #[error("{what} would have {bytes} bytes, the limit is {limit}")]
-    TooLarge {
-        /// What it is.
-        what: &'static str,
-        /// Its size.
-        bytes: usize,
-        /// The most that is accepted.
-        limit: usize,
-    },
+    TooLarge { what: &'static str, bytes: usize, limit: usize },
     /// Not received: it is over its limit. Not one of our programs on the other end, or a damaged stream.
     #[error("{what} of more than {limit} bytes was announced: is the other end a Holdfast of this version?")]
-    Oversized {
-        /// What was expected.
-        what: &'static str,
-        /// The most that is accepted.
-        limit: usize,
-    },
+    Oversized { what: &'static str, limit: usize },
     /// Frames that make no message.
     #[error("{0}: is the other end a Holdfast of this version?")]
-    Order(&'static str),
+    Sequence(&'static str),
     /// The bytes are not the message that was expected.
     #[error("the message could not be read: {0}: is the other end a Holdfast of this version?")]
     Malformed(#[from] serde_json::Error),
@@ -84,7 +71,6 @@ impl Frames {
         self.pieces.iter()
     }
 
-    /// All of it.
     pub fn bytes(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
     }
@@ -161,10 +147,10 @@ impl Assembly {
             return Err(FrameError::Oversized { what: self.limit.what, limit: self.limit.bytes });
         }
         if self.in_raw && !raw {
-            return Err(FrameError::Order("a message went on after its payloads"));
+            return Err(FrameError::Sequence("a message went on after its payloads"));
         }
         if more && length == 0 {
-            return Err(FrameError::Order("an empty frame came in the middle of a message"));
+            return Err(FrameError::Sequence("an empty frame came in the middle of a message"));
         }
         (self.in_raw, self.more) = (raw, more);
         Ok(length)
@@ -180,18 +166,15 @@ impl Assembly {
     }
 }
 
-/// Sends one message.
 pub fn send(stream: &mut impl Write, message: &impl Serialize, limit: Limit) -> Result<(), FrameError> {
     Ok(write(stream, &encode(message, limit)?)?)
 }
 
-/// Sends frames.
 pub fn write(stream: &mut impl Write, frames: &Frames) -> io::Result<()> {
     frames.pieces().try_for_each(|piece| stream.write_all(piece))?;
     stream.flush()
 }
 
-/// Receives one message.
 pub fn receive<T: DeserializeOwned>(stream: &mut impl Read, limit: Limit) -> Result<T, FrameError> {
     let mut message = Assembly::new(limit);
     while message.more {
@@ -217,7 +200,6 @@ pub async fn send_async(
     Ok(write_async(stream, &frames).await?)
 }
 
-/// Sends frames on an async stream.
 #[cfg(feature = "transport")]
 pub async fn write_async(stream: &mut (impl tokio::io::AsyncWrite + Unpin), frames: &Frames) -> io::Result<()> {
     use tokio::io::AsyncWriteExt as _;
@@ -354,9 +336,9 @@ mod tests {
         let json_after_raw =
             [&(2 | MORE).to_be_bytes()[..], b"[1", &(1 | RAW | MORE).to_be_bytes(), b"x", &[0, 0, 0, 1], b"]"];
         let refused = receive::<Vec<u8>>(&mut json_after_raw.concat().as_slice(), LIMIT);
-        assert!(matches!(refused, Err(FrameError::Order(_))), "{refused:?}");
+        assert!(matches!(refused, Err(FrameError::Sequence(_))), "{refused:?}");
         let refused = receive::<()>(&mut &MORE.to_be_bytes()[..], LIMIT);
-        assert!(matches!(refused, Err(FrameError::Order(_))), "{refused:?}");
+        assert!(matches!(refused, Err(FrameError::Sequence(_))), "{refused:?}");
         let unannounced = [&(4 | MORE).to_be_bytes()[..], b"null", &(1 | RAW).to_be_bytes(), b"x"].concat();
         assert!(matches!(receive::<()>(&mut unannounced.as_slice(), LIMIT), Err(FrameError::Malformed(_))));
     }

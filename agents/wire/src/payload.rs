@@ -56,17 +56,14 @@ impl Drop for Scope {
 }
 
 impl Payload {
-    /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
 
-    /// Their number.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -31,15 +31,11 @@ pub const CALLS_BYTES: usize = 4 << 20;
 pub struct PeerHello {
     /// [`crate::VERSION`].
     pub version: u32,
-    /// The job's token.
     pub token: Base64,
-    /// The job id.
     pub job: String,
     /// The run; an older one than the receiver's is refused.
     pub generation: Generation,
-    /// Who connects.
     pub node: NodeName,
-    /// What for.
     pub purpose: Purpose,
 }
 
@@ -51,7 +47,6 @@ pub enum Purpose {
     Link,
     /// Messages of one member of a group to another.
     Group(GroupKey),
-    /// The files of one rank.
     Files(FilesKey),
 }
 
@@ -60,7 +55,6 @@ pub enum Purpose {
 pub struct GroupKey {
     /// The order that it carries out.
     pub order: u64,
-    /// The group.
     pub group_id: u32,
     /// The member that sends, from 0.
     pub from_member: u32,
@@ -99,12 +93,7 @@ pub enum ToLeader {
         calls: Vec<(Rank, Call)>,
     },
     /// An order was carried out, or could not be.
-    Done {
-        /// The order.
-        order: u64,
-        /// Its result.
-        result: Result<OrderResult, Failure>,
-    },
+    Done { order: u64, result: Result<OrderResult, Failure> },
 }
 
 /// What a collective gives back.
@@ -118,28 +107,18 @@ pub enum ToMember {
     Order {
         /// Its number, unique in a generation.
         order: u64,
-        /// What to do.
         what: Order,
     },
     /// Stop working on this order: another member failed. Answer it all the same.
-    Cancel {
-        /// Its number.
-        order: u64,
-    },
+    Cancel { order: u64 },
     /// A collective ended. Sent once a node: all ranks get the same, and their agent adds what is local (paths, file
     /// names).
-    Results {
-        /// Its number.
-        seq: u64,
-        /// What all ranks get.
-        outcome: Outcome,
-    },
+    Results { seq: u64, outcome: Outcome },
 }
 
 /// Where an agent listens, and how new that is: of two, the one with the larger number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Where it listens.
     pub address: SocketAddr,
     /// As in the [`PeersUpdate`](crate::agent::PeersUpdate), or the plan, that it is from.
     pub issued: u64,
@@ -151,7 +130,6 @@ pub struct Delivery {
     /// Where the peers listen that the message concerns, as far as that was not sent on this link before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<(NodeName, Endpoint)>,
-    /// The message.
     pub message: ToMember,
 }
 
@@ -163,14 +141,12 @@ pub enum Order {
     Inventory,
     /// Delete these datasets from cache; with `all_but`, every other one.
     Delete {
-        /// Ids to delete.
         checkpoints: Vec<CheckpointId>,
         /// Delete all but this one.
         all_but: Option<CheckpointId>,
     },
     /// Make room, record descriptors, make the directories of a new dataset.
     Prepare {
-        /// The new dataset.
         checkpoint: CheckpointId,
         /// Datasets to delete first.
         delete: Vec<CheckpointId>,
@@ -179,7 +155,6 @@ pub enum Order {
     },
     /// Check the ranks' files, write their meta files, report sizes.
     Seal {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Ranks in the whole run.
         ranks: u32,
@@ -188,7 +163,6 @@ pub enum Order {
     },
     /// Make redundancy.
     Encode {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// The local ranks' groups.
         groups: Vec<GroupWork>,
@@ -199,19 +173,15 @@ pub enum Order {
     },
     /// The dataset is complete: set the expected counts, note it in the flush file.
     Commit {
-        /// The dataset.
         checkpoint: CheckpointId,
     },
     /// Delete what is left here of these ranks' files of a dataset.
     Discard {
-        /// The dataset.
         checkpoint: CheckpointId,
-        /// The ranks.
         ranks: Vec<Rank>,
     },
     /// Send and receive files of ranks that have moved. The sender keeps its files.
     Transfer {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Ranks whose files go to another node.
         outgoing: Vec<Outgoing>,
@@ -220,21 +190,18 @@ pub enum Order {
     },
     /// Record the local ranks' descriptors for a dataset that was found in cache.
     Adopt {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Each local rank's descriptor.
         members: Vec<Member>,
     },
     /// Rebuild lost members; survivors send, the new home of the lost one receives.
     Rebuild {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// The groups with a local member.
         groups: Vec<GroupRebuild>,
     },
     /// Read a dataset from the prefix directory.
     Fetch {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Its directory, absolute.
         directory: PathBuf,
@@ -245,7 +212,6 @@ pub enum Order {
     },
     /// Copy a dataset to the prefix directory.
     Flush {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Its directory, absolute.
         directory: PathBuf,
@@ -256,47 +222,38 @@ pub enum Order {
     },
     /// Note what the application said of a dataset.
     Describe {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Its name, and what it is for.
         dataset: Dataset,
     },
     /// The ranks write the files of a new dataset into this directory themselves.
     OpenDirect {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Its directory below the prefix, absolute.
         directory: PathBuf,
     },
     /// Say what the ranks have written into that directory; answered with [`OrderResult::Flushed`].
     SealDirect {
-        /// The dataset.
         checkpoint: CheckpointId,
     },
     /// The ranks have written it: the dataset is closed.
     CloseDirect {
-        /// The dataset.
         checkpoint: CheckpointId,
     },
     /// The ranks read the files of the dataset that they restart from in this directory.
     ReadDirect {
-        /// The dataset.
         checkpoint: CheckpointId,
         /// Its directory below the prefix, absolute.
         directory: PathBuf,
         /// Each rank's files, in routing order.
         files: BTreeMap<Rank, Vec<String>>,
     },
-    /// Note where a dataset is.
     Note {
-        /// The dataset.
         checkpoint: CheckpointId,
-        /// Where it is.
         locations: Locations,
     },
     /// Take over the halt conditions as the leader has them.
     Halt {
-        /// The halt file's content.
         state: HaltState,
     },
 }
@@ -324,7 +281,6 @@ impl Order {
 /// A rank whose files are sent to where it lives now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outgoing {
-    /// The rank.
     pub rank: Rank,
     /// Where it lives.
     pub to: NodeName,
@@ -333,26 +289,20 @@ pub struct Outgoing {
 /// A rank and its redundancy descriptor for a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
-    /// The rank.
     pub rank: Rank,
-    /// Its descriptor.
     pub descriptor: RankDescriptor,
 }
 
 /// One group, as one of its members sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupWork {
-    /// The redundancy scheme.
     pub scheme: Scheme,
-    /// The group.
     pub group_id: u32,
     /// Its members in order, and the node of each.
     pub members: Vec<(Rank, NodeName)>,
     /// The local member, from 0.
     pub member: u32,
-    /// Its left neighbour.
     pub left: u32,
-    /// Its right neighbour.
     pub right: u32,
     /// Bytes of the application's files of the largest member.
     pub largest: u64,

@@ -26,16 +26,14 @@ pub struct SharedPlan {
     pub used_nodes: u32,
     /// The agent where collectives gather: that of the run's first node.
     pub leader: NodeName,
-    /// Where it listens.
     pub leader_address: SocketAddr,
-    /// The settings in force; [`NODE_MARK`](crate::run::NODE_MARK) stands for the node's name.
+    /// The settings in force; [`NODE_PLACEHOLDER`](crate::run::NODE_PLACEHOLDER) stands for the node's name.
     pub settings: Settings,
 }
 
 /// What concerns one node only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnPlan {
-    /// The node.
     pub node: NodeName,
     /// The ranks placed on it, ascending; none on a spare.
     pub ranks: Vec<Rank>,
@@ -46,9 +44,7 @@ pub struct OwnPlan {
 pub struct RunRequest<S = SharedPlan> {
     /// Larger than in plans and updates of addresses that were sent before.
     pub issued: u64,
-    /// The part of all nodes.
     pub shared: S,
-    /// The part of this node.
     pub own: OwnPlan,
     /// To the leader's agent only: every healthy node, spares included, in allocation order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,50 +87,21 @@ pub struct AcceptedPlan {
 pub enum PlanError {
     /// The node is not part of the run.
     #[error("node {node} is not part of generation {generation}")]
-    UnknownNode {
-        /// The run.
-        generation: Generation,
-        /// The node.
-        node: NodeName,
-    },
+    UnknownNode { generation: Generation, node: NodeName },
     /// Sent to another node than it is for.
     #[error("the plan of generation {generation} is for node {meant}, this is node {here}")]
-    OtherNode {
-        /// The run.
-        generation: Generation,
-        /// The node that it is for.
-        meant: NodeName,
-        /// The node where it arrived.
-        here: NodeName,
-    },
+    OtherNode { generation: Generation, meant: NodeName, here: NodeName },
     /// The node is to lead a run whose nodes were not sent to it.
     #[error("node {leader} cannot lead generation {generation}: the plan came without the table of nodes")]
-    NoTable {
-        /// The run.
-        generation: Generation,
-        /// The node.
-        leader: NodeName,
-    },
+    NoTable { generation: Generation, leader: NodeName },
     /// The parts contradict each other.
     #[error(
         "the plan of generation {generation} has {shared} ranks in its shared part and {table} in the table of nodes"
     )]
-    Ranks {
-        /// The run.
-        generation: Generation,
-        /// By the shared part.
-        shared: u32,
-        /// By the table.
-        table: u32,
-    },
+    Ranks { generation: Generation, shared: u32, table: u32 },
     /// The message could not be made.
     #[error("the plan of generation {generation} cannot be encoded: {source}")]
-    Encode {
-        /// The run.
-        generation: Generation,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
+    Encode { generation: Generation, source: serde_json::Error },
 }
 
 impl RunRequest {

@@ -31,7 +31,6 @@ pub struct Hello {
     pub job: String,
     /// The generation from the environment.
     pub generation: Generation,
-    /// The rank's number.
     pub rank: Rank,
     /// How many ranks the launcher started.
     pub ranks: u32,
@@ -43,12 +42,10 @@ pub struct Hello {
 pub enum ToAgent {
     /// First message of every connection.
     Hello(Hello),
-    /// One call of the API.
     Call {
         /// Counts the rank's calls in this run, from 1; collectives have the same number on all ranks because all
         /// ranks make them in the same order and local calls do not count.
         seq: u64,
-        /// The call.
         call: Call,
     },
 }
@@ -78,22 +75,13 @@ pub enum Call {
     /// The name of the dataset that there is to restart from.
     RestartName,
     /// The application restarted from the dataset of this name by itself: what it writes from now on is newer.
-    Current {
-        /// The name.
-        name: String,
-    },
+    Current { name: String },
     /// Load what the prefix directory has as current, instead of what was found at init.
     Load,
     /// Forget the dataset of this name in the index; its files stay.
-    Drop {
-        /// The name.
-        name: String,
-    },
+    Drop { name: String },
     /// Delete the dataset of this name, from cache and from the prefix directory.
-    Delete {
-        /// The name.
-        name: String,
-    },
+    Delete { name: String },
     /// Where to write (inside a checkpoint) or read (before the first one) this file. Local.
     Route {
         /// The application's own name for the file; only the base name is used.
@@ -168,22 +156,14 @@ impl Call {
 #[serde(rename_all = "snake_case")]
 pub enum ToRank {
     /// The agent knows the rank.
-    Welcome {
-        /// The node's name.
-        node: NodeName,
-    },
+    Welcome { node: NodeName },
     /// The agent does not serve this rank: wrong version, job, generation or rank.
     Refused {
         /// Why, and what to do.
         failure: Failure,
     },
     /// The answer to a call.
-    Reply {
-        /// The call's number.
-        seq: u64,
-        /// Its result.
-        result: Result<Reply, Failure>,
-    },
+    Reply { seq: u64, result: Result<Reply, Failure> },
 }
 
 /// What a call returned.
@@ -196,7 +176,6 @@ pub enum Reply {
     Flag(bool),
     /// To [`Call::Start`] and [`Call::StartOutput`].
     Started {
-        /// The new checkpoint's id.
         checkpoint: CheckpointId,
         /// Where its files go on this node.
         directory: PathBuf,
@@ -207,7 +186,6 @@ pub enum Reply {
     Path(PathBuf),
     /// To [`Call::Complete`].
     Completed {
-        /// The checkpoint's id.
         checkpoint: CheckpointId,
         /// False if any rank said so or it could not be protected: it was deleted everywhere.
         kept: bool,
@@ -226,7 +204,6 @@ pub enum Reply {
 pub struct Restart {
     /// The checkpoint, or `None`: start afresh.
     pub checkpoint: Option<CheckpointId>,
-    /// Where it came from.
     pub source: RestartSource,
     /// The directory that holds this rank's files.
     pub directory: Option<PathBuf>,

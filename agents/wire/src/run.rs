@@ -21,7 +21,6 @@ pub struct RunPlan {
     pub nodes: Vec<RunNode>,
     /// The agent where collectives gather: that of the run's first node.
     pub leader: NodeName,
-    /// The settings in force.
     pub settings: Settings,
 }
 
@@ -31,7 +30,6 @@ impl RunPlan {
         self.nodes.iter().map(|node| node.ranks.len() as u32).sum()
     }
 
-    /// The node of this name.
     pub fn node(&self, name: &NodeName) -> Option<&RunNode> {
         self.nodes.iter().find(|node| node.name == *name)
     }
@@ -72,7 +70,7 @@ pub struct Settings {
 impl Settings {
     /// The settings as one node has them: its name in the bases of its directories.
     pub fn for_node(mut self, node: &NodeName) -> Settings {
-        let named = |base: &mut String| *base = base.replace(NODE_MARK, node.as_str());
+        let named = |base: &mut String| *base = base.replace(NODE_PLACEHOLDER, node.as_str());
         self.caches.iter_mut().for_each(|cache| named(&mut cache.base));
         self.descriptors.iter_mut().for_each(|descriptor| named(&mut descriptor.base));
         self
@@ -101,7 +99,6 @@ impl std::fmt::Display for SourceName {
     }
 }
 
-/// A cache base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// The base directory, as the node sees it.
@@ -141,9 +138,9 @@ pub struct AgentStart {
     /// End by itself after this long without orchestrator and without ranks.
     #[serde(with = "millis")]
     pub abandon_after: Duration,
-    /// Failures to rehearse on this virtual node (the local manager's `chaos:` section).
-    #[serde(default)]
-    pub rehearsals: Vec<Rehearsal>,
+    /// Faults that this virtual node injects into itself (`chaos:` of the local manager).
+    #[serde(default, rename = "rehearsals")]
+    pub fault_injections: Vec<FaultInjection>,
 }
 
 /// How an agent learns on which node it is. One start message for many nodes cannot say it.
@@ -153,30 +150,29 @@ pub enum Identity {
     /// The start message says it.
     #[default]
     Given,
-    /// Slurm's variables of the step say it. The agent also puts the name in place of [`NODE_MARK`], and listens at the
+    /// Slurm's variables of the step say it. The agent also puts the name in place of [`NODE_PLACEHOLDER`], and listens at the
     /// address that leads to the machine from which the step was started.
     Slurm,
 }
 
 /// Stands for the node's name in the base of a control or cache directory.
-pub const NODE_MARK: &str = "{node}";
+pub const NODE_PLACEHOLDER: &str = "{node}";
 
-/// A failure that a virtual node acts out: at the named point the agent sends SIGKILL to its ranks (unless only the
-/// agent is to die) and to itself.
+/// A fault that a virtual node injects into itself: at the named point the agent sends SIGKILL to its ranks (unless only
+/// the agent is to die) and to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rehearsal {
-    /// Where.
-    pub point: RehearsalPoint,
+pub struct FaultInjection {
+    pub point: FaultPoint,
     /// For which dataset; any if absent.
     pub checkpoint: Option<CheckpointId>,
-    /// The ranks live on: only the agent dies.
+    /// Only the agent dies; its ranks keep running.
     pub agent_only: bool,
 }
 
-/// The points where a rehearsed failure can strike, each in the middle of the work that it names.
+/// The points at which a fault can be injected, each in the middle of the work that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RehearsalPoint {
+pub enum FaultPoint {
     /// A rank routed its first file of a checkpoint.
     Write,
     /// The redundancy of a checkpoint is half made.
@@ -204,11 +200,8 @@ pub fn job_directory(base: &str, user: &str, job_id: &str) -> String {
 pub struct AgentReady {
     /// [`crate::VERSION`] of the agent.
     pub version: u32,
-    /// Its node.
     pub node: NodeName,
-    /// Where it listens.
     pub address: SocketAddr,
-    /// Its process id.
     pub pid: u32,
     /// The generation whose state it found in the control directory.
     pub adopted: Option<Generation>,

@@ -27,7 +27,6 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the socket at `path`.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (_directory, short) = short_path(path)?;
     UnixStream::connect(short)

@@ -85,7 +85,6 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Accepts one certificate.
 #[derive(Debug)]
 struct Pinned {
     certificate: CertificateDer<'static>,

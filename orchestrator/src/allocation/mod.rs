@@ -5,7 +5,7 @@
 //! * [`AllocatedNodes`]: the identity of the allocation, its nodes and its end;
 //! * [`AgentControl`]: starting, adopting, killing and ending agents;
 //! * [`NodeAccess`]: how commands and launchers get onto a node;
-//! * [`FaultInjection`]: failures that a spec orders for a rehearsal; only virtual nodes have any;
+//! * [`FaultInjection`]: failures that a spec orders for a fault_injection; only virtual nodes have any;
 //! * [`Allocation`]: all of these, as one manager offers them.
 //!
 //! | folder, file | subject |

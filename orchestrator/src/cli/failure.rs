@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use holdfast_core::kvtree::file::FileError;
+use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_formats::FormatsError;
 use holdfast_formats::sion::SionError;
@@ -140,7 +140,7 @@ impl From<Diagnostics> for Failure {
 impl From<PrefixError> for Failure {
     fn from(error: PrefixError) -> Self {
         let code = match &error {
-            PrefixError::HashFile(FileError::Format { .. })
+            PrefixError::HashFile(HashFileError::Format { .. })
             | PrefixError::Content { .. }
             | PrefixError::Name { .. }
             | PrefixError::OldSummary { .. } => exit::DAMAGED_DATA,
@@ -151,9 +151,9 @@ impl From<PrefixError> for Failure {
     }
 }
 
-impl From<FileError> for Failure {
-    fn from(error: FileError) -> Self {
-        let code = if matches!(error, FileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
+impl From<HashFileError> for Failure {
+    fn from(error: HashFileError) -> Self {
+        let code = if matches!(error, HashFileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
         Failure::of(code, &error)
     }
 }

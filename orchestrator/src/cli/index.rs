@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use chrono::{Local, NaiveDateTime};
-use holdfast_core::prefix::add::Outcome;
-use holdfast_core::prefix::index::{self, Entry, list_text};
+use holdfast_core::prefix::add::AddOutcome;
+use holdfast_core::prefix::index::{self, IndexEntry, list_text};
 use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add, publish};
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
 struct Listed {
     prefix: String,
     current: Option<DirectoryName>,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
 }
 
 impl Report for Listed {
@@ -161,7 +161,7 @@ impl Report for Listed {
     fn json(&self) -> Value {
         let time = |time: &NaiveDateTime| time.format("%Y-%m-%dT%H:%M:%S").to_string();
         let times = |times: &[NaiveDateTime]| times.iter().map(time).collect::<Vec<_>>();
-        let checkpoint = |entry: &Entry| {
+        let checkpoint = |entry: &IndexEntry| {
             json!({
                 "id": entry.id,
                 "directory": entry.directory.as_str(),
@@ -186,7 +186,7 @@ fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
     let options =
         AddOptions { dry_run: args.dry_run, make_current: args.current, rescan: args.rescan, ..AddOptions::default() };
     let report = add(&prefix, &name, Local::now().naive_local(), &options, &|_| {})?;
-    let complete = report.is_complete() || report.outcome == Outcome::Rebuildable;
+    let complete = report.is_complete() || report.outcome == AddOutcome::Rebuildable;
     output.result(&Added { report, dry_run: args.dry_run })?;
     Ok(if complete { exit::FINISHED } else { exit::DAMAGED_DATA })
 }
@@ -199,11 +199,11 @@ struct Added {
 impl Added {
     fn outcome(&self) -> &'static str {
         match self.report.outcome {
-            Outcome::AlreadyComplete => "already complete",
-            Outcome::Complete => "complete",
-            Outcome::Rebuildable => "rebuildable",
-            Outcome::Incomplete => "incomplete",
-            Outcome::NothingUsable => "nothing usable",
+            AddOutcome::AlreadyComplete => "already complete",
+            AddOutcome::Complete => "complete",
+            AddOutcome::Rebuildable => "rebuildable",
+            AddOutcome::Incomplete => "incomplete",
+            AddOutcome::NothingUsable => "nothing usable",
         }
     }
 }
@@ -217,13 +217,13 @@ impl Report for Added {
             write!(to, " of {ranks} ranks")?;
         }
         let what = match (outcome, self.dry_run) {
-            (Outcome::AlreadyComplete, _) => "is in the index as complete already",
-            (Outcome::Complete, false) => "is complete and indexed",
-            (Outcome::Complete, true) => "is complete, and would be indexed",
-            (Outcome::Rebuildable, _) => "lacks files that would be rebuilt; it would be indexed as complete",
-            (Outcome::Incomplete, false) => "is not complete; indexed as such, and never restarted from by itself",
-            (Outcome::Incomplete, true) => "is not complete, and would be indexed as such",
-            (Outcome::NothingUsable, _) => "holds no usable file; not indexed",
+            (AddOutcome::AlreadyComplete, _) => "is in the index as complete already",
+            (AddOutcome::Complete, false) => "is complete and indexed",
+            (AddOutcome::Complete, true) => "is complete, and would be indexed",
+            (AddOutcome::Rebuildable, _) => "lacks files that would be rebuilt; it would be indexed as complete",
+            (AddOutcome::Incomplete, false) => "is not complete; indexed as such, and never restarted from by itself",
+            (AddOutcome::Incomplete, true) => "is not complete, and would be indexed as such",
+            (AddOutcome::NothingUsable, _) => "holds no usable file; not indexed",
         };
         writeln!(to, " {what}")?;
         let verb = if self.dry_run { "would rebuild" } else { "rebuilt" };

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use holdfast_core::kvtree::file::{self, FileError};
+use holdfast_core::kvtree::file::{self, HashFileError};
 use holdfast_core::kvtree::{Tree, json as tree_json, print};
 use holdfast_formats::{Damage, Description, Format, Options};
 use serde_json::{Map, Value, json};
@@ -106,8 +106,8 @@ fn is_scr(format: &dyn Format) -> bool {
     format.name().starts_with("scr-")
 }
 
-fn hash_file_failure(error: &FileError) -> FileFailure {
-    let code = if matches!(error, FileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
+fn hash_file_failure(error: &HashFileError) -> FileFailure {
+    let code = if matches!(error, HashFileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
     FileFailure { message: error.to_string(), code }
 }
 

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_core::prefix::inspect::{Inspection, SetRebuild, Verdict};
-use holdfast_core::prefix::scan::{Damage, Scan};
+use holdfast_core::prefix::inspect::{Completeness, Inspection, SetRebuild};
+use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_model::Rank;
 
@@ -28,7 +28,7 @@ pub(super) struct Dataset {
 }
 
 /// Files that failed their checksum, by rank and name.
-pub(super) type Failures = BTreeMap<(Rank, String), (VerifyUnit, Damage)>;
+pub(super) type Failures = BTreeMap<(Rank, String), (VerifyUnit, FileDamage)>;
 
 /// The files to verify, in requests: all but those of ranks that were just `copied` with checksums.
 pub(super) fn batches(scan: &Scan, copied: Option<&Copied>) -> Vec<Arc<[VerifyUnit]>> {
@@ -69,7 +69,7 @@ pub(super) fn outcome(rebuilds: Rebuilds) -> (Vec<Rank>, Vec<String>) {
 /// Why the directory is not complete; empty if it is.
 pub(super) fn reasons(inspection: &Inspection) -> Vec<String> {
     let mut reasons: Vec<String> = inspection.reasons.iter().map(ToString::to_string).collect();
-    if inspection.verdict == Verdict::NothingUsable {
+    if inspection.completeness == Completeness::NothingUsable {
         reasons.push("no usable file could be copied".to_owned());
     }
     reasons

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::prefix::inspect::SetRebuild;
-use holdfast_core::prefix::scan::Damage;
+use holdfast_core::prefix::scan::FileDamage;
 use holdfast_core::redundancy::files::SetId;
 use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::agent::{CopyRequest, FlushedNote, RebuildRequest, VerifyRequest};
@@ -252,7 +252,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
 async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest) -> RequestResult {
     match client.verify(agent.address, &request, LONGEST_CHECK).await {
         Ok(reply) => {
-            let damaged = reply.damaged.into_iter().map(|(name, text)| (name, Damage::Unreadable(text)));
+            let damaged = reply.damaged.into_iter().map(|(name, text)| (name, FileDamage::Unreadable(text)));
             Ok(Answer::Verified { damaged: damaged.collect() })
         }
         Err(error) => {

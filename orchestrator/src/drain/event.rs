@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use holdfast_core::prefix::DirectoryName;
-use holdfast_core::prefix::scan::{Damage, Scan};
+use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_model::{Inventory, NodeName};
 use holdfast_wire::agent::CopyReply;
 
@@ -51,7 +51,7 @@ pub enum Answer {
     /// The content of the directory.
     Scanned(Box<Scan>),
     /// The files that failed, by their base names.
-    Verified { damaged: BTreeMap<String, Damage> },
+    Verified { damaged: BTreeMap<String, FileDamage> },
     /// All missing members of the set were computed and written.
     Rebuilt,
     /// Summary, index and link are written.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use chrono::Local;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::Publication;
-use holdfast_core::prefix::scan::{Damage, Scan, ScanOptions, scan};
+use holdfast_core::prefix::scan::{FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
 use holdfast_core::redundancy::RedundancyError;
@@ -38,7 +38,7 @@ pub(super) fn read(directory: &Path) -> Result<Scan, PrefixStepError> {
     Ok(scan(directory, ScanOptions::default())?)
 }
 
-pub(super) fn verify(directory: &Path, files: &[VerifyUnit]) -> BTreeMap<String, Damage> {
+pub(super) fn verify(directory: &Path, files: &[VerifyUnit]) -> BTreeMap<String, FileDamage> {
     let damage = |unit: &VerifyUnit| Some((unit.name.clone(), unit.check(directory, &|_| {}).err()?));
     files.iter().filter_map(damage).collect()
 }

@@ -535,7 +535,9 @@ impl LogEvent {
             }
             AgentEvent::Halting { generation, reason } => LogEvent::Halting { node, generation, reason },
             AgentEvent::Finalized { generation } => LogEvent::Finalized { node, generation },
-            AgentEvent::Stranger { peer, reason } => LogEvent::UnauthenticatedConnection { node, peer, reason },
+            AgentEvent::UnauthenticatedConnection { peer, reason } => {
+                LogEvent::UnauthenticatedConnection { node, peer, reason }
+            }
             AgentEvent::Notice { message } => LogEvent::Notice { node, message },
         }
     }

@@ -258,7 +258,7 @@ mod tests {
             memory_available: 0,
             load: 0.0,
             directories: vec![],
-            strangers: 0,
+            unauthenticated: 0,
             newest: None,
             agent_memory: 0,
             quiet: vec![],

@@ -10,7 +10,7 @@ use std::path::Path;
 use holdfast_core::params::conf::{self, ConfError, FileOwner};
 use holdfast_core::params::descriptors::CheckpointDescriptor;
 use holdfast_core::params::source::Sources;
-use holdfast_core::params::{self, CopyType, ParamError, Parameters, Runs};
+use holdfast_core::params::{self, CopyType, LaunchLimit, ParamError, Parameters};
 
 use super::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
@@ -122,8 +122,8 @@ impl Environment {
     fn take_runs(&mut self, parameters: &Parameters) {
         let attempts = match parameters.runs.value {
             // The first launch is no relaunch.
-            Runs::AtMost(runs) => runs.saturating_sub(1),
-            Runs::NoLimit => u32::MAX,
+            LaunchLimit::AtMost(runs) => runs.saturating_sub(1),
+            LaunchLimit::NoLimit => u32::MAX,
         };
         self.set("relaunch.attempts", attempts.to_string(), "SCR_RUNS", &parameters.runs.origin);
     }

@@ -4,8 +4,7 @@ use super::meta::{Meta, format_crc};
 
 /// What was read of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
-    /// Its length.
+pub struct FileContent {
     pub bytes: u64,
     /// CRC32 over all of it.
     pub crc: u32,
@@ -13,8 +12,7 @@ pub struct Content {
 
 /// What a meta file or a summary records of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// Its length.
+pub struct RecordedContent {
     pub bytes: u64,
     /// CRC32 over all of it, if it was computed.
     pub crc: Option<u32>,
@@ -22,40 +20,30 @@ pub struct Recorded {
 
 /// How a file differs from its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mismatch {
+pub enum ContentMismatch {
     /// Another length.
     #[error("has {found} bytes, {expected} are recorded")]
-    Size {
-        /// As recorded.
-        expected: u64,
-        /// As read.
-        found: u64,
-    },
+    Size { expected: u64, found: u64 },
     /// The same length, but another content.
     #[error("is damaged: its CRC32 is {}, {} is recorded", format_crc(*found), format_crc(*expected))]
-    Crc {
-        /// As recorded.
-        expected: u32,
-        /// As read.
-        found: u32,
-    },
+    Crc { expected: u32, found: u32 },
 }
 
-impl From<&Meta> for Recorded {
+impl From<&Meta> for RecordedContent {
     fn from(meta: &Meta) -> Self {
-        Recorded { bytes: meta.size, crc: meta.crc }
+        RecordedContent { bytes: meta.size, crc: meta.crc }
     }
 }
 
-impl Recorded {
+impl RecordedContent {
     /// Accepts content that agrees with the record, as far as that goes.
     ///
     /// # Errors
     /// The difference.
-    pub fn check(self, found: Content) -> Result<Content, Mismatch> {
+    pub fn check(self, found: FileContent) -> Result<FileContent, ContentMismatch> {
         match self.crc {
-            _ if found.bytes != self.bytes => Err(Mismatch::Size { expected: self.bytes, found: found.bytes }),
-            Some(expected) if expected != found.crc => Err(Mismatch::Crc { expected, found: found.crc }),
+            _ if found.bytes != self.bytes => Err(ContentMismatch::Size { expected: self.bytes, found: found.bytes }),
+            Some(expected) if expected != found.crc => Err(ContentMismatch::Crc { expected, found: found.crc }),
             _ => Ok(found),
         }
     }

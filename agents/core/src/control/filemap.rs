@@ -32,7 +32,6 @@ pub struct Filemap {
 }
 
 impl Filemap {
-    /// A filemap without entries.
     pub fn new() -> Self {
         Filemap::default()
     }
@@ -91,7 +90,6 @@ impl Filemap {
         Ok(file::write_unsynced(path, &self.tree)?)
     }
 
-    /// True without any entry.
     pub fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
@@ -141,7 +139,6 @@ impl Filemap {
         self.entry(checkpoint, rank).set(DESCRIPTOR, descriptor);
     }
 
-    /// The redundancy descriptor of a rank.
     pub fn descriptor(&self, checkpoint: CheckpointId, rank: Rank) -> Option<&Tree> {
         self.get(checkpoint, rank)?.get(DESCRIPTOR)
     }
@@ -176,14 +173,12 @@ impl Filemap {
         sorted(self.tree.get_kv(RANK, rank).and_then(|entry| entry.get(CKPT)).map(Tree::keys))
     }
 
-    /// Removes everything about a checkpoint.
     pub fn remove_checkpoint(&mut self, checkpoint: CheckpointId) {
         for rank in self.ranks(checkpoint) {
             self.remove(checkpoint, rank);
         }
     }
 
-    /// Removes everything about a rank.
     pub fn remove_rank(&mut self, rank: Rank) {
         for checkpoint in self.checkpoints_of(rank) {
             self.remove(checkpoint, rank);
@@ -254,7 +249,6 @@ pub struct MasterFilemap {
 }
 
 impl MasterFilemap {
-    /// One without entries.
     pub fn new() -> Self {
         MasterFilemap::default()
     }

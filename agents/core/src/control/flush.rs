@@ -18,7 +18,6 @@ pub struct FlushFile {
 }
 
 impl FlushFile {
-    /// Without entries.
     pub fn new() -> Self {
         FlushFile::default()
     }

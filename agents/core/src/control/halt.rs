@@ -10,7 +10,7 @@ use chrono::{DateTime, TimeZone};
 use super::{ContentError, ControlError, parse};
 use crate::durable;
 use crate::kvtree::Tree;
-use crate::kvtree::file::{FileError, Locked, read_shared};
+use crate::kvtree::file::{HashFileError, LockedFile, read_shared};
 
 const CHECKPOINTS_LEFT: &str = "CheckpointsLeft";
 const EXIT_AFTER: &str = "ExitAfter";
@@ -50,7 +50,6 @@ pub enum HaltReason {
     TimeLimit {
         /// What is left, in seconds.
         remaining: i64,
-        /// HaltSeconds.
         halt_seconds: i64,
     },
     /// A reason stands in the file.
@@ -63,10 +62,7 @@ pub enum HaltReason {
         time: i64,
     },
     /// Now is ExitAfter or later.
-    ExitAfter {
-        /// ExitAfter.
-        time: i64,
-    },
+    ExitAfter { time: i64 },
 }
 
 impl HaltReason {
@@ -123,7 +119,6 @@ where
 }
 
 impl HaltFile {
-    /// No condition.
     pub fn new() -> Self {
         HaltFile::default()
     }
@@ -160,7 +155,7 @@ impl HaltFile {
     /// # Errors
     /// When it cannot be locked, read or replaced; it is then as it was.
     pub fn update<R>(path: &Path, change: impl FnOnce(&mut HaltFile) -> R) -> Result<R, ControlError> {
-        let (locked, tree) = Locked::open(path)?;
+        let (locked, tree) = LockedFile::open(path)?;
         let mut halt = in_file(path, tree)?;
         let result = change(&mut halt);
         locked.write(&halt.tree)?;
@@ -172,7 +167,7 @@ impl HaltFile {
     /// # Errors
     /// When it is there and cannot be removed.
     pub fn remove(path: &Path) -> Result<bool, ControlError> {
-        Ok(durable::remove_unsynced(path).map_err(FileError::from)?)
+        Ok(durable::remove_unsynced(path).map_err(HashFileError::from)?)
     }
 
     /// The conditions that hold, in the order in which the library looks at them; the first is the one to record.

@@ -32,7 +32,6 @@ impl FileKind {
 }
 
 impl fmt::Display for FileKind {
-    /// The value of `TYPE`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FileKind::Full => f.write_str(FULL),
@@ -44,13 +43,10 @@ impl fmt::Display for FileKind {
 /// What is known of one checkpoint file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// The file's base name.
     pub file: String,
     /// Application data or redundancy data.
     pub kind: FileKind,
-    /// Bytes in the file.
     pub size: u64,
-    /// The checkpoint it belongs to.
     pub checkpoint: CheckpointId,
     /// The rank that owns it; for a partner's copy that is the rank that wrote the original.
     pub rank: Rank,
@@ -65,30 +61,14 @@ pub struct Meta {
 /// Why a file named in a filemap cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
-    /// Its meta file cannot be read.
+pub enum UnusableFile {
     #[error(transparent)]
     Meta(#[from] ControlError),
-    /// The file itself cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// The meta file says something else than the filemap, or than the file's size.
     #[error("{}: its meta file says {what} {found}, expected is {expected}", path.display())]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-        /// What differs.
-        what: &'static str,
-        /// What the meta file says.
-        found: String,
-        /// What should be.
-        expected: String,
-    },
+    Mismatch { path: PathBuf, what: &'static str, found: String, expected: String },
 }
 
 impl Meta {
@@ -184,15 +164,20 @@ impl Meta {
     ///
     /// # Errors
     /// The first of these that does not hold.
-    pub fn of_usable(file: &Path, checkpoint: CheckpointId, rank: Rank, ranks: Option<u32>) -> Result<Meta, Unusable> {
-        let unreadable = |source| Unusable::File { path: file.to_owned(), source };
+    pub fn of_usable(
+        file: &Path,
+        checkpoint: CheckpointId,
+        rank: Rank,
+        ranks: Option<u32>,
+    ) -> Result<Meta, UnusableFile> {
+        let unreadable = |source| UnusableFile::File { path: file.to_owned(), source };
         let size = match fs::metadata(file).map_err(unreadable)? {
             found if found.is_file() => found.len(),
             _ => return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))),
         };
         let meta = Meta::read(file)?;
         let mismatch = |what, found: String, expected: String| {
-            Err(Unusable::Mismatch { path: file.to_owned(), what, found, expected })
+            Err(UnusableFile::Mismatch { path: file.to_owned(), what, found, expected })
         };
         if !meta.complete {
             return mismatch("COMPLETE", "0".to_owned(), "1".to_owned());

@@ -33,9 +33,7 @@ pub enum ContentError {
     Value {
         /// The key, with the keys above it.
         key: String,
-        /// The value found.
         value: String,
-        /// What may stand there.
         expected: &'static str,
     },
 }
@@ -44,17 +42,10 @@ pub enum ContentError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The hash file itself.
     #[error(transparent)]
-    File(#[from] crate::kvtree::file::FileError),
-    /// What it says.
+    File(#[from] crate::kvtree::file::HashFileError),
     #[error("{} cannot be used: {source}; move it away, or restore it", path.display())]
-    Content {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
-        source: ContentError,
-    },
+    Content { path: std::path::PathBuf, source: ContentError },
 }
 
 impl ControlError {

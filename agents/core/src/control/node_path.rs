@@ -9,9 +9,7 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the path {path:?} {why}; the file that names it is damaged or hostile, remove it")]
 pub struct UnsafePath {
-    /// The path.
     pub path: String,
-    /// What is wrong with it.
     pub why: &'static str,
 }
 

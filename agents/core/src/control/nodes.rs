@@ -7,7 +7,6 @@ use crate::kvtree::{Tree, file};
 
 const NODES: &str = "NODES";
 
-/// The tree of a nodes file.
 pub fn to_tree(nodes: u32) -> Tree {
     let mut tree = Tree::new();
     tree.put(NODES, nodes);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{ContentError, ControlError, parse, required};
 use crate::kvtree::Tree;
-use crate::kvtree::file::{Locked, read_shared};
+use crate::kvtree::file::{LockedFile, read_shared};
 
 const FILES: &str = "FILES";
 const DESTINATION: &str = "DESTINATION";
@@ -21,7 +21,7 @@ const DONE: &str = "DONE";
 
 /// What the run wants of who copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
+pub enum TransferCommand {
     /// Copy.
     Run,
     /// Stop copying, stay.
@@ -30,44 +30,42 @@ pub enum Command {
     Exit,
 }
 
-impl Command {
+impl TransferCommand {
     /// The word in the file.
     pub fn as_str(self) -> &'static str {
         match self {
-            Command::Run => "RUN",
-            Command::Stop => "STOP",
-            Command::Exit => "EXIT",
+            TransferCommand::Run => "RUN",
+            TransferCommand::Stop => "STOP",
+            TransferCommand::Exit => "EXIT",
         }
     }
 }
 
 /// What who copies is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum TransferState {
     /// Nothing.
     Stopped,
     /// Copying.
     Running,
 }
 
-impl State {
+impl TransferState {
     /// The word in the file.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Stopped => "STOPPED",
-            State::Running => "RUNNING",
+            TransferState::Stopped => "STOPPED",
+            TransferState::Running => "RUNNING",
         }
     }
 }
 
-/// One file to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub struct FileTransfer {
     /// From where, as the node sees it.
     pub source: String,
     /// To where.
     pub destination: String,
-    /// Bytes in all.
     pub size: u64,
     /// Bytes that are there and synchronised.
     pub written: u64,
@@ -80,7 +78,6 @@ pub struct TransferFile {
 }
 
 impl TransferFile {
-    /// Nothing to copy.
     pub fn new() -> Self {
         TransferFile::default()
     }
@@ -133,7 +130,7 @@ impl TransferFile {
     /// # Errors
     /// When it cannot be locked, read or replaced; it is then as it was.
     pub fn update<R>(path: &Path, change: impl FnOnce(&mut TransferFile) -> R) -> Result<R, ControlError> {
-        let (locked, tree) = Locked::open(path)?;
+        let (locked, tree) = LockedFile::open(path)?;
         let mut transfers = in_file(path, tree)?;
         let result = change(&mut transfers);
         locked.write(&transfers.tree)?;
@@ -141,13 +138,13 @@ impl TransferFile {
     }
 
     /// The files, in stored order.
-    pub fn files(&self) -> Vec<Transfer> {
+    pub fn files(&self) -> Vec<FileTransfer> {
         let entries = self.tree.get(FILES).into_iter().flat_map(Tree::iter);
         entries.filter_map(|(source, entry)| transfer(source, entry).ok()).collect()
     }
 
     /// Asks for files to be copied, and sets the limits where none are set: bytes a second, and percent of a CPU.
-    pub fn request(&mut self, files: &[Transfer], bandwidth: f64, percent: f64) {
+    pub fn request(&mut self, files: &[FileTransfer], bandwidth: f64, percent: f64) {
         // The original builds a list and merges it: that reverses it.
         let mut list = Tree::new();
         for file in files {
@@ -164,7 +161,7 @@ impl TransferFile {
             }
         }
         self.tree.unset(FLAG);
-        self.set_command(Command::Run);
+        self.set_command(TransferCommand::Run);
     }
 
     /// Says how much of a file is written; nothing if it is not asked for any more.
@@ -195,24 +192,26 @@ impl TransferFile {
     }
 
     /// What the run wants.
-    pub fn command(&self) -> Option<Command> {
+    pub fn command(&self) -> Option<TransferCommand> {
         let word = self.tree.value(COMMAND)?;
-        [Command::Run, Command::Stop, Command::Exit].into_iter().find(|command| command.as_str() == word)
+        [TransferCommand::Run, TransferCommand::Stop, TransferCommand::Exit]
+            .into_iter()
+            .find(|command| command.as_str() == word)
     }
 
     /// Says what the run wants.
-    pub fn set_command(&mut self, command: Command) {
+    pub fn set_command(&mut self, command: TransferCommand) {
         self.tree.put(COMMAND, command.as_str());
     }
 
     /// What who copies is doing.
-    pub fn state(&self) -> Option<State> {
+    pub fn state(&self) -> Option<TransferState> {
         let word = self.tree.value(STATE)?;
-        [State::Stopped, State::Running].into_iter().find(|state| state.as_str() == word)
+        [TransferState::Stopped, TransferState::Running].into_iter().find(|state| state.as_str() == word)
     }
 
     /// Says what who copies is doing.
-    pub fn set_state(&mut self, state: State) {
+    pub fn set_state(&mut self, state: TransferState) {
         self.tree.put(STATE, state.as_str());
     }
 
@@ -223,13 +222,13 @@ impl TransferFile {
 
     /// Says that nothing is left to copy: STATE STOPPED and FLAG DONE.
     pub fn set_done(&mut self) {
-        self.set_state(State::Stopped);
+        self.set_state(TransferState::Stopped);
         self.tree.put(FLAG, DONE);
     }
 }
 
-fn transfer(source: &str, entry: &Tree) -> Result<Transfer, ContentError> {
-    Ok(Transfer {
+fn transfer(source: &str, entry: &Tree) -> Result<FileTransfer, ContentError> {
+    Ok(FileTransfer {
         source: source.to_owned(),
         destination: required(entry, DESTINATION, "a path")?,
         size: required(entry, SIZE, "a number of bytes")?,

@@ -8,43 +8,30 @@ use super::tree::Tree;
 use crate::durable::{self, DurableError};
 use crate::regular_file;
 
-pub use super::lock::{Locked, read_shared};
-pub use super::packed::{FormatError, PrefixError, decode, decode_prefix, encode};
+pub use super::lock::{LockedFile, read_shared};
+pub use super::packed::{HashFormatError, LeadingHashError, decode, decode_prefix, encode};
 
 /// Why a hash file could not be read or written, and what the user can do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FileError {
-    /// Opening or reading failed.
+pub enum HashFileError {
     #[error("cannot read {}: {source}; {}", path.display(), durable::remedy(source))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It was read, and is not a hash file, or a damaged one.
     #[error("{} is not a readable SCR file: {source}; move it away, or restore it", path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// What is wrong, and where.
-        source: FormatError,
+        source: HashFormatError,
     },
     /// The lock could not be had.
     #[error("cannot lock {}: {source}; see which process holds it, and whether its file system has locks", path.display())]
-    Lock {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Lock { path: PathBuf, source: io::Error },
     /// A key that the format cannot hold.
     #[error("cannot write {}: the key {key:?} contains a NUL, which ends keys in SCR files; rename what it names", path.display())]
     NulInKey {
         /// The file that was to be written.
         path: PathBuf,
-        /// The key.
         key: String,
     },
     /// The file could not be replaced; the old one is untouched.
@@ -52,17 +39,17 @@ pub enum FileError {
     Write(#[from] DurableError),
 }
 
-impl FileError {
+impl HashFileError {
     /// True if there is no such file, for callers to whom that is an answer.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, FileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        matches!(self, HashFileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    pub(super) fn reading(path: &Path, error: PrefixError) -> FileError {
+    pub(super) fn reading(path: &Path, error: LeadingHashError) -> HashFileError {
         let path = path.to_owned();
         match error {
-            PrefixError::Io(source) => FileError::Read { path, source },
-            PrefixError::Format(source) => FileError::Format { path, source },
+            LeadingHashError::Io(source) => HashFileError::Read { path, source },
+            LeadingHashError::Format(source) => HashFileError::Format { path, source },
         }
     }
 }
@@ -70,9 +57,9 @@ impl FileError {
 /// The tree in a hash file, or in front of an `.xor` file.
 ///
 /// # Errors
-/// When the file cannot be read, or is not a hash file; see [`FormatError`] for the ways.
-pub fn read(path: &Path) -> Result<Tree, FileError> {
-    let file = regular_file::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+/// When the file cannot be read, or is not a hash file; see [`HashFormatError`] for the ways.
+pub fn read(path: &Path) -> Result<Tree, HashFileError> {
+    let file = regular_file::open(path).map_err(|source| HashFileError::Read { path: path.to_owned(), source })?;
     read_open(path, &file)
 }
 
@@ -80,7 +67,7 @@ pub fn read(path: &Path) -> Result<Tree, FileError> {
 ///
 /// # Errors
 /// When the file is there and cannot be read, or is not a hash file.
-pub fn read_if_there(path: &Path) -> Result<Option<Tree>, FileError> {
+pub fn read_if_there(path: &Path) -> Result<Option<Tree>, HashFileError> {
     match read(path) {
         Ok(tree) => Ok(Some(tree)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -92,7 +79,7 @@ pub fn read_if_there(path: &Path) -> Result<Option<Tree>, FileError> {
 ///
 /// # Errors
 /// When a key contains a NUL, or the file cannot be replaced; the old one is then untouched.
-pub fn write(path: &Path, tree: &Tree) -> Result<(), FileError> {
+pub fn write(path: &Path, tree: &Tree) -> Result<(), HashFileError> {
     Ok(durable::replace(path, &packed(path, tree)?)?)
 }
 
@@ -100,7 +87,7 @@ pub fn write(path: &Path, tree: &Tree) -> Result<(), FileError> {
 ///
 /// # Errors
 /// As [`write()`].
-pub fn write_unsynced(path: &Path, tree: &Tree) -> Result<(), FileError> {
+pub fn write_unsynced(path: &Path, tree: &Tree) -> Result<(), HashFileError> {
     Ok(durable::replace_unsynced(path, &packed(path, tree)?)?)
 }
 
@@ -108,15 +95,15 @@ pub fn write_unsynced(path: &Path, tree: &Tree) -> Result<(), FileError> {
 ///
 /// # Errors
 /// When a key contains a NUL.
-pub fn packed(path: &Path, tree: &Tree) -> Result<Vec<u8>, FileError> {
+pub fn packed(path: &Path, tree: &Tree) -> Result<Vec<u8>, HashFileError> {
     match key_with_nul(tree) {
-        Some(key) => Err(FileError::NulInKey { path: path.to_owned(), key: key.to_owned() }),
+        Some(key) => Err(HashFileError::NulInKey { path: path.to_owned(), key: key.to_owned() }),
         None => Ok(encode(tree)),
     }
 }
 
-pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, FileError> {
-    let (tree, _) = decode_prefix(&mut BufReader::new(file)).map_err(|error| FileError::reading(path, error))?;
+pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, HashFileError> {
+    let (tree, _) = decode_prefix(&mut BufReader::new(file)).map_err(|error| HashFileError::reading(path, error))?;
     Ok(tree)
 }
 
@@ -135,8 +122,9 @@ mod tests {
         let pipe = directory.path().join("halt.scrinfo");
         mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
         for path in [pipe.as_path(), directory.path()] {
-            for error in [read(path).unwrap_err(), read_shared(path).unwrap_err(), Locked::open(path).unwrap_err()] {
-                assert!(matches!(error, FileError::Read { .. }), "{error}");
+            for error in [read(path).unwrap_err(), read_shared(path).unwrap_err(), LockedFile::open(path).unwrap_err()]
+            {
+                assert!(matches!(error, HashFileError::Read { .. }), "{error}");
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::file::{FileError, read_open, write_unsynced};
+use super::file::{HashFileError, read_open, write_unsynced};
 use super::packed::encode;
 use super::tree::Tree;
 use crate::{durable, regular_file};
@@ -25,17 +25,17 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
 /// A hash file under its exclusive lock; the lock ends when this is dropped or the file is written.
 #[derive(Debug)]
-pub struct Locked {
+pub struct LockedFile {
     path: PathBuf,
     _held: File,
 }
 
-impl Locked {
+impl LockedFile {
     /// Locks a file and reads it; a missing one is made, with an empty hash.
     ///
     /// # Errors
     /// When it cannot be made or read, is not a hash file, or another process keeps the lock for ten seconds.
-    pub fn open(path: &Path) -> Result<(Locked, Tree), FileError> {
+    pub fn open(path: &Path) -> Result<(LockedFile, Tree), HashFileError> {
         let held = loop {
             match hold(path, FlockOperation::NonBlockingLockExclusive) {
                 Err(error) if error.is_not_found() => {
@@ -45,7 +45,7 @@ impl Locked {
             }
         };
         let tree = read_open(path, &held)?;
-        Ok((Locked { path: path.to_owned(), _held: held }, tree))
+        Ok((LockedFile { path: path.to_owned(), _held: held }, tree))
     }
 
     /// Replaces the file and gives the lock back: the new file is unlocked from its first instant, so that there is no
@@ -53,7 +53,7 @@ impl Locked {
     ///
     /// # Errors
     /// When the file cannot be replaced; the old one is then untouched.
-    pub fn write(self, tree: &Tree) -> Result<(), FileError> {
+    pub fn write(self, tree: &Tree) -> Result<(), HashFileError> {
         write_unsynced(&self.path, tree)
     }
 }
@@ -63,7 +63,7 @@ impl Locked {
 ///
 /// # Errors
 /// When it cannot be read, is not a hash file, or another process keeps the lock for ten seconds.
-pub fn read_shared(path: &Path) -> Result<Option<Tree>, FileError> {
+pub fn read_shared(path: &Path) -> Result<Option<Tree>, HashFileError> {
     match hold(path, FlockOperation::NonBlockingLockShared) {
         Ok(file) => read_open(path, &file).map(Some),
         Err(error) if error.is_not_found() => Ok(None),
@@ -72,8 +72,8 @@ pub fn read_shared(path: &Path) -> Result<Option<Tree>, FileError> {
 }
 
 /// Opens and locks the file that has this name, now.
-fn hold(path: &Path, operation: FlockOperation) -> Result<File, FileError> {
-    let cannot_read = |source| FileError::Read { path: path.to_owned(), source };
+fn hold(path: &Path, operation: FlockOperation) -> Result<File, HashFileError> {
+    let cannot_read = |source| HashFileError::Read { path: path.to_owned(), source };
     // Network file systems give an exclusive lock only on what is open for writing.
     let exclusive = matches!(operation, FlockOperation::NonBlockingLockExclusive);
     for _ in 0..ATTEMPTS {
@@ -88,11 +88,11 @@ fn hold(path: &Path, operation: FlockOperation) -> Result<File, FileError> {
             }
             Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_ATTEMPTS),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(FileError::Lock { path: path.to_owned(), source: error.into() }),
+            Err(error) => return Err(HashFileError::Lock { path: path.to_owned(), source: error.into() }),
         }
     }
     let source = io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock");
-    Err(FileError::Lock { path: path.to_owned(), source })
+    Err(HashFileError::Lock { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..25 {
-                        let (locked, mut tree) = Locked::open(&path).unwrap();
+                        let (locked, mut tree) = LockedFile::open(&path).unwrap();
                         let count: u32 = tree.parsed("COUNT").unwrap_or(0);
                         tree.put("COUNT", count + 1);
                         locked.write(&tree).unwrap();
@@ -123,11 +123,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("halt.scrinfo");
         assert!(read_shared(&path).unwrap().is_none());
-        let (locked, tree) = Locked::open(&path).unwrap();
+        let (locked, tree) = LockedFile::open(&path).unwrap();
         assert!(tree.is_empty());
         drop(locked);
         assert_eq!(fs::metadata(&path).unwrap().len(), 28);
-        assert!(Locked::open(&directory.path().join("missing/halt.scrinfo")).is_err());
+        assert!(LockedFile::open(&directory.path().join("missing/halt.scrinfo")).is_err());
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("halt.scrinfo");
         fs::write(&path, "").unwrap();
-        let error = Locked::open(&path).unwrap_err();
+        let error = LockedFile::open(&path).unwrap_err();
         assert!(error.to_string().contains("halt.scrinfo") && error.to_string().contains("cut short"), "{error}");
         assert!(read_shared(&path).is_err());
     }

@@ -29,51 +29,29 @@ const RESERVED_ELEMENTS: usize = 256;
 /// What is wrong with bytes that should be a hash file. Offsets count from the start of the hash file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum FormatError {
+pub enum HashFormatError {
     /// Not even a header.
     #[error("only {have} bytes where a hash file has a header of {HEADER_BYTES}: it was cut short, or is empty")]
-    NoHeader {
-        /// Bytes there are.
-        have: u64,
-    },
-    /// Another kind of file.
+    NoHeader { have: u64 },
     #[error(
         "starts with {found:02x?} where a hash file has {MAGIC:02x?}: it is another kind of file, or was overwritten"
     )]
-    Magic {
-        /// The first four bytes.
-        found: [u8; 4],
-    },
+    Magic { found: [u8; 4] },
     /// A kind or version of SCR file that is not known.
     #[error("SCR file of type {kind} version {version}, known is type {TYPE_HASH} version {VERSION}")]
-    Version {
-        /// The type field.
-        kind: u16,
-        /// The version field.
-        version: u16,
-    },
-    /// A size that cannot be true.
+    Version { kind: u16, version: u16 },
     #[error("the header says {size} bytes, possible are {smallest} to {MAX_FILE_BYTES}")]
     Size {
-        /// The size field.
         size: u64,
         /// The least that its flags allow.
         smallest: u64,
     },
-    /// The end is missing.
     #[error("cut short: {have} bytes there, the header says {size}")]
-    Truncated {
-        /// The size field.
-        size: u64,
-        /// Bytes there are.
-        have: u64,
-    },
-    /// Content and checksum differ.
+    Truncated { size: u64, have: u64 },
     #[error("damaged: its CRC32 is {computed:#010x}, stored is {stored:#010x}")]
     Crc {
         /// The CRC at the end of the file.
         stored: u32,
-        /// The CRC of the bytes.
         computed: u32,
     },
     /// A hash claims more elements than the bytes can hold.
@@ -81,7 +59,6 @@ pub enum FormatError {
     Count {
         /// Where the count is.
         offset: usize,
-        /// The count.
         count: u32,
         /// Bytes behind it.
         left: usize,
@@ -109,10 +86,8 @@ pub enum FormatError {
     Duplicate {
         /// Where the hash starts.
         offset: usize,
-        /// The key.
         key: String,
     },
-    /// Nested too deep.
     #[error("at byte {offset}: nested deeper than {MAX_DEPTH} levels")]
     Depth {
         /// Where the hash is that is too deep.
@@ -123,20 +98,18 @@ pub enum FormatError {
     Trailing {
         /// Where the hash ends.
         offset: usize,
-        /// Bytes too many.
         extra: usize,
     },
 }
 
 /// Why the hash file in front of a stream could not be had.
 #[derive(Debug, thiserror::Error)]
-pub enum PrefixError {
-    /// The stream could not be read.
+pub enum LeadingHashError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// What was read is not a hash file.
     #[error(transparent)]
-    Format(#[from] FormatError),
+    Format(#[from] HashFormatError),
 }
 
 /// The whole hash file of a tree, with CRC: the original's bytes.
@@ -175,13 +148,13 @@ fn pack(tree: &Tree, bytes: &mut Vec<u8>) {
 ///
 /// # Errors
 /// What is wrong with the bytes, and where.
-pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), FormatError> {
+pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), HashFormatError> {
     let have = bytes.len() as u64;
-    let Some((front, _)) = bytes.split_first_chunk() else { return Err(FormatError::NoHeader { have }) };
+    let Some((front, _)) = bytes.split_first_chunk() else { return Err(HashFormatError::NoHeader { have }) };
     let header = Header::parse(front)?;
     match usize::try_from(header.size).ok().and_then(|size| bytes.get(..size)) {
         Some(file) => Ok((header.body(file)?, file.len())),
-        None => Err(FormatError::Truncated { size: header.size, have }),
+        None => Err(HashFormatError::Truncated { size: header.size, have }),
     }
 }
 
@@ -190,15 +163,15 @@ pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), FormatError> {
 ///
 /// # Errors
 /// When the stream fails, or what it holds is not a hash file.
-pub fn decode_prefix(reader: &mut impl Read) -> Result<(Tree, u64), PrefixError> {
+pub fn decode_prefix(reader: &mut impl Read) -> Result<(Tree, u64), LeadingHashError> {
     let mut bytes = Vec::with_capacity(1024);
     let have = reader.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)? as u64;
-    let Some((front, _)) = bytes.split_first_chunk() else { return Err(FormatError::NoHeader { have }.into()) };
+    let Some((front, _)) = bytes.split_first_chunk() else { return Err(HashFormatError::NoHeader { have }.into()) };
     let header = Header::parse(front)?;
     // Grows with what comes, not with what the header claims.
     let have = have + reader.by_ref().take(header.size - HEADER_BYTES as u64).read_to_end(&mut bytes)? as u64;
     if have < header.size {
-        return Err(FormatError::Truncated { size: header.size, have }.into());
+        return Err(HashFormatError::Truncated { size: header.size, have }.into());
     }
     Ok((header.body(&bytes)?, header.size))
 }
@@ -209,34 +182,34 @@ struct Header {
 }
 
 impl Header {
-    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FormatError> {
+    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, HashFormatError> {
         let [m0, m1, m2, m3, t0, t1, v0, v1, s0, s1, s2, s3, s4, s5, s6, s7, f0, f1, f2, f3] = *bytes;
         let found = [m0, m1, m2, m3];
         if found != MAGIC {
-            return Err(FormatError::Magic { found });
+            return Err(HashFormatError::Magic { found });
         }
         let (kind, version) = (u16::from_be_bytes([t0, t1]), u16::from_be_bytes([v0, v1]));
         if (kind, version) != (TYPE_HASH, VERSION) {
-            return Err(FormatError::Version { kind, version });
+            return Err(HashFormatError::Version { kind, version });
         }
         let size = u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
         let crc = u32::from_be_bytes([f0, f1, f2, f3]) & FLAG_CRC != 0;
         let smallest = (HEADER_BYTES + size_of::<u32>() + if crc { CRC_BYTES } else { 0 }) as u64;
         if size < smallest || size > MAX_FILE_BYTES {
-            return Err(FormatError::Size { size, smallest });
+            return Err(HashFormatError::Size { size, smallest });
         }
         Ok(Header { size, crc })
     }
 
     /// The tree of a file of exactly the header's size.
-    fn body(&self, file: &[u8]) -> Result<Tree, FormatError> {
+    fn body(&self, file: &[u8]) -> Result<Tree, HashFormatError> {
         let packed = if self.crc {
             let Some((content, stored)) = file.split_last_chunk() else {
-                return Err(FormatError::NoHeader { have: file.len() as u64 });
+                return Err(HashFormatError::NoHeader { have: file.len() as u64 });
             };
             let (stored, computed) = (u32::from_be_bytes(*stored), crc32fast::hash(content));
             if stored != computed {
-                return Err(FormatError::Crc { stored, computed });
+                return Err(HashFormatError::Crc { stored, computed });
             }
             content
         } else {
@@ -246,7 +219,7 @@ impl Header {
         let tree = cursor.hash(0)?;
         match packed.len() - cursor.at {
             0 => Ok(tree),
-            extra => Err(FormatError::Trailing { offset: cursor.at, extra }),
+            extra => Err(HashFormatError::Trailing { offset: cursor.at, extra }),
         }
     }
 }
@@ -258,20 +231,20 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    fn hash(&mut self, depth: usize) -> Result<Tree, FormatError> {
+    fn hash(&mut self, depth: usize) -> Result<Tree, HashFormatError> {
         let offset = self.at;
         let rest = &self.bytes[self.at..];
-        let Some((count, rest)) = rest.split_first_chunk() else { return Err(FormatError::NoCount { offset }) };
+        let Some((count, rest)) = rest.split_first_chunk() else { return Err(HashFormatError::NoCount { offset }) };
         let (count, left) = (u32::from_be_bytes(*count), rest.len());
         self.at += size_of::<u32>();
         if count == 0 {
             return Ok(Tree::new());
         }
         if depth == MAX_DEPTH {
-            return Err(FormatError::Depth { offset });
+            return Err(HashFormatError::Depth { offset });
         }
         if count as usize > left / SMALLEST_ELEMENT {
-            return Err(FormatError::Count { offset, count, left });
+            return Err(HashFormatError::Count { offset, count, left });
         }
         let mut elements = Vec::with_capacity((count as usize).min(RESERVED_ELEMENTS));
         for _ in 0..count {
@@ -279,14 +252,14 @@ impl Cursor<'_> {
             elements.push(Element { key, value: self.hash(depth + 1)? });
         }
         elements.shrink_to_fit();
-        Tree::from_front_to_back(elements).map_err(|twice| FormatError::Duplicate { offset, key: twice.0 })
+        Tree::from_front_to_back(elements).map_err(|twice| HashFormatError::Duplicate { offset, key: twice.0 })
     }
 
-    fn key(&mut self) -> Result<String, FormatError> {
+    fn key(&mut self) -> Result<String, HashFormatError> {
         let offset = self.at;
         let rest = &self.bytes[self.at..];
-        let end = rest.iter().position(|byte| *byte == 0).ok_or(FormatError::UnendedKey { offset })?;
-        let key = std::str::from_utf8(&rest[..end]).map_err(|_| FormatError::Encoding { offset })?;
+        let end = rest.iter().position(|byte| *byte == 0).ok_or(HashFormatError::UnendedKey { offset })?;
+        let key = std::str::from_utf8(&rest[..end]).map_err(|_| HashFormatError::Encoding { offset })?;
         self.at += end + 1;
         Ok(key.to_owned())
     }

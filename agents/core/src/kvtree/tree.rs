@@ -43,12 +43,10 @@ struct Index(HashMap<Box<str>, usize>);
 pub(crate) struct DuplicateKey(pub(crate) String);
 
 impl Tree {
-    /// An empty hash.
     pub fn new() -> Self {
         Tree::default()
     }
 
-    /// Number of elements.
     pub fn len(&self) -> usize {
         self.reversed.len()
     }
@@ -68,17 +66,14 @@ impl Tree {
         self.iter().map(|(key, _)| key)
     }
 
-    /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Tree> {
         self.position(key).map(|at| &self.reversed[at].value)
     }
 
-    /// The value of `key`, to change.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
         self.position(key).map(|at| &mut self.reversed[at].value)
     }
 
-    /// Follows a path of keys.
     pub fn path(&self, path: &[&str]) -> Option<&Tree> {
         path.iter().try_fold(self, |tree, key| tree.get(key))
     }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::origin::{Origin, Place};
+use super::origin::{FileLine, Origin};
 use crate::durable;
 
 /// Largest file that is read: ten thousand lines are far less.
@@ -20,68 +20,42 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfError {
-    /// It cannot be read.
     #[error("cannot read the configuration file {}: {source}; {}", path.display(), durable::remedy(source))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is too large to be one.
     #[error("the configuration file {} is larger than {MAX_BYTES} bytes; it is probably another file", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// A line that is not made of pairs.
     #[error("{place}: {what}; a line is KEY=VALUE or KEY=VALUE KEY2=VALUE2, values without blanks and without `=`")]
-    Line {
-        /// File and line.
-        place: Place,
-        /// What is wrong with it.
-        what: LineFault,
-    },
+    Line { place: FileLine, what: ConfLineError },
 }
 
 /// Why a line is not made of pairs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineFault {
-    /// Other bytes.
+pub enum ConfLineError {
     #[error("not UTF-8 text")]
     NotText,
     /// A byte that no value can carry.
     #[error("contains a NUL")]
     Nul,
-    /// Nothing in front of the `=`.
     #[error("a `=` without a key")]
     NoKey,
-    /// Nothing behind the `=`.
     #[error("{0} has no value")]
     NoValue(String),
-    /// Neither `=` nor a value.
     #[error("{0} has no `=` and no value")]
     KeyOnly(String),
-    /// Another word where the `=` belongs.
     #[error("found {found:?} where the `=` of {key} belongs")]
-    NoEquals {
-        /// The key.
-        key: String,
-        /// The word.
-        found: String,
-    },
+    NoEquals { key: String, found: String },
 }
 
 /// One line: the first pair, and what hangs below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ConfLine {
     /// The first key, upper-case.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// The further pairs, keys upper-case.
     pub pairs: Vec<(String, String)>,
-    /// Where it stands.
     pub origin: Origin,
 }
 
@@ -98,7 +72,7 @@ pub enum FileOwner {
 ///
 /// # Errors
 /// When it cannot be read, or a line is not made of pairs.
-pub fn read(path: &Path, owner: FileOwner) -> Result<Vec<Entry>, ConfError> {
+pub fn read(path: &Path, owner: FileOwner) -> Result<Vec<ConfLine>, ConfError> {
     let cannot = |source| ConfError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     File::open(path).map_err(cannot)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
@@ -112,10 +86,10 @@ pub fn read(path: &Path, owner: FileOwner) -> Result<Vec<Entry>, ConfError> {
 ///
 /// # Errors
 /// The first line that is not made of pairs.
-pub fn parse(bytes: &[u8], name: &str, owner: FileOwner) -> Result<Vec<Entry>, ConfError> {
+pub fn parse(bytes: &[u8], name: &str, owner: FileOwner) -> Result<Vec<ConfLine>, ConfError> {
     let mut entries = Vec::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        let place = Place { file: name.to_owned(), line: index + 1 };
+        let place = FileLine { file: name.to_owned(), line: index + 1 };
         let entry = parse_line(line, || match owner {
             FileOwner::User => Origin::UserFile(place.clone()),
             FileOwner::System => Origin::SystemFile(place.clone()),
@@ -125,28 +99,28 @@ pub fn parse(bytes: &[u8], name: &str, owner: FileOwner) -> Result<Vec<Entry>, C
     Ok(entries)
 }
 
-fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Entry>, LineFault> {
-    let line = std::str::from_utf8(line).map_err(|_| LineFault::NotText)?;
+fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<ConfLine>, ConfLineError> {
+    let line = std::str::from_utf8(line).map_err(|_| ConfLineError::NotText)?;
     if line.contains('\0') {
-        return Err(LineFault::Nul);
+        return Err(ConfLineError::Nul);
     }
     let mut words = words(line).into_iter();
     let mut pairs = Vec::new();
     while let Some(key) = words.next() {
         if key == "=" {
-            return Err(LineFault::NoKey);
+            return Err(ConfLineError::NoKey);
         }
         match (words.next(), words.next()) {
-            (Some("="), Some("=") | None) => return Err(LineFault::NoValue(key.to_owned())),
+            (Some("="), Some("=") | None) => return Err(ConfLineError::NoValue(key.to_owned())),
             (Some("="), Some(value)) => pairs.push((key.to_ascii_uppercase(), value.to_owned())),
             (Some(found), _) => {
-                return Err(LineFault::NoEquals { key: key.to_owned(), found: found.to_owned() });
+                return Err(ConfLineError::NoEquals { key: key.to_owned(), found: found.to_owned() });
             }
-            (None, _) => return Err(LineFault::KeyOnly(key.to_owned())),
+            (None, _) => return Err(ConfLineError::KeyOnly(key.to_owned())),
         }
     }
     let mut pairs = pairs.into_iter();
-    Ok(pairs.next().map(|(key, value)| Entry { key, value, pairs: pairs.collect(), origin: origin() }))
+    Ok(pairs.next().map(|(key, value)| ConfLine { key, value, pairs: pairs.collect(), origin: origin() }))
 }
 
 /// The words of a line up to a comment; every `=` is a word of its own.

@@ -4,9 +4,9 @@
 
 use holdfast_model::{Descriptor, Scheme};
 
-use super::conf::Entry;
+use super::conf::ConfLine;
 use super::origin::Origin;
-use super::setting::{ParamError, Setting, Warning, WarningKind};
+use super::setting::{ParamError, ParamWarning, ParamWarningKind, Setting};
 use super::source::Resolver;
 use super::value;
 use crate::redundancy::groups::Rules;
@@ -38,31 +38,25 @@ pub(super) struct Defaults<'a> {
 /// A requested redundancy descriptor (`CKPTDESC`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointDescriptor {
-    /// What is asked for.
     pub descriptor: Descriptor,
-    /// Which source asks for it.
     pub origin: Origin,
 }
 
 /// A cache directory (`CACHEDESC`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDescriptor {
-    /// The directory.
     pub base: String,
     /// Checkpoints that it keeps.
     pub size: u32,
-    /// Who asked for it.
     pub origin: Origin,
 }
 
 /// A directory to be checked before a node is used (`CNTLDIR`, `CACHEDIR`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryCheck {
-    /// The directory.
     pub directory: String,
     /// Bytes that it must have room for.
     pub bytes: Option<u64>,
-    /// Who asked for it.
     pub origin: Origin,
 }
 
@@ -83,34 +77,34 @@ impl Descriptors {
 }
 
 /// The lines of one table, each with its number and its values, repeated ones put together.
-struct Table {
+struct DescriptorTable {
     name: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<DescriptorRow>,
 }
 
-struct Row {
+struct DescriptorRow {
     key: String,
     pairs: Vec<(String, String, Origin)>,
     origin: Origin,
 }
 
-impl Table {
-    fn of(resolver: &Resolver<'_>, name: &'static str) -> Table {
-        let mut rows: Vec<Row> = Vec::new();
-        for Entry { value: key, pairs, origin, .. } in resolver.table(name) {
+impl DescriptorTable {
+    fn of(resolver: &Resolver<'_>, name: &'static str) -> DescriptorTable {
+        let mut rows: Vec<DescriptorRow> = Vec::new();
+        for ConfLine { value: key, pairs, origin, .. } in resolver.table(name) {
             let at = rows.iter().position(|row| row.key == *key).unwrap_or_else(|| {
-                rows.push(Row { key: key.clone(), pairs: Vec::new(), origin: origin.clone() });
+                rows.push(DescriptorRow { key: key.clone(), pairs: Vec::new(), origin: origin.clone() });
                 rows.len() - 1
             });
             rows[at].pairs.extend(pairs.iter().map(|(key, value)| (key.clone(), value.clone(), origin.clone())));
         }
-        Table { name, rows }
+        DescriptorTable { name, rows }
     }
 
     /// The rows by their numbers, which must be those from 0 without a gap.
-    fn numbered(mut self) -> Result<Vec<Row>, ParamError> {
+    fn numbered(mut self) -> Result<Vec<DescriptorRow>, ParamError> {
         let name = self.name;
-        let wrong = |row: &Row| ParamError::Value {
+        let wrong = |row: &DescriptorRow| ParamError::Value {
             name: name.to_owned(),
             value: row.key.clone(),
             origin: row.origin.clone(),
@@ -124,7 +118,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl DescriptorRow {
     /// A value of the row, the last one if there are several, or the default.
     fn get<T>(
         &self,
@@ -145,12 +139,12 @@ impl Row {
         }
     }
 
-    fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = Warning> + 'a {
+    fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = ParamWarning> + 'a {
         let unknown = self.pairs.iter().filter(|(name, ..)| !known.contains(&name.as_str()));
-        unknown.map(|(name, _, origin)| Warning {
+        unknown.map(|(name, _, origin)| ParamWarning {
             name: name.clone(),
             origin: origin.clone(),
-            kind: WarningKind::Unknown,
+            kind: ParamWarningKind::Unknown,
         })
     }
 }
@@ -159,10 +153,10 @@ impl Row {
 pub(super) fn directory_checks(
     resolver: &Resolver<'_>,
     name: &'static str,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ParamWarning>,
 ) -> Result<Vec<DirectoryCheck>, ParamError> {
     let mut checks = Vec::new();
-    for row in Table::of(resolver, name).rows {
+    for row in DescriptorTable::of(resolver, name).rows {
         warnings.extend(row.unknown(&["BYTES"]));
         let directory = value::directory(&row.key).ok_or_else(|| ParamError::Value {
             name: name.to_owned(),
@@ -180,7 +174,7 @@ pub(super) fn directory_checks(
 pub(super) fn requested(
     resolver: &Resolver<'_>,
     defaults: &Defaults<'_>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ParamWarning>,
 ) -> Result<Descriptors, ParamError> {
     let cache = cache_descriptors(resolver, defaults, warnings)?;
     let checkpoint = match defaults.copy_type.value {
@@ -217,10 +211,10 @@ pub(super) fn requested(
             .checkpoint
             .iter()
             .filter(|asked| asked.descriptor.enabled && descriptors.cache_size(&asked.descriptor.base) == 0)
-            .map(|asked| Warning {
+            .map(|asked| ParamWarning {
                 name: format!("checkpoint descriptor {}", asked.descriptor.index),
                 origin: asked.origin.clone(),
-                kind: WarningKind::NoCache,
+                kind: ParamWarningKind::NoCache,
             }),
     );
     Ok(descriptors)
@@ -229,13 +223,13 @@ pub(super) fn requested(
 fn cache_descriptors(
     resolver: &Resolver<'_>,
     defaults: &Defaults<'_>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ParamWarning>,
 ) -> Result<Vec<CacheDescriptor>, ParamError> {
     const NAME: &str = "CACHEDESC";
     let Setting { value: base, origin } = defaults.cache_base;
     let size = defaults.cache_size;
     let mut caches = Vec::new();
-    for row in Table::of(resolver, NAME).numbered()? {
+    for row in DescriptorTable::of(resolver, NAME).numbered()? {
         warnings.extend(row.unknown(&["BASE", "SIZE"]));
         caches.push(CacheDescriptor {
             base: row.get(NAME, "BASE", base.clone(), value::DIRECTORY, value::directory)?,
@@ -252,11 +246,11 @@ fn cache_descriptors(
 fn checkpoint_descriptors(
     resolver: &Resolver<'_>,
     defaults: &Defaults<'_>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ParamWarning>,
 ) -> Result<Vec<CheckpointDescriptor>, ParamError> {
     const NAME: &str = "CKPTDESC";
     const KEYS: &[&str] = &["ENABLED", "INDEX", "INTERVAL", "BASE", "TYPE", "HOP_DISTANCE", "SET_SIZE"];
-    let rows = Table::of(resolver, NAME).numbered()?;
+    let rows = DescriptorTable::of(resolver, NAME).numbered()?;
     if rows.is_empty() {
         let why = "SCR_COPY_TYPE names no redundancy scheme, and then descriptors are needed; add CKPTDESC=0 …";
         return Err(ParamError::Missing { name: NAME.to_owned(), why });

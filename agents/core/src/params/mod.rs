@@ -19,6 +19,6 @@ pub mod source;
 pub mod value;
 
 pub use descriptors::CopyType;
-pub use origin::{Origin, Place};
-pub use parameters::{Parameters, Runs};
-pub use setting::{Explained, ParamError, Setting, Warning, WarningKind};
+pub use origin::{FileLine, Origin};
+pub use parameters::{LaunchLimit, Parameters};
+pub use setting::{Explained, ParamError, ParamWarning, ParamWarningKind, Setting};

@@ -4,14 +4,13 @@ use std::fmt;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The file, as it was named.
+pub struct FileLine {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -22,12 +21,11 @@ impl fmt::Display for Place {
 pub enum Origin {
     /// Nobody.
     Default,
-    /// The environment.
     Environment,
     /// A line of the user's file.
-    UserFile(Place),
+    UserFile(FileLine),
     /// A line of the site's file.
-    SystemFile(Place),
+    SystemFile(FileLine),
 }
 
 impl fmt::Display for Origin {

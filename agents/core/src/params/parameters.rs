@@ -6,21 +6,20 @@ use std::time::Duration;
 use super::descriptors::{self, CopyType, Defaults, Descriptors, DirectoryCheck};
 use super::source::{Resolver, Sources};
 use super::value;
-use super::{Explained, ParamError, Setting, Warning};
+use super::{Explained, ParamError, ParamWarning, Setting};
 use crate::hostlist;
 use crate::redundancy::registry;
 use holdfast_model::NodeName;
 
 /// How often the application may be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runs {
+pub enum LaunchLimit {
     /// So many times in all.
     AtMost(u32),
     /// As often as it takes.
     NoLimit,
 }
 
-/// The parameters in force.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parameters {
@@ -93,7 +92,7 @@ pub struct Parameters {
     /// `SCR_PREFIX`; `None` is the current directory.
     pub prefix: Setting<Option<PathBuf>>,
     /// `SCR_RUNS`, else one more than `SCR_RETRIES`, else 1; negative is no limit.
-    pub runs: Setting<Runs>,
+    pub runs: Setting<LaunchLimit>,
     /// `SCR_MIN_NODES`: fewer healthy ones end the loop.
     pub min_nodes: Setting<Option<u32>>,
     /// `SCR_NODELIST`, else `SLURM_NODELIST` or `SLURM_JOB_NODELIST`.
@@ -104,7 +103,7 @@ pub struct Parameters {
     pub cache_checks: Vec<DirectoryCheck>,
     descriptors: Descriptors,
     explained: Vec<Explained>,
-    warnings: Vec<Warning>,
+    warnings: Vec<ParamWarning>,
 }
 
 impl Parameters {
@@ -188,7 +187,6 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// The descriptors that are asked for.
     pub fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
@@ -199,7 +197,7 @@ impl Parameters {
     }
 
     /// What in the sources had no effect.
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[ParamWarning] {
         &self.warnings
     }
 }
@@ -208,15 +206,16 @@ fn copy_type(text: &str) -> Option<CopyType> {
     Some(registry::named(text.trim()).map_or(CopyType::File, CopyType::Scheme))
 }
 
-fn allowed_runs(runs: Setting<Option<i64>>, retries: Setting<Option<i64>>) -> Setting<Runs> {
+fn allowed_runs(runs: Setting<Option<i64>>, retries: Setting<Option<i64>>) -> Setting<LaunchLimit> {
     let of = |count: i64| {
-        u32::try_from(count).map_or(if count < 0 { Runs::NoLimit } else { Runs::AtMost(u32::MAX) }, Runs::AtMost)
+        u32::try_from(count)
+            .map_or(if count < 0 { LaunchLimit::NoLimit } else { LaunchLimit::AtMost(u32::MAX) }, LaunchLimit::AtMost)
     };
     match (runs.value, retries.value) {
         (Some(count), _) => Setting { value: of(count), origin: runs.origin },
         // Negative retries are no limit as well: -1 must not become 0 runs.
-        (None, Some(count)) if count < 0 => Setting { value: Runs::NoLimit, origin: retries.origin },
+        (None, Some(count)) if count < 0 => Setting { value: LaunchLimit::NoLimit, origin: retries.origin },
         (None, Some(count)) => Setting { value: of(count.saturating_add(1)), origin: retries.origin },
-        (None, None) => Setting { value: Runs::AtMost(1), origin: runs.origin },
+        (None, None) => Setting { value: LaunchLimit::AtMost(1), origin: runs.origin },
     }
 }

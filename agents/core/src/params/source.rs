@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::conf::Entry;
+use super::conf::ConfLine;
 use super::origin::Origin;
-use super::setting::{Explained, ParamError, Setting, Warning, WarningKind};
+use super::setting::{Explained, ParamError, ParamWarning, ParamWarningKind, Setting};
 
 /// Only the system file may set these.
 const SYSTEM_FILE_ONLY: &[&str] = &["SCR_CNTL_BASE"];
@@ -32,8 +32,8 @@ pub(super) const TABLES: &[&str] = &["CACHEDESC", "CKPTDESC", "CNTLDIR", "CACHED
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     environment: HashMap<String, String>,
-    user: Vec<Entry>,
-    system: Vec<Entry>,
+    user: Vec<ConfLine>,
+    system: Vec<ConfLine>,
 }
 
 impl Sources {
@@ -49,16 +49,14 @@ impl Sources {
         self.environment.get("SCR_CONF_FILE").map(String::as_str)
     }
 
-    /// With the user's file.
     #[must_use]
-    pub fn with_user_file(mut self, entries: Vec<Entry>) -> Self {
+    pub fn with_user_file(mut self, entries: Vec<ConfLine>) -> Self {
         self.user = entries;
         self
     }
 
-    /// With the site's file.
     #[must_use]
-    pub fn with_system_file(mut self, entries: Vec<Entry>) -> Self {
+    pub fn with_system_file(mut self, entries: Vec<ConfLine>) -> Self {
         self.system = entries;
         self
     }
@@ -76,7 +74,6 @@ impl<'a> Resolver<'a> {
         Resolver { sources, explained: Vec::new(), asked: Vec::new() }
     }
 
-    /// A parameter, or its default.
     pub(super) fn setting<T>(
         &mut self,
         name: &'static str,
@@ -88,7 +85,6 @@ impl<'a> Resolver<'a> {
         self.parsed(name, text, origin, expected, parse)
     }
 
-    /// A parameter without default.
     pub(super) fn optional<T>(
         &mut self,
         names: &[&'static str],
@@ -125,9 +121,9 @@ impl<'a> Resolver<'a> {
     }
 
     /// The lines of a table: all of the first source that has any.
-    pub(super) fn table(&self, name: &str) -> Vec<&'a Entry> {
+    pub(super) fn table(&self, name: &str) -> Vec<&'a ConfLine> {
         let Sources { user, system, .. } = self.sources;
-        let lines = |entries: &'a [Entry]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
+        let lines = |entries: &'a [ConfLine]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
         [user, system].into_iter().map(|entries| lines(entries)).find(|lines| !lines.is_empty()).unwrap_or_default()
     }
 
@@ -138,7 +134,7 @@ impl<'a> Resolver<'a> {
         // USER and the resource manager's variables are no parameters.
         let files_may = name.starts_with("SCR_") && !ENVIRONMENT_ONLY.contains(&name);
         // Of a repeated key the last line counts, as for the original's serial programs.
-        let last = |entries: &[Entry], may: bool| {
+        let last = |entries: &[ConfLine], may: bool| {
             let entry = entries.iter().rfind(|entry| may && entry.key == name)?;
             Some((entry.value.clone(), entry.origin.clone()))
         };
@@ -150,39 +146,39 @@ impl<'a> Resolver<'a> {
     }
 
     /// What in the sources had no effect, once everything has been asked for.
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    pub(super) fn warnings(&self) -> Vec<ParamWarning> {
         let Sources { environment, user, system } = self.sources;
         let mut warnings = Vec::new();
         for name in SYSTEM_FILE_ONLY.iter().filter(|name| environment.contains_key(**name)) {
-            let (name, kind) = ((*name).to_owned(), WarningKind::SystemFileOnly);
-            warnings.push(Warning { name, origin: Origin::Environment, kind });
+            let (name, kind) = ((*name).to_owned(), ParamWarningKind::SystemFileOnly);
+            warnings.push(ParamWarning { name, origin: Origin::Environment, kind });
         }
         for (entries, of_user) in [(user, true), (system, false)] {
             for (index, entry) in entries.iter().enumerate() {
                 let key = entry.key.as_str();
                 let table = TABLES.contains(&key);
                 let kind = if of_user && SYSTEM_FILE_ONLY.contains(&key) {
-                    WarningKind::SystemFileOnly
+                    ParamWarningKind::SystemFileOnly
                 } else if ENVIRONMENT_ONLY.contains(&key) {
-                    WarningKind::EnvironmentOnly
+                    ParamWarningKind::EnvironmentOnly
                 } else if !(table
                     || key.starts_with("SCR_") && self.asked.contains(&key)
                     || WITHOUT_MEANING.contains(&key))
                 {
-                    WarningKind::Unknown
+                    ParamWarningKind::Unknown
                 } else if !table && entries[index + 1..].iter().any(|later| later.key == key) {
-                    WarningKind::SetAgain
+                    ParamWarningKind::SetAgain
                 } else {
                     // Further pairs have a meaning in tables only.
                     let extra = entry.pairs.iter().filter(|_| !table);
-                    warnings.extend(extra.map(|(name, _)| Warning {
+                    warnings.extend(extra.map(|(name, _)| ParamWarning {
                         name: name.clone(),
                         origin: entry.origin.clone(),
-                        kind: WarningKind::Unknown,
+                        kind: ParamWarningKind::Unknown,
                     }));
                     continue;
                 };
-                warnings.push(Warning { name: entry.key.clone(), origin: entry.origin.clone(), kind });
+                warnings.push(ParamWarning { name: entry.key.clone(), origin: entry.origin.clone(), kind });
             }
         }
         warnings

@@ -38,7 +38,6 @@ pub fn signed(text: &str) -> Option<i64> {
 /// What [`signed`] takes.
 pub const SIGNED: &str = "a whole number";
 
-/// A percentage.
 pub fn percent(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent))
 }

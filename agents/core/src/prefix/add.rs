@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
-use super::inspect::{Inspection, Reason, SetRebuild, Verdict, inspect};
+use super::inspect::{Completeness, Inspection, LossReason, SetRebuild, inspect};
 use super::publish::{self, Publication};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
@@ -17,7 +17,6 @@ use super::{index, rebuild};
 use crate::workers;
 use holdfast_model::CheckpointId;
 
-/// How an add works.
 #[derive(Clone, Copy, Debug)]
 pub struct AddOptions {
     /// Threads that scan, verify and rebuild.
@@ -47,25 +46,22 @@ impl Default for AddOptions {
 
 /// What is going on, for whoever shows it.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum AddStep<'a> {
     /// That many more bytes were verified.
     Verified {
         /// Bytes since the last call.
         bytes: u64,
     },
-    /// A rebuild went on.
     Rebuilding {
-        /// Which.
         set: &'a SetRebuild,
         /// Bytes since its beginning.
         bytes: u64,
     },
 }
 
-/// What became of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AddOutcome {
     /// The index called it complete already; nothing was looked at.
     AlreadyComplete,
     /// Every file is there, rebuilt where it was lost.
@@ -78,10 +74,8 @@ pub enum Outcome {
     NothingUsable,
 }
 
-/// A rebuild that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RebuildFailure {
-    /// Which.
     pub set: SetRebuild,
     /// Why, as a sentence with its remedy.
     pub error: String,
@@ -96,30 +90,27 @@ impl fmt::Display for RebuildFailure {
 /// What an add found and did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AddReport {
-    /// The directory.
     pub directory: DirectoryName,
     /// The checkpoint in it, if any.
     pub id: Option<CheckpointId>,
     /// How many ranks wrote it; 0 if that was not looked at.
     pub ranks: u32,
-    /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: AddOutcome,
     /// What was rebuilt; on a dry run, what would be.
     pub rebuilt: Vec<SetRebuild>,
     /// What could not be rebuilt although it should.
     pub failures: Vec<RebuildFailure>,
     /// Why it is not complete.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<LossReason>,
     /// The files that did not count when it was first looked at; a rebuild may have replaced them.
     pub damaged: Vec<DamagedFile>,
-    /// What was verified.
     pub verified: Verified,
 }
 
 impl AddReport {
     /// Whether a restart can use the directory: what the exit code of `scr_index --add` says.
     pub fn is_complete(&self) -> bool {
-        matches!(self.outcome, Outcome::AlreadyComplete | Outcome::Complete)
+        matches!(self.outcome, AddOutcome::AlreadyComplete | AddOutcome::Complete)
     }
 }
 
@@ -134,7 +125,7 @@ pub fn add(
     name: &DirectoryName,
     now: NaiveDateTime,
     options: &AddOptions,
-    on_step: &(dyn Fn(Step<'_>) + Sync),
+    on_step: &(dyn Fn(AddStep<'_>) + Sync),
 ) -> Result<AddReport, PrefixError> {
     let indexed = index::read(prefix)?.unwrap_or_default().entry(name);
     if let Some(entry) = indexed.filter(|entry| entry.complete == Some(true) && !options.rescan) {
@@ -142,7 +133,7 @@ pub fn add(
         if options.make_current && !options.dry_run && prefix.current()?.as_ref() != Some(name) {
             publish::make_current(prefix, name)?;
         }
-        return Ok(AddReport::new(name, Some(entry.id), Outcome::AlreadyComplete));
+        return Ok(AddReport::new(name, Some(entry.id), AddOutcome::AlreadyComplete));
     }
     let directory = prefix.checkpoint_path(name);
     let remedy = "give the name of a checkpoint directory below the prefix";
@@ -155,7 +146,7 @@ pub fn add(
     let scan_options = ScanOptions { threads: options.threads };
     let mut scanned = scan(&directory, scan_options)?;
     let verified = if options.verify {
-        scanned.verify(options.threads, &|bytes| on_step(Step::Verified { bytes }))
+        scanned.verify(options.threads, &|bytes| on_step(AddStep::Verified { bytes }))
     } else {
         Verified::default()
     };
@@ -177,10 +168,10 @@ pub fn add(
     report.verified = verified;
     let publication = Publication::of_scan(name.clone(), &scanned, &inspection, options.make_current, now);
     let complete = publication.publish(prefix)?;
-    report.outcome = match inspection.verdict {
-        _ if complete => Outcome::Complete,
-        Verdict::NothingUsable => Outcome::NothingUsable,
-        _ => Outcome::Incomplete,
+    report.outcome = match inspection.completeness {
+        _ if complete => AddOutcome::Complete,
+        Completeness::NothingUsable => AddOutcome::NothingUsable,
+        _ => AddOutcome::Incomplete,
     };
     report.reasons = inspection.reasons;
     Ok(report)
@@ -191,13 +182,13 @@ fn rebuild_all(
     scanned: &Scan,
     inspection: &Inspection,
     threads: usize,
-    on_step: &(dyn Fn(Step<'_>) + Sync),
+    on_step: &(dyn Fn(AddStep<'_>) + Sync),
     report: &mut AddReport,
 ) {
     let planned = rebuild::plan(inspection);
     let outcomes = workers::map(&planned, threads, 1, |set| {
         let mut progress = |bytes, _| {
-            on_step(Step::Rebuilding { set, bytes });
+            on_step(AddStep::Rebuilding { set, bytes });
             ControlFlow::Continue(())
         };
         rebuild::run(&scanned.directory, set, &mut progress).map_err(|error| error.to_string())
@@ -210,17 +201,17 @@ fn rebuild_all(
     }
 }
 
-fn outcome_of(inspection: &Inspection) -> Outcome {
-    match inspection.verdict {
-        Verdict::Complete => Outcome::Complete,
-        Verdict::Rebuildable => Outcome::Rebuildable,
-        Verdict::Incomplete => Outcome::Incomplete,
-        Verdict::NothingUsable => Outcome::NothingUsable,
+fn outcome_of(inspection: &Inspection) -> AddOutcome {
+    match inspection.completeness {
+        Completeness::Complete => AddOutcome::Complete,
+        Completeness::Rebuildable => AddOutcome::Rebuildable,
+        Completeness::Incomplete => AddOutcome::Incomplete,
+        Completeness::NothingUsable => AddOutcome::NothingUsable,
     }
 }
 
 impl AddReport {
-    fn new(directory: &DirectoryName, id: Option<CheckpointId>, outcome: Outcome) -> Self {
+    fn new(directory: &DirectoryName, id: Option<CheckpointId>, outcome: AddOutcome) -> Self {
         AddReport {
             directory: directory.clone(),
             id,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::control::content::Content;
+use crate::control::content::FileContent;
 
 /// Read size: large enough that a parallel file system sees few calls, small enough to stay in a cache.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -16,7 +16,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 ///
 /// # Errors
 /// What opening or reading the file said.
-pub fn of_file(path: &Path, progress: &(dyn Fn(u64) + Sync)) -> io::Result<Content> {
+pub fn of_file(path: &Path, progress: &(dyn Fn(u64) + Sync)) -> io::Result<FileContent> {
     // Between the scan and now something else may have taken the name: never follow a link, never wait for a pipe.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -27,7 +27,7 @@ pub fn of_file(path: &Path, progress: &(dyn Fn(u64) + Sync)) -> io::Result<Conte
     let mut total = 0_u64;
     loop {
         let read = match file.read(&mut piece) {
-            Ok(0) => return Ok(Content { bytes: total, crc: hasher.finalize() }),
+            Ok(0) => return Ok(FileContent { bytes: total, crc: hasher.finalize() }),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),

@@ -11,7 +11,7 @@ use chrono::{NaiveDateTime, TimeDelta};
 use serde::Serialize;
 
 use super::error::PrefixError;
-use super::names::{NameProblem, check_base_name};
+use super::names::{NameError, check_base_name};
 use crate::durable;
 use holdfast_model::CheckpointId;
 
@@ -32,7 +32,6 @@ pub struct NameParts {
     pub stamp: NaiveDateTime,
     /// The job id of the resource manager.
     pub job: String,
-    /// The checkpoint.
     pub id: CheckpointId,
 }
 
@@ -65,7 +64,7 @@ impl DirectoryName {
     ///
     /// # Errors
     /// Why it is not a single component.
-    pub fn new(name: impl Into<String>) -> Result<Self, NameProblem> {
+    pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
         let name = name.into();
         check_base_name(&name).map(|()| DirectoryName(name))
     }
@@ -80,7 +79,6 @@ impl DirectoryName {
         DirectoryName::new(bare).map_err(|problem| PrefixError::DirectoryName { name: name.to_owned(), problem })
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -135,7 +133,6 @@ impl Prefix {
         Prefix::open(path)
     }
 
-    /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
     }

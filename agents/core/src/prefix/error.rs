@@ -3,50 +3,41 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::names::NameProblem;
+use super::names::NameError;
 use crate::durable::DurableError;
-use crate::kvtree::file::FileError;
+use crate::kvtree::file::HashFileError;
 use holdfast_model::CheckpointId;
 
 /// Why work on the prefix directory failed. Every message names the file, the place in it and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum PrefixError {
-    /// The file system refused.
     #[error("cannot {action} {}: {source}; {remedy}", path.display())]
     Io {
         /// What was being done, as a verb: `read`, `list`, `make`.
         action: &'static str,
-        /// To what.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
-        /// What the user can do.
         remedy: &'static str,
     },
     /// The prefix directory itself is missing or is something else.
     #[error("the prefix directory {} {problem}; make it, or give the right one as `prefix`", path.display())]
     NoPrefix {
-        /// The path that was given.
         path: PathBuf,
         /// `does not exist`, `is not a directory`.
         problem: &'static str,
     },
     /// A hash file could not be read or written.
     #[error(transparent)]
-    HashFile(#[from] FileError),
-    /// A file could not be replaced.
+    HashFile(#[from] HashFileError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     /// A hash file decodes, but says something impossible.
     #[error("{}, at {place}: {problem}; {remedy}", path.display())]
     Content {
-        /// The file.
         path: PathBuf,
         /// The keys that lead to the place, joined by slashes.
         place: String,
-        /// What is wrong there.
         problem: String,
-        /// What the user can do.
         remedy: &'static str,
     },
     /// A file or link names something outside its directory.
@@ -56,54 +47,28 @@ pub enum PrefixError {
         path: PathBuf,
         /// The keys that lead to the place, joined by slashes.
         place: String,
-        /// The name as it stands there.
         name: String,
-        /// Why it is refused.
-        problem: NameProblem,
-        /// What the user can do.
+        problem: NameError,
         remedy: &'static str,
     },
     /// A checkpoint directory's name, given by the user, is no single component.
     #[error("{name:?} cannot be a checkpoint directory: {problem}; give the bare name of a directory below the prefix")]
-    DirectoryName {
-        /// The name as it was given.
-        name: String,
-        /// Why it is refused.
-        problem: NameProblem,
-    },
+    DirectoryName { name: String, problem: NameError },
     /// A job id that cannot stand in a directory name.
     #[error("the job id {job:?} cannot stand in a directory name: {problem}; set another SCR_JOB_ID")]
-    JobId {
-        /// The job id.
-        job: String,
-        /// Why it is refused.
-        problem: NameProblem,
-    },
+    JobId { job: String, problem: NameError },
     /// No free name for a new checkpoint directory within an hour of the wanted time.
     #[error("every directory name for checkpoint {id} of job {job} near the wanted time exists in {}; remove old ones", prefix.display())]
-    NoFreeName {
-        /// The prefix directory.
-        prefix: PathBuf,
-        /// The job.
-        job: String,
-        /// The checkpoint.
-        id: CheckpointId,
-    },
+    NoFreeName { prefix: PathBuf, job: String, id: CheckpointId },
     /// The directory has only SCR's summary of before 2011.
     #[error(
         "{} is a summary in SCR's older text format, which is not supported; restart from another checkpoint, or have SCR 1.1 rewrite it",
         path.display()
     )]
-    OldSummary {
-        /// The text file.
-        path: PathBuf,
-    },
+    OldSummary { path: PathBuf },
     /// The directory has no summary.
     #[error("{} has no summary.scr; `holdfast index add` writes one from the files that are there", directory.display())]
-    NoSummary {
-        /// The checkpoint directory.
-        directory: PathBuf,
-    },
+    NoSummary { directory: PathBuf },
 }
 
 impl PrefixError {

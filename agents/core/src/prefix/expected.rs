@@ -2,7 +2,7 @@
 //! which describe several members, and from a summary that was written before.
 
 use super::rank_filemap::RankFilemap;
-use super::scan::{Damage, DamagedFile, Expected, Identity, RedundancySet, Scan, Source};
+use super::scan::{CheckpointIdentity, DamagedFile, ExpectationSource, ExpectedFiles, FileDamage, RedundancySet, Scan};
 use super::summary;
 use crate::redundancy::files::{MemberFiles, SetFile};
 use crate::redundancy::scheme::SetHeader;
@@ -12,7 +12,7 @@ use holdfast_model::Rank;
 impl Scan {
     /// Reads the headers of those sets that have a hole or a rank without a filemap: who the members are, and what
     /// they should have. Sets that lost nothing cost nothing here.
-    pub(super) fn read_headers(&mut self, identity: Identity) {
+    pub(super) fn read_headers(&mut self, identity: CheckpointIdentity) {
         let mut sets = std::mem::take(&mut self.sets);
         for set in &mut sets {
             let holes = (set.present.len() as u64) < u64::from(set.id.members);
@@ -24,7 +24,7 @@ impl Scan {
         self.sets = sets;
     }
 
-    fn read_set_headers(&mut self, set: &mut RedundancySet, identity: Identity) {
+    fn read_set_headers(&mut self, set: &mut RedundancySet, identity: CheckpointIdentity) {
         let Some(scheme) = registry::get(set.id.scheme) else { return };
         for (member, rank) in set.present.clone() {
             let file = SetFile { set: set.id, member };
@@ -62,7 +62,7 @@ impl Scan {
             if let Some(known) = self.ranks.get_mut(&rank) {
                 known.present.remove(&name);
             }
-            let damage = Damage::Unreadable(problem.clone());
+            let damage = FileDamage::Unreadable(problem.clone());
             self.damaged.push(DamagedFile { name, rank: Some(rank), damage });
         }
     }
@@ -73,13 +73,13 @@ impl Scan {
             let mut names = redundancy;
             names.extend(files.files.iter().map(|meta| meta.file.clone()));
             let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-            known.expected = Some(Expected { count, names, source: Source::Header });
+            known.expected = Some(ExpectedFiles { count, names, source: ExpectationSource::Header });
         }
     }
 
     /// Asks a summary that was written before for ranks of which nothing else tells: a flush by the library writes no
     /// filemaps. A summary that cannot be read, or is of another checkpoint, tells nothing.
-    pub(super) fn read_summary(&mut self, identity: Identity) {
+    pub(super) fn read_summary(&mut self, identity: CheckpointIdentity) {
         let told = u64::try_from(self.ranks.values().filter(|rank| rank.expected.is_some()).count()).unwrap_or(0);
         if told == u64::from(identity.ranks) {
             return;
@@ -96,7 +96,7 @@ impl Scan {
                 && let Some(count) = files.expected.or(listed)
             {
                 let names = files.files.into_iter().map(|file| file.name).collect();
-                known.expected = Some(Expected { count, names, source: Source::Summary });
+                known.expected = Some(ExpectedFiles { count, names, source: ExpectationSource::Summary });
             }
         }
     }
@@ -107,7 +107,7 @@ impl Scan {
         self.ranks
             .iter()
             .filter_map(|(rank, known)| {
-                let expected = known.expected.as_ref().filter(|it| it.source == Source::Header)?;
+                let expected = known.expected.as_ref().filter(|it| it.source == ExpectationSource::Header)?;
                 let all_there = expected.names.iter().all(|name| known.present.contains_key(name));
                 all_there.then(|| RankFilemap {
                     rank: *rank,
@@ -121,7 +121,7 @@ impl Scan {
 }
 
 /// A header must agree with the checkpoint and with the meta file of the file that it is in.
-fn fits(header: &SetHeader, member: u32, rank: Rank, identity: Identity) -> bool {
+fn fits(header: &SetHeader, member: u32, rank: Rank, identity: CheckpointIdentity) -> bool {
     let at = usize::try_from(member).ok().and_then(|member| header.members.get(member)).copied();
     header.checkpoint == identity.id
         && header.ranks == identity.ranks

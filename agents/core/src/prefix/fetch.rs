@@ -8,10 +8,8 @@ use super::error::PrefixError;
 use super::index::{self, Index};
 use holdfast_model::CheckpointId;
 
-/// One directory to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its name below the prefix.
+pub struct RestartCandidate {
     pub directory: DirectoryName,
     /// The checkpoint in it, as far as the index or the name tells.
     pub id: Option<CheckpointId>,
@@ -24,19 +22,24 @@ pub struct Candidate {
 /// The directories in the order of the attempts: what `current` names, whatever its flags, because the user may have
 /// set the link by hand; then complete ones without a failure, highest id first and newest first within an id, never
 /// newer than the first.
-pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<Candidate> {
+pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<RestartCandidate> {
     let mut candidates = Vec::new();
     let mut limit = None;
     if let Some(directory) = current {
         let indexed = index.id_of(directory);
         let id = indexed.or_else(|| directory.parts().map(|parts| parts.id));
         limit = id;
-        candidates.push(Candidate { directory: directory.clone(), id, indexed: indexed.is_some(), from_link: true });
+        candidates.push(RestartCandidate {
+            directory: directory.clone(),
+            id,
+            indexed: indexed.is_some(),
+            from_link: true,
+        });
     }
     for entry in index.entries() {
         let older = limit.is_none_or(|limit| entry.id <= limit);
         if entry.is_usable() && older && current != Some(&entry.directory) {
-            candidates.push(Candidate {
+            candidates.push(RestartCandidate {
                 directory: entry.directory,
                 id: Some(entry.id),
                 indexed: true,
@@ -51,7 +54,7 @@ pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<Candidate> {
 ///
 /// # Errors
 /// Those of reading the index and the link.
-pub fn candidates(prefix: &Prefix) -> Result<Vec<Candidate>, PrefixError> {
+pub fn candidates(prefix: &Prefix) -> Result<Vec<RestartCandidate>, PrefixError> {
     let index = index::read(prefix)?.unwrap_or_default();
     let current = prefix.current()?.filter(|directory| prefix.checkpoint_path(directory).is_dir());
     Ok(order(&index, current.as_ref()))

@@ -17,7 +17,7 @@ use super::error::PrefixError;
 use super::lock::IndexLock;
 use super::reading;
 use crate::kvtree::Tree;
-use crate::kvtree::file::{self, FileError};
+use crate::kvtree::file::{self, HashFileError};
 use holdfast_model::CheckpointId;
 
 /// The index file's name.
@@ -43,10 +43,8 @@ pub struct Index {
 
 /// One checkpoint directory of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The checkpoint in it.
+pub struct IndexEntry {
     pub id: CheckpointId,
-    /// Its name below the prefix.
     pub directory: DirectoryName,
     /// Whether all its files are there; `None` while a copy is going on, or after one that was killed.
     pub complete: Option<bool>,
@@ -60,7 +58,7 @@ pub struct Entry {
     pub has_failed: bool,
 }
 
-impl Entry {
+impl IndexEntry {
     /// Whether a restart may choose this entry by itself: complete, and never failed.
     pub fn is_usable(&self) -> bool {
         self.complete == Some(true) && !self.has_failed
@@ -176,14 +174,13 @@ impl Index {
         })
     }
 
-    /// The entry of `directory`.
-    pub fn entry(&self, directory: &DirectoryName) -> Option<Entry> {
+    pub fn entry(&self, directory: &DirectoryName) -> Option<IndexEntry> {
         let id = self.id_of(directory)?;
         self.record(id, directory).map(|record| read_entry(id, directory.clone(), record))
     }
 
     /// All entries as they are listed: ids descending by number, directories of one id newest first.
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<IndexEntry> {
         let mut entries = Vec::new();
         for (id, checkpoint) in self.tree.get("CKPT").into_iter().flat_map(Tree::iter) {
             let Ok(id) = id.parse::<CheckpointId>() else { continue };
@@ -214,10 +211,10 @@ impl Index {
     }
 }
 
-fn read_entry(id: CheckpointId, directory: DirectoryName, record: &Tree) -> Entry {
+fn read_entry(id: CheckpointId, directory: DirectoryName, record: &Tree) -> IndexEntry {
     let time = |text: &str| NaiveDateTime::parse_from_str(text, TIME_FORMAT).ok();
     let times = |key: &str| record.get(key).into_iter().flat_map(Tree::keys).filter_map(time).collect::<Vec<_>>();
-    Entry {
+    IndexEntry {
         id,
         directory,
         complete: record.value("COMPLETE").map(|value| value == "1"),
@@ -229,7 +226,7 @@ fn read_entry(id: CheckpointId, directory: DirectoryName, record: &Tree) -> Entr
 }
 
 /// The text that `scr_index --list` prints for these entries, header included.
-pub fn list_text(entries: &[Entry]) -> String {
+pub fn list_text(entries: &[IndexEntry]) -> String {
     let mut text = LIST_HEADER.to_owned();
     for entry in entries {
         let complete = if entry.complete == Some(true) { 'c' } else { 'x' };
@@ -251,7 +248,7 @@ pub fn read(prefix: &Prefix) -> Result<Option<Index>, PrefixError> {
         match reading::hash_file(&path) {
             Ok(tree) => return tree.map(|tree| Index::from_tree(tree, &path)).transpose(),
             // SCR truncates the index and writes it anew: a reader may meet it in between.
-            Err(PrefixError::HashFile(FileError::Format { .. })) if attempt < READ_ATTEMPTS => {
+            Err(PrefixError::HashFile(HashFileError::Format { .. })) if attempt < READ_ATTEMPTS => {
                 attempt += 1;
                 thread::sleep(BETWEEN_ATTEMPTS);
             }

@@ -17,11 +17,9 @@ use holdfast_model::{Rank, Scheme};
 /// The lost members of one redundancy set, which can be computed from the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRebuild {
-    /// The set.
     pub set: SetId,
     /// The members to compute, counted from 0, ascending.
     pub missing: Vec<u32>,
-    /// Their ranks.
     pub ranks: Vec<Rank>,
 }
 
@@ -39,7 +37,7 @@ impl fmt::Display for SetRebuild {
 /// Why something is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum LossReason {
     /// Ranks of which nothing is there.
     #[error("nothing of {} is there", range(*first, *last))]
     RanksMissing {
@@ -48,38 +46,20 @@ pub enum Reason {
         /// The last of it.
         last: Rank,
     },
-    /// A rank lacks files.
     #[error("rank {rank} lacks {}", names.join(", "))]
-    FilesMissing {
-        /// The rank.
-        rank: Rank,
-        /// The files.
-        names: Vec<String>,
-    },
+    FilesMissing { rank: Rank, names: Vec<String> },
     /// A rank has another number of files than it should.
     #[error("rank {rank} has {found} of {expected} files")]
-    FileCount {
-        /// The rank.
-        rank: Rank,
-        /// How many it should have.
-        expected: u32,
-        /// How many are there.
-        found: u64,
-    },
+    FileCount { rank: Rank, expected: u32, found: u64 },
     /// Nothing says what a rank should have.
     #[error("the filemap of rank {rank} is lost, and nothing else tells how many files it wrote")]
-    ExpectationUnknown {
-        /// The rank.
-        rank: Rank,
-    },
+    ExpectationUnknown { rank: Rank },
     /// A set lost more than its scheme can compute again.
     #[error("set {group_id} of {members} members lost {lost}, and {scheme} can compute {tolerance} again")]
     SetLost {
-        /// Its scheme.
         scheme: Scheme,
         /// World rank of member 0.
         group_id: u32,
-        /// How many members it has.
         members: u32,
         /// How many of them are not complete.
         lost: u32,
@@ -91,7 +71,6 @@ pub enum Reason {
     SetUnknown {
         /// World rank of member 0.
         group_id: u32,
-        /// How many members it has.
         members: u32,
         /// How many of them are not complete.
         lost: u32,
@@ -102,10 +81,9 @@ fn range(first: Rank, last: Rank) -> String {
     if first == last { format!("rank {first}") } else { format!("ranks {first} to {last}") }
 }
 
-/// The verdict in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Completeness {
     /// Every file of every rank is there.
     Complete,
     /// Something is missing, and all of it can be computed.
@@ -116,34 +94,35 @@ pub enum Verdict {
     NothingUsable,
 }
 
-/// What an inspection found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// The judgement.
-    pub verdict: Verdict,
+    pub completeness: Completeness,
     /// What can be computed.
     pub rebuildable: Vec<SetRebuild>,
-    /// What is lost.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<LossReason>,
     /// The files that do not count, with their damage.
     pub damaged: Vec<DamagedFile>,
 }
 
-/// Judges a scan.
 pub fn inspect(scan: &Scan) -> Inspection {
     let damaged = scan.damaged.clone();
     let Some(identity) = scan.identity else {
-        return Inspection { verdict: Verdict::NothingUsable, rebuildable: Vec::new(), reasons: Vec::new(), damaged };
+        return Inspection {
+            completeness: Completeness::NothingUsable,
+            rebuildable: Vec::new(),
+            reasons: Vec::new(),
+            damaged,
+        };
     };
-    let mut faulty: BTreeMap<Rank, Reason> =
+    let mut faulty: BTreeMap<Rank, LossReason> =
         scan.ranks.iter().filter_map(|(rank, known)| problem_of(*rank, known).map(|reason| (*rank, reason))).collect();
     let mut rebuildable = Vec::new();
     let mut reasons = Vec::new();
     for set in &scan.sets {
         match judge(set, &faulty) {
-            SetState::Whole => {}
-            SetState::Rebuildable(rebuild) => rebuildable.push(rebuild),
-            SetState::Lost(reason) => reasons.push(reason),
+            SetCompleteness::Complete => {}
+            SetCompleteness::Rebuildable(rebuild) => rebuildable.push(rebuild),
+            SetCompleteness::Lost(reason) => reasons.push(reason),
         }
     }
     // A rank is mentioned as lost unless a set gives it back.
@@ -152,72 +131,72 @@ pub fn inspect(scan: &Scan) -> Inspection {
     reasons.extend(faulty.into_values());
     let known = scan.ranks.keys().copied().chain(given_back).collect::<BTreeSet<_>>();
     reasons.extend(gaps(&known, identity.ranks));
-    let verdict = match (reasons.is_empty(), rebuildable.is_empty()) {
-        (true, true) => Verdict::Complete,
-        (true, false) => Verdict::Rebuildable,
-        (false, _) => Verdict::Incomplete,
+    let completeness = match (reasons.is_empty(), rebuildable.is_empty()) {
+        (true, true) => Completeness::Complete,
+        (true, false) => Completeness::Rebuildable,
+        (false, _) => Completeness::Incomplete,
     };
-    Inspection { verdict, rebuildable, reasons, damaged }
+    Inspection { completeness, rebuildable, reasons, damaged }
 }
 
 /// What is wrong with a rank, if anything.
-fn problem_of(rank: Rank, known: &RankScan) -> Option<Reason> {
-    let Some(expected) = &known.expected else { return Some(Reason::ExpectationUnknown { rank }) };
+fn problem_of(rank: Rank, known: &RankScan) -> Option<LossReason> {
+    let Some(expected) = &known.expected else { return Some(LossReason::ExpectationUnknown { rank }) };
     let names: Vec<String> = expected.names.iter().filter(|name| !known.present.contains_key(*name)).cloned().collect();
     if !names.is_empty() {
-        return Some(Reason::FilesMissing { rank, names });
+        return Some(LossReason::FilesMissing { rank, names });
     }
     // With all names known, a file that is not among them is somebody's leftover. With some unknown, only the count
     // can tell whether they are there.
     let all_named = expected.names.len() as u64 == u64::from(expected.count);
     let found = known.present.len() as u64;
-    (!all_named && found != u64::from(expected.count)).then_some(Reason::FileCount {
+    (!all_named && found != u64::from(expected.count)).then_some(LossReason::FileCount {
         rank,
         expected: expected.count,
         found,
     })
 }
 
-enum SetState {
-    Whole,
+enum SetCompleteness {
+    Complete,
     Rebuildable(SetRebuild),
-    Lost(Reason),
+    Lost(LossReason),
 }
 
-fn judge(set: &RedundancySet, faulty: &BTreeMap<Rank, Reason>) -> SetState {
+fn judge(set: &RedundancySet, faulty: &BTreeMap<Rank, LossReason>) -> SetCompleteness {
     let SetId { scheme, group_id, members } = set.id;
     let complete: BTreeSet<u32> =
         set.present.iter().filter(|(_, rank)| !faulty.contains_key(rank)).map(|(member, _)| *member).collect();
     // The number of members comes from a file name: count, and never walk over it, before it is known to be small.
     let lost = members.saturating_sub(u32::try_from(complete.len()).unwrap_or(u32::MAX));
     if lost == 0 {
-        return SetState::Whole;
+        return SetCompleteness::Complete;
     }
     let Some(tolerance) = set.tolerance else {
-        return SetState::Lost(Reason::SetUnknown { group_id, members, lost });
+        return SetCompleteness::Lost(LossReason::SetUnknown { group_id, members, lost });
     };
     if lost > tolerance {
-        return SetState::Lost(Reason::SetLost { scheme, group_id, members, lost, tolerance });
+        return SetCompleteness::Lost(LossReason::SetLost { scheme, group_id, members, lost, tolerance });
     }
     let missing: Vec<u32> = (0..members).filter(|member| !complete.contains(member)).collect();
     match missing.iter().map(|member| set.ranks.get(member).copied()).collect() {
-        Some(ranks) => SetState::Rebuildable(SetRebuild { set: set.id, missing, ranks }),
-        None => SetState::Lost(Reason::SetUnknown { group_id, members, lost }),
+        Some(ranks) => SetCompleteness::Rebuildable(SetRebuild { set: set.id, missing, ranks }),
+        None => SetCompleteness::Lost(LossReason::SetUnknown { group_id, members, lost }),
     }
 }
 
 /// Rows of ranks below `ranks` that are not among `known`; rows, because a checkpoint may claim billions.
-fn gaps(known: &BTreeSet<Rank>, ranks: u32) -> Vec<Reason> {
+fn gaps(known: &BTreeSet<Rank>, ranks: u32) -> Vec<LossReason> {
     let mut gaps = Vec::new();
     let mut next = 0_u32;
     for rank in known {
         if rank.0 > next {
-            gaps.push(Reason::RanksMissing { first: Rank(next), last: Rank(rank.0 - 1) });
+            gaps.push(LossReason::RanksMissing { first: Rank(next), last: Rank(rank.0 - 1) });
         }
         next = rank.0.saturating_add(1);
     }
     if next < ranks {
-        gaps.push(Reason::RanksMissing { first: Rank(next), last: Rank(ranks - 1) });
+        gaps.push(LossReason::RanksMissing { first: Rank(next), last: Rank(ranks - 1) });
     }
     gaps
 }
@@ -228,10 +207,10 @@ pub fn summary_of(scan: &Scan, inspection: &Inspection) -> Option<Summary> {
     let by_rank = scan
         .ranks
         .iter()
-        .filter(|(_, known)| inspection.verdict == Verdict::Complete || !known.present.is_empty())
+        .filter(|(_, known)| inspection.completeness == Completeness::Complete || !known.present.is_empty())
         .map(|(rank, known)| (*rank, rank_files(known)))
         .collect();
-    let complete = inspection.verdict == Verdict::Complete;
+    let complete = inspection.completeness == Completeness::Complete;
     Some(Summary { id: identity.id, ranks: identity.ranks, complete, by_rank })
 }
 

@@ -35,7 +35,7 @@ pub mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use add::{AddOptions, AddReport, Outcome, add};
+pub use add::{AddOptions, AddOutcome, AddReport, add};
 pub use directory::{DirectoryName, Prefix};
 pub use error::PrefixError;
 pub use index::Index;

@@ -8,17 +8,13 @@ const LONGEST: usize = 255;
 
 /// Why a name cannot be a single path component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameProblem {
-    /// Nothing there.
+pub enum NameError {
     #[error("it is empty")]
     Empty,
-    /// `.` or `..`.
     #[error("it names a directory relative to itself")]
     Dots,
-    /// An absolute path.
     #[error("it is an absolute path where a base name belongs")]
     Absolute,
-    /// More than one component.
     #[error("it leads into another directory where a base name belongs")]
     Separator,
     /// A NUL byte or a line break, which no tool could print in a list.
@@ -33,19 +29,19 @@ pub enum NameProblem {
 ///
 /// # Errors
 /// The reason why `name` is not a base name.
-pub fn check_base_name(name: &str) -> Result<(), NameProblem> {
+pub fn check_base_name(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
-        Err(NameProblem::Empty)
+        Err(NameError::Empty)
     } else if name.starts_with('/') {
-        Err(NameProblem::Absolute)
+        Err(NameError::Absolute)
     } else if name.contains('/') {
-        Err(NameProblem::Separator)
+        Err(NameError::Separator)
     } else if name == "." || name == ".." {
-        Err(NameProblem::Dots)
+        Err(NameError::Dots)
     } else if name.chars().any(char::is_control) {
-        Err(NameProblem::Control)
+        Err(NameError::Control)
     } else if name.len() > LONGEST {
-        Err(NameProblem::TooLong)
+        Err(NameError::TooLong)
     } else {
         Ok(())
     }
@@ -64,12 +60,12 @@ mod tests {
 
     #[test]
     fn a_name_that_leaves_its_directory_is_refused_with_its_reason() {
-        assert_eq!(check_base_name("../../etc/passwd"), Err(NameProblem::Separator));
-        assert_eq!(check_base_name("/etc/passwd"), Err(NameProblem::Absolute));
-        assert_eq!(check_base_name(".."), Err(NameProblem::Dots));
-        assert_eq!(check_base_name("."), Err(NameProblem::Dots));
-        assert_eq!(check_base_name(""), Err(NameProblem::Empty));
-        assert_eq!(check_base_name("a\0b"), Err(NameProblem::Control));
-        assert_eq!(check_base_name(&"x".repeat(256)), Err(NameProblem::TooLong));
+        assert_eq!(check_base_name("../../etc/passwd"), Err(NameError::Separator));
+        assert_eq!(check_base_name("/etc/passwd"), Err(NameError::Absolute));
+        assert_eq!(check_base_name(".."), Err(NameError::Dots));
+        assert_eq!(check_base_name("."), Err(NameError::Dots));
+        assert_eq!(check_base_name(""), Err(NameError::Empty));
+        assert_eq!(check_base_name("a\0b"), Err(NameError::Control));
+        assert_eq!(check_base_name(&"x".repeat(256)), Err(NameError::TooLong));
     }
 }

@@ -20,7 +20,7 @@ use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::index;
 use super::inspect::{Inspection, summary_of};
-use super::rank_filemap::{Origin, RankFilemap};
+use super::rank_filemap::{FilemapWriter, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
 use holdfast_model::{CheckpointId, Dataset};
@@ -44,7 +44,6 @@ pub fn begin(
 /// What a checkpoint directory holds once its files have been written, and what is to be recorded about it.
 #[derive(Clone, Debug)]
 pub struct Publication {
-    /// The directory.
     pub directory: DirectoryName,
     /// What is there. `None` if nothing of it can be used, or if the copy failed: no summary is written then, and only
     /// an entry that exists already is marked as not complete; `scr.current` is removed if it leads there.
@@ -110,7 +109,7 @@ impl Publication {
         }
         let directory = prefix.checkpoint_path(name);
         for filemap in &self.filemaps {
-            filemap.write(&directory, Origin::Copy)?;
+            filemap.write(&directory, FilemapWriter::Copy)?;
         }
         // What a flush by the library wrote stays if it lists the same.
         if !summary::read(&directory).is_ok_and(|old| lists_the_same(&old, summary)) {

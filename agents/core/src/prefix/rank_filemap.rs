@@ -17,7 +17,7 @@ const REMEDY: &str = "remove it; `holdfast index add` restores it where a redund
 
 /// The original has two writers, whose elements stand in different orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum FilemapWriter {
     /// Written after a copy from cache (`scr_copy`): FILE in front of EXPECT.
     Copy,
     /// Written after a rebuild (`scr_rebuild_xor`): EXPECT in front of FILE.
@@ -27,9 +27,7 @@ pub enum Origin {
 /// What a `<rank>.scrfilemap` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankFilemap {
-    /// Whose files.
     pub rank: Rank,
-    /// Of which checkpoint.
     pub id: CheckpointId,
     /// Base names, redundancy files included, in the order in which the cache's filemap lists them.
     pub files: Vec<String>,
@@ -44,17 +42,17 @@ impl RankFilemap {
     }
 
     /// The tree, in the order of the original program that would have written it.
-    pub fn to_tree(&self, origin: Origin) -> Tree {
+    pub fn to_tree(&self, origin: FilemapWriter) -> Tree {
         let mut tree = Tree::new();
         let record = tree.set_kv("RANK", self.rank).set_kv("CKPT", self.id);
         // What is set last stands in front.
-        if origin == Origin::Copy {
+        if origin == FilemapWriter::Copy {
             record.set_kv("EXPECT", self.expected);
         }
         for name in self.files.iter().rev() {
             record.set_kv("FILE", name);
         }
-        if origin == Origin::Rebuild {
+        if origin == FilemapWriter::Rebuild {
             record.set_kv("EXPECT", self.expected);
         }
         tree.set_kv("CKPT", self.id).set_kv("RANK", self.rank);
@@ -106,7 +104,7 @@ impl RankFilemap {
     ///
     /// # Errors
     /// [`PrefixError::HashFile`], [`PrefixError::Name`] if a name of it is no base name: nothing is written then.
-    pub fn write(&self, directory: &Path, origin: Origin) -> Result<(), PrefixError> {
+    pub fn write(&self, directory: &Path, origin: FilemapWriter) -> Result<(), PrefixError> {
         let path = RankFilemap::path_in(directory, self.rank);
         for name in &self.files {
             if let Err(problem) = check_base_name(name) {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::error::PrefixError;
 use super::inspect::{Inspection, SetRebuild};
-use super::scan::{Damage, Scan, ScanOptions, scan};
+use super::scan::{FileDamage, Scan, ScanOptions, scan};
 use super::verify::VerifyUnit;
 use crate::redundancy::files::RebuiltMember;
 use crate::redundancy::scheme::Progress;
@@ -46,7 +46,7 @@ pub fn run(
 pub fn rescan(
     before: &Scan,
     options: ScanOptions,
-    failures: &[(VerifyUnit, Damage)],
+    failures: &[(VerifyUnit, FileDamage)],
     rebuilt: &[SetRebuild],
 ) -> Result<Scan, PrefixError> {
     let rebuilt: HashSet<Rank> = rebuilt.iter().flat_map(|set| set.ranks.iter().copied()).collect();

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::error::PrefixError;
 use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
-use crate::control::content::Mismatch;
+use crate::control::content::ContentMismatch;
 use crate::control::meta::{self, FileKind, Meta};
 use crate::durable;
 use crate::redundancy::files::{SetFile, SetId};
@@ -32,21 +32,17 @@ use holdfast_model::{CheckpointId, Rank};
 
 /// Which checkpoint a directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
-    /// The checkpoint.
+pub struct CheckpointIdentity {
     pub id: CheckpointId,
-    /// How many ranks wrote it.
     pub ranks: u32,
 }
 
 /// Why a file does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Damage {
-    /// Its meta file cannot be used.
+pub enum FileDamage {
     #[error("its meta file cannot be used: {0}")]
     Meta(String),
-    /// Its filemap cannot be used.
     #[error("the filemap cannot be used: {0}")]
     Filemap(String),
     /// The meta file is about another file.
@@ -55,13 +51,11 @@ pub enum Damage {
     /// The writer marked it as not complete.
     #[error("it is marked as not complete")]
     NotComplete,
-    /// It is not there.
     #[error("it is missing")]
     Missing,
     /// It is a link, a directory, a pipe: nothing that is read.
     #[error("it is not a regular file")]
     NotRegular,
-    /// The system refuses to show it.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// It has another length than its meta file says.
@@ -82,12 +76,7 @@ pub enum Damage {
     },
     /// It belongs to another checkpoint than most files here.
     #[error("it belongs to checkpoint {id} of {ranks} ranks")]
-    OtherCheckpoint {
-        /// Its checkpoint.
-        id: CheckpointId,
-        /// Its number of ranks.
-        ranks: u32,
-    },
+    OtherCheckpoint { id: CheckpointId, ranks: u32 },
     /// Its rank is not below the number of ranks.
     #[error("its rank {0} does not exist")]
     NoSuchRank(Rank),
@@ -96,11 +85,11 @@ pub enum Damage {
     NotASetName,
 }
 
-impl From<Mismatch> for Damage {
-    fn from(mismatch: Mismatch) -> Self {
+impl From<ContentMismatch> for FileDamage {
+    fn from(mismatch: ContentMismatch) -> Self {
         match mismatch {
-            Mismatch::Size { expected, found } => Damage::Size { expected, found },
-            Mismatch::Crc { expected, found } => Damage::Crc { expected, found },
+            ContentMismatch::Size { expected, found } => FileDamage::Size { expected, found },
+            ContentMismatch::Crc { expected, found } => FileDamage::Crc { expected, found },
         }
     }
 }
@@ -110,7 +99,6 @@ impl From<Mismatch> for Damage {
 pub struct PresentFile {
     /// Application or redundancy data.
     pub kind: FileKind,
-    /// Bytes.
     pub size: u64,
     /// CRC32, if the meta file has it.
     pub crc: Option<u32>,
@@ -119,12 +107,10 @@ pub struct PresentFile {
 /// A file that does not count, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DamagedFile {
-    /// Its base name.
     pub name: String,
     /// Whose it is, if that is known.
     pub rank: Option<Rank>,
-    /// What is wrong.
-    pub damage: Damage,
+    pub damage: FileDamage,
 }
 
 impl fmt::Display for DamagedFile {
@@ -138,8 +124,7 @@ impl fmt::Display for DamagedFile {
 
 /// Where it is known from how many files a rank should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Its filemap.
+pub enum ExpectationSource {
     Filemap,
     /// The header of a redundancy file; the filemap is lost and can be written again.
     Header,
@@ -149,20 +134,17 @@ pub enum Source {
 
 /// The files that a rank should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expected {
-    /// How many.
+pub struct ExpectedFiles {
     pub count: u32,
     /// Their names, as far as they are known; in the order of the source.
     pub names: Vec<String>,
-    /// Who says so.
-    pub source: Source,
+    pub source: ExpectationSource,
 }
 
-/// What is known of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankScan {
     /// What should be there; `None` if nothing says so.
-    pub expected: Option<Expected>,
+    pub expected: Option<ExpectedFiles>,
     /// What is there, by base name.
     pub present: BTreeMap<String, PresentFile>,
 }
@@ -184,10 +166,9 @@ pub struct RedundancySet {
 /// What lies in a checkpoint directory.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The directory.
     pub directory: PathBuf,
     /// Which checkpoint; `None` if no usable meta file is there.
-    pub identity: Option<Identity>,
+    pub identity: Option<CheckpointIdentity>,
     /// The ranks of which anything is known.
     pub ranks: BTreeMap<Rank, RankScan>,
     /// The redundancy sets of which anything is there.
@@ -210,7 +191,7 @@ impl Default for ScanOptions {
 }
 
 /// The names of a directory, sorted into what a scan is interested in.
-struct Listing {
+struct ScanListing {
     filemaps: Vec<String>,
     metas: Vec<String>,
     irregular: Vec<DamagedFile>,
@@ -242,7 +223,7 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
         match outcome {
             Ok(filemap) => {
                 let RankFilemap { rank, files, expected, .. } = filemap;
-                let expected = Expected { count: expected, names: files, source: Source::Filemap };
+                let expected = ExpectedFiles { count: expected, names: files, source: ExpectationSource::Filemap };
                 scan.ranks.entry(rank).or_default().expected = Some(expected);
             }
             Err(found) => scan.damaged.push(found),
@@ -254,7 +235,7 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
 }
 
 /// Lists the directory once; entries that are no regular files are never opened, a pipe would block us for ever.
-fn list(directory: &Path) -> Result<Listing, PrefixError> {
+fn list(directory: &Path) -> Result<ScanListing, PrefixError> {
     let remedy = "check that it exists and that you may read it";
     let failed = |source| PrefixError::Io {
         action: "list the checkpoint directory",
@@ -273,7 +254,7 @@ fn list(directory: &Path) -> Result<Listing, PrefixError> {
             continue;
         }
         if !entry.file_type().map_err(failed)?.is_file() {
-            irregular.push(DamagedFile { name: name.to_owned(), rank: None, damage: Damage::NotRegular });
+            irregular.push(DamagedFile { name: name.to_owned(), rank: None, damage: FileDamage::NotRegular });
         } else if filemap {
             filemaps.push(name.to_owned());
         } else {
@@ -283,7 +264,7 @@ fn list(directory: &Path) -> Result<Listing, PrefixError> {
     // The order of a directory differs from one file system to the next; a report must not.
     filemaps.sort_unstable();
     metas.sort_unstable();
-    Ok(Listing { filemaps, metas, irregular })
+    Ok(ScanListing { filemaps, metas, irregular })
 }
 
 /// Reads a meta file and checks the file it is about, as far as that needs no other file.
@@ -291,30 +272,32 @@ fn read_meta(directory: &Path, meta_name: &str) -> Result<Meta, DamagedFile> {
     let name = meta_name.strip_suffix(meta::EXTENSION).unwrap_or(meta_name);
     let damaged = |rank, damage| DamagedFile { name: name.to_owned(), rank, damage };
     let path = directory.join(name);
-    let meta = Meta::read(&path).map_err(|error| damaged(None, Damage::Meta(error.to_string())))?;
+    let meta = Meta::read(&path).map_err(|error| damaged(None, FileDamage::Meta(error.to_string())))?;
     let damaged = |damage| damaged(Some(meta.rank), damage);
     if meta.file != name {
-        return Err(damaged(Damage::OtherName(meta.file.clone())));
+        return Err(damaged(FileDamage::OtherName(meta.file.clone())));
     }
     if !meta.complete {
-        return Err(damaged(Damage::NotComplete));
+        return Err(damaged(FileDamage::NotComplete));
     }
     if meta.kind != FileKind::Full && set_file(&meta).is_none() {
-        return Err(damaged(Damage::NotASetName));
+        return Err(damaged(FileDamage::NotASetName));
     }
     match fs::symlink_metadata(&path) {
-        Ok(found) if !found.is_file() => Err(damaged(Damage::NotRegular)),
-        Ok(found) if found.len() != meta.size => Err(damaged(Damage::Size { expected: meta.size, found: found.len() })),
+        Ok(found) if !found.is_file() => Err(damaged(FileDamage::NotRegular)),
+        Ok(found) if found.len() != meta.size => {
+            Err(damaged(FileDamage::Size { expected: meta.size, found: found.len() }))
+        }
         Ok(_) => Ok(meta),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(damaged(Damage::Missing)),
-        Err(error) => Err(damaged(Damage::Unreadable(error.to_string()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(damaged(FileDamage::Missing)),
+        Err(error) => Err(damaged(FileDamage::Unreadable(error.to_string()))),
     }
 }
 
 /// Reads a filemap that must be of the rank in its name and of this checkpoint.
-fn read_filemap(directory: &Path, name: &str, identity: Identity) -> Result<RankFilemap, DamagedFile> {
+fn read_filemap(directory: &Path, name: &str, identity: CheckpointIdentity) -> Result<RankFilemap, DamagedFile> {
     let rank: Option<Rank> = name.strip_suffix(rank_filemap::SUFFIX).and_then(|rank| rank.parse().ok());
-    let damaged = |problem: String| DamagedFile { name: name.to_owned(), rank, damage: Damage::Filemap(problem) };
+    let damaged = |problem: String| DamagedFile { name: name.to_owned(), rank, damage: FileDamage::Filemap(problem) };
     let filemap = RankFilemap::read(&directory.join(name)).map_err(|error| damaged(error.to_string()))?;
     if Some(filemap.rank) != rank {
         return Err(damaged(format!("it is about rank {}", filemap.rank)));
@@ -334,10 +317,10 @@ fn set_file(meta: &Meta) -> Option<SetFile> {
 }
 
 /// What most usable meta files say; of equals the newest checkpoint.
-fn majority(metas: &[Meta]) -> Option<Identity> {
-    let mut votes: HashMap<Identity, usize> = HashMap::new();
+fn majority(metas: &[Meta]) -> Option<CheckpointIdentity> {
+    let mut votes: HashMap<CheckpointIdentity, usize> = HashMap::new();
     for meta in metas {
-        *votes.entry(Identity { id: meta.checkpoint, ranks: meta.ranks }).or_default() += 1;
+        *votes.entry(CheckpointIdentity { id: meta.checkpoint, ranks: meta.ranks }).or_default() += 1;
     }
     votes.into_iter().max_by_key(|(identity, votes)| (*votes, *identity)).map(|(identity, _)| identity)
 }
@@ -349,7 +332,7 @@ impl Scan {
     }
 
     /// Takes a file out of what counts.
-    pub(super) fn mark_damaged(&mut self, rank: Rank, name: &str, damage: Damage) {
+    pub(super) fn mark_damaged(&mut self, rank: Rank, name: &str, damage: FileDamage) {
         if let Some(known) = self.ranks.get_mut(&rank)
             && known.present.remove(name).is_some()
         {
@@ -362,13 +345,13 @@ impl Scan {
         }
     }
 
-    fn enter_files(&mut self, metas: Vec<Meta>, identity: Identity) {
+    fn enter_files(&mut self, metas: Vec<Meta>, identity: CheckpointIdentity) {
         let mut sets: BTreeMap<SetId, RedundancySet> = BTreeMap::new();
         for meta in metas {
             let damage = if (meta.checkpoint, meta.ranks) != (identity.id, identity.ranks) {
-                Some(Damage::OtherCheckpoint { id: meta.checkpoint, ranks: meta.ranks })
+                Some(FileDamage::OtherCheckpoint { id: meta.checkpoint, ranks: meta.ranks })
             } else if meta.rank.0 >= identity.ranks {
-                Some(Damage::NoSuchRank(meta.rank))
+                Some(FileDamage::NoSuchRank(meta.rank))
             } else {
                 None
             };

@@ -23,7 +23,6 @@ const VERSION: &str = "5";
 /// What to do with a summary that says impossible things.
 const REMEDY: &str = "do not restart from it; `holdfast index add` writes it anew from the files that are there";
 
-/// One file of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryFile {
     /// Its base name; always checked.
@@ -38,7 +37,6 @@ pub struct SummaryFile {
     pub failed: bool,
 }
 
-/// The files of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankFiles {
     /// How many files the rank should have, redundancy files included; only drains say.
@@ -47,12 +45,9 @@ pub struct RankFiles {
     pub files: Vec<SummaryFile>,
 }
 
-/// A summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The checkpoint.
     pub id: CheckpointId,
-    /// How many ranks wrote it.
     pub ranks: u32,
     /// Whether every file of every rank is there.
     pub complete: bool,
@@ -63,7 +58,6 @@ pub struct Summary {
 /// Why a checkpoint cannot be fetched although its summary can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchRefusal {
-    /// Files are missing.
     #[error("it is not complete")]
     Incomplete,
     /// It was written by a run of another size.
@@ -74,7 +68,6 @@ pub enum FetchRefusal {
         /// Ranks that want it.
         running: u32,
     },
-    /// A rank is not in it.
     #[error("it does not mention rank {rank}")]
     RankMissing {
         /// The first such rank.
@@ -82,12 +75,7 @@ pub enum FetchRefusal {
     },
     /// A file without a size cannot be checked after the copy.
     #[error("it gives no size for {file} of rank {rank}")]
-    SizeMissing {
-        /// Whose file.
-        rank: Rank,
-        /// Which.
-        file: String,
-    },
+    SizeMissing { rank: Rank, file: String },
 }
 
 impl Summary {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum;
 use super::names::check_base_name;
-use super::scan::{Damage, Scan};
-use crate::control::content::Recorded;
+use super::scan::{FileDamage, Scan};
+use crate::control::content::RecordedContent;
 use crate::workers;
 use holdfast_model::Rank;
 
@@ -19,12 +19,9 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// How many small files a thread takes at a time.
 const SMALL_BATCH: usize = 32;
 
-/// One file to verify.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyUnit {
-    /// Whose file.
     pub rank: Rank,
-    /// Its base name.
     pub name: String,
     /// Bytes, to share the work out fairly.
     pub size: u64,
@@ -33,7 +30,6 @@ pub struct VerifyUnit {
 }
 
 impl VerifyUnit {
-    /// Where the file stands.
     pub fn path_in(&self, directory: &Path) -> PathBuf {
         directory.join(&self.name)
     }
@@ -42,22 +38,21 @@ impl VerifyUnit {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn check(&self, directory: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<(), Damage> {
+    pub fn check(&self, directory: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<(), FileDamage> {
         // A unit may have come over the network.
         if let Err(problem) = check_base_name(&self.name) {
-            return Err(Damage::Unreadable(problem.to_string()));
+            return Err(FileDamage::Unreadable(problem.to_string()));
         }
         match checksum::of_file(&self.path_in(directory), progress) {
-            Err(error) => Err(Damage::Unreadable(error.to_string())),
+            Err(error) => Err(FileDamage::Unreadable(error.to_string())),
             Ok(found) => {
-                let recorded = Recorded { bytes: self.size, crc: Some(self.crc) };
+                let recorded = RecordedContent { bytes: self.size, crc: Some(self.crc) };
                 Ok(recorded.check(found).map(drop)?)
             }
         }
     }
 }
 
-/// What was verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
     /// Files that were read.
@@ -67,7 +62,7 @@ pub struct Verified {
     /// Files of which no CRC is known, so that only their size was checked.
     pub without_crc: u64,
     /// The files that are not what was written.
-    pub failures: Vec<(VerifyUnit, Damage)>,
+    pub failures: Vec<(VerifyUnit, FileDamage)>,
 }
 
 impl Scan {
@@ -85,7 +80,7 @@ impl Scan {
     }
 
     /// Takes in what was found elsewhere: the file of `unit` counts no longer.
-    pub fn apply_failure(&mut self, unit: &VerifyUnit, damage: Damage) {
+    pub fn apply_failure(&mut self, unit: &VerifyUnit, damage: FileDamage) {
         self.mark_damaged(unit.rank, &unit.name, damage);
     }
 

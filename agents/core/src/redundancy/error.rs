@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::control::ControlError;
 use crate::durable::DurableError;
-use crate::kvtree::file::FileError;
+use crate::kvtree::file::HashFileError;
 
 /// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
 #[derive(Debug, Error)]
@@ -130,7 +130,7 @@ pub enum RedundancyError {
     Node(#[from] Box<Failure>),
     /// A hash file could not be read or written.
     #[error(transparent)]
-    Tree(#[from] FileError),
+    Tree(#[from] HashFileError),
     /// A meta file or rank file map could not be read or written.
     #[error(transparent)]
     Control(#[from] ControlError),

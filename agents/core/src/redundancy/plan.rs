@@ -80,7 +80,7 @@ impl RestartPlan {
 
 /// Why a checkpoint cannot be used for this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub enum UnusableCheckpoint {
     /// No healthy node has anything of it.
     NothingHeld,
     /// It has files of a rank that this run does not have, or was written by a run of another size.
@@ -105,18 +105,18 @@ pub enum Unusable {
     },
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for UnusableCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unusable::NothingHeld => f.write_str("no healthy node has files of it"),
-            Unusable::OtherWorldSize { world, found } => {
+            UnusableCheckpoint::NothingHeld => f.write_str("no healthy node has files of it"),
+            UnusableCheckpoint::OtherWorldSize { world, found } => {
                 write!(f, "it was written by a run of {found} or more ranks, and this run has {world}")
             }
-            Unusable::NoDescriptor(ranks) => {
+            UnusableCheckpoint::NoDescriptor(ranks) => {
                 write!(f, "nothing is left of {}, not even how it was protected", named(ranks))
             }
-            Unusable::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
-            Unusable::Lost { scheme, group_id, ranks } => {
+            UnusableCheckpoint::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
+            UnusableCheckpoint::Lost { scheme, group_id, ranks } => {
                 if let Some(group_id) = group_id {
                     write!(f, "group {group_id} lost ")?;
                 }
@@ -138,10 +138,14 @@ impl fmt::Display for Unusable {
 ///
 /// # Errors
 /// Why the checkpoint cannot be used.
-pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[(u32, Inventory)]) -> Result<RestartPlan, Unusable> {
+pub fn plan(
+    id: CheckpointId,
+    sites: &[Site],
+    inventories: &[(u32, Inventory)],
+) -> Result<RestartPlan, UnusableCheckpoint> {
     let held = by_rank(id, inventories.iter().map(|(node, inventory)| (*node, inventory)));
     if !held.values().flatten().any(|(_, holding)| holding.has_files()) {
-        return Err(Unusable::NothingHeld);
+        return Err(UnusableCheckpoint::NothingHeld);
     }
     let world = u32::try_from(sites.len()).unwrap_or(u32::MAX);
     check_world(world, &held)?;
@@ -149,13 +153,14 @@ pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[(u32, Inventory)]) 
     let scheme = descriptors[0].descriptor.scheme;
     if let Some(at) = descriptors.iter().position(|descriptor| descriptor.descriptor.scheme != scheme) {
         let other = descriptors[at].descriptor.scheme;
-        return Err(Unusable::Contradiction(format!("rank 0 says {scheme}, rank {at} says {other}")));
+        return Err(UnusableCheckpoint::Contradiction(format!("rank 0 says {scheme}, rank {at} says {other}")));
     }
-    let known = registry::get(scheme)
-        .ok_or_else(|| Unusable::Contradiction(format!("they name the scheme {scheme}, which is not known here")))?;
+    let known = registry::get(scheme).ok_or_else(|| {
+        UnusableCheckpoint::Contradiction(format!("they name the scheme {scheme}, which is not known here"))
+    })?;
     let groups = known
         .regroup(sites, &mut descriptors)
-        .map_err(|contradiction| Unusable::Contradiction(contradiction.to_string()))?;
+        .map_err(|contradiction| UnusableCheckpoint::Contradiction(contradiction.to_string()))?;
     let copies = known.copies(&groups, sites);
     let wanted_copies: BTreeSet<(u32, Rank)> = copies.iter().map(|copy| (copy.to_node, copy.rank)).collect();
 
@@ -207,21 +212,21 @@ pub fn plan(id: CheckpointId, sites: &[Site], inventories: &[(u32, Inventory)]) 
     Ok(RestartPlan { checkpoint: id, groups, deletions, moves, rebuilds, recopy, surplus, descriptors })
 }
 
-fn check_world(world: u32, held: &Held<'_>) -> Result<(), Unusable> {
+fn check_world(world: u32, held: &Held<'_>) -> Result<(), UnusableCheckpoint> {
     if let Some((rank, _)) = held.last_key_value()
         && rank.0 >= world
     {
-        return Err(Unusable::OtherWorldSize { world, found: rank.0.saturating_add(1) });
+        return Err(UnusableCheckpoint::OtherWorldSize { world, found: rank.0.saturating_add(1) });
     }
     let mut sizes = held.values().flatten().filter_map(|(_, holding)| holding.ranks);
     match sizes.find(|ranks| *ranks != world) {
-        Some(found) => Err(Unusable::OtherWorldSize { world, found }),
+        Some(found) => Err(UnusableCheckpoint::OtherWorldSize { world, found }),
         None => Ok(()),
     }
 }
 
 /// Each rank's descriptor, from wherever it was kept; the owner's own before a neighbour's copy.
-fn collect_descriptors(world: u32, held: &Held<'_>) -> Result<Vec<RankDescriptor>, Unusable> {
+fn collect_descriptors(world: u32, held: &Held<'_>) -> Result<Vec<RankDescriptor>, UnusableCheckpoint> {
     let mut found = Vec::new();
     let mut unknown = Vec::new();
     for rank in (0..world).map(Rank) {
@@ -238,7 +243,7 @@ fn collect_descriptors(world: u32, held: &Held<'_>) -> Result<Vec<RankDescriptor
 }
 
 /// What it means that the descriptors of some ranks are not known, as far as the others' tell.
-fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> Unusable {
+fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     let mut groups: BTreeMap<u32, (u32, Vec<Rank>)> = BTreeMap::new();
     let mut first = None;
     for (rank, holders) in held {
@@ -246,19 +251,19 @@ fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> Unusable {
         first = first.or(Some(descriptor));
         groups.entry(descriptor.group_id).or_insert_with(|| (descriptor.group_size, Vec::new())).1.push(*rank);
     }
-    let Some(first) = first else { return Unusable::NoDescriptor(unknown) };
+    let Some(first) = first else { return UnusableCheckpoint::NoDescriptor(unknown) };
     let scheme = first.descriptor.scheme;
     if registry::get(scheme).is_some_and(|known| known.tolerance(first) == 0) {
-        return Unusable::Lost { scheme, group_id: None, ranks: unknown };
+        return UnusableCheckpoint::Lost { scheme, group_id: None, ranks: unknown };
     }
     groups.retain(|_, (size, known)| known.len() < *size as usize);
     let (Some((group_id, (_, known))), None) = (groups.pop_first(), groups.pop_first()) else {
-        return Unusable::NoDescriptor(unknown);
+        return UnusableCheckpoint::NoDescriptor(unknown);
     };
     let gone = |rank: &Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
     let mut ranks: Vec<Rank> = known.into_iter().filter(gone).chain(unknown).collect();
     ranks.sort_unstable();
-    Unusable::Lost { scheme, group_id: Some(group_id), ranks }
+    UnusableCheckpoint::Lost { scheme, group_id: Some(group_id), ranks }
 }
 
 /// What to rebuild; `tolerance` is how many members of a rank's group may be missing.
@@ -267,7 +272,7 @@ fn rebuilds(
     groups: &Groups,
     missing: &BTreeSet<Rank>,
     tolerance: impl Fn(Rank) -> u32,
-) -> Result<Vec<GroupRebuild>, Unusable> {
+) -> Result<Vec<GroupRebuild>, UnusableCheckpoint> {
     let mut rebuilds = Vec::new();
     let mut beyond = Vec::new();
     for group in &groups.groups {
@@ -277,7 +282,7 @@ fn rebuilds(
         match tolerance(*first) {
             0 => beyond.extend(ranks),
             most if indices.len() > most as usize => {
-                return Err(Unusable::Lost { scheme, group_id: Some(group.id), ranks });
+                return Err(UnusableCheckpoint::Lost { scheme, group_id: Some(group.id), ranks });
             }
             _ => rebuilds.push(GroupRebuild { group_id: group.id, missing: indices, ranks }),
         }
@@ -286,7 +291,7 @@ fn rebuilds(
         Ok(rebuilds)
     } else {
         beyond.sort_unstable();
-        Err(Unusable::Lost { scheme, group_id: None, ranks: beyond })
+        Err(UnusableCheckpoint::Lost { scheme, group_id: None, ranks: beyond })
     }
 }
 

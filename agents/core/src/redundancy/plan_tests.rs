@@ -175,9 +175,9 @@ fn a_run_of_another_size_cannot_use_it() {
     let held = after_run(&one_a_node(&[0, 1, 2, 3]), 4, xor::NAME, 4);
     for world in [3, 5] {
         let sites = one_a_node(&(0..world).collect::<Vec<u32>>());
-        assert!(matches!(plan(ID, &sites, &held), Err(Unusable::OtherWorldSize { .. })));
+        assert!(matches!(plan(ID, &sites, &held), Err(UnusableCheckpoint::OtherWorldSize { .. })));
     }
-    assert_eq!(plan(CheckpointId(8), &one_a_node(&[0]), &held), Err(Unusable::NothingHeld));
+    assert_eq!(plan(CheckpointId(8), &one_a_node(&[0]), &held), Err(UnusableCheckpoint::NothingHeld));
 }
 
 #[test]

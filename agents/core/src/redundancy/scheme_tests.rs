@@ -20,12 +20,12 @@ use super::groups::{Groups, Rules, Site};
 use super::link::{Incoming, Outgoing};
 use super::member::{GroupMember, MemberTask};
 use super::piece::Pool;
-use super::plan::{RestartPlan, Unusable, plan};
+use super::plan::{RestartPlan, UnusableCheckpoint, plan};
 use super::registry::{self, form, is_redundancy_file};
 use super::{RedundancyError, RedundancyScheme};
 use crate::control::filemap::Filemap;
 use crate::control::meta::{FileKind, Meta};
-use crate::prefix::inspect::{Verdict, inspect};
+use crate::prefix::inspect::{Completeness, inspect};
 use crate::prefix::rebuild;
 use crate::prefix::scan::{ScanOptions, scan};
 
@@ -374,9 +374,11 @@ fn what_is_more_than_a_scheme_tolerates_is_refused_with_its_reason() {
         let held = inventories(&homes, &lost);
         let reason = plan(ID, &replaced(&sites, &lost), &held).unwrap_err();
         let named = match &reason {
-            Unusable::Lost { scheme: of, .. } => *of == scheme.name() && reason.to_string().ends_with(scheme.limit()),
+            UnusableCheckpoint::Lost { scheme: of, .. } => {
+                *of == scheme.name() && reason.to_string().ends_with(scheme.limit())
+            }
             // Neither the members nor those who kept their descriptors are left.
-            reason => matches!(reason, Unusable::NoDescriptor(_)),
+            reason => matches!(reason, UnusableCheckpoint::NoDescriptor(_)),
         };
         assert!(named, "{}: {reason}", scheme.name());
         let judged =
@@ -437,7 +439,7 @@ fn what_each_scheme_tolerates_is_drained_and_restored_in_the_checkpoint_director
         }
         let mut scanned = rebuild::rescan(&scanned, options, &[], &inspection.rebuildable).unwrap();
         assert_eq!(scanned.verify(1, &|_| {}).failures, []);
-        assert_eq!(inspect(&scanned).verdict, Verdict::Complete, "{}", scheme.name());
+        assert_eq!(inspect(&scanned).completeness, Completeness::Complete, "{}", scheme.name());
         for rank in &lost {
             for (name, data) in before[rank].iter().filter(|(name, _)| !is_redundancy_file(name)) {
                 assert!(fs::read(directory.path().join(name)).unwrap() == *data, "{name} of {}", scheme.name());

@@ -8,7 +8,6 @@ use holdfast_testkit::fixtures;
 /// Where a job's files are below a base directory.
 pub const JOB: &str = "user1/scr.1145655";
 
-/// A path in the SCR fixtures.
 pub fn scr(path: &str) -> PathBuf {
     fixtures("scr").join(path)
 }
@@ -18,7 +17,6 @@ pub fn node(state: &str, node: u32) -> PathBuf {
     scr(state).join("tree").join(format!("node{node}")).join(JOB)
 }
 
-/// The bytes of a file.
 pub fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }

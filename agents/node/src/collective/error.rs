@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use holdfast_core::durable::DurableError;
 use holdfast_core::prefix::summary::FetchRefusal;
 use holdfast_core::prefix::{DirectoryName, PrefixError};
-use holdfast_model::dataset::DatasetNameProblem;
+use holdfast_model::dataset::DatasetNameError;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::frame::FrameError;
 use tokio::task::JoinError;
@@ -63,7 +63,7 @@ pub enum CallError {
         /// The name.
         name: String,
         /// What is wrong with it.
-        problem: DatasetNameProblem,
+        problem: DatasetNameError,
     },
     /// A dataset that is neither a checkpoint nor output.
     #[error("neither SCR_FLAG_CHECKPOINT nor SCR_FLAG_OUTPUT is given")]

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use holdfast_model::{Failure, Generation, Rank};
 use holdfast_wire::plan::MemberPlan;
 use holdfast_wire::rank::{Call, Reply};
-use holdfast_wire::run::RehearsalPoint;
+use holdfast_wire::run::FaultPoint;
 
 pub use error::CallError;
 pub use run::{Collectives, RunError, adopt, begin_run, serve_link};
 
+use crate::fault_injection;
 use crate::paths::base_name;
-use crate::rehearsal;
 use crate::sources::files::RankFiles;
 
 /// Carries out a collective call of one rank; returns when all ranks have made it.
@@ -57,7 +57,7 @@ pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBu
     let memory = run.memory.read();
     if let Some(checkpoint) = memory.open {
         let path = run.source.make(&files, checkpoint, name)?;
-        rehearsal::point(agent, RehearsalPoint::Write, checkpoint);
+        fault_injection::reach(agent, FaultPoint::Write, checkpoint);
         return Ok(path);
     }
     let checkpoint = memory.restart.ok_or(CallError::NothingToRead)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use holdfast_core::control::content::{Mismatch, Recorded};
+use holdfast_core::control::content::{ContentMismatch, RecordedContent};
 use holdfast_core::control::meta::{Meta, format_crc};
 use holdfast_core::durable;
 use holdfast_core::kvtree::{Tree, file as hash_file};
@@ -37,11 +37,12 @@ impl CachedFile<'_> {
         working: &Working,
     ) -> Result<Option<u32>, CopyFault> {
         let target = directory.join(&self.meta.file);
-        let content = lane.copy(self.path, &target, Recorded::from(self.meta), working).inspect_err(|fault| {
-            if matches!(fault, CopyFault::Mismatch { mismatch: Mismatch::Crc { .. }, .. }) {
-                self.mark_damaged(&target);
-            }
-        })?;
+        let content =
+            lane.copy(self.path, &target, RecordedContent::from(self.meta), working).inspect_err(|fault| {
+                if matches!(fault, CopyFault::Mismatch { mismatch: ContentMismatch::Crc { .. }, .. }) {
+                    self.mark_damaged(&target);
+                }
+            })?;
         let crc = record_crc.then_some(content.crc).or(self.meta.crc);
         let path = Meta::path_for(self.path);
         let known = hash_file::read(&path)?;

@@ -8,10 +8,10 @@ use std::sync::{Arc, Once};
 use holdfast_core::control::meta::Meta;
 use holdfast_core::durable;
 use holdfast_core::prefix::dataset;
-use holdfast_core::prefix::rank_filemap::{Origin, RankFilemap};
+use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_model::{NodeName, Rank, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
-use holdfast_wire::run::RehearsalPoint;
+use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ use crate::store::examine::{Examined, ExaminedFile, examine};
 /// # Errors
 /// When the directory cannot be used. What goes wrong with a rank stands in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
-    let midway = || crate::rehearsal::point(agent, RehearsalPoint::Copy, request.checkpoint);
+    let midway = || crate::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, request, cancelled, &midway)
 }
 
@@ -177,7 +177,7 @@ fn write_filemap(order: &Order, progress: &mut Progress, request: &CopyRequest) 
     if RankFilemap::read(&known).is_ok_and(|known| known == filemap) {
         return;
     }
-    if let Err(error) = filemap.write(&request.directory, Origin::Copy) {
+    if let Err(error) = filemap.write(&request.directory, FilemapWriter::Copy) {
         progress.fault.get_or_insert(error.to_string());
     }
 }

@@ -4,11 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 use holdfast_core::control::ControlError;
-use holdfast_core::control::content::Mismatch;
-use holdfast_core::control::meta::Unusable;
+use holdfast_core::control::content::ContentMismatch;
+use holdfast_core::control::meta::UnusableFile;
 use holdfast_core::control::node_path::UnsafePath;
 use holdfast_core::durable::DurableError;
-use holdfast_core::kvtree::file::FileError;
+use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::redundancy::RedundancyError;
@@ -45,17 +45,17 @@ pub enum CopyFault {
         /// The file.
         path: PathBuf,
         /// How it differs.
-        mismatch: Mismatch,
+        mismatch: ContentMismatch,
     },
     /// A name that leads out of the directory.
     #[error(transparent)]
     Name(#[from] UnsafePath),
     /// The filemap lists the file, but it cannot be used.
     #[error(transparent)]
-    Unusable(#[from] Unusable),
+    Unusable(#[from] UnusableFile),
     /// Its meta file cannot be read or written.
     #[error(transparent)]
-    MetaFile(#[from] FileError),
+    MetaFile(#[from] HashFileError),
     /// Its meta file cannot be read or written.
     #[error(transparent)]
     Meta(#[from] ControlError),

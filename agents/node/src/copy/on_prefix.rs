@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use holdfast_core::control::content::Recorded;
+use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
 use holdfast_core::prefix::inspect::SetRebuild;
@@ -85,5 +85,5 @@ fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), 
     if !fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
     }
-    lane.verify(&path, Recorded::from(&Meta::read(&path)?))
+    lane.verify(&path, RecordedContent::from(&Meta::read(&path)?))
 }

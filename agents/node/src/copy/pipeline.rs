@@ -2,7 +2,7 @@
 //!
 //! A [`Pipeline`] is what the copies of one step share: the size of their buffers, how many run at a time, their bandwidth and
 //! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. A checksum is always computed, because it
-//! costs little beside the copy; a size and a checksum that are [`Recorded`] must agree with it.
+//! costs little beside the copy; the size and checksum of [`RecordedContent`] must agree with it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use holdfast_core::control::content::{Content, Recorded};
+use holdfast_core::control::content::{FileContent, RecordedContent};
 use holdfast_core::durable::{Durability, Pending};
 use holdfast_core::regular_file;
 use tokio_util::sync::CancellationToken;
@@ -110,9 +110,9 @@ impl Lane<'_> {
         &mut self,
         from: &Path,
         to: &Path,
-        recorded: Recorded,
+        recorded: RecordedContent,
         working: &Working,
-    ) -> Result<Content, CopyFault> {
+    ) -> Result<FileContent, CopyFault> {
         if let Some(content) = self.already_there(from, to, recorded)? {
             working.advance(content.bytes);
             return Ok(content);
@@ -126,7 +126,7 @@ impl Lane<'_> {
         &mut self,
         from: &Path,
         to: &mut impl Write,
-        recorded: Recorded,
+        recorded: RecordedContent,
         working: &Working,
     ) -> Result<(), CopyFault> {
         let source = open(from)?.take(recorded.bytes);
@@ -136,7 +136,7 @@ impl Lane<'_> {
             Broken::Cancelled => CopyFault::Cancelled,
         })?;
         // The receiver compares the checksum.
-        check(Recorded { crc: None, ..recorded }, found, from).map(drop)
+        check(RecordedContent { crc: None, ..recorded }, found, from).map(drop)
     }
 
     /// Receives a file of the recorded size from a connection; it appears at `to` in one step, once it is written and
@@ -145,15 +145,20 @@ impl Lane<'_> {
         &mut self,
         from: &mut impl Read,
         to: &Path,
-        recorded: Recorded,
+        recorded: RecordedContent,
         working: &Working,
-    ) -> Result<Content, CopyFault> {
+    ) -> Result<FileContent, CopyFault> {
         self.write(WholeOf::new(from, recorded.bytes), CopyFault::Peer, to, to, recorded, working)
     }
 
     /// The content of the file at `to`, if it is what a copy of `from` would be: nothing is to be copied then. Content that
     /// is recorded without a checksum is read for it.
-    fn already_there(&mut self, from: &Path, to: &Path, recorded: Recorded) -> Result<Option<Content>, CopyFault> {
+    fn already_there(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        recorded: RecordedContent,
+    ) -> Result<Option<FileContent>, CopyFault> {
         let same_size = fs::symlink_metadata(to).is_ok_and(|it| it.is_file() && it.len() == recorded.bytes);
         if !same_size {
             return Ok(None);
@@ -163,7 +168,7 @@ impl Lane<'_> {
             None => self.content(from)?.crc,
         };
         match self.content(to) {
-            Ok(found) => Ok((found == Content { bytes: recorded.bytes, crc }).then_some(found)),
+            Ok(found) => Ok((found == FileContent { bytes: recorded.bytes, crc }).then_some(found)),
             // What cannot be read is replaced.
             Err(CopyFault::Read { .. }) => Ok(None),
             Err(fault) => Err(fault),
@@ -171,18 +176,18 @@ impl Lane<'_> {
     }
 
     /// Checks a file against its record; without a recorded checksum only its size.
-    pub(crate) fn verify(&mut self, path: &Path, recorded: Recorded) -> Result<(), CopyFault> {
+    pub(crate) fn verify(&mut self, path: &Path, recorded: RecordedContent) -> Result<(), CopyFault> {
         let found = if recorded.crc.is_some() {
             self.content(path)?
         } else {
             let unreadable = |source| CopyFault::Read { path: path.to_owned(), source };
-            Content { bytes: fs::metadata(path).map_err(unreadable)?.len(), crc: 0 }
+            FileContent { bytes: fs::metadata(path).map_err(unreadable)?.len(), crc: 0 }
         };
         check(recorded, found, path).map(drop)
     }
 
     /// Reads a file for its size and checksum.
-    pub(crate) fn content(&mut self, path: &Path) -> Result<Content, CopyFault> {
+    pub(crate) fn content(&mut self, path: &Path) -> Result<FileContent, CopyFault> {
         self.pump(open(path)?, io::sink(), None).map_err(|broken| match broken {
             Broken::Source(source) | Broken::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
             Broken::Cancelled => CopyFault::Cancelled,
@@ -197,9 +202,9 @@ impl Lane<'_> {
         unreadable: impl FnOnce(io::Error) -> CopyFault,
         blamed: &Path,
         to: &Path,
-        recorded: Recorded,
+        recorded: RecordedContent,
         working: &Working,
-    ) -> Result<Content, CopyFault> {
+    ) -> Result<FileContent, CopyFault> {
         let (pending, file) = Pending::create(to)?;
         let unwritable = |source| CopyFault::Write { path: to.to_owned(), source };
         let found = self.pump(source, &file, Some(working)).map_err(|broken| match broken {
@@ -222,7 +227,7 @@ impl Lane<'_> {
         mut source: impl Read,
         mut sink: impl Write,
         working: Option<&Working>,
-    ) -> Result<Content, Broken> {
+    ) -> Result<FileContent, Broken> {
         let Pipeline { buffer_bytes, bandwidth, cancelled, .. } = self.pipeline;
         self.buffer.resize(*buffer_bytes, 0);
         let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0);
@@ -231,7 +236,7 @@ impl Lane<'_> {
                 return Err(Broken::Cancelled);
             }
             let read = match source.read(&mut self.buffer) {
-                Ok(0) => return Ok(Content { bytes, crc: hasher.finalize() }),
+                Ok(0) => return Ok(FileContent { bytes, crc: hasher.finalize() }),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Broken::Source(error)),
@@ -260,7 +265,7 @@ fn open(path: &Path) -> Result<File, CopyFault> {
     regular_file::open(path).map_err(|source| CopyFault::Read { path: path.to_owned(), source })
 }
 
-fn check(recorded: Recorded, found: Content, path: &Path) -> Result<Content, CopyFault> {
+fn check(recorded: RecordedContent, found: FileContent, path: &Path) -> Result<FileContent, CopyFault> {
     recorded.check(found).map_err(|mismatch| CopyFault::Mismatch { path: path.to_owned(), mismatch })
 }
 
@@ -297,7 +302,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
-    use holdfast_core::control::content::Mismatch;
+    use holdfast_core::control::content::ContentMismatch;
     use holdfast_core::durable;
     use holdfast_model::{CheckpointId, Task};
 
@@ -318,8 +323,8 @@ mod tests {
         (0..100_000_u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
     }
 
-    fn recorded(bytes: &[u8]) -> Recorded {
-        Recorded { bytes: bytes.len() as u64, crc: Some(crc32fast::hash(bytes)) }
+    fn recorded(bytes: &[u8]) -> RecordedContent {
+        RecordedContent { bytes: bytes.len() as u64, crc: Some(crc32fast::hash(bytes)) }
     }
 
     fn names(directory: &Path) -> Vec<String> {
@@ -351,10 +356,12 @@ mod tests {
         fs::write(&from, bytes(1)).unwrap();
         fs::write(&to, "older").unwrap();
         let damaged = pipeline.lane().copy(&from, &to, recorded(&bytes(2)), &working);
-        assert!(matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: Mismatch::Crc { .. } }) if path == from));
-        let longer = Recorded { bytes: 100_001, crc: None };
+        assert!(
+            matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: ContentMismatch::Crc { .. } }) if path == from)
+        );
+        let longer = RecordedContent { bytes: 100_001, crc: None };
         let shorter = pipeline.lane().copy(&from, &to, longer, &working);
-        assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: Mismatch::Size { .. }, .. })));
+        assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: ContentMismatch::Size { .. }, .. })));
         assert!(matches!(pipeline.lane().copy(directory.path(), &to, longer, &working), Err(CopyFault::Read { .. })));
         assert_eq!(fs::read(&to).unwrap(), b"older");
         assert_eq!(names(directory.path()), ["a", "b"]);
@@ -387,7 +394,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
         fs::write(&from, bytes(1)).unwrap();
-        let without_crc = Recorded { bytes: 100_000, crc: None };
+        let without_crc = RecordedContent { bytes: 100_000, crc: None };
         let pipeline = pipeline();
         let there = |recorded| pipeline.lane().already_there(&from, &to, recorded).unwrap().is_some();
         assert!(!there(without_crc), "there is nothing");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::control::{ContentError, ControlError};
 use holdfast_core::durable::DurableError;
-use holdfast_core::kvtree::file::FormatError;
+use holdfast_core::kvtree::file::HashFormatError;
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_core::redundancy::descriptor::DescriptorError;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, Scheme};
@@ -104,7 +104,7 @@ pub(crate) enum OrderError {
         /// What it should be.
         what: &'static str,
         /// What is wrong.
-        source: FormatError,
+        source: HashFormatError,
     },
     /// A peer sent a tree that makes no sense.
     #[error("a peer sent {what} that cannot be used: {source}")]

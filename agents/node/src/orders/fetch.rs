@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_core::control::content::Recorded;
+use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Task};
@@ -28,7 +28,7 @@ impl Work<'_> {
         }
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, files.iter().map(|(_, meta)| meta.size).sum());
         let copied = self.pipeline().into_cache().each(&files, |lane, (to, meta)| -> Result<()> {
-            lane.copy(&directory.join(&meta.file), to, Recorded::from(meta), &working)?;
+            lane.copy(&directory.join(&meta.file), to, RecordedContent::from(meta), &working)?;
             let crc = meta.crc.filter(|_| self.run.plan.settings.crc.on_copy);
             Ok(Meta { crc, ..meta.clone() }.write_unsynced(to)?)
         });

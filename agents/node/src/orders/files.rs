@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 
-use holdfast_core::control::content::Recorded;
+use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
 use holdfast_core::redundancy::descriptor;
@@ -63,7 +63,7 @@ impl Work<'_> {
         let pipeline = self.pipeline();
         let mut lane = pipeline.lane();
         for meta in &metas {
-            lane.send(&directory.join(&meta.file), stream, Recorded::from(meta), working)?;
+            lane.send(&directory.join(&meta.file), stream, RecordedContent::from(meta), working)?;
         }
         stream.flush().map_err(OrderError::file("send files of", &directory))?;
         let mut answer = [0];
@@ -105,7 +105,7 @@ impl Work<'_> {
         let mut lane = pipeline.lane();
         for meta in &metas {
             let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
-            lane.receive(stream, &path, Recorded::from(meta), &working)?;
+            lane.receive(stream, &path, RecordedContent::from(meta), &working)?;
             meta.write_unsynced(&path)?;
         }
         stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(OrderError::connection)

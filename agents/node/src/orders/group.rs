@@ -15,7 +15,7 @@ use holdfast_core::redundancy::registry::{self, is_redundancy_file};
 use holdfast_core::redundancy::{RedundancyError, RedundancyScheme, descriptor};
 use holdfast_model::{CheckpointId, NodeName, Rank, RankDescriptor, Scheme, Task};
 use holdfast_wire::peer::{FilesKey, GroupKey, GroupRebuild, GroupWork, Member, OrderResult, Purpose};
-use holdfast_wire::run::RehearsalPoint;
+use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
 
 use super::error::OrderError;
@@ -24,7 +24,7 @@ use super::links::{FromMember, SMALL, ToMember};
 use super::transfer::PATIENCE;
 use super::{Result, Work, rank_directory};
 use crate::events::Working;
-use crate::{rehearsal, stream};
+use crate::{fault_injection, stream};
 
 impl Work<'_> {
     pub(super) fn encode(
@@ -165,16 +165,16 @@ impl<'a> OwnMember<'a> {
         self.step == Task::Encode && pieces && names <= SMALL / 2
     }
 
-    fn fault_injection_point(&self) {
-        let point = if self.step == Task::Encode { RehearsalPoint::Encode } else { RehearsalPoint::Rebuild };
-        rehearsal::point(self.work.agent, point, self.checkpoint);
+    fn reach_fault_point(&self) {
+        let point = if self.step == Task::Encode { FaultPoint::Encode } else { FaultPoint::Rebuild };
+        fault_injection::reach(self.work.agent, point, self.checkpoint);
     }
 
     fn send_copy_to(&self, to: u32) -> Result<()> {
         let Work { agent, run, order, .. } = self.work;
         let files = self.work.member_files(self.checkpoint, self.rank)?;
         let working = agent.progress.begin(self.step, self.checkpoint, files.total_bytes().unwrap_or(0));
-        self.fault_injection_point();
+        self.reach_fault_point();
         let (_, node) = member(self.group, to)?;
         let purpose = Purpose::Files(FilesKey { order: *order, rank: self.rank });
         let mut stream = agent.streams.connect(run.plan.generation, node, purpose)?;
@@ -270,7 +270,7 @@ impl GroupMember for OwnMember<'_> {
         working.advance(done.saturating_sub(*before));
         *before = done;
         if done.saturating_mul(2) >= total {
-            self.fault_injection_point();
+            self.reach_fault_point();
         }
         ControlFlow::Continue(())
     }

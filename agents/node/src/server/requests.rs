@@ -198,7 +198,7 @@ async fn poll(
         node: agent.start.node.clone(),
         generation,
         ranks: agent.ranks.alive(generation),
-        strangers: agent.strangers.load(Ordering::Relaxed),
+        unauthenticated: agent.strangers.load(Ordering::Relaxed),
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
     };

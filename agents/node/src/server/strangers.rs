@@ -36,7 +36,10 @@ impl Strangers {
         agent.strangers.fetch_add(1, Ordering::Relaxed);
         if let Some(silent) = self.reported.lock().may_report(Instant::now()) {
             let others = if silent > 0 { format!(" ({silent} more were not reported)") } else { String::new() };
-            agent.events.add(AgentEvent::Stranger { peer: peer.to_string(), reason: format!("{reason}{others}") });
+            agent.events.add(AgentEvent::UnauthenticatedConnection {
+                peer: peer.to_string(),
+                reason: format!("{reason}{others}"),
+            });
         }
     }
 }

@@ -158,7 +158,7 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
     assert_eq!(served.strangers(), 6);
     let reported = served.agent.events.since(0);
     assert_eq!(reported.len(), 5, "the sixth within a moment is counted, not reported");
-    assert!(reported.iter().all(|event| matches!(event.event, AgentEvent::Stranger { .. })));
+    assert!(reported.iter().all(|event| matches!(event.event, AgentEvent::UnauthenticatedConnection { .. })));
     assert!(served.agent.stop.borrow().is_none());
 }
 
@@ -181,7 +181,7 @@ async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_fr
     assert!(answer.is_empty(), "nothing is answered");
     assert_eq!(served.strangers(), 2);
     for event in served.agent.events.since(0) {
-        let AgentEvent::Stranger { reason, .. } = event.event else { panic!("{event:?}") };
+        let AgentEvent::UnauthenticatedConnection { reason, .. } = event.event else { panic!("{event:?}") };
         assert!(reason.contains("more than 8192 bytes"), "{reason}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{AgentStart, Identity, NODE_MARK, TrustMaterial};
+use holdfast_wire::run::{AgentStart, Identity, NODE_PLACEHOLDER, TrustMaterial};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::AllocatedNodes;
@@ -61,9 +61,9 @@ impl AgentTemplate {
         self.job_id == other.job_id && self.trust.certificate.0 == other.trust.certificate.0
     }
 
-    /// What the agent of `node` is told. The allocation adds what belongs to it: root directory, rehearsals.
+    /// What the agent of `node` is told. The allocation adds what belongs to it: root directory, fault_injections.
     pub fn for_node(&self, node: &NodeName) -> AgentStart {
-        let named = |base: &str| base.replace(NODE_MARK, node.as_str());
+        let named = |base: &str| base.replace(NODE_PLACEHOLDER, node.as_str());
         self.message(node.clone(), Identity::Given, named)
     }
 
@@ -87,7 +87,7 @@ impl AgentTemplate {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             trust: self.trust.clone(),
             abandon_after: ABANDON_AFTER,
-            rehearsals: Vec::new(),
+            fault_injections: Vec::new(),
         }
     }
 }

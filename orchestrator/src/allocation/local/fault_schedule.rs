@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{Rehearsal, RehearsalPoint};
+use holdfast_wire::run::{FaultInjection, FaultPoint};
 
 use crate::allocation::{Fault, Observation};
 use crate::spec::{FaultAction, FaultMoment, FaultPhase, InjectedFault};
@@ -42,7 +42,7 @@ impl FaultSchedule {
     }
 
     /// The failures that an agent that is started now injects itself, with their numbers.
-    pub fn armed(&self, node: &NodeName) -> Vec<(usize, Rehearsal)> {
+    pub fn armed(&self, node: &NodeName) -> Vec<(usize, FaultInjection)> {
         let of_node =
             |(number, fault): &(usize, &InjectedFault)| fault.node == *node && !self.injected.contains(number);
         self.faults
@@ -52,7 +52,7 @@ impl FaultSchedule {
             .filter_map(|(number, fault)| match fault.moment {
                 FaultMoment::During { phase, checkpoint } => {
                     let agent_only = fault.action == FaultAction::KillAgent;
-                    Some((number, Rehearsal { point: point(phase), checkpoint, agent_only }))
+                    Some((number, FaultInjection { point: point(phase), checkpoint, agent_only }))
                 }
                 FaultMoment::After(_) | FaultMoment::AfterCheckpoint(_) => None,
             })
@@ -63,7 +63,7 @@ impl FaultSchedule {
     /// is lost, and all other failures of it with it; else it was the first that takes only the agent.
     pub fn agent_died(&mut self, node: &NodeName) -> Option<Fault> {
         let armed = self.armed(node);
-        let (number, agent_only) = match armed.iter().find(|(_, rehearsal)| !rehearsal.agent_only) {
+        let (number, agent_only) = match armed.iter().find(|(_, fault_injection)| !fault_injection.agent_only) {
             Some((number, _)) => (*number, false),
             None => (armed.first()?.0, true),
         };
@@ -81,12 +81,12 @@ impl FaultSchedule {
     }
 }
 
-fn point(phase: FaultPhase) -> RehearsalPoint {
+fn point(phase: FaultPhase) -> FaultPoint {
     match phase {
-        FaultPhase::Write => RehearsalPoint::Write,
-        FaultPhase::Encode => RehearsalPoint::Encode,
-        FaultPhase::Rebuild => RehearsalPoint::Rebuild,
-        FaultPhase::Copy => RehearsalPoint::Copy,
+        FaultPhase::Write => FaultPoint::Write,
+        FaultPhase::Encode => FaultPoint::Encode,
+        FaultPhase::Rebuild => FaultPoint::Rebuild,
+        FaultPhase::Copy => FaultPoint::Copy,
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(schedule.armed(&"node1".into()).len(), 2);
         assert!(schedule.armed(&"node0".into()).is_empty());
         assert_eq!(schedule.agent_died(&"node1".into()).map(|fault| fault.number), Some(0));
-        assert_eq!(schedule.armed(&"node1".into())[0].1.point, RehearsalPoint::Copy);
+        assert_eq!(schedule.armed(&"node1".into())[0].1.point, FaultPoint::Copy);
         let node = schedule.agent_died(&"node2".into()).unwrap();
         assert!(!node.agent_only);
         assert_eq!(schedule.agent_died(&"node2".into()), None);

@@ -269,7 +269,8 @@ impl Local {
             return Err(AgentStartError::NodeLost { node: node.clone(), reason });
         }
         start.root = Some(root);
-        start.rehearsals = self.lock().faults.armed(node).into_iter().map(|(_, rehearsal)| rehearsal).collect();
+        start.fault_injections =
+            self.lock().faults.armed(node).into_iter().map(|(_, fault_injection)| fault_injection).collect();
         let mut command = tokio::process::Command::new(&self.program);
         // Its own process group: Ctrl-C on our terminal must reach us only.
         let adopt = |pid| self.adopt_agent(node, pid);

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use holdfast_core::prefix::DirectoryName;
-use holdfast_core::prefix::inspect::{Inspection, SetRebuild, Verdict, inspect};
+use holdfast_core::prefix::inspect::{Completeness, Inspection, SetRebuild, inspect};
 use holdfast_core::prefix::scan::Scan;
 use holdfast_model::Rank;
 use holdfast_wire::agent::CopyReply;
@@ -113,7 +113,7 @@ impl DrainMachine {
         mut reasons: Vec<String>,
     ) {
         reasons.extend(completion::reasons(&inspection));
-        let complete = inspection.verdict == Verdict::Complete;
+        let complete = inspection.completeness == Completeness::Complete;
         let (directory, make_current) = (dataset.destination.directory.clone(), dataset.target.make_current());
         let findings = Box::new(Findings { directory, scan, inspection, make_current });
         self.phase = Phase::Publishing(Published { dataset, rebuilt, reasons, complete });

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use holdfast_core::control::meta::FileKind;
 use holdfast_core::prefix::DirectoryName;
-use holdfast_core::prefix::inspect::Verdict;
-use holdfast_core::prefix::scan::{Damage, Expected, Identity, PresentFile, RankScan, RedundancySet, Scan, Source};
+use holdfast_core::prefix::inspect::Completeness;
+use holdfast_core::prefix::scan::{
+    CheckpointIdentity, ExpectationSource, ExpectedFiles, FileDamage, PresentFile, RankScan, RedundancySet, Scan,
+};
 use holdfast_core::redundancy::files::SetId;
 use holdfast_model::{
     CheckpointId, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations, NodeName, Rank, RankDescriptor, Scheme,
@@ -303,7 +305,7 @@ impl World {
             DrainAction::Verify { files, .. } => {
                 let directory = &self.prefix[&self.current.unwrap()];
                 let damaged = files.iter().filter(|unit| directory.files.get(&unit.rank) == Some(&false));
-                let damage = Damage::Crc { expected: 1, found: 2 };
+                let damage = FileDamage::Crc { expected: 1, found: 2 };
                 Answer::Verified { damaged: damaged.map(|unit| (unit.name.clone(), damage.clone())).collect() }
             }
             DrainAction::Rebuild { checkpoint, set, .. } => {
@@ -312,7 +314,7 @@ impl World {
                 Answer::Rebuilt
             }
             DrainAction::Publish { findings, .. } => {
-                let complete = findings.inspection.verdict == Verdict::Complete;
+                let complete = findings.inspection.completeness == Completeness::Complete;
                 self.prefix.get_mut(&self.current.unwrap()).unwrap().indexed = Some(complete);
                 Answer::Published
             }
@@ -414,7 +416,7 @@ impl World {
             ranks: (0..self.nodes).map(|rank| (rank, Rank(rank))).collect(),
             tolerance: Some(1),
         };
-        let identity = (!ranks.is_empty()).then_some(Identity { id, ranks: self.nodes });
+        let identity = (!ranks.is_empty()).then_some(CheckpointIdentity { id, ranks: self.nodes });
         let sets = if self.scheme == XOR && !ranks.is_empty() { vec![set] } else { Vec::new() };
         Scan { directory: PathBuf::from(format!("/pfs/directory.{id}")), identity, ranks, sets, damaged: Vec::new() }
     }
@@ -423,7 +425,7 @@ impl World {
 fn scanned(rank: Rank) -> RankScan {
     let present = PresentFile { kind: FileKind::Full, size: 10, crc: Some(1) };
     RankScan {
-        expected: Some(Expected { count: 1, names: vec![file(rank)], source: Source::Filemap }),
+        expected: Some(ExpectedFiles { count: 1, names: vec![file(rank)], source: ExpectationSource::Filemap }),
         present: BTreeMap::from([(file(rank), present)]),
     }
 }

@@ -11,37 +11,25 @@ const CHANGE: &str = "CHANGE";
 /// A change of what a filemap lists of one checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilemapChange {
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// What of it changes.
     pub kind: ChangeKind,
 }
 
-/// What changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// Everything about the checkpoint goes.
     RemoveCheckpoint,
-    /// Something about one rank.
     OfRank(Rank, RankChange),
 }
 
 /// What changes of one rank in one checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RankChange {
-    /// [`Filemap::set_descriptor`].
     SetDescriptor(Tree),
-    /// [`Filemap::add_file`].
     AddFile(String),
-    /// [`Filemap::remove_file`].
     RemoveFile(String),
-    /// [`Filemap::set_expected`].
     SetExpected(u32),
-    /// [`Filemap::unset_expected`].
     UnsetExpected,
-    /// [`Filemap::set_partner`].
     SetPartner(NodeName),
-    /// [`Filemap::remove`].
     Remove,
 }
 
@@ -62,17 +50,14 @@ impl RankChange {
 const REMOVE_CHECKPOINT: &str = "REMOVE_CHECKPOINT";
 
 impl FilemapChange {
-    /// The removal of a checkpoint.
     pub fn remove_checkpoint(checkpoint: CheckpointId) -> Self {
         FilemapChange { checkpoint, kind: ChangeKind::RemoveCheckpoint }
     }
 
-    /// A change of one rank.
     pub fn of_rank(checkpoint: CheckpointId, rank: Rank, change: RankChange) -> Self {
         FilemapChange { checkpoint, kind: ChangeKind::OfRank(rank, change) }
     }
 
-    /// Carries it out.
     pub fn apply(&self, map: &mut Filemap) {
         let checkpoint = self.checkpoint;
         match &self.kind {
@@ -108,7 +93,6 @@ impl FilemapChange {
         }
     }
 
-    /// The record of it.
     pub(super) fn to_tree(&self) -> Tree {
         let mut tree = Tree::new();
         tree.put(CKPT, self.checkpoint);

@@ -18,7 +18,7 @@ use super::{Filemap, FilemapChange};
 use crate::control::{ContentError, ControlError, required};
 use crate::durable::{self, DurableError};
 use crate::kvtree::Tree;
-use crate::kvtree::file::{self, FileError};
+use crate::kvtree::file::{self, HashFileError};
 use crate::kvtree::packed::MAX_FILE_BYTES;
 use crate::{io_count, kill_point, regular_file};
 
@@ -95,14 +95,14 @@ pub fn read(path: &Path, log: &Path) -> Result<(Filemap, LogPosition), ControlEr
     let map = match &content {
         Some(bytes) => {
             let (tree, _) =
-                file::decode(bytes).map_err(|source| FileError::Format { path: path.to_owned(), source })?;
+                file::decode(bytes).map_err(|source| HashFileError::Format { path: path.to_owned(), source })?;
             Filemap::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })?
         }
         None => Filemap::new(),
     };
     let (map, position) = read_onto(map, base, log)?;
     if content.is_none() && position.length == 0 {
-        return Err(FileError::Read { path: path.to_owned(), source: io::ErrorKind::NotFound.into() }.into());
+        return Err(HashFileError::Read { path: path.to_owned(), source: io::ErrorKind::NotFound.into() }.into());
     }
     Ok((map, position))
 }
@@ -138,8 +138,8 @@ fn replay(records: &[u8], base: Base, map: &mut Filemap) -> Result<usize, Conten
     Ok(length)
 }
 
-fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
-    let cannot_read = |source| FileError::Read { path: path.to_owned(), source };
+fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, HashFileError> {
+    let cannot_read = |source| HashFileError::Read { path: path.to_owned(), source };
     let file = match regular_file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -171,12 +171,10 @@ impl FilemapLog {
         FilemapLog { path, position, file: None, has_rest: true }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it stands.
     pub fn position(&self) -> LogPosition {
         self.position
     }
@@ -218,7 +216,7 @@ impl FilemapLog {
     /// When the file cannot be replaced; it and the log are then as they were.
     pub fn fold(&mut self, path: &Path, map: &Filemap) -> Result<(), ControlError> {
         let bytes = file::packed(path, map.tree())?;
-        durable::replace_unsynced(path, &bytes).map_err(FileError::from)?;
+        durable::replace_unsynced(path, &bytes).map_err(HashFileError::from)?;
         self.position = LogPosition { base: Base::of(&bytes), ..LogPosition::default() };
         // What is in the log is about the old file. If it cannot be removed now, then before the next change.
         self.has_rest = self.file.as_ref().is_none_or(|file| file.set_len(0).is_err());
@@ -228,7 +226,7 @@ impl FilemapLog {
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> ControlError {
-    FileError::Write(DurableError::Io { action, path: path.to_owned(), source }).into()
+    HashFileError::Write(DurableError::Io { action, path: path.to_owned(), source }).into()
 }
 
 #[cfg(test)]

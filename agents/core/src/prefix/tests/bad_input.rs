@@ -10,10 +10,10 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::world::{add_now, drained_checkpoint, name, snapshot, some_time, write_tree};
 use crate::control::meta::Meta;
 use crate::kvtree::{Tree, file};
-use crate::prefix::add::Outcome;
-use crate::prefix::inspect::{Reason, inspect};
+use crate::prefix::add::AddOutcome;
+use crate::prefix::inspect::{LossReason, inspect};
 use crate::prefix::rank_filemap::RankFilemap;
-use crate::prefix::scan::{Damage, ScanOptions, scan};
+use crate::prefix::scan::{FileDamage, ScanOptions, scan};
 use crate::prefix::verify::VerifyUnit;
 use crate::prefix::{DirectoryName, Prefix, PrefixError, index, summary};
 use holdfast_model::{CheckpointId, Rank};
@@ -197,11 +197,11 @@ fn a_filemap_that_names_a_file_elsewhere_counts_as_lost() {
         let error = RankFilemap::read(&path).unwrap_err();
         assert!(matches!(&error, PrefixError::Name { place, .. } if place == "RANK/1/CKPT/3/FILE"), "{error}");
         let scanned = scan(&directory, ScanOptions::default()).unwrap();
-        assert!(matches!(&scanned.damaged[..], [file] if matches!(file.damage, Damage::Filemap(_))));
+        assert!(matches!(&scanned.damaged[..], [file] if matches!(file.damage, FileDamage::Filemap(_))));
     }
     // What the rank wrote is known from the XOR header: the filemap is restored, and the forged one gone.
     let report = add_now(scratch.path(), "d").unwrap();
-    assert_eq!(report.outcome, Outcome::Complete);
+    assert_eq!(report.outcome, AddOutcome::Complete);
     let restored = RankFilemap::read(&RankFilemap::path_in(&directory, Rank(1))).unwrap();
     assert_eq!(restored.files, ["2_of_4_in_0.xor", "rank_1.ckpt"]);
 }
@@ -227,7 +227,7 @@ fn an_xor_header_that_names_a_file_elsewhere_writes_nothing_there() {
     fs::write(&path, forged).unwrap();
     meta.write(&path).unwrap();
     let report = add_now(&scratch.path().join("prefix"), "d").unwrap();
-    assert_eq!(report.outcome, Outcome::Incomplete, "{report:?}");
+    assert_eq!(report.outcome, AddOutcome::Incomplete, "{report:?}");
     assert!(report.rebuilt.is_empty());
     assert!(!scratch.path().join("escaped").exists() && !scratch.path().join("prefix/escaped").exists());
 }
@@ -238,7 +238,7 @@ fn a_verify_unit_reads_nothing_elsewhere() {
     fs::create_dir(scratch.path().join("d")).unwrap();
     fs::write(scratch.path().join("secret"), "").unwrap();
     let unit = VerifyUnit { rank: Rank(0), name: "../secret".to_owned(), size: 0, crc: 0 };
-    assert!(matches!(unit.check(&scratch.path().join("d"), &|_| {}), Err(Damage::Unreadable(_))));
+    assert!(matches!(unit.check(&scratch.path().join("d"), &|_| {}), Err(FileDamage::Unreadable(_))));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_damaged_meta_file_costs_its_member_and_no_more() {
         drained_checkpoint(&directory, 3, 8, 4);
         fs::write(directory.join("rank_6.ckpt.scr"), bytes).unwrap();
         let report = add_now(scratch.path(), "d").unwrap();
-        assert_eq!(report.outcome, Outcome::Complete);
+        assert_eq!(report.outcome, AddOutcome::Complete);
         assert_eq!(report.rebuilt.iter().flat_map(|set| set.ranks.clone()).collect::<Vec<_>>(), [Rank(6)]);
         assert_eq!(report.damaged[0].name, "rank_6.ckpt");
     }
@@ -304,9 +304,9 @@ fn billions_of_ranks_and_members_are_judged_at_once() {
         meta.write(&directory.join(&renamed)).unwrap();
     }
     let report = add_now(scratch.path(), "d").unwrap();
-    assert_eq!(report.outcome, Outcome::Incomplete);
+    assert_eq!(report.outcome, AddOutcome::Incomplete);
     assert!(
-        report.reasons.contains(&Reason::RanksMissing { first: Rank(2), last: Rank(u32::MAX - 1) }),
+        report.reasons.contains(&LossReason::RanksMissing { first: Rank(2), last: Rank(u32::MAX - 1) }),
         "{:?}",
         report.reasons
     );
@@ -326,7 +326,7 @@ fn a_file_whose_type_names_another_scheme_than_its_name_is_damaged() {
         let scanned = scan(scratch.path(), ScanOptions::default()).unwrap();
         let damaged = |file: &&crate::prefix::scan::DamagedFile| file.name == file_name;
         let found = scanned.damaged.iter().find(damaged).map(|file| &file.damage);
-        assert!(matches!(found, Some(Damage::NotASetName)), "{file_name} {kind}: {found:?}");
+        assert!(matches!(found, Some(FileDamage::NotASetName)), "{file_name} {kind}: {found:?}");
         fs::write(&path, good).unwrap();
     }
 }

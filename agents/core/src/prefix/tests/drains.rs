@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use super::world::{add_with, name, names_in};
 use crate::control::filemap::Filemap;
 use crate::kvtree::file;
-use crate::prefix::add::{AddOptions, AddReport, Outcome, add};
-use crate::prefix::rank_filemap::{Origin, RankFilemap};
+use crate::prefix::add::{AddOptions, AddOutcome, AddReport, add};
+use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::prefix::{Prefix, index, summary};
 use holdfast_model::{CheckpointId, Rank};
 
@@ -127,7 +127,7 @@ fn a_directory_without_any_file_is_not_indexed() {
     let directory = "scr.2011-04-15_12:00:00.1145655.2";
     fs::create_dir_all(scratch.path().join(directory)).unwrap();
     let report = add_with(scratch.path(), directory, &AddOptions::default()).unwrap();
-    assert_eq!(report.outcome, Outcome::NothingUsable);
+    assert_eq!(report.outcome, AddOutcome::NothingUsable);
     assert!(!report.is_complete());
     let index = index::read(&Prefix::open(scratch.path()).unwrap()).unwrap().unwrap_or_default();
     assert_eq!(index.entry(&name(directory)), None);
@@ -140,7 +140,7 @@ fn a_dry_run_says_the_same_and_changes_nothing() {
     let before = super::world::snapshot(scratch.path());
     let options = AddOptions { dry_run: true, ..AddOptions::default() };
     let report = add_with(scratch.path(), &directory, &options).unwrap();
-    assert_eq!(report.outcome, Outcome::Rebuildable);
+    assert_eq!(report.outcome, AddOutcome::Rebuildable);
     assert_eq!(
         report.rebuilt.iter().map(|set| (set.ranks.clone(), set.missing.clone())).collect::<Vec<_>>(),
         [(vec![Rank(2)], vec![2])]
@@ -152,7 +152,7 @@ fn a_dry_run_says_the_same_and_changes_nothing() {
 #[test]
 fn trap_a_lost_filemap_is_restored_from_the_xor_header_to_the_byte() {
     let drained = run("f-drain-xor/pfs-scrfilemap-missing");
-    assert_eq!(drained.report.outcome, Outcome::Complete);
+    assert_eq!(drained.report.outcome, AddOutcome::Complete);
     assert!(drained.report.rebuilt.is_empty(), "no data was lost: {:?}", drained.report);
     // The same checkpoint, drained without any loss.
     let undamaged = fixtures("scr").join("f-drain-xor/complete-no-loss/expected/tree/pfs").join(&drained.directory);
@@ -163,7 +163,7 @@ fn trap_a_lost_filemap_is_restored_from_the_xor_header_to_the_byte() {
 fn trap_a_corrupt_survivor_is_never_used_for_a_rebuild() {
     for drain in ["f-drain-xor/pfs-file-corrupt-same-size", "f-drain-xor/crc-on-copy-corrupt-survivor"] {
         let drained = run(drain);
-        assert_eq!(drained.report.outcome, Outcome::Incomplete, "{drain}");
+        assert_eq!(drained.report.outcome, AddOutcome::Incomplete, "{drain}");
         assert!(drained.report.rebuilt.is_empty(), "{drain}");
         let damaged: Vec<_> = drained.report.damaged.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(damaged, ["rank_1.ckpt"], "{drain}");
@@ -183,7 +183,7 @@ fn trap_a_corrupt_survivor_is_never_used_for_a_rebuild() {
 #[test]
 fn trap_a_lost_set_does_not_keep_the_other_from_being_rebuilt_and_listed() {
     let drained = run("f2-drain-xor-8nodes/group0-loses-two-group4-loses-one");
-    assert_eq!(drained.report.outcome, Outcome::Incomplete);
+    assert_eq!(drained.report.outcome, AddOutcome::Incomplete);
     assert_eq!(drained.report.rebuilt.iter().flat_map(|set| set.ranks.clone()).collect::<Vec<_>>(), [Rank(4)]);
     let summary = summary::read(&drained.checkpoint()).unwrap();
     assert_eq!(summary.by_rank.keys().map(|rank| rank.0).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
@@ -222,7 +222,7 @@ fn a_copied_rank_gets_the_filemap_that_scr_copy_wrote() {
                     let expected = record.parsed("EXPECT").unwrap();
                     let filemap = RankFilemap { rank, id: CheckpointId(id), files, expected };
                     assert_eq!(
-                        file::encode(&filemap.to_tree(Origin::Copy)),
+                        file::encode(&filemap.to_tree(FilemapWriter::Copy)),
                         fs::read(&path).unwrap(),
                         "{}",
                         path.display()
@@ -243,6 +243,6 @@ fn a_rebuilt_rank_has_the_filemap_that_scr_rebuild_xor_wrote() {
     for rank in [4, 5].map(Rank) {
         let path = RankFilemap::path_in(&directory, rank);
         let filemap = RankFilemap::read(&path).unwrap();
-        assert_eq!(file::encode(&filemap.to_tree(Origin::Rebuild)), fs::read(&path).unwrap());
+        assert_eq!(file::encode(&filemap.to_tree(FilemapWriter::Rebuild)), fs::read(&path).unwrap());
     }
 }

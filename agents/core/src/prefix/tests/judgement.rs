@@ -7,9 +7,9 @@ use tempfile::TempDir;
 
 use super::world::{add_now, add_with, drained_checkpoint, name, some_time, time};
 use crate::control::meta::Meta;
-use crate::prefix::add::{AddOptions, Outcome, Step, add};
-use crate::prefix::inspect::{Reason, Verdict, inspect};
-use crate::prefix::scan::{Damage, ScanOptions, scan};
+use crate::prefix::add::{AddOptions, AddOutcome, AddStep, add};
+use crate::prefix::inspect::{Completeness, LossReason, inspect};
+use crate::prefix::scan::{FileDamage, ScanOptions, scan};
 use crate::prefix::{Prefix, index, summary};
 use crate::redundancy::xor;
 use holdfast_model::{CheckpointId, Rank};
@@ -51,7 +51,7 @@ fn more_than_256_ranks_are_ranks_like_any_other() {
         }
     }
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!(report.outcome, Outcome::Complete, "{:?}", report.reasons);
+    assert_eq!(report.outcome, AddOutcome::Complete, "{:?}", report.reasons);
     assert_eq!(report.rebuilt.iter().flat_map(|set| &set.ranks).map(|rank| rank.0).collect::<Vec<_>>(), [3, 256, 599]);
     for rank in [3, 256, 599] {
         assert_eq!(fs::read(directory.join(format!("rank_{rank}.ckpt"))).unwrap(), data(rank));
@@ -67,7 +67,7 @@ fn a_lost_filemap_is_known_from_either_neighbour() {
     // Its own XOR file still tells.
     fs::remove_file(directory.join("0.scrfilemap")).unwrap();
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!((report.outcome, report.rebuilt.len()), (Outcome::Complete, 0));
+    assert_eq!((report.outcome, report.rebuilt.len()), (AddOutcome::Complete, 0));
     assert!(directory.join("0.scrfilemap").exists());
 
     // Its own XOR file is gone too: the right neighbour tells, and the member is rebuilt.
@@ -76,7 +76,7 @@ fn a_lost_filemap_is_known_from_either_neighbour() {
         fs::remove_file(directory.join(file)).unwrap();
     }
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!((report.outcome, report.rebuilt.len()), (Outcome::Complete, 1));
+    assert_eq!((report.outcome, report.rebuilt.len()), (AddOutcome::Complete, 1));
 }
 
 #[test]
@@ -88,9 +88,12 @@ fn without_redundancy_a_lost_filemap_leaves_the_rank_unknown() {
     }
     fs::remove_file(directory.join("0.scrfilemap")).unwrap();
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!(report.outcome, Outcome::Incomplete);
-    assert_eq!(report.reasons[0], Reason::ExpectationUnknown { rank: Rank(0) });
-    assert_eq!(report.reasons[1], Reason::FilesMissing { rank: Rank(1), names: vec!["2_of_2_in_0.xor".to_owned()] });
+    assert_eq!(report.outcome, AddOutcome::Incomplete);
+    assert_eq!(report.reasons[0], LossReason::ExpectationUnknown { rank: Rank(0) });
+    assert_eq!(
+        report.reasons[1],
+        LossReason::FilesMissing { rank: Rank(1), names: vec!["2_of_2_in_0.xor".to_owned()] }
+    );
 }
 
 #[test]
@@ -100,9 +103,9 @@ fn two_lost_members_of_one_set_do_not_hold_back_the_other_sets() {
         lose(&directory, rank, 4, 12);
     }
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!(report.outcome, Outcome::Incomplete);
+    assert_eq!(report.outcome, AddOutcome::Incomplete);
     assert_eq!(report.rebuilt.iter().flat_map(|set| &set.ranks).map(|rank| rank.0).collect::<Vec<_>>(), [6, 11]);
-    assert!(report.reasons.contains(&Reason::SetLost {
+    assert!(report.reasons.contains(&LossReason::SetLost {
         scheme: xor::NAME,
         group_id: 0,
         members: 4,
@@ -119,8 +122,8 @@ fn a_file_with_a_wrong_crc_counts_as_missing_and_is_rebuilt() {
     let (scratch, directory) = world(4, 4);
     fs::write(directory.join("rank_2.ckpt"), b"data of rank        X").unwrap();
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!(report.outcome, Outcome::Complete);
-    assert!(matches!(report.damaged[0].damage, Damage::Crc { .. }), "{:?}", report.damaged);
+    assert_eq!(report.outcome, AddOutcome::Complete);
+    assert!(matches!(report.damaged[0].damage, FileDamage::Crc { .. }), "{:?}", report.damaged);
     assert_eq!(report.verified.files, 8);
     assert_eq!(fs::read(directory.join("rank_2.ckpt")).unwrap(), data(2));
 
@@ -152,7 +155,7 @@ fn verification_can_be_spread_and_says_the_same() {
     }
     assert_eq!(verified.failures.len(), 1);
     assert_eq!(inspect(&here), inspect(&elsewhere));
-    assert_eq!(inspect(&here).verdict, Verdict::Rebuildable);
+    assert_eq!(inspect(&here).completeness, Completeness::Rebuildable);
 }
 
 #[test]
@@ -168,7 +171,7 @@ fn a_leftover_of_another_checkpoint_neither_counts_nor_decides() {
     fs::copy(directory.join("rank_0.ckpt"), directory.join("extra")).unwrap();
     meta.write(&directory.join("extra")).unwrap();
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
-    assert_eq!((report.outcome, report.id), (Outcome::Complete, Some(CheckpointId(5))));
+    assert_eq!((report.outcome, report.id), (AddOutcome::Complete, Some(CheckpointId(5))));
     assert_eq!(report.damaged[0].name, "0_leftover");
     let files: Vec<_> = summary::read(&directory).unwrap().to_fetch(Rank(0)).map(|file| file.name.clone()).collect();
     assert_eq!(files, ["rank_0.ckpt"]);
@@ -183,7 +186,7 @@ fn an_incomplete_directory_is_looked_at_again_and_keeps_its_time() {
             fs::rename(directory.join(&file), kept.path().join(&file)).unwrap();
         }
     }
-    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, Outcome::Incomplete);
+    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, AddOutcome::Incomplete);
     // A late node brings one of them.
     for file in ["rank_1.ckpt", "rank_1.ckpt.scr"] {
         fs::rename(kept.path().join(file), directory.join(file)).unwrap();
@@ -191,10 +194,10 @@ fn an_incomplete_directory_is_looked_at_again_and_keeps_its_time() {
     let prefix = Prefix::open(scratch.path()).unwrap();
     let later = time("2026-12-01T00:00:00");
     let report = add(&prefix, &name(DIRECTORY), later, &AddOptions::default(), &|_| {}).unwrap();
-    assert_eq!((report.outcome, report.rebuilt.len()), (Outcome::Complete, 1));
+    assert_eq!((report.outcome, report.rebuilt.len()), (AddOutcome::Complete, 1));
     let entry = index::read(&prefix).unwrap().unwrap().entry(&name(DIRECTORY)).unwrap();
     assert_eq!((entry.complete, entry.flushed), (Some(true), Some(some_time())));
-    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, Outcome::AlreadyComplete);
+    assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, AddOutcome::AlreadyComplete);
 }
 
 #[test]
@@ -221,11 +224,11 @@ fn progress_counts_what_was_verified_and_rebuilt() {
     let (scratch, directory) = world(4, 4);
     lose(&directory, 3, 4, 4);
     let counted = std::sync::Mutex::new((0_u64, 0_u64));
-    let on_step = |step: Step<'_>| {
+    let on_step = |step: AddStep<'_>| {
         let mut counted = counted.lock().unwrap();
         match step {
-            Step::Verified { bytes } => counted.0 += bytes,
-            Step::Rebuilding { bytes, set } => {
+            AddStep::Verified { bytes } => counted.0 += bytes,
+            AddStep::Rebuilding { bytes, set } => {
                 assert_eq!(set.ranks, [Rank(3)]);
                 counted.1 = bytes;
             }

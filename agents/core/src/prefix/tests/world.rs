@@ -8,7 +8,7 @@ use chrono::NaiveDateTime;
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::{Tree, file};
 use crate::prefix::add::{AddOptions, AddReport, add};
-use crate::prefix::rank_filemap::{Origin, RankFilemap};
+use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::prefix::{DirectoryName, Prefix, PrefixError};
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::xor;
@@ -25,17 +25,14 @@ pub fn some_time() -> NaiveDateTime {
     time("2026-11-20T10:22:24")
 }
 
-/// A checked directory name.
 pub fn name(text: &str) -> DirectoryName {
     DirectoryName::new(text).unwrap()
 }
 
-/// Adds a directory with the defaults.
 pub fn add_now(prefix: &Path, directory: &str) -> Result<AddReport, PrefixError> {
     add_with(prefix, directory, &AddOptions::default())
 }
 
-/// Adds a directory.
 pub fn add_with(prefix: &Path, directory: &str, options: &AddOptions) -> Result<AddReport, PrefixError> {
     add(&Prefix::open(prefix)?, &name(directory), some_time(), options, &|_| {})
 }
@@ -120,7 +117,7 @@ pub fn drained_checkpoint(directory: &Path, id: u64, ranks: u32, set_size: u32) 
                 expected: 2,
             };
             let path = RankFilemap::path_in(directory, Rank(*rank));
-            fs::write(path, file::encode(&filemap.to_tree(Origin::Copy))).unwrap();
+            fs::write(path, file::encode(&filemap.to_tree(FilemapWriter::Copy))).unwrap();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The events of the leader's machine: messages of members, links, results of file work, time.
 
-use holdfast_core::prefix::fetch::Candidate;
+use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, Failure, HaltState, Locations, NodeName};
 use holdfast_wire::peer::ToLeader;
@@ -50,7 +50,7 @@ pub enum WorkOutput {
     /// A dataset that the index lists.
     Found(Option<(CheckpointId, DirectoryName)>),
     /// What a restart may fetch from the prefix directory, in the order of the attempts.
-    Candidates(Vec<Candidate>),
+    Candidates(Vec<RestartCandidate>),
     Summary(Box<Summary>),
 }
 

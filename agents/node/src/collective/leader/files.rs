@@ -1,6 +1,6 @@
 //! Typed file work: each function requests one kind of [`LeaderWork`].
 
-use holdfast_core::prefix::fetch::Candidate;
+use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, HaltState, Locations};
 
@@ -91,7 +91,7 @@ pub(super) async fn delete_directory(cx: &Context, directory: &DirectoryName) ->
     done(cx, LeaderWork::DeleteDirectory { directory: directory.clone() }).await
 }
 
-pub(super) async fn candidates(cx: &Context) -> Result<Vec<Candidate>, CallError> {
+pub(super) async fn candidates(cx: &Context) -> Result<Vec<RestartCandidate>, CallError> {
     expect!(cx.work(LeaderWork::Candidates).await?, Candidates)
 }
 

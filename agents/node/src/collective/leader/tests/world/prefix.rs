@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::prefix::fetch::Candidate;
+use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind};
 
@@ -123,8 +123,8 @@ impl SimulatedPrefix {
         Ok(WorkOutput::Done)
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
-        let candidate = |directory: &DirectoryName, entry: &Directory, from_link| Candidate {
+    fn candidates(&self) -> Vec<RestartCandidate> {
+        let candidate = |directory: &DirectoryName, entry: &Directory, from_link| RestartCandidate {
             directory: directory.clone(),
             id: Some(CheckpointId(entry.id)),
             indexed: entry.indexed,
