@@ -17,7 +17,8 @@ use crate::spec::{Environment, JobSpec};
 ///
 /// Starts an agent on every node, launches the application, relaunches it on the healthy nodes when a node is lost, and
 /// drains the newest checkpoint to the prefix directory. If the job is running already in this allocation, and its
-/// orchestrator ended, this one takes over. Ctrl-C or SIGTERM: halt, drain, report. A second one: end at once.
+/// orchestrator ended, this one takes over. Ctrl-C or SIGTERM: stop the ranks, drain, report. A
+/// second one: end at once, without a drain.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

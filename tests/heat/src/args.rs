@@ -10,8 +10,8 @@ use crate::geometry::Size;
 
 /// Compute a 2-D heat equation on several ranks, with checkpoints.
 ///
-/// One slab of rows a rank; rank 0 prints the checksum of the final field, which is the same however many ranks
-/// computed it and whatever failed on the way. To be started by `holdfast run`, or alone with SCR_ENABLE=0.
+/// One slab of rows a rank. Rank 0 prints the checksum of the final field, which depends neither on the number of ranks
+/// nor on failures during the run. Started by `holdfast run`, or alone with SCR_ENABLE=0.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(after_help = "Examples:
   holdfast run -- holdfast example heat --steps 400
@@ -24,16 +24,16 @@ pub struct HeatArgs {
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub steps: u64,
 
-    /// Columns and rows of the field [default: 256x256, or as the input file has them].
+    /// Columns and rows of the field [default: those of the input file, or 256x256].
     #[arg(long, value_name = "WxH")]
     pub size: Option<Size>,
 
-    /// Read the initial field from this file (made by `holdfast example heat-init`, or an earlier --output); without
-    /// it, the field that heat-init writes is computed in memory.
+    /// Read the initial field from this file, written by `holdfast example heat-init` or --output. Without it, the field
+    /// that heat-init writes is computed in memory.
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
 
-    /// Write the final field to this file; one that exists is replaced at the end.
+    /// Write the final field to this file; an existing file is replaced at the end.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -57,8 +57,7 @@ pub struct HeatArgs {
     #[arg(long, value_name = "DURATION", default_value = "40ms", value_parser = humantime::parse_duration)]
     pub step_delay: Duration,
 
-    /// The address of this node at which the neighbours connect [default: that of its host name; 127.0.0.1 on virtual
-    /// nodes].
+    /// The address of this node for its neighbours [default: the address of its host name; 127.0.0.1 on virtual nodes].
     #[arg(long, value_name = "IP")]
     pub address: Option<IpAddr>,
 
@@ -74,15 +73,15 @@ pub struct HeatArgs {
     #[arg(long, value_name = "RANK", requires = "exit_at")]
     pub exit_rank: Option<u32>,
 
-    /// End with code 0 but without telling Holdfast that the work is done.
+    /// End with exit code 0 without calling finalize.
     #[arg(long)]
     pub no_finalize: bool,
 
-    /// Wait at this step, for ever or until the file of --until exists.
+    /// Wait at this step until the file of --until exists; without --until, forever.
     #[arg(long, value_name = "STEP")]
     pub hold_at: Option<u64>,
 
-    /// Block for ever at this step, once: whoever finds the file of --hang-once has hung before, and goes on.
+    /// Block forever at this step, the first time: a rank continues if its file of --hang-once exists.
     #[arg(long, value_name = "STEP", requires = "hang_once")]
     pub hang_at: Option<u64>,
 
@@ -90,15 +89,15 @@ pub struct HeatArgs {
     #[arg(long, value_name = "RANK", requires = "hang_at")]
     pub hang_rank: Option<u32>,
 
-    /// Made by a rank before it hangs, with its number added to the name.
+    /// The file that a rank creates before it hangs; the rank's number is appended to the name.
     #[arg(long, value_name = "FILE", requires = "hang_at")]
     pub hang_once: Option<PathBuf>,
 
-    /// Compute for so long at the step of --hang-at, without a call, instead of blocking.
+    /// Compute for this long at the step of --hang-at, without a call of the API, instead of blocking.
     #[arg(long, value_name = "DURATION", requires = "hang_at", value_parser = humantime::parse_duration)]
     pub hang_busy: Option<Duration>,
 
-    /// Go on from --hold-at when this file exists.
+    /// Continue from --hold-at when this file exists.
     #[arg(long, value_name = "FILE", requires = "hold_at")]
     pub until: Option<PathBuf>,
 }
@@ -112,7 +111,7 @@ pub struct HeatInitArgs {
     #[arg(long, value_name = "WxH", default_value_t = Size::DEFAULT)]
     pub size: Size,
 
-    /// The file to write; one that exists is replaced.
+    /// The file to write; an existing file is replaced.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
