@@ -175,7 +175,7 @@ impl StepDriver<'_> {
     fn step_event(&mut self, generation: Generation, event: StepEvent) {
         match event {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }),
-            StepEvent::Started { .. } => {}
+            StepEvent::Started { .. } | StepEvent::Printed { .. } => {}
             StepEvent::Waiting { reason } => self.reporter.emit(LogEvent::LaunchDelayed { generation, reason }),
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }),
             StepEvent::Exited { rank, end } => {

@@ -6,7 +6,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::environment;
@@ -95,7 +95,10 @@ impl RunningStep {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
             StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
             StepEvent::Exited { rank, .. } => drop(self.ranks.remove(rank)),
-            StepEvent::Refused { .. } | StepEvent::Failed { .. } | StepEvent::Waiting { .. } => {}
+            StepEvent::Printed { .. }
+            | StepEvent::Refused { .. }
+            | StepEvent::Failed { .. }
+            | StepEvent::Waiting { .. } => {}
             StepEvent::Done => self.ended = true,
         }
     }
@@ -184,7 +187,11 @@ fn recorded_processes(directory: &Path) -> (Option<u32>, Vec<u32>) {
                 StepEvent::Supervisor { pid } => supervisor = Some(pid),
                 StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
                 StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                StepEvent::Refused { .. } | StepEvent::Failed { .. } | StepEvent::Waiting { .. } | StepEvent::Done => {}
+                StepEvent::Printed { .. }
+                | StepEvent::Refused { .. }
+                | StepEvent::Failed { .. }
+                | StepEvent::Waiting { .. }
+                | StepEvent::Done => {}
             }
         }
     }
@@ -205,14 +212,14 @@ fn watch(
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
     let labels = plan.and_then(|plan| registry::supervision(&plan).ok()?.labels());
     let mut tail = OutputTail::new(directory, ranks.into_iter(), labels, child.is_none());
-    let mut checks = 0_u32;
+    let (mut checks, mut stopped) = (0_u32, None);
     let last = loop {
         checks = checks.wrapping_add(1);
         match follower.poll() {
             Ok(Followed::Events(events)) => {
                 for event in &events {
                     match event {
-                        StepEvent::Started { rank, .. } => tail.started(*rank),
+                        StepEvent::Started { rank, .. } | StepEvent::Printed { rank } => tail.started(*rank),
                         StepEvent::Done => tail.all_started(),
                         _ => {}
                     }
@@ -234,7 +241,11 @@ fn watch(
             Ok(Followed::Orphaned) => break Some(StepReport::Orphaned),
             Err(error) => break Some(StepReport::Unreadable(error.to_string())),
         }
-        if follower.is_done() || stop.load(Ordering::Relaxed) {
+        if follower.is_done() {
+            break None;
+        }
+        // The next generation may begin before the supervisor of this one has ended: its last lines are shown too.
+        if stop.load(Ordering::Relaxed) && stopped.get_or_insert_with(Instant::now).elapsed() > CANCEL_WITHIN {
             break None;
         }
         std::thread::sleep(CHECK_EVERY);

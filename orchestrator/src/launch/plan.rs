@@ -52,6 +52,11 @@ pub enum StepEvent {
         /// Its process, which leads a process group.
         pid: u32,
     },
+    /// A process that was started elsewhere has printed something: its output files exist from now on.
+    Printed {
+        /// Its rank.
+        rank: Rank,
+    },
     /// A process could not be started; those that were are killed.
     Refused {
         rank: Rank,

@@ -34,6 +34,14 @@ pub struct Step {
 }
 
 impl Step {
+    /// A step without processes, whose events are appended to the file in its directory.
+    pub(super) fn new(plan: StepPlan, directory: &Path) -> Result<Self, LaunchError> {
+        let path = StepPlan::events_in(directory);
+        let events = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let events = events.map_err(LaunchError::file("open", &path))?;
+        Ok(Step { plan, directory: directory.to_owned(), children: Arc::new(Children::default()), events })
+    }
+
     /// Appends an event. One write a line: a reader never sees two half lines mixed.
     ///
     /// # Errors
@@ -69,12 +77,8 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     let mut supervision = registry::supervision(&plan)?;
     let directory = plan_path.parent().unwrap_or(Path::new(".")).to_owned();
     let _lock = take_lock(&directory)?;
-    let events_path = StepPlan::events_in(&directory);
-    let events = OpenOptions::new().append(true).create(true).mode(0o600).open(&events_path);
-    let events = events.map_err(LaunchError::file("open", &events_path))?;
-    let children = Arc::new(Children::default());
-    watch_signals(&children)?;
-    let mut step = Step { plan, directory, children, events };
+    let mut step = Step::new(plan, &directory)?;
+    watch_signals(&step.children)?;
     step.emit(&StepEvent::Supervisor { pid: std::process::id() })?;
     supervision.run(&mut step)?;
     step.emit(&StepEvent::Done)

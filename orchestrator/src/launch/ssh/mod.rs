@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::environment;
@@ -30,6 +30,8 @@ use on_node::{NodeRanks, NodeRanksMessage};
 const POLL_EVERY: Duration = Duration::from_millis(10);
 /// NodeEvent that wait to be written down; an application that prints faster waits.
 const WAITING: usize = 256;
+/// When the ranks are to be killed, their last lines are received for as long as this at most, and while they come.
+const ON_ITS_WAY: Duration = Duration::from_millis(200);
 /// What the supervisor's own end does to the ranks.
 const KILLED: RankEnd = RankEnd::Signal(9);
 
@@ -147,46 +149,72 @@ impl Supervision for SshSupervision {
         for node in &without {
             step.emit_all(watched.lost(node))?;
         }
-        while !watched.is_over() {
-            if step.children.is_ending() {
-                return step.emit_all(watched.give_up(KILLED));
-            }
-            let (node, event) = match events.recv_timeout(POLL_EVERY) {
-                Ok(event) => event,
-                Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            };
-            if let NodeEvent::Message(NodeRanksMessage::Output { rank, errors, .. }, bytes) = &event {
-                append_output(&step.directory, *rank, *errors, bytes)?;
-                continue;
-            }
-            if let NodeEvent::Lost(error) = &event {
-                // Where people look when ranks end without a message.
-                let message = format!("holdfast: {error}\n");
-                if let Some(rank) = watched.first_of(&node) {
-                    append_output(&step.directory, rank, true, message.as_bytes())?;
-                }
-            }
-            step.emit_all(watched.receive(&node, event))?;
-        }
-        step.emit_all(watched.give_up(RankEnd::Unknown))
+        supervise(step, watched, &events)
     }
+}
+
+fn supervise(
+    step: &mut Step,
+    mut watched: RunningRanks,
+    events: &mpsc::Receiver<(NodeName, NodeEvent)>,
+) -> Result<(), LaunchError> {
+    let mut end = RankEnd::Unknown;
+    while !watched.is_over() {
+        if step.children.is_ending() {
+            end = KILLED;
+            break;
+        }
+        match events.recv_timeout(POLL_EVERY) {
+            Ok((node, event)) => watched.record(step, &node, event)?,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    // What ranks printed before they are killed is in the queue, or on its way over the network.
+    let deadline = Instant::now() + ON_ITS_WAY;
+    while let left = deadline.saturating_duration_since(Instant::now())
+        && let Ok((node, event)) = events.recv_timeout(left.min(POLL_EVERY))
+    {
+        watched.record(step, &node, event)?;
+    }
+    step.emit_all(watched.give_up(end))
 }
 
 /// The ranks that have not ended.
 struct RunningRanks {
     left: BTreeMap<NodeName, BTreeSet<Rank>>,
+    printed: BTreeSet<Rank>,
     refused: bool,
 }
 
 impl RunningRanks {
     fn new(remote: &RemoteStep) -> Self {
         let ranks = |(node, remote): (&NodeName, &RemoteNode)| (node.clone(), remote.ranks.keys().copied().collect());
-        RunningRanks { left: remote.nodes.iter().map(ranks).collect(), refused: false }
+        RunningRanks { left: remote.nodes.iter().map(ranks).collect(), printed: BTreeSet::new(), refused: false }
     }
 
     fn is_over(&self) -> bool {
         self.refused || self.left.is_empty()
+    }
+
+    /// Appends what a rank printed to its file, and reports how ranks ended.
+    fn record(&mut self, step: &mut Step, node: &NodeName, event: NodeEvent) -> Result<(), LaunchError> {
+        if let NodeEvent::Message(NodeRanksMessage::Output { rank, errors, .. }, bytes) = &event {
+            return self.print(step, *rank, *errors, bytes);
+        }
+        if let NodeEvent::Lost(error) = &event {
+            // Where people look when ranks end without a message.
+            let message = format!("holdfast: {error}\n");
+            if let Some(rank) = self.first_of(node) {
+                self.print(step, rank, true, message.as_bytes())?;
+            }
+        }
+        step.emit_all(self.receive(node, event))
+    }
+
+    fn print(&mut self, step: &mut Step, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
+        append_output(&step.directory, rank, errors, bytes)?;
+        if self.printed.insert(rank) { step.emit(&StepEvent::Printed { rank }) } else { Ok(()) }
     }
 
     fn first_of(&self, node: &NodeName) -> Option<Rank> {
@@ -336,6 +364,26 @@ mod tests {
         assert!(!step.is_over());
         assert_eq!(step.give_up(KILLED), [StepEvent::Exited { rank: Rank(1), end: KILLED }]);
         assert!(step.is_over());
+    }
+
+    #[test]
+    fn output_that_was_received_before_the_ranks_are_killed_is_kept() {
+        let base = tempfile::tempdir().unwrap();
+        let mut step = Step::new(plan(), base.path()).unwrap();
+        let (send, received) = mpsc::sync_channel(8);
+        for bytes in [b"one\n", b"two\n"] {
+            let output = NodeRanksMessage::Output { rank: Rank(2), errors: false, bytes: bytes.len() };
+            send.send(("n3".into(), NodeEvent::Message(output, bytes.to_vec()))).unwrap();
+        }
+        step.kill_all();
+        supervise(&mut step, watched(), &received).unwrap();
+        let output = std::fs::read_to_string(StepPlan::output_in(base.path(), Rank(2))).unwrap();
+        assert_eq!(output, "one\ntwo\n");
+        let events = std::fs::read_to_string(StepPlan::events_in(base.path())).unwrap();
+        let printed = serde_json::to_string(&StepEvent::Printed { rank: Rank(2) }).unwrap();
+        assert_eq!(events.lines().next(), Some(&*printed));
+        assert_eq!(events.matches("printed").count(), 1, "{events}");
+        assert_eq!(events.matches("exited").count(), 3, "{events}");
     }
 
     #[test]
