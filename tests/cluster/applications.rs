@@ -4,7 +4,7 @@ use holdfast_testkit::cluster::{heat, heat_of};
 
 /// Sends a signal to the rank on a node after the third checkpoint, and looks how the job goes on.
 fn rank_dies_of(name: &str, signal: &str, number: u32) {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.heat(name, "");
     job.wait_for("checkpoint 3 complete");
     // Twice: Rust's own handler takes the first for a stack overflow that it is not, and waits for it to come again.
@@ -29,7 +29,7 @@ fn a_segmentation_fault_of_one_rank_is_a_relaunch_on_the_same_nodes() {
 
 #[test]
 fn an_exit_code_of_one_rank_that_comes_again_and_again_ends_the_job() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let arguments = ["--steps", "120", "--exit-at", "25", "--exit-code", "3", "--exit-rank", "2"];
     let more = "relaunch: {no_progress_limit: 2}";
     let job = cluster.submit("exit-code", &heat_of(&arguments, more), "--nodes=4 --time=10", "holdfast run job.yaml");
@@ -42,7 +42,7 @@ fn an_exit_code_of_one_rank_that_comes_again_and_again_ends_the_job() {
 
 #[test]
 fn a_cache_that_fills_up_on_one_node_costs_that_node_only() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     for node in ["n1", "n2", "n3", "n4", "n5", "n6"] {
         cluster.on(node, "rm -rf /small/*");
     }
@@ -57,7 +57,7 @@ fn a_cache_that_fills_up_on_one_node_costs_that_node_only() {
 
 #[test]
 fn a_program_that_is_not_there_is_named_before_an_agent_is_started() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let spec = heat("").replace("command: [holdfast,", "command: [./no-such-program,");
     let job = cluster.submit("missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
     let (output, code) = job.finish();
@@ -67,7 +67,7 @@ fn a_program_that_is_not_there_is_named_before_an_agent_is_started() {
 
 #[test]
 fn a_rank_that_hangs_is_noticed_its_stack_is_kept_and_the_run_begins_again() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let arguments = ["--steps", "120", "--hang-at", "40", "--hang-rank", "2", "--hang-once", "/pfs/hang/hung"];
     let spec = heat_of(&arguments, "health: {hang_after: 2s}");
     let job = cluster.submit("hang", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");

@@ -6,7 +6,7 @@ const LONG: [&str; 2] = ["--steps", "5000"];
 
 #[test]
 fn before_the_allocation_ends_the_job_halts_and_drains_also_when_the_end_was_moved() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let more = "halt: {before_end: 45s}\ncheckpoint: {flush: {every: 0}}";
     let job = cluster.submit("time-limit", &heat_of(&LONG, more), "--nodes=5 --time=10", "holdfast run job.yaml");
     job.wait_for("checkpoint 2 complete");
@@ -19,7 +19,7 @@ fn before_the_allocation_ends_the_job_halts_and_drains_also_when_the_end_was_mov
 
 #[test]
 fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let more = "checkpoint: {flush: {every: 0}}";
     let job = cluster.submit("cancelled", &heat_of(&LONG, more), "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("checkpoint 4 complete");
@@ -45,7 +45,7 @@ fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() 
 
 #[test]
 fn the_signal_that_a_batch_script_asked_for_halts_the_job_and_means_nothing_to_the_agents() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.submit("warning", &heat_of(&LONG, ""), "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("checkpoint 2 complete");
     // To all steps, as `#SBATCH --signal=USR1@120` without the B: the ranks know no such signal and die of it.
@@ -62,7 +62,7 @@ fn the_signal_that_a_batch_script_asked_for_halts_the_job_and_means_nothing_to_t
 
 #[test]
 fn the_next_allocation_goes_on_where_a_signal_ended_the_first() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.submit(
         "signal",
         &heat(""),

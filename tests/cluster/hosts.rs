@@ -44,7 +44,7 @@ fn no_agents(cluster: &Cluster) {
 
 #[test]
 fn a_job_on_hosts_ends_well_and_leaves_nothing_on_them() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = heat(&cluster, "ssh-well");
     let output = job.finish_well();
     assert!(output.contains("2 spare"), "{output}");
@@ -60,7 +60,7 @@ fn a_job_on_hosts_ends_well_and_leaves_nothing_on_them() {
 
 #[test]
 fn a_host_that_dies_is_replaced_by_a_spare_from_a_rebuilt_checkpoint() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = heat(&cluster, "ssh-killed");
     job.wait_for("checkpoint 3 complete");
     cluster.docker("kill", "n3");
@@ -71,7 +71,7 @@ fn a_host_that_dies_is_replaced_by_a_spare_from_a_rebuilt_checkpoint() {
 
 #[test]
 fn a_host_that_freezes_is_left_behind_and_what_ran_there_is_ended_when_it_wakes() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = heat(&cluster, "ssh-paused");
     job.wait_for("checkpoint 3 complete");
     cluster.docker("pause", "n2");
@@ -87,7 +87,7 @@ fn a_host_that_freezes_is_left_behind_and_what_ran_there_is_ended_when_it_wakes(
 
 #[test]
 fn an_agent_that_is_killed_is_started_again_over_ssh_and_the_ranks_go_on() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = heat(&cluster, "ssh-agent-killed");
     job.wait_for("checkpoint 3 complete");
     cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
@@ -98,7 +98,7 @@ fn an_agent_that_is_killed_is_started_again_over_ssh_and_the_ranks_go_on() {
 
 #[test]
 fn the_next_orchestrator_takes_over_what_a_killed_one_left_on_the_hosts() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = start(&cluster, "ssh-took-over", &spec(ALL, "", ""), work);
     job.wait_for("checkpoint 3 complete");
@@ -111,7 +111,7 @@ fn the_next_orchestrator_takes_over_what_a_killed_one_left_on_the_hosts() {
 
 #[test]
 fn how_a_rank_ended_on_its_host_is_told_with_code_and_signal() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = heat(&cluster, "ssh-segfault");
     job.wait_for("checkpoint 3 complete");
     let kill = "pkill -SEGV -f '[h]oldfast example'";
@@ -132,7 +132,7 @@ fn how_a_rank_ended_on_its_host_is_told_with_code_and_signal() {
 
 #[test]
 fn hosts_that_cannot_be_used_are_left_out_each_with_its_reason_and_the_job_runs_on_the_others() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     cluster.docker("pause", "n6");
     let address = cluster.on("n1", "hostname -i").split_whitespace().next().unwrap().to_owned();
     let hosts = format!("[n1, n2, n3, n4, 'n5:2223', n6, root@ctl, no-such-host, {address}]");
@@ -155,7 +155,7 @@ fn hosts_that_cannot_be_used_are_left_out_each_with_its_reason_and_the_job_runs_
 
 #[test]
 fn an_unknown_host_key_is_shown_and_nothing_is_started() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let output = refusal(&cluster, "ssh-unknown", &spec(ALL, "", ""), "# nobody\n");
     let fingerprint = cluster.on("ctl", "ssh-keygen -l -f /etc/ssh/ssh_host_ed25519_key.pub");
     let fingerprint = fingerprint.split_whitespace().nth(1).unwrap();
@@ -165,7 +165,7 @@ fn an_unknown_host_key_is_shown_and_nothing_is_started() {
 
 #[test]
 fn a_changed_host_key_is_an_alarm_with_the_line_that_stands_against_it() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let other = cluster.on("ctl", "cat /home/user1/.ssh/id_ed25519.pub");
     let known = format!("# the hosts\nn1,n2,n3,n4,n5,n6 {other}");
     let output = refusal(&cluster, "ssh-changed", &spec(ALL, "", ""), &known);
@@ -176,7 +176,7 @@ fn a_changed_host_key_is_an_alarm_with_the_line_that_stands_against_it() {
 
 #[test]
 fn a_host_that_is_known_by_its_rsa_key_alone_or_by_a_hashed_name_is_known() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let known = cluster.known_hosts("rsa");
     let files = [("job.yaml", &*spec(ALL, "", "")), ("known_hosts", &*known)];
     let work = "ssh-keygen -q -H -f known_hosts && grep -q '^|1|' known_hosts && holdfast run job.yaml";
@@ -185,7 +185,7 @@ fn a_host_that_is_known_by_its_rsa_key_alone_or_by_a_hashed_name_is_known() {
 
 #[test]
 fn a_key_with_a_passphrase_is_for_ssh_agent_and_works_there() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let known = cluster.known_hosts("ed25519");
     let files = [("job.yaml", &*spec(ALL, "identity: key", "")), ("known_hosts", &*known)];
     let keys = "cp ~/.ssh/id_ed25519 key && cp ~/.ssh/id_ed25519.pub key.pub && ssh-keygen -q -p -f key -N secret";
@@ -200,7 +200,7 @@ fn a_key_with_a_passphrase_is_for_ssh_agent_and_works_there() {
 
 #[test]
 fn a_host_without_the_program_or_with_another_version_of_it_is_told_by_name_and_path() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let known = cluster.known_hosts("ed25519");
     let output = refusal(&cluster, "ssh-missing", &spec(ALL, "program: /opt/none/holdfast", ""), &known);
     assert!(output.contains("n1 has no program /opt/none/holdfast that can be run"), "{output}");
@@ -215,7 +215,7 @@ fn a_host_without_the_program_or_with_another_version_of_it_is_told_by_name_and_
 
 #[test]
 fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let known = cluster.known_hosts("ed25519");
     cluster.on("n1", "install -d -o user1 -g user1 /tmp/own-run");
     let spec = spec(ALL, "", "").replace("./heat-run", "/tmp/own-run");
@@ -228,7 +228,7 @@ fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
 
 #[test]
 fn commands_of_the_site_run_on_the_hosts_and_a_health_test_that_fails_takes_its_host_out() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let more = "before:\n  - {command: [sh, -c, 'echo \"$HOLDFAST_NODE is $(hostname)\" >>$HOLDFAST_PREFIX/been'], on: all}\n\
                 health: {command: [sh, -c, 'test $(hostname) != n2']}\n";
     let job = start(&cluster, "ssh-site", &spec(ALL, "", more), "holdfast run job.yaml");

@@ -1,10 +1,13 @@
 //! Holdfast on a real Slurm cluster: slurmctld, slurmd, munge in containers, nodes killed, paused and cut off.
 //!
 //! `docker/cluster up` makes the cluster, and the first test does that too; it stays up, `docker/cluster down` ends it.
-//! Without a Docker engine the tests say that they are skipped; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.
+//! Without a Docker engine the tests are ignored; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[macro_use]
+extern crate holdfast_test_attribute;
 
 mod applications;
 mod basics;
@@ -16,9 +19,15 @@ mod nodes;
 mod preflight;
 mod services;
 
+use std::process::ExitCode;
+
 use holdfast_testkit::cluster::Cluster;
 
-/// The cluster with this build on it; `None` if there is no Docker engine.
-fn cluster() -> Option<Cluster> {
+/// The cluster with this build on it. Without a Docker engine the test is ignored.
+fn cluster() -> Cluster {
     Cluster::get(env!("CARGO_BIN_EXE_holdfast"))
+}
+
+fn main() -> ExitCode {
+    holdfast_testkit::harness::run()
 }

@@ -7,7 +7,7 @@ use crate::mpi::world::{self, NODES, expected, homes, nothing_is_left};
 use crate::mpi::{BY_HYDRA as MPICH, BY_MPIRUN as OPEN_MPI, Mpi};
 
 fn a_killed_node_is_replaced(mpi: Mpi) {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let spec = mpi.launches(&heat(""));
     let job =
         cluster.submit(&format!("mpi-killed-{}", mpi.name), &spec, "--nodes=6 --time=10", "holdfast run job.yaml");
@@ -32,7 +32,7 @@ fn a_killed_node_is_replaced_under_mpich() {
 }
 
 fn the_first_node_of_the_run_is_replaced(mpi: Mpi) {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let name = format!("mpi-first-{}", mpi.name);
     let job = cluster.interactive(&name, &mpi.launches(&heat("")), "--nodes=6 --time=10");
     job.wait_for("checkpoint 3 complete");
@@ -66,31 +66,31 @@ fn ranks_are_one_world_and_survivors_stay(cluster: &Cluster, job: &Job<'_>) {
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_open_mpi() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(OPEN_MPI, &cluster, "mpi-world", ", forever", 5));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_mpich() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(MPICH, &cluster, "mpi-world", ", forever", 5));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_open_mpi_over_ssh() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(OPEN_MPI, &cluster, "mpi-ssh", ", forever"));
 }
 
 #[test]
 fn ranks_are_one_world_and_survivors_stay_under_mpich_over_ssh() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(MPICH, &cluster, "mpi-ssh", ", forever"));
 }
 
 /// What comes on standard input reaches the first rank, the others find its end, and all lines come out under their number.
 fn lines_and_input(mpi: Mpi) {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
                 run:\n  nodes: 2\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo \"$HOLDFAST_RANK heard $word.\"; echo oops >&2']\n";
     let work = "echo hello | holdfast --verbose run job.yaml";
@@ -118,7 +118,7 @@ fn lines_carry_their_rank_and_the_first_rank_gets_the_input_under_mpich() {
 
 #[test]
 fn what_mpirun_says_against_its_options_reaches_the_user() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
         let options = "run:\n  launcher_options: [--no-such-option]\n";
         let spec = mpi.launches(&heat("relaunch: {attempts: 0}").replace("run:\n", options));
@@ -133,7 +133,7 @@ fn what_mpirun_says_against_its_options_reaches_the_user() {
 
 #[test]
 fn an_mpirun_that_is_missing_or_not_known_is_told_before_an_agent_is_started() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let table = [("/no/such/mpirun", "/no/such/mpirun"), ("/bin/echo", "Open MPI 3, 4 and 5")];
     for (program, expected) in table {
         let keys = format!("run:\n  launcher: mpirun\n  launcher_program: {program}\n");
@@ -148,7 +148,7 @@ fn an_mpirun_that_is_missing_or_not_known_is_told_before_an_agent_is_started() {
 
 #[test]
 fn a_signal_ends_the_run_its_daemons_and_what_reaches_them() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
         let spec = mpi.launches(&heat_of(&["--steps", "5000"], ""));
         let work =
@@ -164,7 +164,7 @@ fn a_signal_ends_the_run_its_daemons_and_what_reaches_them() {
 
 #[test]
 fn a_shell_that_cannot_reach_a_node_is_a_launch_that_failed_and_is_not_waited_for() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
         // The step of n2's daemon cannot be made: the first `srun` in PATH refuses that node.
         let refusing = "mkdir -p bin; cat >bin/srun <<'EOF'\n#!/bin/sh\ncase \"$*\" in *holdfast-mpi*nodelist=n2*) \

@@ -26,7 +26,7 @@ fn another_is_lost_and_this_one_stays_excluded(cluster: &Cluster, job: &Job<'_>,
 
 #[test]
 fn a_killed_node_s_rank_goes_on_elsewhere_from_a_rebuilt_checkpoint() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.heat("killed", "");
     job.wait_for("checkpoint 3 complete");
     cluster.docker("kill", "n3");
@@ -37,7 +37,7 @@ fn a_killed_node_s_rank_goes_on_elsewhere_from_a_rebuilt_checkpoint() {
 
 #[test]
 fn a_paused_node_is_left_behind_and_stays_excluded_when_it_comes_back() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.long_heat("paused", 240, "");
     job.wait_for("checkpoint 3 complete");
     cluster.docker("pause", "n2");
@@ -49,7 +49,7 @@ fn a_paused_node_is_left_behind_and_stays_excluded_when_it_comes_back() {
 
 #[test]
 fn a_node_that_is_cut_off_from_the_network_is_lost_and_does_no_harm_when_it_comes_back() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.long_heat("cut-off", 360, "");
     job.wait_for("checkpoint 3 complete");
     cluster.cut_off("n3");
@@ -63,7 +63,7 @@ fn a_node_that_is_cut_off_from_the_network_is_lost_and_does_no_harm_when_it_come
 
 #[test]
 fn two_nodes_one_after_the_other_are_replaced_by_both_spares() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.heat("two", "");
     job.wait_for("checkpoint 2 complete");
     cluster.docker("kill", "n4");
@@ -80,7 +80,7 @@ fn two_nodes_one_after_the_other_are_replaced_by_both_spares() {
 
 #[test]
 fn the_first_node_of_the_run_is_replaced_like_any_other() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.interactive("first-node", &heat(""), "--nodes=6 --time=10");
     job.wait_for("checkpoint 3 complete");
     cluster.docker("kill", "n1");
@@ -89,7 +89,7 @@ fn the_first_node_of_the_run_is_replaced_like_any_other() {
 
 #[test]
 fn an_agent_that_is_killed_is_started_again_and_the_ranks_go_on() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.heat("agent", "");
     job.wait_for("checkpoint 3 complete");
     cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
@@ -105,7 +105,7 @@ fn an_agent_that_is_killed_is_started_again_and_the_ranks_go_on() {
 
 #[test]
 fn a_node_that_the_administrator_sets_down_is_left() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.submit(
         "set-down",
         &heat_of(&["--steps", "120", "--step-delay", "100ms"], ""),

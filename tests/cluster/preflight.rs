@@ -22,7 +22,7 @@ fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
 
 #[test]
 fn an_agent_of_another_version_is_not_used_and_a_clock_that_is_wrong_is_told() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let real = "/opt/holdfast/bin/holdfast \"$@\"";
     // What is said to n2's agent, and what n3's says, is what another release would say; n4's time is an hour ago.
     let to_newer = format!("sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":99/\" | {real}");
@@ -50,7 +50,7 @@ fn an_agent_of_another_version_is_not_used_and_a_clock_that_is_wrong_is_told() {
 
 #[test]
 fn a_directory_that_one_node_cannot_use_excludes_that_node_before_it_gets_a_rank() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     cluster.on("n2", "chmod 755 /small");
     let job = cluster.heat("unwritable", "checkpoint: {cache: [{base: /small, keep: 1}]}");
     let output = job.finish_well();
@@ -61,7 +61,7 @@ fn a_directory_that_one_node_cannot_use_excludes_that_node_before_it_gets_a_rank
 
 #[test]
 fn a_directory_that_no_node_can_use_is_no_case_for_another_allocation() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let spec = heat("checkpoint: {cache: [{base: /proc/cache, keep: 1}]}");
     let job = cluster.submit("nowhere", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
     let (output, code) = job.finish();
@@ -72,7 +72,7 @@ fn a_directory_that_no_node_can_use_is_no_case_for_another_allocation() {
 
 #[test]
 fn a_prefix_directory_that_the_nodes_do_not_share_is_refused() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     cluster.on("n1", "rm -rf /var/tmp/heat-run");
     let spec = heat("").replace("prefix: ./heat-run", "prefix: /var/tmp/heat-run");
     let job = cluster.submit("not-shared", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
@@ -88,7 +88,7 @@ fn a_prefix_directory_that_the_nodes_do_not_share_is_refused() {
 
 #[test]
 fn commands_libraries_and_directories_that_are_missing_here_are_named_before_an_agent_is_started() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let needs_a_library = heat_of(&[], "").replace("command: [holdfast,", "command: [./needs-a-library,");
     let no_prefix = heat("").replace("prefix: ./heat-run", "prefix: /proc/heat-run");
     let work = format!(

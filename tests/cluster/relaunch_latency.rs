@@ -5,7 +5,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::DateTime;
-use holdfast_testkit::cluster::{Cluster, Job, heat_of};
+use holdfast_testkit::cluster::{self, Cluster, Job, NO_ENGINE, heat_of};
 use serde_json::Value;
 
 /// Ranks, one a node; the sixth node is the spare.
@@ -30,7 +30,10 @@ const SMOKE: Extent = Extent { field: "1024x640", rank_size: "1 MiB", steps_betw
 fn main() {
     let smoke = std::env::args().any(|argument| argument == "--smoke");
     let extent = if smoke { SMOKE } else { FULL };
-    let Some(cluster) = Cluster::get(env!("CARGO_BIN_EXE_holdfast")) else { return };
+    if !cluster::is_engine_reachable() {
+        return eprintln!("not measured: {NO_ENGINE}");
+    }
+    let cluster = Cluster::get(env!("CARGO_BIN_EXE_holdfast"));
     println!(
         "{RANKS} nodes, one rank with {} on each, default settings; milliseconds after `docker kill`",
         extent.rank_size

@@ -15,7 +15,7 @@ fn written_down<'a>(cluster: &'a Cluster, name: &str, options: &str, more: &str)
 
 #[test]
 fn a_controller_that_restarts_meanwhile_is_not_noticed() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = cluster.heat("controller", "");
     job.wait_for("checkpoint 2 complete");
     cluster.on("ctl", "pkill -TERM slurmctld");
@@ -28,7 +28,7 @@ fn a_controller_that_restarts_meanwhile_is_not_noticed() {
 
 #[test]
 fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = written_down(&cluster, "submitted", "--nodes=4 --time=10", "");
     cluster.kill_controller(true);
     job.run("touch go");
@@ -39,7 +39,7 @@ fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
 
 #[test]
 fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_else_is_lost() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let job = written_down(&cluster, "away", "--nodes=6 --time=10", "relaunch: {no_progress_limit: 1}");
     job.run("touch go");
     job.wait_for("checkpoint 2 complete");
@@ -59,7 +59,7 @@ fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_e
 
 #[test]
 fn while_the_orchestrator_is_dead_the_ranks_go_on_and_the_next_one_takes_over() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = cluster.submit("orchestrator", &heat(""), "--nodes=6 --time=10", work);
     job.wait_for("checkpoint 3 complete");
@@ -71,7 +71,7 @@ fn while_the_orchestrator_is_dead_the_ranks_go_on_and_the_next_one_takes_over() 
 
 #[test]
 fn an_orchestrator_that_took_over_replaces_a_node_that_died_meanwhile() {
-    let Some(cluster) = super::cluster() else { return };
+    let cluster = super::cluster();
     let work = "holdfast run job.yaml; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
     let job = cluster.submit("took-over", &heat(""), "--nodes=6 --time=10", work);
     job.wait_for("checkpoint 3 complete");

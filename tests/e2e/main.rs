@@ -9,6 +9,9 @@
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[macro_use]
+extern crate holdfast_test_attribute;
+
 mod job;
 mod pfs;
 mod world;
@@ -31,3 +34,9 @@ mod stalled_screen;
 mod steps;
 mod strangers;
 mod too_few_nodes;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast_testkit::harness::run()
+}

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::harness::ignore;
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::process::Signal;
 
@@ -32,18 +33,17 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
 }
 
 impl Disk {
-    /// None where that is not allowed.
-    fn mount(world: &World) -> Option<Self> {
+    /// Where that is not allowed, the test is ignored.
+    fn mount(world: &World) -> Self {
         let (image, mounted) = (world.path("disk"), world.prefix());
         fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
         fs::create_dir(&mounted).unwrap();
         let (file, place) = (image.to_string_lossy(), mounted.to_string_lossy());
         let made = succeeds("mkfs.ext4", &["-q", "-F", &file]) && succeeds("mount", &["-o", "loop", &file, &place]);
         if !made {
-            eprintln!("ignored: mounting a file system takes root and a loop device");
-            return None;
+            ignore("mounting a file system takes root and a loop device");
         }
-        Some(Disk { mounted, frozen: false })
+        Disk { mounted, frozen: false }
     }
 
     fn freeze(&mut self) {
@@ -75,7 +75,7 @@ impl Drop for Disk {
 #[test]
 fn a_prefix_directory_that_hangs_costs_no_agent_no_node_and_no_run() {
     let world = World::new();
-    let Some(mut disk) = Disk::mount(&world) else { return };
+    let mut disk = Disk::mount(&world);
     let mut job = Job::new(&world, 1).holding_after(4);
     job.down_after = DOWN_AFTER;
     let mut running = job.start();
@@ -105,7 +105,7 @@ fn is_killed(pid: u32) -> bool {
 #[test]
 fn a_node_that_dies_while_the_prefix_directory_hangs_is_noticed_and_its_run_ended() {
     let world = World::new();
-    let Some(mut disk) = Disk::mount(&world) else { return };
+    let mut disk = Disk::mount(&world);
     let mut job = Job::new(&world, 1).holding_after(4);
     job.down_after = DOWN_AFTER;
     let mut running = job.start();

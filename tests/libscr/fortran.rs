@@ -1,12 +1,10 @@
 //! Fortran programs.
 
-use crate::world::{Link, World, is_here, sum};
+use crate::world::{Link, World, needs, sum};
 
 #[test]
 fn a_fortran_program_goes_on_from_its_named_checkpoint_after_a_node_is_lost() {
-    if !is_here("gfortran") {
-        return;
-    }
+    needs("gfortran");
     let world = World::new();
     let program = world.compile("gfortran", "fortran.f90", Link::Shared);
     let command = [program.to_str().unwrap(), &world.results()];

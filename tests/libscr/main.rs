@@ -2,14 +2,23 @@
 //! of a run in which none was.
 //!
 //! This package depends on `holdfast-libscr`, so that cargo has built libscr before a test runs; it lies beside the test's
-//! own executable ([`world::library_directory`]). A compiler or interpreter that is not installed is said on standard
-//! error and skips its test, but for the C compiler, which Rust itself needs.
+//! own executable ([`world::library_directory`]). A test whose compiler or interpreter is not installed is
+//! ignored, but for the C compiler, which Rust itself needs.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[macro_use]
+extern crate holdfast_test_attribute;
 
 mod alone;
 mod c;
 mod fortran;
 mod python;
 mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast_testkit::harness::run()
+}

@@ -1,12 +1,10 @@
 //! Python programs.
 
-use crate::world::{World, in_repository, is_here, library_directory, sum};
+use crate::world::{World, in_repository, library_directory, needs, sum};
 
 #[test]
 fn the_examples_go_on_from_their_checkpoints_after_a_node_is_lost() {
-    if !is_here("python3") {
-        return;
-    }
+    needs("python3");
     for example in ["torchrun_style.py", "mpi4py_style.py"] {
         let world = World::new();
         let module = in_repository("agents/client/python");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use holdfast_testkit::harness::ignore;
 use tempfile::TempDir;
 
 /// One job's directory.
@@ -165,11 +166,9 @@ pub fn sum(rank: u32, steps: u32) -> u32 {
     (rank + 1) * steps * (steps + 1) / 2
 }
 
-/// Whether a compiler or interpreter is here; says so if not.
-pub fn is_here(program: &str) -> bool {
-    let here = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !here {
-        eprintln!("SKIPPED: {program} is not installed, so that what it would run is not tested");
+/// Ignores the test where this compiler or interpreter is not installed.
+pub fn needs(program: &str) {
+    if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
+        ignore(&format!("{program} is not installed"));
     }
-    here
 }

@@ -3,7 +3,7 @@
 use super::{MPICH, Mpi, OPEN_MPI, switched_off};
 
 fn without_an_agent(mpi: Mpi) {
-    let Some(cluster) = crate::cluster() else { return };
+    let cluster = crate::cluster();
     let program = mpi.compile_c(&cluster);
     let srun = format!("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --mpi={} {program} own 20 result", mpi.plugin);
     let (said, code) = cluster.as_user("alone", &[], &format!("timeout 30 {srun}; code=$?; ls; exit $code"));

@@ -4,7 +4,7 @@ use super::{OPEN_MPI, result};
 
 #[test]
 fn a_rank_that_hangs_leaves_its_stack_and_the_job_goes_on_without_losing_a_node() {
-    let Some(cluster) = crate::cluster() else { return };
+    let cluster = crate::cluster();
     let program = OPEN_MPI.compile_c(&cluster);
     let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];
     let command = [&[program.as_str(), "own", "80", "result"], &hangs[..]].concat();

@@ -6,7 +6,7 @@ use super::{OPEN_MPI, compile, in_repository, result};
 
 #[test]
 fn a_fortran_program_goes_on_from_its_named_checkpoint_after_a_node_is_lost() {
-    let Some(cluster) = crate::cluster() else { return };
+    let cluster = crate::cluster();
     let program = compile(&cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
     let command = [program.as_str(), "100", "result"];
     let job = OPEN_MPI.submit(&cluster, "fortran", &command, "");
@@ -60,7 +60,7 @@ fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
 
 #[test]
 fn the_mpi4py_example_goes_on_with_mpi_s_own_ranks_after_a_node_is_lost() {
-    let Some(cluster) = crate::cluster() else { return };
+    let cluster = crate::cluster();
     install_module(&cluster);
     let example = ["/opt/holdfast/python/examples/mpi4py_style.py", "--steps", "40", "--step-delay", "0.1"];
     let job = OPEN_MPI.submit(&cluster, "mpi4py", &[&PYTHON[..], &example].concat(), "");
@@ -70,7 +70,7 @@ fn the_mpi4py_example_goes_on_with_mpi_s_own_ranks_after_a_node_is_lost() {
 
 #[test]
 fn the_torchrun_example_goes_on_with_torchrun_s_variables_after_a_node_is_lost() {
-    let Some(cluster) = crate::cluster() else { return };
+    let cluster = crate::cluster();
     install_module(&cluster);
     // What torchrun sets for its workers, and nothing else that tells a rank.
     let python = PYTHON[1..].join(" ");

@@ -8,8 +8,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::harness::ignore;
+
 /// Nothing that a test waits for takes as long, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Why tests are ignored that need containers.
+pub const NO_ENGINE: &str = "no Docker engine can be reached; `docker/engine` as root installs and starts one";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STEPS: u32 = 120;
 /// All machines of the cluster.
@@ -26,41 +30,34 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// True if there is a Docker engine that this process may use.
+pub fn is_engine_reachable() -> bool {
+    Command::new("docker").arg("info").output().is_ok_and(|output| output.status.success())
+}
+
 fn script(arguments: &[&str]) -> Output {
     Command::new(root().join("docker/cluster")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Says something that the test harness does not swallow.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 impl Cluster {
-    /// The cluster, healthy, with this build of Holdfast on it; `None` if there is no Docker engine.
+    /// The cluster, healthy, with this build of Holdfast on it. Without a Docker engine the test is ignored.
     ///
     /// # Panics
-    /// When there is an engine, and the cluster does not come up; or there must be one.
-    pub fn get(program: &'static str) -> Option<Cluster> {
+    /// When there is an engine, and the cluster does not come up.
+    pub fn get(program: &'static str) -> Cluster {
         static ALONE: Mutex<()> = Mutex::new(());
-        static UP: OnceLock<bool> = OnceLock::new();
+        static UP: OnceLock<()> = OnceLock::new();
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_up = *UP.get_or_init(|| {
-            let reachable = Command::new("docker").arg("info").output().is_ok_and(|output| output.status.success());
-            if !reachable {
-                assert!(std::env::var_os("HOLDFAST_REQUIRE_CLUSTER").is_none(), "no Docker engine can be reached");
-                say("cluster tests SKIPPED: no Docker engine can be reached (`docker/engine` as root installs and starts one)");
-                return false;
+        UP.get_or_init(|| {
+            if !is_engine_reachable() {
+                ignore(NO_ENGINE);
             }
             checked(script(&["up"]));
             checked(script(&["install", program]));
-            true
         });
-        if !is_up {
-            return None;
-        }
         let cluster = Cluster { program, _alone: alone };
         cluster.heal();
-        Some(cluster)
+        cluster
     }
 
     /// Brings back what was broken.

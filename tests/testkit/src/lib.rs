@@ -6,7 +6,8 @@
 //! changes files takes a [`scratch_copy`].
 
 //!
-//! [`Dice`] rolls seeded random numbers; [`cluster`] is the Slurm cluster of containers and the jobs on it.
+//! [`Dice`] rolls seeded random numbers; [`cluster`] is the Slurm cluster of containers and the jobs on it;
+//! [`harness`] runs suites whose tests may be ignored on some machines.
 
 #![forbid(unsafe_code)]
 // Test support reports as tests do: by panicking, with the file it failed on.
@@ -14,6 +15,7 @@
 
 pub mod cluster;
 mod dice;
+pub mod harness;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
