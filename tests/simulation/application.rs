@@ -26,7 +26,7 @@ pub struct Application {
     /// The ranks of each node.
     pub by_home: BTreeMap<NodeIndex, Vec<Rank>>,
     pub ranks: Vec<RankState>,
-    pub living: u32,
+    pub alive_ranks: u32,
     /// Events that the launcher reported; a new orchestrator gets them again.
     pub reported: Vec<Event>,
     /// The launcher was cancelled and reports nothing more.

@@ -69,7 +69,7 @@ impl World {
         groups: Vec<GroupWork>,
         only: Option<Vec<Rank>>,
     ) {
-        let wanted = |rank: Rank| only.as_ref().is_none_or(|only| only.contains(&rank));
+        let is_copied = |rank: Rank| only.as_ref().is_none_or(|only| only.contains(&rank));
         let mut steps = Vec::new();
         for group in groups {
             let member = group.member as usize;
@@ -85,8 +85,8 @@ impl World {
             let copy = |(rank, from): (Rank, Option<NodeIndex>), place, to| {
                 (COPY | rank.0, place, vec![from, to], JointKind::Copy { rank })
             };
-            steps.extend(wanted(own.0).then(|| copy(own, 0, node(group.right).1)));
-            steps.extend(wanted(left.0).then(|| copy(left, 1, own.1)));
+            steps.extend(is_copied(own.0).then(|| copy(own, 0, node(group.right).1)));
+            steps.extend(is_copied(left.0).then(|| copy(left, 1, own.1)));
         }
         self.open_parts(at, instance, order, steps.len());
         for (tag, member, members, kind) in steps {

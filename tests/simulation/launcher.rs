@@ -24,7 +24,7 @@ impl World {
             homes: vec![0; world as usize],
             by_home: BTreeMap::new(),
             ranks: vec![rank; world as usize],
-            living: 0,
+            alive_ranks: 0,
             reported: Vec::new(),
             ended: false,
         };
@@ -34,17 +34,17 @@ impl World {
             let killed = self.nodes[at as usize].killed;
             // An agent refuses a generation whose ranks it has killed, and one older than its plan.
             let accepted = self.serving(at) == Some(generation) && killed < Some(generation);
-            let lives = self.nodes[at as usize].life != Life::Dead;
+            let alive = self.nodes[at as usize].life != Life::Dead;
             application.by_home.insert(at, node.ranks.clone());
             for rank in &node.ranks {
                 application.homes[rank.index()] = at;
-                if lives && accepted {
+                if alive && accepted {
                     application.ranks[rank.index()].alive = true;
-                    application.living += 1;
+                    application.alive_ranks += 1;
                     begun.push(*rank);
                 }
             }
-            if lives && accepted {
+            if alive && accepted {
                 self.nodes[at as usize].ranks = Some(generation);
             }
         }
@@ -76,12 +76,12 @@ impl World {
         if !std::mem::replace(&mut state.alive, false) {
             return;
         }
-        application.living -= 1;
-        let (at, living) = (application.homes[rank.index()], application.living);
+        application.alive_ranks -= 1;
+        let (at, alive_ranks) = (application.homes[rank.index()], application.alive_ranks);
         trace!(self, "rank {rank} of generation {generation} ends with {end}");
         self.report(generation, Event::RankExited { generation, rank, end });
         self.note_empty(at, generation);
-        if living == 0 {
+        if alive_ranks == 0 {
             self.report(generation, Event::StepEnded { generation, end: RankEnd::SUCCESS });
         }
     }
@@ -105,12 +105,12 @@ impl World {
         let Some(application) = self.applications.get_mut(&generation) else { return };
         let mut killed = application.by_home.get(&at).cloned().unwrap_or_default();
         killed.retain(|rank| std::mem::replace(&mut application.ranks[rank.index()].alive, false));
-        application.living -= killed.len() as u32;
-        let living = application.living;
+        application.alive_ranks -= killed.len() as u32;
+        let alive_ranks = application.alive_ranks;
         for rank in killed {
             self.report(generation, Event::RankExited { generation, rank, end: RankEnd::Signal(9) });
         }
-        if living == 0 {
+        if alive_ranks == 0 {
             self.report(generation, Event::StepEnded { generation, end: RankEnd::Signal(9) });
         }
     }
@@ -123,7 +123,7 @@ impl World {
             let Some(application) = self.applications.get_mut(&generation) else { return };
             for rank in application.by_home.get(&at).into_iter().flatten() {
                 if std::mem::replace(&mut application.ranks[rank.index()].alive, false) {
-                    application.living -= 1;
+                    application.alive_ranks -= 1;
                 }
             }
         }

@@ -353,6 +353,10 @@ impl World {
         let reached: BTreeSet<NodeIndex> =
             self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
         let lost = |node: NodeIndex| self.is_unsound(node) || !reached.contains(&node);
+        if self.oracle.rejected >= Some(protected.checkpoint) {
+            // The application could not read it: it was deleted.
+            return;
+        }
         let could_be_saved = self.survives(&protected, lost) || self.is_recoverable(&protected, lost);
         if undisturbed && self.oracle.disk_failures == 0 && could_be_saved {
             assert!(

@@ -188,7 +188,7 @@ pub enum Defect {
     AllPublishedAsComplete,
     /// A member that receives a rank's files keeps those of the checkpoint before.
     OldFilesKept,
-    /// An agent that was asked to kill its ranks answers and does not do it.
+    /// An agent acknowledges a request to kill its ranks and does not do it.
     RanksNotKilled,
 }
 

@@ -84,6 +84,10 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
     if files::read_dataset(cx, &directory).await?.is_some_and(|dataset| !dataset.checkpoint) {
         return Err(CallError::NotACheckpoint(directory));
     }
+    // The link must lead to a dataset that the next run can restart from.
+    if !files::is_usable(cx, &directory).await? {
+        return Err(CallError::Incomplete(directory));
+    }
     files::make_current(cx, &directory).await?;
     // Those that bypass the cache, too: the next run would restart from the newest of them.
     let mut known: BTreeSet<CheckpointId> = files::datasets_here(cx, None).await?.into_iter().collect();

@@ -53,7 +53,9 @@ impl Leader {
         let descriptors = (0u32..).zip(&plan.settings.descriptors);
         let machine = LeaderMachine::new(LeaderStart {
             plan: plan.clone(),
-            directories: descriptors.map(|(index, asked)| agent.paths.index_node_path(&asked.base, index)).collect(),
+            directories: descriptors
+                .map(|(index, requested)| agent.paths.index_node_path(&requested.base, index))
+                .collect(),
             instance: agent.instance,
             memory: state_files::read_memory(&control, plan.generation),
             flushes: state_files::read_flushes(&control, plan.generation),
@@ -160,7 +162,7 @@ impl Performer {
             }
             LeaderAction::Emit(event) => self.agent.events.add(event),
             LeaderAction::Perform { id, work } if work.is_save() => {
-                // The task that takes them lives as long as this.
+                // The task that receives them runs as long as this exists.
                 let _ = self.saves.send((id, work));
             }
             LeaderAction::Perform { id, work } => {

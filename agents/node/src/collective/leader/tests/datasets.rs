@@ -143,6 +143,16 @@ fn output_cannot_be_current_and_an_unknown_name_is_refused() {
 }
 
 #[test]
+fn a_dataset_that_could_not_be_written_cannot_be_current() {
+    let mut world = ready();
+    world.call(start("shared", true, false, true)).unwrap();
+    world.call(Call::Complete { valid: false }).unwrap();
+    let refused = world.call(Call::Current { name: "shared".to_owned() }).unwrap_err();
+    assert!(refused.message.contains("is not complete"), "{refused}");
+    assert_eq!(world.prefix.current, None);
+}
+
+#[test]
 fn drop_removes_a_dataset_from_the_index_and_keeps_its_files() {
     let mut world = World::with(|plan| plan.settings.flush.every = 1);
     world.init();

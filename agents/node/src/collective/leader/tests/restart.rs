@@ -43,7 +43,7 @@ fn the_newest_checkpoint_in_cache_is_taken_and_older_ones_are_deleted() {
     assert_eq!(from(&world.init()), (Some(3), RestartSource::Cache));
     assert_eq!(world.nodes[&"n2".into()].held.len(), 1);
     assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
-    assert_eq!(world.checkpoint(), CheckpointId(4), "ids go on from what was restarted from");
+    assert_eq!(world.checkpoint(), CheckpointId(4), "ids continue from the restart checkpoint");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn the_flush_files_list_the_restart_checkpoint_before_older_ones_are_deleted() {
     world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     world.init();
     let orders = world.orders_of("n2");
-    let position = |wanted| orders.iter().position(|order| *order == wanted);
+    let position = |name| orders.iter().position(|order| *order == name);
     assert!(position("note").is_some() && position("note") < position("delete"), "{orders:?}");
 }
 

@@ -99,7 +99,7 @@ fn a_repeated_complete_does_not_flush_again_what_is_flushed() {
         });
         world.init();
         world.call(Call::Start).unwrap();
-        // The results of the call do not reach the disk; a flush in the background ends all the same.
+        // The results of the call do not reach the disk; a flush in the background ends nevertheless.
         world.hold_work(|work| matches!(work, LeaderWork::SaveMemory(memory) if memory.open.is_none()));
         world.begin(Call::Complete { valid: true });
         assert_eq!((world.outcome(), world.prefix.complete()), (None, vec![1]), "{mode:?}");

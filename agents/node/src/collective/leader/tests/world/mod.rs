@@ -376,7 +376,7 @@ fn machine(plan: &RunPlan, instance: u64, memory: &LeaderMemory, flushes: &Unfin
     let source = crate::sources::open(&plan.settings).unwrap();
     LeaderMachine::new(LeaderStart {
         plan: Arc::new(plan.clone()),
-        directories: plan.settings.descriptors.iter().map(|asked| format!("{}/index.0", asked.base)).collect(),
+        directories: plan.settings.descriptors.iter().map(|requested| format!("{}/index.0", requested.base)).collect(),
         instance,
         memory: memory.clone(),
         flushes: flushes.clone(),
