@@ -1,19 +1,19 @@
-//! The one way to replace a file: write a temporary one beside it, rename it over the old one. A kill of the process at
-//! any instant leaves the old content or the new, never a part of either.
+//! Replaces files atomically: a temporary file is written beside the old one and renamed over it. A kill of the process
+//! at any instant leaves the old content or the new content, never a part of either.
 //!
 //! The original opened with truncation and wrote in place (`docs/scr-files.md` §1, "Replacing files"), so that a crash
-//! could leave a short control file and with it an unusable checkpoint. Every file that this project replaces goes
-//! through here, and through nothing else.
+//! could leave a short control file and with it an unusable checkpoint. Every file that this project replaces is
+//! replaced by this module.
 //!
-//! **To sync or not.** What a file has to survive decides:
+//! **With or without a sync.** This depends on what the file has to survive:
 //!
 //! * *the machine* ([`replace`], [`create_directory`], [`remove`], …): the file is synced before the rename and the
 //!   directory after it, so that the same holds for a crash of the operating system and a loss of power. This is for
 //!   everything on the prefix directory, and for what the orchestrator records.
-//! * *the process* ([`replace_unsynced`], [`create_directory_unsynced`], [`remove_unsynced`], …): no sync. A kernel keeps
-//!   what a dead process has written and renamed. This is for everything in control and cache directories: what a node
-//!   that rebooted had there is lost by contract, and the redundancy of its neighbours restores it. A sync would make
-//!   every rank wait for a disk, several times a file.
+//! * *the process* ([`replace_unsynced`], [`create_directory_unsynced`], [`remove_unsynced`], …): no sync. The kernel
+//!   keeps what a process has written and renamed before it died. This is for everything in control and cache
+//!   directories: the files of a rebooted node count as lost, and its neighbours' redundancy restores them. A sync
+//!   would make every rank wait for a disk several times per file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -26,8 +26,7 @@ use crate::kill_point;
 const TEMPORARY_PREFIX: &str = ".hf-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// A leftover of a crash, or another node's temporary file on a shared file system, can hold a name; that many are
-/// stepped over.
+/// How many names are tried: a leftover of a crash, or another node on a shared file system, can use a name already.
 const NAME_ATTEMPTS: u32 = 1000;
 
 static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
@@ -63,7 +62,8 @@ impl DurableError {
     }
 }
 
-/// What a user can do about an I/O error on a file of ours; one place, so that the same trouble gets the same advice.
+/// What a user can do about an I/O error on a file of Holdfast; in one place, so that the same error gets the same
+/// advice.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "check that the directory exists on this node",
@@ -71,7 +71,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
         io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
         io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            "move away what stands in the file's place"
+            "move away what is in the file's place"
         }
         _ => "check the file system's health",
     }
@@ -179,7 +179,8 @@ impl Pending {
     }
 }
 
-/// Makes `path` with these bytes only if nothing is there; says whether it was made. Never shows a partial file.
+/// Makes `path` with these bytes only if nothing is there; returns whether it was made. A partial file is never
+/// visible.
 ///
 /// # Errors
 /// When any step fails.
@@ -195,8 +196,8 @@ pub fn create_new_unsynced(path: &Path, bytes: &[u8]) -> Result<bool, DurableErr
     Ok(create_new_as(Durability::Process, path, |out| write_reserved(out, bytes))?.is_some())
 }
 
-/// Makes `path` of what `fill` writes (buffered) only if nothing is there; `None` if something was. Never shows a
-/// partial file.
+/// Makes `path` of what `fill` writes (buffered) only if nothing is there; `None` if something was. A partial file is
+/// never visible.
 ///
 /// # Errors
 /// When `fill` or any step fails.
@@ -245,7 +246,7 @@ pub fn replace_symlink(link: &Path, target: &str) -> Result<(), DurableError> {
     sync_directory(directory)
 }
 
-/// Removes a file and makes the removal durable; says whether it was there.
+/// Removes a file and makes the removal durable; returns whether the file existed.
 ///
 /// # Errors
 /// When the file exists and cannot be removed, or the directory cannot be synchronised.
@@ -277,7 +278,7 @@ fn remove_as(durability: Durability, path: &Path) -> Result<bool, DurableError> 
 /// is left as it is.
 ///
 /// # Errors
-/// When a directory cannot be made, or something else stands in its place.
+/// When a directory cannot be made, or another file is in its place.
 pub fn create_directory(path: &Path, mode: u32) -> Result<(), DurableError> {
     create_directory_as(Durability::Machine, path, mode)
 }
@@ -331,10 +332,10 @@ pub fn sync_directory(directory: &Path) -> Result<(), DurableError> {
     }
 }
 
-/// Writes into blocks that are allocated before. ext4 starts to write a file out when it is renamed over another and its
-/// blocks are not allocated yet, which costs more than all the rest where nothing is synced.
+/// Allocates the blocks before writing. ext4 starts writeback when a file without allocated blocks is renamed over
+/// another, which costs more than everything else if nothing is synced.
 fn write_reserved(out: &mut BufWriter<File>, bytes: &[u8]) -> io::Result<()> {
-    // Without it the file is written all the same; what cannot be written is reported then.
+    // If the allocation fails, writing is tried anyway, and its error is reported.
     let _ = rustix::fs::fallocate(out.get_ref(), rustix::fs::FallocateFlags::empty(), 0, bytes.len() as u64);
     out.write_all(bytes)
 }
@@ -372,7 +373,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // Nothing can be done about a failure here; the name says that it is a leftover.
+            // A failure cannot be reported here; `is_temporary` recognises the file by its name.
             let _ = fs::remove_file(&self.0);
         }
     }
@@ -527,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_a_crash_are_stepped_over_and_recognised() {
+    fn leftovers_of_a_crash_are_skipped_and_recognised() {
         let directory = tempfile::tempdir().unwrap();
         let ahead = NEXT_NAME.load(Ordering::Relaxed);
         for number in ahead..ahead + 50 {

@@ -22,24 +22,24 @@ pub enum HostlistError {
     /// A bracket without its other half, or one inside of another.
     #[error("the host list {list:?} has a bracket without its other half; write it as node[1-4,7]")]
     Brackets { list: String },
-    /// Between brackets stands something else than numbers and ranges of them.
+    /// Something other than numbers and ranges between brackets.
     #[error("the host list {list:?} has {found:?} where a number or a range like 3-7 belongs")]
     Range { list: String, found: String },
     /// A character that no host name has.
     #[error("the host list {list:?} has the character {found:?}, which no host name has; separate names by commas")]
     Character { list: String, found: char },
     /// More names than any machine has nodes.
-    #[error("the host list {list:?} stands for more than {MAX_HOSTS} hosts; it is probably misspelt")]
+    #[error("the host list {list:?} expands to more than {MAX_HOSTS} hosts; check its ranges")]
     TooMany { list: String },
     /// There is no such name in the list.
     #[error("host index ({index}) is out of range for a list of {count} hosts; the first is 1, the last -1")]
     Index { index: i64, count: usize },
 }
 
-/// The names that a list stands for, in its order, duplicates kept. A range that runs backwards stands for none.
+/// The names that a list expands to, in its order, duplicates kept. A range whose end is below its start is empty.
 ///
 /// # Errors
-/// When the list is misspelt, or stands for more than [`MAX_HOSTS`].
+/// When the list is misspelt, or expands to more than [`MAX_HOSTS`].
 pub fn expand(list: &str) -> Result<Vec<NodeName>, HostlistError> {
     let mut names = Vec::new();
     for item in items(list)? {

@@ -1,5 +1,5 @@
-//! How often this process synchronised files, and how many bytes it wrote for what must survive it: what a benchmark reads,
-//! and a test that holds the cost of a decision against its size.
+//! Counts how often this process synchronised files, and how many bytes it wrote to files that must survive it. Read by
+//! benchmarks, and by tests that limit the cost of a decision.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

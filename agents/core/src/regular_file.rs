@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file for reading. A pipe of that name is refused: it would let its reader wait for ever.
+/// Opens a regular file for reading. A pipe is refused: opening it would wait for a writer for ever.
 ///
 /// # Errors
 /// When it cannot be opened, or is not a regular file.

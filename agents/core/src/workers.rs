@@ -7,7 +7,7 @@ use std::thread;
 const BATCH: usize = 64;
 
 /// The threads that serve best when the caller has no opinion: what the machine has, at most eight, because the
-/// metadata server of a parallel file system is shared with everybody else.
+/// metadata server of a parallel file system is shared with all other jobs.
 pub fn default_threads() -> usize {
     thread::available_parallelism().map_or(2, |count| count.get().clamp(1, 8))
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_stand_in_the_order_of_the_items_whatever_the_threads() {
+    fn results_are_in_the_order_of_the_items_for_any_number_of_threads() {
         let items: Vec<u32> = (0..1000).collect();
         let expected: Vec<u32> = items.iter().map(|item| item * 2).collect();
         for threads in [0, 1, 3, 16] {

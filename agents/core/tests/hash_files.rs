@@ -241,7 +241,9 @@ proptest! {
     }
 
     #[test]
-    fn bytes_under_a_right_crc_never_panic(packed in proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), any::<u8>()], 0..300)) {
+    fn bytes_under_a_right_crc_never_panic(
+        packed in proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), any::<u8>()], 0..300),
+    ) {
         if let Ok((tree, _)) = decode(&around(&packed)) {
             prop_assert_eq!(encode(&tree), around(&packed));
         }

@@ -183,7 +183,10 @@ proptest! {
     }
 
     #[test]
-    fn difference_and_intersection_part_a_list(left in proptest::collection::vec(host(), 0..20), right in proptest::collection::vec(host(), 0..20)) {
+    fn difference_and_intersection_divide_a_list(
+        left in proptest::collection::vec(host(), 0..20),
+        right in proptest::collection::vec(host(), 0..20),
+    ) {
         let [left, right] = [left, right].map(|list| list.into_iter().map(NodeName::new).collect::<Vec<_>>());
         let mut parts = subtract(&left, &right);
         prop_assert!(parts.iter().all(|name| !right.contains(name)));

@@ -67,7 +67,8 @@ fn configuration_files_give_the_trees_of_the_original_s_library() {
 
 #[test]
 fn lines_that_the_original_s_parsers_guessed_at_are_refused_by_number() {
-    // The library complained about line 1 of each and went on with half of it; the scripts ended, or took a blank for `=`.
+    // The library complained about line 1 of each and went on with half of it; the scripts ended, or took a blank for
+    // `=`.
     let directory = fixtures("scr").join("t-config-files");
     for (name, what) in [
         ("missing-equals", "found \"5\" where the `=` of SCR_FLUSH belongs"),
@@ -210,7 +211,8 @@ fn directories_are_those_that_scr_cntl_dir_printed() {
 #[test]
 fn own_variables_beat_those_of_the_system_and_of_slurm() {
     let parameters = resolved(&environment(
-        "USER=login SCR_USER_NAME=user1 SLURM_JOBID=1 SCR_JOB_ID=2 SLURM_NODELIST=a[1-2] SCR_NODELIST=b[08-09] SCR_EXCLUDE_NODES=",
+        "USER=login SCR_USER_NAME=user1 SLURM_JOBID=1 SCR_JOB_ID=2 SLURM_NODELIST=a[1-2] SCR_NODELIST=b[08-09] \
+         SCR_EXCLUDE_NODES=",
     ));
     assert_eq!(below(&parameters, &parameters.control_base.value), "/tmp/user1/scr.2");
     let names: Vec<String> = parameters.nodes.value.unwrap().iter().map(ToString::to_string).collect();
@@ -276,7 +278,8 @@ fn a_bad_value_is_named_with_its_place_and_what_is_expected() {
 
 #[test]
 fn what_has_no_effect_is_a_warning() {
-    let text = "SCR_FLUSH=1\nSCR_FLUSH=2\nSCR_FLUHS=3 X=1\nSCR_DB_HOST=db\nCACHEDESC=0 BASE=/ssd SIZE=1 COLOUR=red\nSCR_DEBUG=1 Y=2";
+    let text = "SCR_FLUSH=1\nSCR_FLUSH=2\nSCR_FLUHS=3 X=1\nSCR_DB_HOST=db\nCACHEDESC=0 BASE=/ssd SIZE=1 \
+            COLOUR=red\nSCR_DEBUG=1 Y=2";
     let parameters = resolved(&environment("").with_user_file(user(text)));
     assert_eq!(parameters.flush.value, 2, "the last line counts");
     let found: Vec<(&str, ParamWarningKind)> =
@@ -339,7 +342,8 @@ fn a_table_comes_from_one_source_whole() {
 
 #[test]
 fn descriptors_inherit_what_they_do_not_say() {
-    let text = "SCR_COPY_TYPE=FILE\nSCR_SET_SIZE=4\nSCR_HOP_DISTANCE=2\nSCR_CACHE_BASE=/ssd\nCKPTDESC=1 ENABLED=0 SET_SIZE=2\nCKPTDESC=0";
+    let text = "SCR_COPY_TYPE=FILE\nSCR_SET_SIZE=4\nSCR_HOP_DISTANCE=2\nSCR_CACHE_BASE=/ssd\nCKPTDESC=1 ENABLED=0 \
+            SET_SIZE=2\nCKPTDESC=0";
     let parameters = resolved(&environment("").with_user_file(user(text)));
     let asked: Vec<_> = parameters
         .descriptors()
@@ -360,7 +364,9 @@ fn descriptors_inherit_what_they_do_not_say() {
 
 proptest! {
     #[test]
-    fn no_file_makes_the_reader_or_the_resolver_panic(bytes in "([A-Z_]{0,6}|SCR_FLUSH|SCR_COPY_TYPE|FILE|CKPTDESC|CACHEDESC|BASE|SIZE|[0-9]{1,20}|[= #\n\r\t/é-])*") {
+    fn no_file_makes_the_reader_or_the_resolver_panic(
+        bytes in "([A-Z_]{0,6}|SCR_FLUSH|SCR_COPY_TYPE|FILE|CKPTDESC|CACHEDESC|BASE|SIZE|[0-9]{1,20}|[= #\n\r\t/é-])*",
+    ) {
         if let Ok(entries) = parse(bytes.as_bytes(), "x", FileOwner::User) {
             let _ = Parameters::resolve(&Sources::default().with_user_file(entries));
         }

@@ -1,4 +1,4 @@
-//! Whatever stands in a control file: it is refused or it answers, and nothing panics.
+//! Any content of a control file is refused or parsed; nothing panics.
 
 use std::path::Path;
 
@@ -100,7 +100,11 @@ proptest! {
     }
 
     #[test]
-    fn the_other_files_answer_for_whatever_they_hold(tree in trees(), now in any::<i64>(), left in any::<Option<i64>>()) {
+    fn the_other_files_parse_any_content_or_refuse_it(
+        tree in trees(),
+        now in any::<i64>(),
+        left in any::<Option<i64>>(),
+    ) {
         if let Ok(mut halt) = HaltFile::from_tree(tree.clone()) {
             halt.decrement();
             for reason in halt.check(now, left, left) {

@@ -14,7 +14,7 @@ pub struct Dataset {
     pub name: Option<String>,
     /// A run can restart from it.
     pub checkpoint: bool,
-    /// It is wanted on the prefix directory, whatever the flush settings are.
+    /// It must reach the prefix directory, whatever the flush settings are.
     pub output: bool,
     /// The directory below the prefix where its ranks write and read it themselves, past the cache: files that several
     /// ranks share.

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The name of a redundancy scheme as it stands in SCR's files and parameters: `LOCAL`, `PARTNER`, `XOR`.
+/// The name of a redundancy scheme in SCR's files and parameters: `LOCAL`, `PARTNER`, `XOR`.
 ///
-/// Only a name: which schemes exist, and what they do, is known to the core crate's registry alone.
+/// Only a name: the schemes themselves are registered in the core crate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scheme([u8; Scheme::LONGEST]);
 
@@ -113,7 +113,7 @@ pub struct RankDescriptor {
     pub descriptor: Descriptor,
     /// Directory of the datasets of this descriptor, as the node sees it.
     pub directory: String,
-    /// Number of groups of the whole run.
+    /// Number of groups of the run.
     pub groups: u32,
     /// World rank of the group's first member.
     pub group_id: u32,

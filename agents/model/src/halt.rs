@@ -1,4 +1,4 @@
-//! Halt conditions: recorded reasons not to start, or not to go on with, a run (SCR manual §9.3).
+//! Halt conditions: recorded reasons not to start or continue a run (SCR manual §9.3).
 
 use serde::{Deserialize, Serialize};
 

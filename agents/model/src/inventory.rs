@@ -69,7 +69,7 @@ pub enum Location {
     Cache,
     /// Complete on the parallel file system.
     ParallelFileSystem,
-    /// On its way there. Left by a run that was killed, it means nothing: the copy is not complete.
+    /// Being copied there. If a killed run left this, the copy is not complete.
     Flushing,
 }
 

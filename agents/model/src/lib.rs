@@ -1,5 +1,5 @@
-//! The types that all parts of Holdfast share: what a rank, a dataset, a redundancy descriptor, an inventory or a failure
-//! is, once for the files, the messages, the agents, the client and the orchestrator.
+//! The types that all parts of Holdfast share: what a rank, a dataset, a redundancy descriptor, an inventory or a
+//! failure is, once for the files, the messages, the agents, the client and the orchestrator.
 //!
 //! * [`ids`]: ranks, nodes, dataset ids, generations;
 //! * [`descriptor`]: redundancy schemes by name, descriptors as requested and as one rank stores them;
@@ -14,7 +14,7 @@
 //! * [`time`]: points in time;
 //! * [`failure`]: the error that crosses the network.
 //!
-//! Plain data with serde: no I/O, no clock. Reading and writing SCR's hash files is the core crate's part.
+//! Plain data with serde: no I/O, no clock. SCR's hash files are read and written by the core crate.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ pub struct RunNode {
     pub ranks: Vec<Rank>,
 }
 
-/// Who runs where in a generation.
+/// Which rank runs on which node in a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Every healthy node in allocation order, spares (without ranks) included.

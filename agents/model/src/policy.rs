@@ -1,5 +1,5 @@
-//! What a job asks for its checkpoints. The orchestrator reads these from the job spec, where each field is a key, and the
-//! agents act on them: the structs travel as they are.
+//! What a job asks for its checkpoints. The orchestrator reads these from the job spec, where each field is a key, and
+//! the agents act on them: the structs travel as they are.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Long work under way, for progress bars.
+//! The progress of long operations, for progress bars.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::CheckpointId;
 
-/// A kind of long work.
+/// A kind of long operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
@@ -14,7 +14,7 @@ pub enum Task {
     Encode,
     /// Lost files are computed again.
     Rebuild,
-    /// Files go to the node where their rank runs now.
+    /// Files are sent to the node where their rank now runs.
     Transfer,
     /// Prefix directory to cache.
     Fetch,
@@ -43,7 +43,7 @@ impl fmt::Display for Task {
     }
 }
 
-/// One piece of long work.
+/// The progress of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub task: Task,

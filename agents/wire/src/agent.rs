@@ -3,7 +3,7 @@
 //!
 //! | request | path | body → answer |
 //! |---|---|---|
-//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or no content (204) if the asker knows all of it; held back up to `wait_ms` until there is news |
+//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or 204 if nothing changed; held back up to `wait_ms` |
 //! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
@@ -31,13 +31,13 @@ use holdfast_model::{CheckpointId, Generation, Location, NodeName, Progress, Ran
 /// which the leader's agent gets, is about a third of it.
 pub const LARGEST_REQUEST: usize = 64 << 20;
 
-/// News and health.
+/// Events and health.
 pub const POLL: &str = "/v1/poll";
 /// Prepare a generation.
 pub const RUN: &str = "/v1/run";
 /// Kill the node's ranks.
 pub const KILL: &str = "/v1/kill";
-/// Where ranks that make no progress are in their code.
+/// The stacks of ranks that make no progress.
 pub const STACK: &str = "/v1/stack";
 /// An agent of the run was restarted and listens elsewhere.
 pub const PEERS: &str = "/v1/peers";
@@ -45,7 +45,7 @@ pub const PEERS: &str = "/v1/peers";
 pub const INVENTORY: &str = "/v1/inventory";
 /// The halt conditions.
 pub const HALT: &str = "/v1/halt";
-/// The next step of the job begins: forget what the finished ones left.
+/// The next step of the job begins: forget the datasets and halt conditions of the finished ones.
 pub const FORGET: &str = "/v1/forget";
 /// Drain: copy this node's files of a dataset to the prefix directory.
 pub const COPY: &str = "/v1/copy";
@@ -53,7 +53,7 @@ pub const COPY: &str = "/v1/copy";
 pub const REBUILD: &str = "/v1/rebuild";
 /// Drain: check files in the prefix directory against their checksums.
 pub const VERIFY: &str = "/v1/verify";
-/// Drain: the dataset is on the prefix directory now.
+/// Drain: the dataset has reached the prefix directory.
 pub const FLUSHED: &str = "/v1/flushed";
 pub const STOP: &str = "/v1/stop";
 
@@ -61,8 +61,8 @@ pub const STOP: &str = "/v1/stop";
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained. Repeated,
-/// also to an agent that was restarted meanwhile, it changes nothing.
+/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained.
+/// Repeated, also to an agent that was restarted meanwhile, it changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetRequest {
     /// The last generation of those steps.
@@ -73,18 +73,19 @@ pub struct ForgetRequest {
 pub struct PollRequest {
     /// The highest event number already seen, 0 at first.
     pub after: u64,
-    /// How long to wait for news before answering without, milliseconds.
+    /// How long to wait for an event before answering without one, milliseconds.
     pub wait_ms: u64,
     /// When the allocation ends, seconds since the epoch: it may have changed since the run began. Absent: nothing new.
     #[serde(default)]
     pub allocation_end: Option<i64>,
-    /// The health report that the asker has. With it, an agent that has nothing to add answers without content.
+    /// The health report that the orchestrator has. If it is current, and there are no events, the answer has no
+    /// content.
     #[serde(default)]
     pub known: Option<KnownHealth>,
 }
 
 impl PollRequest {
-    /// A question about the node's health alone, answered at once.
+    /// Requests the node's health only; answered at once.
     pub const HEALTH_ONLY: PollRequest = PollRequest { after: u64::MAX, wait_ms: 0, allocation_end: None, known: None };
 }
 
@@ -108,11 +109,11 @@ pub struct PollReply {
     pub health: Health,
     /// What happened since, oldest first.
     pub events: Vec<NumberedEvent>,
-    /// Long work under way, for progress bars.
+    /// The progress of long operations, for progress bars.
     pub progress: Vec<Progress>,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Health {
     pub node: NodeName,
@@ -134,13 +135,13 @@ pub struct Health {
     pub newest: Option<CheckpointId>,
     /// The agent's own resident memory, bytes.
     pub agent_memory: u64,
-    /// Ranks of the run in which nothing has moved for as long as its [`Watchdog`](crate::run::Watchdog) says; always empty
+    /// Ranks of the run without progress for the time that its [`Watchdog`](crate::run::Watchdog) sets; always empty
     /// without one.
     #[serde(default)]
     pub quiet: Vec<QuietRank>,
 }
 
-/// A rank in which nothing has moved for long.
+/// A rank without progress for a long time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuietRank {
     pub rank: Rank,
@@ -163,7 +164,7 @@ pub struct DirectoryHealth {
     pub fault: Option<String>,
     /// Size of its file system, bytes.
     pub total: u64,
-    /// Free for us, bytes.
+    /// Free for this user, bytes.
     pub available: u64,
 }
 
@@ -174,15 +175,15 @@ pub struct NumberedEvent {
     pub event: AgentEvent,
 }
 
-/// What an agent reports. Events about the whole run come from the leader only.
+/// What an agent reports. Events about the run come from the leader only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum AgentEvent {
-    /// A rank said hello.
+    /// A rank connected to its agent.
     RankConnected { generation: Generation, rank: Rank, pid: u32 },
-    /// A rank's process is gone.
+    /// A rank's process has ended.
     RankGone { generation: Generation, rank: Rank, pid: u32 },
-    /// Leader: a way to restart was tried and did not work.
+    /// Leader: a restart from a checkpoint was tried and failed.
     RestartAttempt {
         generation: Generation,
         checkpoint: CheckpointId,
@@ -229,18 +230,18 @@ pub enum AgentEvent {
     },
     /// Leader: a flush failed; the checkpoint is still in cache.
     FlushFailed { generation: Generation, checkpoint: CheckpointId, reason: String },
-    /// Leader: a halt condition holds; the ranks were told to stop.
+    /// Leader: a halt condition holds; the ranks were requested to stop.
     Halting { generation: Generation, reason: String },
     /// Leader: the application called finalize.
     Finalized { generation: Generation },
     /// A connection without the job's token was refused.
     #[serde(rename = "stranger")]
     UnauthenticatedConnection { peer: String, reason: String },
-    /// Something a person should read.
+    /// A message to the user.
     Notice { message: String },
 }
 
-/// The generation is prepared: older ranks are gone, the socket serves the new ones.
+/// The generation is prepared: ranks of older ones have ended, and the socket serves the new ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunAccepted {
     /// The socket of this node's agent, as a path that a process on this machine can open.
@@ -260,7 +261,7 @@ pub struct KillReply {
     pub killed: Vec<u32>,
 }
 
-/// Asks where ranks are in their code.
+/// Requests the stacks of ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackRequest {
     pub generation: Generation,
@@ -270,7 +271,7 @@ pub struct StackRequest {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StackReply {
-    /// For people: what the kernel and a debugger say of all threads of each rank.
+    /// The stacks of all threads of each rank, from the kernel and a debugger, as text for the user.
     pub stacks: BTreeMap<Rank, String>,
 }
 
@@ -282,7 +283,7 @@ pub struct PeersUpdate {
     /// Larger than in updates and plans that were sent before: requests may overtake each other.
     pub issued: u64,
     pub addresses: BTreeMap<NodeName, SocketAddr>,
-    /// Nodes without ranks that are down: nobody is to wait for them.
+    /// Nodes without ranks that are down: they are not waited for.
     #[serde(default)]
     pub down: Vec<NodeName>,
 }
@@ -350,7 +351,7 @@ pub struct VerifyReply {
     pub damaged: BTreeMap<String, String>,
 }
 
-/// A dataset reached the prefix directory: the node's flush file is to say so.
+/// A dataset reached the prefix directory: to be recorded in the node's flush file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlushedNote {
     pub checkpoint: CheckpointId,

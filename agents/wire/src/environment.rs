@@ -1,4 +1,4 @@
-//! The environment variables by which a launcher tells a rank who it is and where its agent listens.
+//! The environment variables by which a launcher passes a rank its number and its agent's socket.
 
 /// The job's id: a rank and an agent of different jobs refuse each other.
 pub const JOB: &str = "HOLDFAST_JOB";
@@ -15,7 +15,7 @@ pub const RANKS: &str = "HOLDFAST_RANKS";
 /// For an agent that shares its standard error with others: the directory in which it keeps a log of its own.
 pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";
 
-/// The variables by which a launcher other than ours tells a process its rank.
+/// The variables by which a launcher other than Holdfast passes a process its rank.
 #[derive(Clone, Copy, Debug)]
 pub struct RankVariables {
     /// The launcher's name, for messages.
@@ -29,8 +29,8 @@ pub struct RankVariables {
     pub mpirun: bool,
 }
 
-/// The launchers that are known, innermost first: inside an `srun` that started an `mpirun`, `SLURM_PROCID` counts mpirun's
-/// helpers, not the ranks; inside either, torchrun's workers have ranks of their own. A rank within one node
+/// The launchers that are known, innermost first: inside an `srun` that started an `mpirun`, `SLURM_PROCID` counts
+/// mpirun's helpers, not the ranks; inside either, torchrun's workers have ranks of their own. A rank within one node
 /// (`MPI_LOCALRANKID`, `SLURM_LOCALID`) is not a rank.
 pub const RANK_VARIABLES: &[RankVariables] = &[
     RankVariables {
@@ -47,7 +47,7 @@ pub const RANK_VARIABLES: &[RankVariables] = &[
         ranks: &["OMPI_COMM_WORLD_SIZE"],
         mpirun: true,
     },
-    // PMIx itself names no size; whoever speaks it sets one of these.
+    // PMIx itself defines no variable for the size; launchers that support it set one of these.
     RankVariables {
         name: "PMIx",
         marker: None,

@@ -2,14 +2,14 @@
 //!
 //! The two upper bits of the `u32` are flags, the others the length, at most [`FRAME_BYTES`]:
 //!
-//! * `MORE`: the message goes on in the next frame;
+//! * `MORE`: the message continues in the next frame;
 //! * `RAW`: not JSON, but the payloads that belong beside it ([`Payload`](crate::payload::Payload)), one after the
 //!   other.
 //!
-//! A message is its JSON, in one frame or several, then its payloads, if it has any. How large it may be as a whole
-//! depends on what it is ([`Limit`]), the same on both sides: a message over its limit is an error at the sender,
-//! before anything is sent, so that the connection stays usable and the caller gets the error. A receiver allocates for
-//! what has arrived, never for what is announced.
+//! A message is its JSON, in one frame or several, then its payloads, if it has any. Its size is limited by its kind
+//! ([`Limit`]), with the same limit on both sides: a message over its limit is an error at the sender, before anything
+//! is sent, so that the connection stays usable and the caller gets the error. A receiver allocates for what has
+//! arrived, never for what is announced.
 
 use std::io::{self, Read, Write};
 
@@ -51,7 +51,7 @@ pub enum FrameError {
     /// Not received: it is over its limit. Not one of our programs on the other end, or a damaged stream.
     #[error("{what} of more than {limit} bytes was announced: is the other end a Holdfast of this version?")]
     Oversized { what: &'static str, limit: usize },
-    /// Frames that make no message.
+    /// Frames in an invalid sequence.
     #[error("{0}: is the other end a Holdfast of this version?")]
     Sequence(&'static str),
     /// The bytes are not the message that was expected.

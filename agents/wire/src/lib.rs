@@ -6,12 +6,12 @@
 //! | the orchestrator and an agent | [`agent`] | HTTPS + JSON on the agent's port |
 //! | agents among themselves | [`peer`] | frames, then raw data, on the same port |
 //!
-//! How a run is made known to the agents is in [`plan`]: O(nodes + ranks) bytes for all of them together.
+//! [`plan`] is how a run is announced to the agents: O(nodes + ranks) bytes for all of them together.
 //!
-//! A message may be larger than a frame, and has a limit as a whole that depends on what it is ([`frame::Limit`]): 8
-//! KiB for the first one on a connection, before the token is checked; 128 KiB for a call of a rank; 320 MiB on a link
-//! and to a rank, which leaves 256 MiB for the result of an allgather. What is over its limit is an error of the
-//! sender, and fails the call or the order that it belongs to.
+//! A message may be larger than a frame; its size is limited by its kind ([`frame::Limit`]): 8 KiB for the first one on
+//! a connection, before the token is checked; 128 KiB for a call of a rank; 320 MiB on a link and to a rank, which
+//! leaves 256 MiB for the result of an allgather. What is over its limit is an error of the sender, and fails the call
+//! or the order that it belongs to.
 //!
 //! Everything that crosses a network is TLS 1.3 with the job's certificate pinned, and carries the job's token
 //! (module `trust`, feature `transport`).

@@ -2,8 +2,8 @@
 //! [`frame`](crate::frame)) they travel beside the JSON as they are, and the JSON has their lengths: no third more
 //! bytes, no copy to encode them, and all byte strings of one message share one buffer at the receiver.
 //!
-//! Serde passes nothing but the serializer to a field, and serde_json has no place for foreign bytes. What goes beside
-//! the JSON is therefore collected, and supplied again, through a variable of the thread, for the duration of one call
+//! Serde passes nothing but the serializer to a field, and serde_json has no place for raw bytes. The bytes beside the
+//! JSON are therefore collected, and supplied again, through a thread-local variable, for the duration of one call
 //! only.
 
 use std::cell::RefCell;

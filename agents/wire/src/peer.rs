@@ -1,4 +1,4 @@
-//! What agents say to each other.
+//! The messages between agents.
 //!
 //! A connection begins with [`PeerHello`]. A *link* then carries the collectives: a member's ranks' calls to the
 //! leader, the leader's orders and results back, one frame each. A *stream* carries one body of raw bytes: the
@@ -43,7 +43,7 @@ pub struct PeerHello {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// Member to leader, for the whole run.
+    /// Member to leader, for the entire run.
     Link,
     /// Messages of one member of a group to another.
     Group(GroupKey),
@@ -75,9 +75,9 @@ pub struct FilesKey {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerWelcome {
-    /// Go on.
+    /// The connection is accepted.
     Welcome,
-    /// No, and why.
+    /// The connection is refused.
     Refused(Failure),
 }
 
@@ -89,7 +89,7 @@ pub enum ToLeader {
     Calls {
         /// Number of the collective, the same on all ranks.
         seq: u64,
-        /// Who called what.
+        /// The calls, by rank.
         calls: Vec<(Rank, Call)>,
     },
     /// An order was carried out, or could not be.
@@ -137,7 +137,7 @@ pub struct Delivery {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Say what you hold.
+    /// Report what the node holds.
     Inventory,
     /// Delete these datasets from cache; with `all_but`, every other one.
     Delete {
@@ -156,7 +156,7 @@ pub enum Order {
     /// Check the ranks' files, write their meta files, report sizes.
     Seal {
         checkpoint: CheckpointId,
-        /// Ranks in the whole run.
+        /// Ranks of the run.
         ranks: u32,
         /// Also compute CRCs.
         crc: bool,
@@ -207,7 +207,7 @@ pub enum Order {
         directory: PathBuf,
         /// Each local rank's descriptor and files.
         ranks: Vec<FetchRank>,
-        /// Ranks in the whole run.
+        /// Ranks of the run.
         total_ranks: u32,
     },
     /// Copy a dataset to the prefix directory.
@@ -220,7 +220,7 @@ pub enum Order {
         /// Compute CRCs.
         crc: bool,
     },
-    /// Note what the application said of a dataset.
+    /// Record what the application declared about a dataset.
     Describe {
         checkpoint: CheckpointId,
         /// Its name, and what it is for.
@@ -232,7 +232,7 @@ pub enum Order {
         /// Its directory below the prefix, absolute.
         directory: PathBuf,
     },
-    /// Say what the ranks have written into that directory; answered with [`OrderResult::Flushed`].
+    /// Report what the ranks have written into that directory; answered with [`OrderResult::Flushed`].
     SealDirect {
         checkpoint: CheckpointId,
     },
@@ -259,7 +259,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// True if agents carry it out hand in hand: then none can repeat it alone.
+    /// True if agents carry it out together, so that none can repeat it alone.
     pub fn is_joint(&self) -> bool {
         matches!(self, Order::Encode { .. } | Order::Transfer { .. } | Order::Rebuild { .. })
     }
@@ -278,11 +278,11 @@ impl Order {
     }
 }
 
-/// A rank whose files are sent to where it lives now.
+/// A rank whose files are sent to the node where it now runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outgoing {
     pub rank: Rank,
-    /// Where it lives.
+    /// The node where it runs.
     pub to: NodeName,
 }
 
@@ -293,7 +293,7 @@ pub struct Member {
     pub descriptor: RankDescriptor,
 }
 
-/// One group, as one of its members sees it.
+/// One group, from the view of one of its members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupWork {
     pub scheme: Scheme,
@@ -341,7 +341,7 @@ pub struct SealedFiles {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderResult {
-    /// Nothing more to say.
+    /// Without a result.
     Done,
     /// To [`Order::Inventory`].
     Inventory(Inventory),

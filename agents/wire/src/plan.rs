@@ -27,7 +27,7 @@ pub struct SharedPlan {
     /// The agent where collectives gather: that of the run's first node.
     pub leader: NodeName,
     pub leader_address: SocketAddr,
-    /// The settings in force; [`NODE_PLACEHOLDER`](crate::run::NODE_PLACEHOLDER) stands for the node's name.
+    /// The settings in force; [`NODE_PLACEHOLDER`](crate::run::NODE_PLACEHOLDER) is replaced by the node's name.
     pub settings: Settings,
 }
 
@@ -77,7 +77,7 @@ pub struct AcceptedPlan {
     pub issued: u64,
     /// What every agent has.
     pub member: Arc<MemberPlan>,
-    /// The whole run; only on the node that leads it.
+    /// The complete plan; only on the node that leads the run.
     pub leader: Option<Arc<RunPlan>>,
 }
 

@@ -1,8 +1,8 @@
-//! What a rank and the agent of its node say to each other, on the Unix socket in the control directory.
+//! The messages between a rank and the agent of its node, on the Unix socket in the control directory.
 //!
-//! A rank sends [`Hello`] first, then calls, one at a time. Every call carries a sequence number that counts the
-//! rank's calls; when the connection breaks (the agent was restarted), the rank connects again, says hello and
-//! repeats the call with its number, so that it is carried out once.
+//! A rank sends [`Hello`] first, then calls, one at a time. Every call carries a sequence number that counts the rank's
+//! calls; when the connection breaks (the agent was restarted), the rank connects again, sends [`Hello`] and repeats
+//! the call with its number, so that the call is carried out once.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub const TO_AGENT: Limit = Limit { what: "the call of a rank", bytes: LARGEST_C
 /// What a rank accepts from its agent: a gathered result, or the names of the rank's files.
 pub const TO_RANK: Limit = Limit { what: "the reply to a rank", bytes: LARGEST_GATHERED + (64 << 20) };
 
-/// A rank introduces itself.
+/// The first message of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`crate::VERSION`] of the client.
@@ -99,7 +99,7 @@ pub enum Call {
     },
     /// Should the application stop?
     ShouldExit,
-    /// Every rank gets what every rank gave.
+    /// Every rank gets the contributions of all ranks.
     Allgather {
         /// This rank's part, [`LARGEST_CONTRIBUTION`] bytes at most.
         data: Payload,
@@ -155,7 +155,7 @@ impl Call {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToRank {
-    /// The agent knows the rank.
+    /// The agent serves the rank.
     Welcome { node: NodeName },
     /// The agent does not serve this rank: wrong version, job, generation or rank.
     Refused {
@@ -187,7 +187,8 @@ pub enum Reply {
     /// To [`Call::Complete`].
     Completed {
         checkpoint: CheckpointId,
-        /// False if any rank said so or it could not be protected: it was deleted everywhere.
+        /// False if a rank reported its files as invalid, or if the checkpoint could not be protected: it was deleted
+        /// everywhere.
         kept: bool,
         /// Set if the run is to end here.
         halt: Option<String>,

@@ -1,4 +1,4 @@
-//! A run: who runs where, and the settings in force; and how an agent is started.
+//! A run: which rank runs on which node, and the settings in force; and how an agent is started.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use holdfast_model::{
     CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, RestartPolicy, RunNode,
 };
 
-/// A whole run, as the agent that leads it has it. Members have [`MemberPlan`](crate::plan::MemberPlan).
+/// The complete plan of a run, for the agent that leads it. Members have [`MemberPlan`](crate::plan::MemberPlan).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
     /// This launch. Anything older is over: its ranks are killed, its messages refused.
@@ -62,7 +62,7 @@ pub struct Settings {
     pub piece_bytes: usize,
     /// Size of the buffers in which files are copied, bytes.
     pub copy_bytes: usize,
-    /// When a rank is quiet; absent if nobody wants to know.
+    /// When a rank is reported as quiet; absent if never.
     #[serde(default)]
     pub watchdog: Option<Watchdog>,
 }
@@ -88,7 +88,7 @@ pub struct Watchdog {
     pub busy_hang_after: Option<Duration>,
 }
 
-/// The name of a checkpoint source, as `checkpoint.source` of a job spec gives it; the agent knows which exist.
+/// The name of a checkpoint source, as in `checkpoint.source` of a job spec; the agent has the list of sources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SourceName(pub String);
@@ -107,7 +107,7 @@ pub struct Cache {
     pub keep: u32,
 }
 
-/// How the orchestrator tells an agent who it is: one JSON line on its standard input.
+/// The agent's identity and settings: one JSON line on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentStart {
     /// [`crate::VERSION`] of the orchestrator.
@@ -118,7 +118,7 @@ pub struct AgentStart {
     pub job_id: String,
     /// The user name, part of directory names.
     pub user: String,
-    /// This node's name; empty if [`identity`](Self::identity) says where the agent finds it.
+    /// This node's name; empty unless [`identity`](Self::identity) is [`Identity::Given`].
     pub node: NodeName,
     /// How the agent learns its node's name and the address at which the others reach it.
     #[serde(default)]
@@ -143,23 +143,23 @@ pub struct AgentStart {
     pub fault_injections: Vec<FaultInjection>,
 }
 
-/// How an agent learns on which node it is. One start message for many nodes cannot say it.
+/// How an agent finds the name of its node: one start message for many nodes cannot contain it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
-    /// The start message says it.
+    /// In the start message.
     #[default]
     Given,
-    /// Slurm's variables of the step say it. The agent also puts the name in place of [`NODE_PLACEHOLDER`], and listens at the
-    /// address that leads to the machine from which the step was started.
+    /// In Slurm's variables of the step. The agent also puts the name in place of [`NODE_PLACEHOLDER`], and listens at
+    /// the address that leads to the machine from which the step was started.
     Slurm,
 }
 
-/// Stands for the node's name in the base of a control or cache directory.
+/// Is replaced by the node's name in the base of a control or cache directory.
 pub const NODE_PLACEHOLDER: &str = "{node}";
 
-/// A fault that a virtual node injects into itself: at the named point the agent sends SIGKILL to its ranks (unless only
-/// the agent is to die) and to itself.
+/// A fault that a virtual node injects into itself: at the named point the agent sends SIGKILL to its ranks (unless
+/// only the agent is to die) and to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultInjection {
     pub point: FaultPoint,

@@ -1,7 +1,7 @@
-//! Trust inside a job: one certificate, one token.
+//! Authentication inside a job: one certificate, one token.
 //!
-//! Every agent serves with the job's certificate; every client accepts that certificate and no other, whatever
-//! name or address it connects to. Who connects proves with the token that it belongs to the job.
+//! Every agent serves with the job's certificate; every client accepts that certificate and no other, whatever name or
+//! address it connects to. The connecting process proves with the token that it belongs to the job.
 
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl ServerCertVerifier for Pinned {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("only TLS 1.3 is spoken here".to_owned()))
+        Err(rustls::Error::General("only TLS 1.3 is supported".to_owned()))
     }
 
     fn verify_tls13_signature(

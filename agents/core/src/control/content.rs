@@ -1,4 +1,4 @@
-//! When a file holds what was written: the one rule for copies, transfers and verifications.
+//! Whether a file has the content that was written: the one rule for copies, transfers and verifications.
 
 use super::meta::{Meta, format_crc};
 
@@ -36,7 +36,7 @@ impl From<&Meta> for RecordedContent {
 }
 
 impl RecordedContent {
-    /// Accepts content that agrees with the record, as far as that goes.
+    /// Accepts content that agrees with what is recorded.
     ///
     /// # Errors
     /// The difference.

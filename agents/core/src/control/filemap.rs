@@ -36,7 +36,7 @@ impl Filemap {
         Filemap::default()
     }
 
-    /// Takes a tree as it is, after a look at its numbers. Keys that are not known stay in it.
+    /// Makes a filemap of a tree after checking its numbers. Unknown keys are kept.
     ///
     /// # Errors
     /// A rank, an id or a count that is not a number.
@@ -94,13 +94,13 @@ impl Filemap {
         self.tree.is_empty()
     }
 
-    /// Adds a file of a rank; one that is there already stays where it is.
+    /// Adds a file of a rank; a file that is listed already keeps its position.
     pub fn add_file(&mut self, checkpoint: CheckpointId, rank: Rank, path: &str) {
         self.entry(checkpoint, rank).set_kv(FILE, path);
     }
 
-    /// Removes a file; says whether it was there. The rank's other entries (EXPECT, descriptor) stay: a rank with fewer
-    /// files than expected is incomplete, one without entry is not here.
+    /// Removes a file and returns whether it was listed. The rank's other entries (EXPECT, descriptor) are kept: a rank
+    /// with fewer files than expected is incomplete, one without an entry is not on this node.
     pub fn remove_file(&mut self, checkpoint: CheckpointId, rank: Rank, path: &str) -> bool {
         self.get_mut(checkpoint, rank).is_some_and(|entry| entry.unset_kv(FILE, path))
     }
@@ -110,25 +110,25 @@ impl Filemap {
         self.get(checkpoint, rank).and_then(|entry| entry.get(FILE)).into_iter().flat_map(Tree::keys)
     }
 
-    /// Says how many files the rank has in the checkpoint, redundancy files included.
+    /// Records how many files the rank has in the checkpoint, redundancy files included.
     pub fn set_expected(&mut self, checkpoint: CheckpointId, rank: Rank, files: u32) {
         self.entry(checkpoint, rank).put(EXPECT, files);
     }
 
-    /// Forgets how many there should be: the rank's files are then incomplete.
+    /// Removes the expected number: the rank's files are then incomplete.
     pub fn unset_expected(&mut self, checkpoint: CheckpointId, rank: Rank) {
         if let Some(entry) = self.get_mut(checkpoint, rank) {
             entry.unset(EXPECT);
         }
     }
 
-    /// How many files the rank should have. `None`: the rank's redundancy step is not over, or there is only a
-    /// neighbour's descriptor here. Treat it as "no files of this rank".
+    /// How many files the rank should have. `None`: the rank's redundancy has not been computed, or only a neighbour's
+    /// descriptor is stored here. Treat it as "no files of this rank".
     pub fn expected(&self, checkpoint: CheckpointId, rank: Rank) -> Option<u32> {
         self.get(checkpoint, rank)?.parsed(EXPECT)
     }
 
-    /// True if as many files are listed as are expected. Whether they exist, and are whole, is another question.
+    /// True if as many files are listed as are expected. Does not check that they exist and are intact.
     pub fn is_complete(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
         let listed = self.get(checkpoint, rank).and_then(|entry| entry.get(FILE)).map_or(0, Tree::len);
         self.expected(checkpoint, rank).is_some_and(|expected| expected as usize == listed)

@@ -22,7 +22,7 @@ impl FlushFile {
         FlushFile::default()
     }
 
-    /// Takes a tree, after a look at its ids. Keys that are not known stay in it.
+    /// Makes a flush file of a tree after checking its ids. Unknown keys are kept.
     ///
     /// # Errors
     /// A checkpoint id that is not a number.
@@ -74,8 +74,8 @@ impl FlushFile {
         Some(locations)
     }
 
-    /// Records where a checkpoint is. What stays as it is keeps its place in the file, and an entry that is in no place any
-    /// more stays.
+    /// Records where a checkpoint is. Unchanged locations keep their position in the file; an entry without locations
+    /// is kept.
     pub fn record(&mut self, checkpoint: CheckpointId, locations: Locations) {
         for location in Location::ALL {
             if locations.contains(location) {
@@ -86,7 +86,7 @@ impl FlushFile {
         }
     }
 
-    /// Removes the entry of a checkpoint, and says whether there was one.
+    /// Removes the entry of a checkpoint and returns whether there was one.
     pub fn remove(&mut self, checkpoint: CheckpointId) -> bool {
         self.tree.unset_kv(CKPT, checkpoint)
     }

@@ -1,7 +1,7 @@
-//! The halt file: recorded reasons not to start, or go on with, a run (`docs/scr-files.md` §8).
+//! The halt file: recorded reasons not to start or continue a run (`docs/scr-files.md` §8).
 //!
-//! Only the file on the node of world rank 0 counts. It is changed under its lock by whoever wants the job to halt, and by the
-//! run itself after every checkpoint.
+//! Only the file on the node of world rank 0 is read. It is changed under its lock by the commands that request a halt,
+//! and by the run itself after every checkpoint.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub enum HaltReason {
         remaining: i64,
         halt_seconds: i64,
     },
-    /// A reason stands in the file.
+    /// A reason is recorded in the file.
     Recorded(String),
     /// CheckpointsLeft is 0.
     NoCheckpointsLeft,
@@ -82,7 +82,7 @@ impl HaltReason {
         matches!(self, HaltReason::Recorded(recorded) if recorded == reason::FINALIZE_CALLED)
     }
 
-    /// The sentence of `scr_retries_halt`, less `scr_retries_halt: HALT RUN: ` in front.
+    /// The message of `scr_retries_halt`, without its prefix `scr_retries_halt: HALT RUN: `.
     pub fn message<Z: TimeZone>(&self, now: i64, zone: &Z) -> String
     where
         Z::Offset: std::fmt::Display,
@@ -106,8 +106,8 @@ impl HaltReason {
     }
 }
 
-/// A time as C's `asctime` writes it, and with it `scr_halt` and `scr_retries_halt`; one that no calendar has stays a
-/// number.
+/// A time as C's `asctime`, `scr_halt` and `scr_retries_halt` write it; a time out of the calendar's range is written
+/// as a number.
 pub fn local_time<Z: TimeZone>(seconds: i64, zone: &Z) -> String
 where
     Z::Offset: std::fmt::Display,
@@ -123,10 +123,10 @@ impl HaltFile {
         HaltFile::default()
     }
 
-    /// Takes a tree, after a look at its numbers. Keys that are not known stay in it.
+    /// Makes a halt file of a tree after checking its numbers. Unknown keys are kept.
     ///
     /// # Errors
-    /// A condition that is not a number: it cannot be told whether to halt.
+    /// A condition that is not a number: whether to halt is then undecidable.
     pub fn from_tree(tree: Tree) -> Result<HaltFile, ContentError> {
         for key in [CHECKPOINTS_LEFT, EXIT_AFTER, EXIT_BEFORE, HALT_SECONDS] {
             if let Some(value) = tree.value(key) {
@@ -144,8 +144,8 @@ impl HaltFile {
     /// Reads a halt file under a shared lock; `None` when there is none, which means: go on.
     ///
     /// # Errors
-    /// When there is one that cannot be read. The original took that for "go on" and ran against the user's wish; an empty
-    /// or damaged file may have held a reason to halt.
+    /// When there is one that cannot be read. SCR takes that as "continue", against the user's request; an empty or
+    /// damaged file may have contained a reason to halt.
     pub fn read(path: &Path) -> Result<Option<HaltFile>, ControlError> {
         read_shared(path)?.map(|tree| in_file(path, tree)).transpose()
     }
@@ -162,7 +162,7 @@ impl HaltFile {
         Ok(result)
     }
 
-    /// Removes a halt file (`scr_halt --remove`); says whether there was one.
+    /// Removes a halt file (`scr_halt --remove`) and returns whether there was one.
     ///
     /// # Errors
     /// When it is there and cannot be removed.
@@ -170,10 +170,10 @@ impl HaltFile {
         Ok(durable::remove_unsynced(path).map_err(HashFileError::from)?)
     }
 
-    /// The conditions that hold, in the order in which the library looks at them; the first is the one to record.
+    /// The conditions that hold, in the order in which the library checks them; the first is the one to record.
     ///
     /// `now` is in seconds since 1970; `seconds_remaining` is what is left of the allocation, where that is known;
-    /// `default_halt_seconds` (`SCR_HALT_SECONDS`) stands in for a file without HaltSeconds.
+    /// `default_halt_seconds` (`SCR_HALT_SECONDS`) applies to a file without HaltSeconds.
     pub fn check(
         &self,
         now: i64,
@@ -206,9 +206,9 @@ impl HaltFile {
         reasons
     }
 
-    /// What a run does at its start and after each good checkpoint, under the file's lock: counts the checkpoint, looks at
-    /// the conditions as [`HaltFile::check`] does, and records the first one that holds. A file that was not there gets
-    /// the default HaltSeconds. Returns the conditions that hold; none means: go on.
+    /// What a run does at its start and after each successful checkpoint, under the file's lock: counts the checkpoint,
+    /// checks the conditions as [`HaltFile::check`] does, and records the first one that holds. A new file gets the
+    /// default HaltSeconds. Returns the conditions that hold; the run continues if there are none.
     ///
     /// # Errors
     /// When the file cannot be locked, read or replaced.
@@ -240,7 +240,8 @@ impl HaltFile {
         })
     }
 
-    /// Counts a good checkpoint. At 0 the counter stays: one step further, and "halt" would have become "no limit".
+    /// Counts a successful checkpoint. The counter stops at 0: a negative number would mean "no limit" instead of
+    /// "halt".
     pub fn decrement(&mut self) {
         if let Some(left) = self.checkpoints_left().filter(|left| *left > 0) {
             self.set_checkpoints_left(left - 1);
@@ -257,7 +258,7 @@ impl HaltFile {
         self.tree.put(EXIT_REASON, reason);
     }
 
-    /// Takes the reason back; says whether there was one.
+    /// Removes the reason and returns whether there was one.
     pub fn unset_reason(&mut self) -> bool {
         self.tree.unset(EXIT_REASON)
     }
@@ -267,12 +268,12 @@ impl HaltFile {
         self.tree.parsed(CHECKPOINTS_LEFT)
     }
 
-    /// Halts after so many checkpoints more.
+    /// Halts after this many more checkpoints.
     pub fn set_checkpoints_left(&mut self, checkpoints: i64) {
         self.tree.put(CHECKPOINTS_LEFT, checkpoints);
     }
 
-    /// Takes the counter back; says whether there was one.
+    /// Removes the counter and returns whether there was one.
     pub fn unset_checkpoints_left(&mut self) -> bool {
         self.tree.unset(CHECKPOINTS_LEFT)
     }
@@ -287,7 +288,7 @@ impl HaltFile {
         self.tree.put(EXIT_BEFORE, time);
     }
 
-    /// Takes the time back; says whether there was one.
+    /// Removes the time and returns whether there was one.
     pub fn unset_exit_before(&mut self) -> bool {
         self.tree.unset(EXIT_BEFORE)
     }
@@ -302,7 +303,7 @@ impl HaltFile {
         self.tree.put(EXIT_AFTER, time);
     }
 
-    /// Takes the time back; says whether there was one.
+    /// Removes the time and returns whether there was one.
     pub fn unset_exit_after(&mut self) -> bool {
         self.tree.unset(EXIT_AFTER)
     }
@@ -312,12 +313,12 @@ impl HaltFile {
         self.tree.parsed(HALT_SECONDS)
     }
 
-    /// Halts when no more than so many seconds are left.
+    /// Halts when no more than this many seconds are left.
     pub fn set_halt_seconds(&mut self, seconds: i64) {
         self.tree.put(HALT_SECONDS, seconds);
     }
 
-    /// Takes the seconds back; says whether there were any.
+    /// Removes the seconds and returns whether there were any.
     pub fn unset_halt_seconds(&mut self) -> bool {
         self.tree.unset(HALT_SECONDS)
     }

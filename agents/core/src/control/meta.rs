@@ -52,7 +52,7 @@ pub struct Meta {
     pub rank: Rank,
     /// Number of ranks of the run that wrote it.
     pub ranks: u32,
-    /// The file is all there. A meta file without this key says no.
+    /// The file is complete. A missing key means false.
     pub complete: bool,
     /// CRC32 of the content, once it is known.
     pub crc: Option<u32>,
@@ -66,13 +66,13 @@ pub enum UnusableFile {
     Meta(#[from] ControlError),
     #[error("cannot read {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// The meta file says something else than the filemap, or than the file's size.
-    #[error("{}: its meta file says {what} {found}, expected is {expected}", path.display())]
+    /// The meta file contradicts the filemap, or the file's size.
+    #[error("{}: its meta file records {what} {found}, expected is {expected}", path.display())]
     Mismatch { path: PathBuf, what: &'static str, found: String, expected: String },
 }
 
 impl Meta {
-    /// The tree in the original's order: CRC in front, if known, then COMPLETE, RANKS, RANK, CKPT, SIZE, TYPE, FILE.
+    /// The tree in the original's order: CRC first, if known, then COMPLETE, RANKS, RANK, CKPT, SIZE, TYPE, FILE.
     pub fn to_tree(&self) -> Tree {
         let mut tree = Tree::new();
         tree.set_kv("FILE", &self.file);
@@ -88,7 +88,7 @@ impl Meta {
         tree
     }
 
-    /// What a tree says, in any order of its elements.
+    /// Parses a tree, in any order of its elements.
     ///
     /// # Errors
     /// The key that is missing or has an impossible value; among those is a FILE that is not a bare name.
@@ -159,8 +159,8 @@ impl Meta {
     }
 
     /// "Have the file" in the original's sense: file and meta file readable, complete, of this checkpoint and rank (and
-    /// of a run with so many ranks, where that is asked), and of the size that its meta file says. The content is not
-    /// read.
+    /// of a run with so many ranks, where that is asked), and of the size that its meta file records. The content is
+    /// not read.
     ///
     /// # Errors
     /// The first of these that does not hold.

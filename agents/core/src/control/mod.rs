@@ -5,7 +5,7 @@
 //! * [`filemap`]: which files of which ranks and checkpoints a node has (§4), and the master filemap;
 //! * [`flush`]: where each checkpoint is (§7); [`halt`]: reasons to end (§8); [`nodes`]: how many a run used (§9);
 //!   [`transfer`]: what an asynchronous flush copies (§10);
-//! * [`need`]: is it time for a checkpoint (§17);
+//! * [`need`]: whether a checkpoint is due (§17);
 //! * [`node_path`]: from a path in a control file to the real one, without escape.
 
 pub mod content;
@@ -18,7 +18,7 @@ pub mod node_path;
 pub mod nodes;
 pub mod transfer;
 
-/// What is wrong with a tree that should say something: the hash file itself was sound.
+/// What is wrong with the content of a hash file that could be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentError {
@@ -49,7 +49,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// True if there is no such file, for callers to whom that is an answer.
+    /// True if there is no such file.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ControlError::File(error) if error.is_not_found())
     }

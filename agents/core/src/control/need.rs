@@ -1,4 +1,4 @@
-//! Is it time for a checkpoint? The decision of `SCR_Need_checkpoint` (`docs/scr-files.md` §17), made for all ranks by
+//! Whether a checkpoint is due: the decision of `SCR_Need_checkpoint` (`docs/scr-files.md` §17), made for all ranks by
 //! rank 0.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub enum NeedReason {
     Always,
 }
 
-/// The decision's memory during one run. Times are counted from any fixed instant, by the caller.
+/// What the decision depends on during one run. Times are measured by the caller from any fixed instant.
 #[derive(Clone, Debug)]
 pub struct Need {
     policy: NeedPolicy,
@@ -37,8 +37,8 @@ impl Need {
         Need { policy, calls: 0, checkpoints: 0, spent: Duration::ZERO, last_end: init_end }
     }
 
-    /// One call of the application: why a checkpoint is due now, or `None`. Seconds and overhead go on saying so until
-    /// one is taken; the interval counts calls, whatever becomes of them.
+    /// One call of the application: why a checkpoint is due now, or `None`. Seconds and overhead remain due until a
+    /// checkpoint is taken; the interval counts calls, whether or not a checkpoint follows.
     pub fn ask(&mut self, now: Duration, halt: bool) -> Option<NeedReason> {
         self.calls += 1;
         let NeedPolicy { interval, seconds, overhead } = self.policy;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_condition_every_call_is_answered_with_yes() {
+    fn without_a_condition_a_checkpoint_is_always_due() {
         let mut need = Need::new(NeedPolicy::default(), at(0));
         assert_eq!(need.ask(at(1), false), Some(NeedReason::Always));
         assert_eq!(need.ask(at(1), true), Some(NeedReason::Halt));

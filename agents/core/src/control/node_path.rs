@@ -1,7 +1,7 @@
 //! From a path as a control file has it to the real one.
 //!
-//! Paths in control files are as the node sees them. A virtual node has a root directory in front of them, that
-//! nothing on disk names. Control files are untrusted: a path in them may not lead out of that root.
+//! Paths in control files are as the node sees them. A virtual node's root directory is put in front of them; it
+//! appears in no file. Control files are untrusted: a path in them may not lead out of that root.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -37,7 +37,7 @@ pub fn real_path(root: &Path, node_path: &str) -> Result<PathBuf, UnsafePath> {
     Ok(real)
 }
 
-/// The path as the node sees it of a real path below its root; `None` outside of it, or if it is not text.
+/// The node's view of a real path below its root; `None` for a path outside the root, or one that is not UTF-8.
 pub fn node_path(root: &Path, real: &Path) -> Option<String> {
     Some(format!("/{}", real.strip_prefix(root).ok()?.to_str()?))
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_stands_in_front_of_what_the_node_sees() {
+    fn the_real_path_is_the_root_and_the_path_that_the_node_sees() {
         let root = Path::new("/srv/job/node3");
         let real = real_path(root, "/tmp/user1/scr.7/index.0/checkpoint.3/rank_0.ckpt").unwrap();
         assert_eq!(real, Path::new("/srv/job/node3/tmp/user1/scr.7/index.0/checkpoint.3/rank_0.ckpt"));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bare_names_are_names() {
+    fn names_with_directories_are_refused() {
         assert_eq!(base_name("rank_0.ckpt"), Ok("rank_0.ckpt"));
         for name in ["", ".", "..", "/etc/passwd", "a/b", "a\0b"] {
             assert!(base_name(name).is_err(), "{name:?}");

@@ -24,7 +24,7 @@ pub fn from_tree(tree: &Tree) -> Result<u32, ContentError> {
 /// Reads a nodes file; `None` when there is none.
 ///
 /// # Errors
-/// When there is one that cannot be read, or does not say the number.
+/// When there is one that cannot be read, or that does not contain the number.
 pub fn read(path: &Path) -> Result<Option<u32>, ControlError> {
     let number = |tree| from_tree(&tree).map_err(|source| ControlError::Content { path: path.to_owned(), source });
     file::read_if_there(path)?.map(number).transpose()

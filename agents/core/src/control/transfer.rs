@@ -1,6 +1,7 @@
 //! The transfer file: what an asynchronous flush has to copy and how far it is (`docs/scr-files.md` §10).
 //!
-//! The run asks in it (files, COMMAND), who copies answers in it (WRITTEN, STATE, FLAG); both change it under its lock.
+//! The run writes its requests (files, COMMAND) into it, the copying process its progress (WRITTEN, STATE, FLAG); both
+//! change it under its lock.
 
 use std::path::Path;
 
@@ -19,19 +20,19 @@ const STATE: &str = "STATE";
 const FLAG: &str = "FLAG";
 const DONE: &str = "DONE";
 
-/// What the run wants of who copies.
+/// What the run requests of the copying process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferCommand {
     /// Copy.
     Run,
-    /// Stop copying, stay.
+    /// Stop copying, but keep running.
     Stop,
-    /// Stop copying, go.
+    /// Stop copying and exit.
     Exit,
 }
 
 impl TransferCommand {
-    /// The word in the file.
+    /// Its name in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             TransferCommand::Run => "RUN",
@@ -41,7 +42,7 @@ impl TransferCommand {
     }
 }
 
-/// What who copies is doing.
+/// What the copying process reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferState {
     /// Nothing.
@@ -51,7 +52,7 @@ pub enum TransferState {
 }
 
 impl TransferState {
-    /// The word in the file.
+    /// Its name in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             TransferState::Stopped => "STOPPED",
@@ -82,7 +83,7 @@ impl TransferFile {
         TransferFile::default()
     }
 
-    /// Takes a tree, after a look at its values. Keys that are not known stay in it.
+    /// Makes a transfer file of a tree after checking its values. Unknown keys are kept.
     ///
     /// # Errors
     /// A file without destination or sizes, or a value that is not what its key needs.
@@ -143,7 +144,7 @@ impl TransferFile {
         entries.filter_map(|(source, entry)| transfer(source, entry).ok()).collect()
     }
 
-    /// Asks for files to be copied, and sets the limits where none are set: bytes a second, and percent of a CPU.
+    /// Requests that files are copied, and sets the limits where none are set: bytes per second, and percent of a CPU.
     pub fn request(&mut self, files: &[FileTransfer], bandwidth: f64, percent: f64) {
         // The original builds a list and merges it: that reverses it.
         let mut list = Tree::new();
@@ -164,14 +165,14 @@ impl TransferFile {
         self.set_command(TransferCommand::Run);
     }
 
-    /// Says how much of a file is written; nothing if it is not asked for any more.
+    /// Records how much of a file is written; does nothing if the file is no longer listed.
     pub fn set_written(&mut self, source: &str, bytes: u64) {
         if let Some(entry) = self.tree.get_kv_mut(FILES, source) {
             entry.put(WRITTEN, bytes);
         }
     }
 
-    /// Removes a file from the list; says whether it was there.
+    /// Removes a file from the list and returns whether it was listed.
     pub fn remove_file(&mut self, source: &str) -> bool {
         self.tree.unset_kv(FILES, source)
     }
@@ -191,7 +192,7 @@ impl TransferFile {
         self.tree.parsed(PERCENT)
     }
 
-    /// What the run wants.
+    /// The run's request.
     pub fn command(&self) -> Option<TransferCommand> {
         let word = self.tree.value(COMMAND)?;
         [TransferCommand::Run, TransferCommand::Stop, TransferCommand::Exit]
@@ -199,18 +200,18 @@ impl TransferFile {
             .find(|command| command.as_str() == word)
     }
 
-    /// Says what the run wants.
+    /// Records the run's request.
     pub fn set_command(&mut self, command: TransferCommand) {
         self.tree.put(COMMAND, command.as_str());
     }
 
-    /// What who copies is doing.
+    /// What the copying process reports.
     pub fn state(&self) -> Option<TransferState> {
         let word = self.tree.value(STATE)?;
         [TransferState::Stopped, TransferState::Running].into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Says what who copies is doing.
+    /// Records what the copying process is doing.
     pub fn set_state(&mut self, state: TransferState) {
         self.tree.put(STATE, state.as_str());
     }
@@ -220,7 +221,7 @@ impl TransferFile {
         self.tree.get_kv(FLAG, DONE).is_some()
     }
 
-    /// Says that nothing is left to copy: STATE STOPPED and FLAG DONE.
+    /// Records that nothing is left to copy: STATE STOPPED and FLAG DONE.
     pub fn set_done(&mut self) {
         self.set_state(TransferState::Stopped);
         self.tree.put(FLAG, DONE);

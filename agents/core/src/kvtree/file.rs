@@ -25,10 +25,16 @@ pub enum HashFileError {
         source: HashFormatError,
     },
     /// The lock could not be had.
-    #[error("cannot lock {}: {source}; see which process holds it, and whether its file system has locks", path.display())]
+    #[error(
+        "cannot lock {}: {source}; see which process holds it, and whether its file system has locks",
+        path.display()
+    )]
     Lock { path: PathBuf, source: io::Error },
     /// A key that the format cannot hold.
-    #[error("cannot write {}: the key {key:?} contains a NUL, which ends keys in SCR files; rename what it names", path.display())]
+    #[error(
+        "cannot write {}: the key {key:?} contains a NUL, which ends keys in SCR files; rename what it names",
+        path.display()
+    )]
     NulInKey {
         /// The file that was to be written.
         path: PathBuf,
@@ -40,7 +46,7 @@ pub enum HashFileError {
 }
 
 impl HashFileError {
-    /// True if there is no such file, for callers to whom that is an answer.
+    /// True if there is no such file.
     pub fn is_not_found(&self) -> bool {
         matches!(self, HashFileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -91,7 +97,7 @@ pub fn write_unsynced(path: &Path, tree: &Tree) -> Result<(), HashFileError> {
     Ok(durable::replace_unsynced(path, &packed(path, tree)?)?)
 }
 
-/// The bytes of the hash file of `tree`, which is to stand at `path`.
+/// The encoded hash file of `tree`; `path` is only named in errors.
 ///
 /// # Errors
 /// When a key contains a NUL.

@@ -1,8 +1,8 @@
 //! Locked read-modify-write of the files of the control directory that several processes change: halt and transfer.
 //!
-//! The lock is the original's, an `flock` on the file itself, so that SCR's own tools and ours wait for each other. The
-//! original then writes in place; we replace the file. A process that waited for the lock of the old file would
-//! change a file that has no name any more, so after every lock the name is looked at again.
+//! The lock is the original's, an `flock` on the file itself, so that SCR's tools and Holdfast exclude each other. The
+//! original then writes in place; we replace the file. A process that waited for the lock of the old file would change
+//! an unlinked file, so that the name is checked again after every lock.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,8 +18,8 @@ use super::packed::encode;
 use super::tree::Tree;
 use crate::{durable, regular_file};
 
-/// A lock is held for the time of one small write. Who holds it for longer is stopped or stuck, and nobody should hang
-/// with him.
+/// A lock is held for the time of one small write. A process that holds it for longer is stopped or hangs, and no other
+/// process should hang with it.
 const ATTEMPTS: u32 = 2000;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 

@@ -1,7 +1,7 @@
 //! The packed form: header, elements, CRC32 (`docs/scr-files.md` §1). Bytes in, tree out, and back; no files here.
 //!
-//! What is decoded may come from a damaged disk or from a hostile neighbour, so every number is checked against the
-//! bytes that are there before anything is allocated for it, and nesting has a limit.
+//! The input may come from a damaged disk or a hostile peer, so that every number is checked against the available
+//! bytes before anything is allocated for it, and nesting is limited.
 
 use std::io::{self, Read};
 
@@ -30,7 +30,7 @@ const RESERVED_ELEMENTS: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashFormatError {
-    /// Not even a header.
+    /// Fewer bytes than a header.
     #[error("only {have} bytes where a hash file has a header of {HEADER_BYTES}: it was cut short, or is empty")]
     NoHeader { have: u64 },
     #[error(
@@ -40,13 +40,13 @@ pub enum HashFormatError {
     /// A kind or version of SCR file that is not known.
     #[error("SCR file of type {kind} version {version}, known is type {TYPE_HASH} version {VERSION}")]
     Version { kind: u16, version: u16 },
-    #[error("the header says {size} bytes, possible are {smallest} to {MAX_FILE_BYTES}")]
+    #[error("the header records {size} bytes, possible are {smallest} to {MAX_FILE_BYTES}")]
     Size {
         size: u64,
         /// The least that its flags allow.
         smallest: u64,
     },
-    #[error("cut short: {have} bytes there, the header says {size}")]
+    #[error("cut short: the file has {have} bytes, its header records {size}")]
     Truncated { size: u64, have: u64 },
     #[error("damaged: its CRC32 is {computed:#010x}, stored is {stored:#010x}")]
     Crc {
@@ -63,7 +63,7 @@ pub enum HashFormatError {
         /// Bytes behind it.
         left: usize,
     },
-    /// A key runs to the end of the hash.
+    /// A key without its NUL before the end of the hash.
     #[error("at byte {offset}: a key without its end")]
     UnendedKey {
         /// Where the key starts.
@@ -75,7 +75,7 @@ pub enum HashFormatError {
         /// Where the count should be.
         offset: usize,
     },
-    /// A key that is not text. Keys are numbers, words, and file names; we keep no other names.
+    /// A key that is not UTF-8. Keys are numbers, identifiers and file names; Holdfast writes no others.
     #[error("at byte {offset}: a key that is not UTF-8 text")]
     Encoding {
         /// Where the key starts.
@@ -112,7 +112,7 @@ pub enum LeadingHashError {
     Format(#[from] HashFormatError),
 }
 
-/// The whole hash file of a tree, with CRC: the original's bytes.
+/// The complete hash file of a tree, with CRC: the original's bytes.
 ///
 /// A key ends at its first NUL, as every C string does; [`super::file::write`] refuses such a tree.
 pub fn encode(tree: &Tree) -> Vec<u8> {
@@ -158,8 +158,8 @@ pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), HashFormatError> {
     }
 }
 
-/// Reads exactly the hash file in front of a stream, so that the reader then stands at the data of an `.xor` file;
-/// returns the tree and the number of bytes read.
+/// Reads exactly the hash file in front of a stream, so that the reader is then at the data of an `.xor` file; returns
+/// the tree and the number of bytes read.
 ///
 /// # Errors
 /// When the stream fails, or what it holds is not a hash file.

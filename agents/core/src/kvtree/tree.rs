@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// From this many elements on, a hash keeps an index of its keys: most hashes have a handful of keys, where a look
-/// along them is faster, but a summary has one per rank.
+/// From this many elements on, a hash keeps an index of its keys: most hashes have a handful of keys, where a linear
+/// search is faster, but a summary has one key per rank.
 const INDEXED_FROM: usize = 16;
 
 /// One element: a key and the hash that is its value.
@@ -21,7 +21,7 @@ pub struct Element {
 ///
 /// Order follows `docs/scr-files.md` §1: new elements go to the front, setting a sub-hash under an existing key moves
 /// the key to the front, writing emits front to back. Readers never depend on it. Equality is order-sensitive; use
-/// [`Tree::same_content`] to compare what two trees say.
+/// [`Tree::same_content`] to compare trees whatever their order.
 ///
 /// Looking up, adding and the removal of what was added last take constant time; removing another element of a hash
 /// takes time in proportion to its size.
@@ -137,7 +137,7 @@ impl Tree {
         self.set_kv(key, value);
     }
 
-    /// Removes `key`; says whether it was there.
+    /// Removes `key` and returns whether it existed.
     pub fn unset(&mut self, key: &str) -> bool {
         self.take(key).is_some()
     }
@@ -205,7 +205,7 @@ impl Tree {
         }
     }
 
-    /// True if both say the same, whatever the order of their elements on any level.
+    /// True if both have the same content, whatever the order of their elements on any level.
     pub fn same_content(&self, other: &Tree) -> bool {
         self.len() == other.len()
             && self.iter().all(|(key, value)| other.get(key).is_some_and(|theirs| value.same_content(theirs)))
@@ -237,7 +237,7 @@ impl Tree {
 
 impl PartialEq for Tree {
     fn eq(&self, other: &Tree) -> bool {
-        // The index says nothing that the elements do not.
+        // The index is derived from the elements.
         self.reversed == other.reversed
     }
 }
@@ -339,8 +339,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_keys_are_set_and_found_without_looking_along_them() {
-        // Quadratic look-ups would need ten thousand million comparisons: the suite would stand still.
+    fn a_hundred_thousand_keys_are_set_and_found_through_the_index() {
+        // Quadratic look-ups would need ten thousand million comparisons, which no test run would finish.
         let mut tree = Tree::new();
         for rank in 0..100_000 {
             tree.set_kv("RANK", rank).put("SIZE", rank);

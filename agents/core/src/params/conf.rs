@@ -1,10 +1,11 @@
 //! The text format of SCR's user and system files: `KEY=VALUE [KEY2=VALUE2 …]` a line (`docs/scr-files.md` §16).
 //!
-//! Further pairs of a line hang below the first. Blanks may stand around `=`; keys are upper-cased, values kept; `#`
-//! starts a comment at the start of a word only; values have no blanks and no `=`.
+//! Further pairs of a line belong to the first. Blanks are allowed around `=`; keys are upper-cased, values kept; `#`
+//! starts a comment only where a key, `=` or value could start; values contain no blanks and no `=`.
 //!
 //! Where the original's two parsers disagreed or guessed, a line is refused, with its number: a missing `=`, a missing
-//! value, a value with a blank or a `=`. A carriage return at the end of a line is not part of the value (it was, in C).
+//! value, a value with a blank or a `=`. A carriage return at the end of a line is not part of the value (it was, in
+//! C).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -48,7 +49,7 @@ pub enum ConfLineError {
     NoEquals { key: String, found: String },
 }
 
-/// One line: the first pair, and what hangs below it.
+/// One line: the first pair, and the pairs that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfLine {
     /// The first key, upper-case.
@@ -59,7 +60,7 @@ pub struct ConfLine {
     pub origin: Origin,
 }
 
-/// Whose file it is: that decides where it stands in the order.
+/// Whose file it is, which determines its precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOwner {
     /// `$SCR_CONF_FILE`.
@@ -123,7 +124,7 @@ fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Con
     Ok(pairs.next().map(|(key, value)| ConfLine { key, value, pairs: pairs.collect(), origin: origin() }))
 }
 
-/// The words of a line up to a comment; every `=` is a word of its own.
+/// The tokens of a line up to a comment; every `=` is a token of its own.
 fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

@@ -1,6 +1,6 @@
-//! The descriptors that the parameters ask for: what to protect how often and how, and where there is room.
+//! The descriptors that the parameters request: how often a checkpoint is protected and how, and where it is cached.
 //!
-//! These are requests; the groups that come of them, one per rank, are in [`holdfast_model::RankDescriptor`].
+//! These are requests; the resulting groups, one per rank, are in [`holdfast_model::RankDescriptor`].
 
 use holdfast_model::{Descriptor, Scheme};
 
@@ -17,11 +17,11 @@ use crate::redundancy::registry;
 pub enum CopyType {
     /// One descriptor, of this scheme.
     Scheme(Scheme),
-    /// The `CKPTDESC` lines say it. Any word that is no scheme means this; `FILE` is the usual one.
+    /// The `CKPTDESC` lines define the descriptors. Any value that is not a scheme means this; `FILE` is the usual one.
     File,
 }
 
-/// What holds where a table says nothing.
+/// The values for keys that a table does not set.
 pub(super) struct Defaults<'a> {
     /// `SCR_COPY_TYPE`.
     pub copy_type: &'a Setting<CopyType>,
@@ -170,7 +170,7 @@ pub(super) fn directory_checks(
     Ok(checks)
 }
 
-/// The descriptors that these parameters ask for, with what the tables say.
+/// The descriptors that these parameters and tables request.
 pub(super) fn requested(
     resolver: &Resolver<'_>,
     defaults: &Defaults<'_>,

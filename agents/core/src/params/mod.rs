@@ -1,6 +1,6 @@
 //! SCR_* parameters: environment, user file, system file, default (`SCR manual §10`).
 //!
-//! A job spec stands between the two files; its reader puts the parameters above and below its keys.
+//! A job spec has its place between the two files; its reader combines the parameters with its keys.
 //!
 //! * [`conf`]: the text format of the user and system files;
 //! * [`source`]: where values come from, in which order, and what a user may not set;

@@ -1,4 +1,4 @@
-//! Who set a value, and where.
+//! Which source set a value, and where.
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ impl fmt::Display for FileLine {
     }
 }
 
-/// Who set a value.
+/// The source that set a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// Nobody.
+    /// Not set by any source.
     Default,
     Environment,
     /// A line of the user's file.

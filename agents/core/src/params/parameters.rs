@@ -37,15 +37,15 @@ pub struct Parameters {
     pub job_name: Setting<Option<String>>,
     /// `SCR_CNTL_BASE`: above the control directory. Only the system file may set it.
     pub control_base: Setting<String>,
-    /// `SCR_CACHE_BASE`: above the cache directory, where no descriptor says otherwise.
+    /// `SCR_CACHE_BASE`: above the cache directory, unless a descriptor sets another.
     pub cache_base: Setting<String>,
-    /// `SCR_CACHE_SIZE`: checkpoints kept there, where no descriptor says otherwise.
+    /// `SCR_CACHE_SIZE`: checkpoints kept there, unless a descriptor sets another.
     pub cache_size: Setting<u32>,
     /// `SCR_COPY_TYPE`.
     pub copy_type: Setting<CopyType>,
-    /// `SCR_HOP_DISTANCE`, where no descriptor says otherwise.
+    /// `SCR_HOP_DISTANCE`, unless a descriptor sets another.
     pub hop_distance: Setting<u32>,
-    /// `SCR_SET_SIZE`, where no descriptor says otherwise.
+    /// `SCR_SET_SIZE`, unless a descriptor sets another.
     pub set_size: Setting<u32>,
     /// `SCR_DISTRIBUTE`: move files to where their ranks are, at the start of a run.
     pub distribute: Setting<bool>,
@@ -191,7 +191,7 @@ impl Parameters {
         &self.descriptors
     }
 
-    /// Every parameter with its value as text and who set it, in the order of this type.
+    /// Every parameter with its value as text and its source, in the order of this type.
     pub fn explain(&self) -> &[Explained] {
         &self.explained
     }

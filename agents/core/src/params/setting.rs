@@ -9,7 +9,7 @@ pub struct Setting<T> {
     pub origin: Origin,
 }
 
-/// One line of an explanation: a parameter, its value as text, who set it.
+/// One line of an explanation: a parameter, its value as text, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     pub name: &'static str,
@@ -18,7 +18,7 @@ pub struct Explained {
     pub origin: Origin,
 }
 
-/// Something in the sources that has no effect. The run goes on; the user should know.
+/// A setting without effect. The run continues; the user is warned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamWarning {
     /// The parameter, or the key in question.
@@ -60,7 +60,7 @@ impl std::fmt::Display for ParamWarning {
     }
 }
 
-/// A parameter that cannot be used. Nothing has been started then.
+/// A parameter that cannot be used. It is reported before anything is started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParamError {

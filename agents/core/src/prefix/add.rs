@@ -24,11 +24,11 @@ pub struct AddOptions {
     /// Verify the contents of all files whose CRC is known. Without it, survivors are verified only while a rebuild
     /// reads them.
     pub verify: bool,
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
     /// Point `scr.current` at the directory if it is complete, as a drain does. `scr_index --add` alone does not.
     pub make_current: bool,
-    /// Look again at a directory that the index calls complete.
+    /// Scan a directory again that the index records as complete.
     pub rescan: bool,
 }
 
@@ -44,7 +44,7 @@ impl Default for AddOptions {
     }
 }
 
-/// What is going on, for whoever shows it.
+/// Progress, for display.
 #[derive(Clone, Copy, Debug)]
 pub enum AddStep<'a> {
     /// That many more bytes were verified.
@@ -62,7 +62,7 @@ pub enum AddStep<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AddOutcome {
-    /// The index called it complete already; nothing was looked at.
+    /// The index records it as complete already; nothing was read.
     AlreadyComplete,
     /// Every file is there, rebuilt where it was lost.
     Complete,
@@ -108,7 +108,7 @@ pub struct AddReport {
 }
 
 impl AddReport {
-    /// Whether a restart can use the directory: what the exit code of `scr_index --add` says.
+    /// Whether a restart can use the directory: the exit code of `scr_index --add`.
     pub fn is_complete(&self) -> bool {
         matches!(self.outcome, AddOutcome::AlreadyComplete | AddOutcome::Complete)
     }

@@ -1,4 +1,4 @@
-//! What an application said about a dataset when it began to write it: its name, what it is for, where its files went
+//! What an application declared about a dataset when it began to write it: its name, its purpose, where its files are
 //! (`SCR_Start_output` of SCR 3).
 //!
 //! SCR 3 makes the name part of the paths that the application chooses. Our directories below the prefix keep the names
@@ -39,7 +39,7 @@ pub fn to_tree(dataset: &Dataset) -> Tree {
 /// Reads the record of a checkpoint directory; `None` if there is none.
 ///
 /// # Errors
-/// The file cannot be read, or says what cannot be.
+/// The file cannot be read, or its content is invalid.
 pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
     let path = prefix.checkpoint_path(directory).join(DATASET_FILE);
     let Some(tree) = reading::hash_file(&path)? else { return Ok(None) };
@@ -77,8 +77,8 @@ pub fn write(dataset: &Dataset, directory: &Path) -> Result<(), PrefixError> {
     Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset))?)
 }
 
-/// The newest indexed dataset that goes by this name: the application's, the one that SCR gives to a dataset without
-/// one, or that of the directory.
+/// The newest indexed dataset with this name: the application's name, the one that SCR gives to a dataset without a
+/// name, or that of the directory.
 ///
 /// # Errors
 /// The index cannot be read. A record that cannot be read matches no name.

@@ -36,7 +36,7 @@ pub struct NameParts {
 }
 
 impl NameParts {
-    /// Takes a name apart; `None` for a directory that was named by somebody else, which is allowed.
+    /// Parses a name; `None` for a directory with another kind of name, which is allowed.
     pub fn parse(name: &str) -> Option<NameParts> {
         let rest = name.strip_prefix("scr.")?;
         let stamp = NaiveDateTime::parse_from_str(rest.get(..STAMP_BYTES)?, STAMP_FORMAT).ok()?;
@@ -105,7 +105,8 @@ impl Prefix {
     /// Opens an existing prefix directory.
     ///
     /// # Errors
-    /// [`PrefixError::NoPrefix`] if it does not exist or is not a directory, [`PrefixError::Io`] if it cannot be looked at.
+    /// [`PrefixError::NoPrefix`] if it does not exist or is not a directory, [`PrefixError::Io`] if it cannot be looked
+    /// at.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, PrefixError> {
         let path = path.into();
         match fs::metadata(&path) {
@@ -137,12 +138,12 @@ impl Prefix {
         &self.path
     }
 
-    /// Where a checkpoint directory stands.
+    /// The path of a checkpoint directory.
     pub fn checkpoint_path(&self, directory: &DirectoryName) -> PathBuf {
         self.path.join(directory.as_str())
     }
 
-    /// Where the link to the current checkpoint stands.
+    /// The path of the link to the current checkpoint.
     pub fn current_path(&self) -> PathBuf {
         self.path.join(CURRENT_LINK)
     }
@@ -150,7 +151,8 @@ impl Prefix {
     /// What the current link names; `None` without a link. Whether that directory exists is not looked at.
     ///
     /// # Errors
-    /// [`PrefixError::Name`] if the link leads out of the prefix, [`PrefixError::Io`] if it cannot be read or is no link.
+    /// [`PrefixError::Name`] if the link leads out of the prefix, [`PrefixError::Io`] if it cannot be read or is no
+    /// link.
     pub fn current(&self) -> Result<Option<DirectoryName>, PrefixError> {
         let path = self.current_path();
         let target = match fs::read_link(&path) {
@@ -182,7 +184,8 @@ impl Prefix {
         Ok(durable::replace_symlink(&self.current_path(), directory.as_str())?)
     }
 
-    /// Removes the current link; says whether there was one. Only a link is ever removed, never a file or directory.
+    /// Removes the current link and returns whether there was one. Only a link is ever removed, never a file or
+    /// directory.
     ///
     /// # Errors
     /// [`PrefixError::Io`].

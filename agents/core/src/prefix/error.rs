@@ -31,7 +31,7 @@ pub enum PrefixError {
     HashFile(#[from] HashFileError),
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// A hash file decodes, but says something impossible.
+    /// A hash file decodes, but its content is invalid.
     #[error("{}, at {place}: {problem}; {remedy}", path.display())]
     Content {
         path: PathBuf,
@@ -54,20 +54,27 @@ pub enum PrefixError {
     /// A checkpoint directory's name, given by the user, is no single component.
     #[error("{name:?} cannot be a checkpoint directory: {problem}; give the bare name of a directory below the prefix")]
     DirectoryName { name: String, problem: NameError },
-    /// A job id that cannot stand in a directory name.
-    #[error("the job id {job:?} cannot stand in a directory name: {problem}; set another SCR_JOB_ID")]
+    /// A job id that cannot be part of a directory name.
+    #[error("the job id {job:?} cannot be part of a directory name: {problem}; set another SCR_JOB_ID")]
     JobId { job: String, problem: NameError },
     /// No free name for a new checkpoint directory within an hour of the wanted time.
-    #[error("every directory name for checkpoint {id} of job {job} near the wanted time exists in {}; remove old ones", prefix.display())]
+    #[error(
+        "every directory name for checkpoint {id} of job {job} near the wanted time exists in {}; remove old ones",
+        prefix.display()
+    )]
     NoFreeName { prefix: PathBuf, job: String, id: CheckpointId },
     /// The directory has only SCR's summary of before 2011.
     #[error(
-        "{} is a summary in SCR's older text format, which is not supported; restart from another checkpoint, or have SCR 1.1 rewrite it",
+        "{} is a summary in SCR's older text format, which is not supported; restart from another checkpoint, or \
+         have SCR 1.1 rewrite it",
         path.display()
     )]
     OldSummary { path: PathBuf },
     /// The directory has no summary.
-    #[error("{} has no summary.scr; `holdfast index add` writes one from the files that are there", directory.display())]
+    #[error(
+        "{} has no summary.scr; `holdfast index add` writes one from the files that are there",
+        directory.display()
+    )]
     NoSummary { directory: PathBuf },
 }
 

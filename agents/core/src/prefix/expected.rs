@@ -77,8 +77,8 @@ impl Scan {
         }
     }
 
-    /// Asks a summary that was written before for ranks of which nothing else tells: a flush by the library writes no
-    /// filemaps. A summary that cannot be read, or is of another checkpoint, tells nothing.
+    /// Reads an earlier summary for ranks that no other file describes: a flush by the library writes no filemaps. A
+    /// summary that cannot be read, or is of another checkpoint, is ignored.
     pub(super) fn read_summary(&mut self, identity: CheckpointIdentity) {
         let told = u64::try_from(self.ranks.values().filter(|rank| rank.expected.is_some()).count()).unwrap_or(0);
         if told == u64::from(identity.ranks) {
@@ -90,7 +90,7 @@ impl Scan {
         }
         for (rank, files) in summary.by_rank {
             let known = self.ranks.entry(rank).or_default();
-            // An incomplete summary without a count leaves out what was missing: it tells nothing.
+            // An incomplete summary without a count omits what was missing: it is ignored.
             let listed = summary.complete.then(|| u32::try_from(files.files.len()).unwrap_or(u32::MAX));
             if known.expected.is_none()
                 && let Some(count) = files.expected.or(listed)

@@ -11,7 +11,7 @@ use holdfast_model::CheckpointId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartCandidate {
     pub directory: DirectoryName,
-    /// The checkpoint in it, as far as the index or the name tells.
+    /// The checkpoint in it, if the index or the name contains its id.
     pub id: Option<CheckpointId>,
     /// Whether it is in the index; if not, attempts are recorded nowhere.
     pub indexed: bool,
@@ -50,7 +50,7 @@ pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<RestartCandi
     candidates
 }
 
-/// [`order`] for a prefix directory as it is now. A link to a directory that is gone chooses nothing.
+/// [`order`] for a prefix directory as it is now. A link to a missing directory is ignored.
 ///
 /// # Errors
 /// Those of reading the index and the link.
@@ -69,7 +69,7 @@ pub fn begin(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> 
     index::update(prefix, |index| index.mark_fetched(directory, now)).map(drop)
 }
 
-/// After a failed attempt: the link goes, if it names this directory, and FAILED is stamped.
+/// After a failed attempt: the link is removed if it names this directory, and FAILED is stamped.
 ///
 /// # Errors
 /// Those of the link and of [`index::update`].

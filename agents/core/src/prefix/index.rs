@@ -1,4 +1,4 @@
-//! `index.scr`: which checkpoints stand below the prefix directory and what became of them (`SCR manual §9.1`,
+//! `index.scr`: which checkpoints are below the prefix directory, and their state (`SCR manual §9.1`,
 //! `docs/scr-files.md` §12).
 //!
 //! SCR rewrites the index in place and without a lock. We write it through [`durable`](crate::durable), so that a
@@ -32,7 +32,7 @@ const LIST_HEADER: &str = "FLAGS  FLUSHED              CKPT  DIRECTORY\n";
 const READ_ATTEMPTS: u32 = 4;
 /// The time between: much longer than SCR's rewriting of a small file takes.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
-/// What to do with an index that nobody can read.
+/// What to do with an index that cannot be read.
 const REMEDY: &str = "move the index away and add the checkpoint directories again with `holdfast index add`";
 
 /// The index in memory. Every directory name in it has been checked.
@@ -48,7 +48,7 @@ pub struct IndexEntry {
     pub directory: DirectoryName,
     /// Whether all its files are there; `None` while a copy is going on, or after one that was killed.
     pub complete: Option<bool>,
-    /// When it was copied; `None` if the index does not say, or not in a form that is a time.
+    /// When it was copied; `None` if the index has no valid time.
     pub flushed: Option<NaiveDateTime>,
     /// When runs took it for their restart, newest first.
     pub fetched: Vec<NaiveDateTime>,
@@ -123,7 +123,7 @@ impl Index {
         self.tree.set_kv("DIR", directory).set_kv("CKPT", id);
     }
 
-    /// Records whether all files are there; says whether the entry exists. The same value again changes nothing.
+    /// Records whether all files are present; returns whether the entry exists. The same value again changes nothing.
     pub fn set_complete(&mut self, directory: &DirectoryName, complete: bool) -> bool {
         let value = if complete { "1" } else { "0" };
         self.change(directory, |entry| {
@@ -133,21 +133,21 @@ impl Index {
         })
     }
 
-    /// Records that a run tries to restart from `directory`; says whether the entry exists.
+    /// Records that a run tries to restart from `directory`; returns whether the entry exists.
     pub fn mark_fetched(&mut self, directory: &DirectoryName, when: NaiveDateTime) -> bool {
         self.change(directory, |entry| {
             entry.set_kv("FETCHED", when.format(TIME_FORMAT));
         })
     }
 
-    /// Records that the attempt failed: the entry is not chosen again. Says whether the entry exists.
+    /// Records that the attempt failed: the entry is not chosen again. Returns whether the entry exists.
     pub fn mark_failed(&mut self, directory: &DirectoryName, when: NaiveDateTime) -> bool {
         self.change(directory, |entry| {
             entry.set_kv("FAILED", when.format(TIME_FORMAT));
         })
     }
 
-    /// Takes `directory` out of the index (its files stay); says whether it was there.
+    /// Removes `directory` from the index (its files are kept); returns whether it was listed.
     pub fn remove(&mut self, directory: &DirectoryName) -> bool {
         let Some(id) = self.id_of(directory) else { return self.tree.unset_kv("DIR", directory) };
         self.tree.unset_kv("DIR", directory);
@@ -164,10 +164,10 @@ impl Index {
         true
     }
 
-    /// The checkpoint that stands in `directory`, if it is indexed.
+    /// The checkpoint in `directory`, if it is indexed.
     pub fn id_of(&self, directory: &DirectoryName) -> Option<CheckpointId> {
         let listed: Option<CheckpointId> = self.tree.get_kv("DIR", directory).and_then(|entry| entry.parsed("CKPT"));
-        // The DIR table is only a shortcut; what counts stands under CKPT.
+        // The DIR table is only a shortcut; the CKPT table is authoritative.
         listed.filter(|id| self.record(*id, directory).is_some()).or_else(|| {
             let ids = self.tree.get("CKPT")?;
             ids.iter().find(|(_, it)| it.get_kv("DIR", directory).is_some()).and_then(|(id, _)| id.parse().ok())

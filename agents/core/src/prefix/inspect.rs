@@ -1,7 +1,7 @@
 //! The judgement of a scanned checkpoint: complete, rebuildable, or what is lost (`SCR manual §11.10.8`).
 //!
-//! Pure: from a [`Scan`] to an [`Inspection`]. Every set is judged for itself, so that one set that is beyond repair
-//! does not keep the others from being rebuilt.
+//! Pure: from a [`Scan`] to an [`Inspection`]. Every set is judged separately, so that a set that cannot be rebuilt
+//! does not prevent the rebuild of the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -51,8 +51,8 @@ pub enum LossReason {
     /// A rank has another number of files than it should.
     #[error("rank {rank} has {found} of {expected} files")]
     FileCount { rank: Rank, expected: u32, found: u64 },
-    /// Nothing says what a rank should have.
-    #[error("the filemap of rank {rank} is lost, and nothing else tells how many files it wrote")]
+    /// It is unknown which files a rank should have.
+    #[error("the filemap of rank {rank} is lost, and no other file records how many files it wrote")]
     ExpectationUnknown { rank: Rank },
     /// A set lost more than its scheme can compute again.
     #[error("set {group_id} of {members} members lost {lost}, and {scheme} can compute {tolerance} again")]
@@ -66,7 +66,7 @@ pub enum LossReason {
         /// How many could be computed again.
         tolerance: u32,
     },
-    /// Members are missing and no header of the set can be read that tells who they are.
+    /// Members are missing, and no readable header of the set lists the members.
     #[error("set {group_id} of {members} members lost {lost}, and none of its headers can be used")]
     SetUnknown {
         /// World rank of member 0.
@@ -125,7 +125,7 @@ pub fn inspect(scan: &Scan) -> Inspection {
             SetCompleteness::Lost(reason) => reasons.push(reason),
         }
     }
-    // A rank is mentioned as lost unless a set gives it back.
+    // A rank is reported as lost unless a set can rebuild it.
     let given_back: BTreeSet<Rank> = rebuildable.iter().flat_map(|rebuild| rebuild.ranks.iter().copied()).collect();
     faulty.retain(|rank, _| !given_back.contains(rank));
     reasons.extend(faulty.into_values());
@@ -146,8 +146,8 @@ fn problem_of(rank: Rank, known: &RankScan) -> Option<LossReason> {
     if !names.is_empty() {
         return Some(LossReason::FilesMissing { rank, names });
     }
-    // With all names known, a file that is not among them is somebody's leftover. With some unknown, only the count
-    // can tell whether they are there.
+    // If all names are known, a file that is not among them is a leftover. If some are unknown, only the count shows
+    // whether all are present.
     let all_named = expected.names.len() as u64 == u64::from(expected.count);
     let found = known.present.len() as u64;
     (!all_named && found != u64::from(expected.count)).then_some(LossReason::FileCount {

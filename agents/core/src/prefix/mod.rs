@@ -1,13 +1,14 @@
-//! The job's directory on the parallel file system: what stands there, what of it can be used, and how a drained
-//! checkpoint becomes one that a restart takes.
+//! The job's directory on the parallel file system: its files, which of them can be used, and how a drained checkpoint
+//! becomes one that a restart takes.
 //!
 //! * [`directory`]: names of checkpoint directories, the link `scr.current`;
-//! * [`index`]: `index.scr`, which directories there are and what became of them; [`fetch`]: which of them a restart takes;
-//! * [`dataset`]: what the application said of a dataset, its name above all;
+//! * [`index`]: `index.scr`, which directories there are, and their state; [`fetch`]: which of them a restart takes;
+//! * [`dataset`]: what the application declared about a dataset, above all its name;
 //! * [`summary`]: `summary.scr`, which rank wrote which files; [`rank_filemap`]: `<rank>.scrfilemap` of a drain;
-//! * [`scan`](mod@scan): what really lies in a checkpoint directory; [`verify`]: whether the contents are what was written;
+//! * [`scan`](mod@scan): which files a checkpoint directory contains; [`verify`]: whether the contents are what was
+//!   written;
 //! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost;
-//! * [`publish`]: recording a dataset in summary, index and link, for whoever wrote it;
+//! * [`publish`]: recording a dataset in summary, index and link;
 //! * [`add`](mod@add): all of that as one call.
 //!
 //! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `docs/scr-files.md` §2, §11 to §13. Names read from any file pass

@@ -1,18 +1,18 @@
-//! The one way in which a dataset becomes part of the prefix directory: for a flush, for a drain, for a dataset that its
-//! ranks write there themselves, and for `holdfast index add`.
+//! Publishes a dataset in the prefix directory: after a flush, after a drain, for a dataset that its ranks write there
+//! themselves, and for `holdfast index add`.
 //!
 //! [`begin`] enters the directory into the index before the first file is copied: a copy that is killed leaves an entry
-//! without COMPLETE. [`Publication::publish`] records what the directory holds afterwards, always in this order and under
-//! the lock of the index:
+//! without COMPLETE. [`Publication::publish`] records what the directory holds afterwards, always in this order and
+//! under the lock of the index:
 //!
 //! 1. the entry with COMPLETE 0, if the dataset is not complete;
 //! 2. the filemaps of ranks whose files were rebuilt, then `summary.scr`;
 //! 3. the entry with COMPLETE 1, if the dataset is complete;
 //! 4. `scr.current`, if the dataset is complete and restarts are to take it.
 //!
-//! Each step replaces one file by a rename, so that a kill leaves the state before a step or after it. At every instant an
-//! entry with COMPLETE 1 has a complete summary, and the link has been moved only to such an entry. All of it can be
-//! repeated, and then finishes the work.
+//! Each step replaces one file by a rename, so that a kill leaves the state before a step or after it. At every instant
+//! an entry with COMPLETE 1 has a complete summary, and the link has been moved only to such an entry. All steps can be
+//! repeated, which then completes the publication.
 
 use chrono::NaiveDateTime;
 
@@ -85,13 +85,13 @@ impl Publication {
     /// An incomplete dataset gets a summary without COMPLETE that lists what is there, and the link stays where it is.
     ///
     /// # Errors
-    /// The first step that failed; the steps before it stay done, and the whole can be repeated.
+    /// The first step that failed; the steps before it remain done, and the call can be repeated.
     pub fn publish(&self, prefix: &Prefix) -> Result<bool, PrefixError> {
         let name = &self.directory;
-        // Held to the end: of two that publish the same directory one must not complete what the other found wanting.
+        // Held to the end: two processes that publish the same directory must not mix their results.
         let index = index::lock(prefix)?;
         let Some(summary) = &self.summary else {
-            // The link first, because a restart would follow it. A link that cannot be read leads no restart anywhere.
+            // The link first, because a restart would follow it. A link that cannot be read is followed by no restart.
             if prefix.current().is_ok_and(|current| current.as_ref() == Some(name)) {
                 prefix.remove_current()?;
             }
@@ -111,7 +111,7 @@ impl Publication {
         for filemap in &self.filemaps {
             filemap.write(&directory, FilemapWriter::Copy)?;
         }
-        // What a flush by the library wrote stays if it lists the same.
+        // The summary of a flush by the library is kept if it lists the same files.
         if !summary::read(&directory).is_ok_and(|old| lists_the_same(&old, summary)) {
             summary::write(&directory, summary)?;
         }

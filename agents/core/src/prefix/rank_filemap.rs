@@ -1,7 +1,7 @@
 //! `<rank>.scrfilemap`: beside the copied files of a rank, how many there should be (`SCR manual §8.1`).
 //!
-//! A drain writes one after the last file of the rank. Without it, nobody could tell a rank that wrote one file from a
-//! rank that lost one of two.
+//! A drain writes one after the last file of the rank. Without it, a rank that wrote one file could not be
+//! distinguished from a rank that lost one of two.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use holdfast_model::{CheckpointId, Rank};
 
 /// The end of the names of these files.
 pub const SUFFIX: &str = ".scrfilemap";
-/// What to do with a filemap that says impossible things.
+/// What to do with an invalid filemap.
 const REMEDY: &str = "remove it; `holdfast index add` restores it where a redundancy file describes it";
 
-/// The original has two writers, whose elements stand in different orders.
+/// The original has two writers, which order the elements differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilemapWriter {
     /// Written after a copy from cache (`scr_copy`): FILE in front of EXPECT.
@@ -24,7 +24,7 @@ pub enum FilemapWriter {
     Rebuild,
 }
 
-/// What a `<rank>.scrfilemap` says.
+/// The content of a `<rank>.scrfilemap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankFilemap {
     pub rank: Rank,
@@ -36,7 +36,7 @@ pub struct RankFilemap {
 }
 
 impl RankFilemap {
-    /// Where the filemap of `rank` stands in a checkpoint directory.
+    /// The path of the filemap of `rank` in a checkpoint directory.
     pub fn path_in(directory: &Path, rank: Rank) -> PathBuf {
         directory.join(format!("{rank}{SUFFIX}"))
     }
@@ -45,7 +45,7 @@ impl RankFilemap {
     pub fn to_tree(&self, origin: FilemapWriter) -> Tree {
         let mut tree = Tree::new();
         let record = tree.set_kv("RANK", self.rank).set_kv("CKPT", self.id);
-        // What is set last stands in front.
+        // The element that is set last is the first.
         if origin == FilemapWriter::Copy {
             record.set_kv("EXPECT", self.expected);
         }

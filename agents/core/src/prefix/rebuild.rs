@@ -27,7 +27,7 @@ pub fn plan(inspection: &Inspection) -> Vec<SetRebuild> {
 /// verified while they are read. `progress` gets the bytes done so far and of all, and may stop the rebuild.
 ///
 /// # Errors
-/// What the redundancy layer says; nothing of the members has then been replaced.
+/// The error of the redundancy layer; no file of the members has then been replaced.
 pub fn run(
     directory: &Path,
     rebuild: &SetRebuild,

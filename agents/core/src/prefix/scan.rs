@@ -1,14 +1,15 @@
-//! What really lies in a checkpoint directory (`SCR manual §11.10.7`, `docs/scr-files.md` §13).
+//! Which files a checkpoint directory contains (`SCR manual §11.10.7`, `docs/scr-files.md` §13).
 //!
-//! A scan reads the filemaps (`<rank>.scrfilemap`), the meta files (`<file>.scr`) and sizes, and says for every rank
-//! which files it should have, which are there and which are damaged, and which redundancy sets there are. It judges nothing
-//! ([`inspect`](super::inspect) does), follows no links, looks into no directories and changes nothing.
+//! A scan reads the filemaps (`<rank>.scrfilemap`), the meta files (`<file>.scr`) and sizes, and lists for every rank
+//! which files it should have, which are present and which are damaged, and which redundancy sets there are. It judges
+//! nothing ([`inspect`](super::inspect) does), follows no links, looks into no directories and changes nothing.
 //!
-//! It does better than the original in four places:
+//! It differs from the original in four points:
 //! * ranks are numbers: more than 256 of them work;
-//! * a lost filemap is no disaster: what a rank wrote is also in the headers of redundancy files, its own and those of
-//!   other members, and in a summary that was written before;
-//! * which checkpoint a directory holds is decided by the majority of its meta files, not by whichever is read first;
+//! * a lost filemap can be replaced: what a rank wrote is also in the headers of redundancy files, its own and those of
+//!   other members, and in an earlier summary;
+//! * which checkpoint a directory holds is decided by the majority of its meta files, not by the first one that is
+//!   read;
 //! * a damaged file is kept with its reason, so that the report can name it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -58,8 +59,8 @@ pub enum FileDamage {
     NotRegular,
     #[error("it cannot be read: {0}")]
     Unreadable(String),
-    /// It has another length than its meta file says.
-    #[error("it has {found} bytes where its meta file says {expected}")]
+    /// Its length is not the recorded one.
+    #[error("it has {found} bytes, its meta file records {expected}")]
     Size {
         /// From the meta file.
         expected: u64,
@@ -67,7 +68,7 @@ pub enum FileDamage {
         found: u64,
     },
     /// Its contents are not what was written.
-    #[error("its CRC32 is {found:#x} where its meta file says {expected:#x}")]
+    #[error("its CRC32 is {found:#x}, its meta file records {expected:#x}")]
     Crc {
         /// From the meta file.
         expected: u32,
@@ -80,8 +81,8 @@ pub enum FileDamage {
     /// Its rank is not below the number of ranks.
     #[error("its rank {0} does not exist")]
     NoSuchRank(Rank),
-    /// It is redundancy data whose name does not tell its set.
-    #[error("it is redundancy data, but its name does not say of which set")]
+    /// It is redundancy data whose name does not identify its set.
+    #[error("it is redundancy data, but its name does not identify its set")]
     NotASetName,
 }
 
@@ -143,7 +144,7 @@ pub struct ExpectedFiles {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankScan {
-    /// What should be there; `None` if nothing says so.
+    /// The files that should be present; `None` if unknown.
     pub expected: Option<ExpectedFiles>,
     /// What is there, by base name.
     pub present: BTreeMap<String, PresentFile>,
@@ -159,7 +160,7 @@ pub struct RedundancySet {
     /// The ranks of the members, as far as they are known: of those whose redundancy files were found, and of all if a
     /// header was read.
     pub ranks: BTreeMap<u32, Rank>,
-    /// How many members can be lost and computed again; `None` if neither names nor a header tell.
+    /// How many members can be lost and computed again; `None` if it is known neither from names nor from a header.
     pub tolerance: Option<u32>,
 }
 
@@ -316,7 +317,7 @@ fn set_file(meta: &Meta) -> Option<SetFile> {
     registry::redundancy_file(&meta.file).filter(|file| meta.kind == FileKind::Redundancy(file.set.scheme))
 }
 
-/// What most usable meta files say; of equals the newest checkpoint.
+/// The identity that most usable meta files record; of equals the newest checkpoint.
 fn majority(metas: &[Meta]) -> Option<CheckpointIdentity> {
     let mut votes: HashMap<CheckpointIdentity, usize> = HashMap::new();
     for meta in metas {

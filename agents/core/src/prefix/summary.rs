@@ -1,7 +1,7 @@
 //! `summary.scr`: which rank wrote which files of a checkpoint on the prefix (`SCR manual §9.2`, `docs/scr-files.md`
 //! §11).
 //!
-//! Two writers, two shapes: a flush by the library lists application files only; a drain also tells how many files
+//! Two writers, two shapes: a flush by the library lists application files only; a drain also records how many files
 //! each rank should have, and lists the redundancy files, marked not to be fetched.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub const SUMMARY_FILE: &str = "summary.scr";
 const OLD_SUMMARY_FILE: &str = "scr_summary.txt";
 /// The version of its contents.
 const VERSION: &str = "5";
-/// What to do with a summary that says impossible things.
+/// What to do with an invalid summary.
 const REMEDY: &str = "do not restart from it; `holdfast index add` writes it anew from the files that are there";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct SummaryFile {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankFiles {
-    /// How many files the rank should have, redundancy files included; only drains say.
+    /// How many files the rank should have, redundancy files included; only drains record it.
     pub expected: Option<u32>,
     /// Those that are there, in the order of the file.
     pub files: Vec<SummaryFile>,
@@ -115,14 +115,14 @@ impl Summary {
         self.by_rank.get(&rank).into_iter().flat_map(|files| &files.files).filter(|file| file.fetch)
     }
 
-    /// The tree in the drain's order if any rank says how many files it should have, else in the library's.
+    /// The tree in the drain's order if the expected number of files of any rank is known, else in the library's.
     pub fn to_tree(&self) -> Tree {
         let drain = self.by_rank.values().any(|rank| rank.expected.is_some());
         let mut tree = Tree::new();
         if !drain {
             tree.put("VERSION", VERSION);
         }
-        // What is set last stands in front, hence from back to front on every level.
+        // The element that is set last is the first, hence from back to front on every level.
         let checkpoint = tree.set_kv("CKPT", self.id);
         if !drain {
             checkpoint.put("RANKS", self.ranks);
@@ -173,14 +173,14 @@ impl Summary {
                 return Err(reader.content(&place, format!("the checkpoint has only {ranks} ranks")));
             }
             if by_rank.insert(rank, reader.rank(files, &place)?).is_some() {
-                return Err(reader.content(&place, "the rank stands here twice"));
+                return Err(reader.content(&place, "the rank is listed twice"));
             }
         }
         Ok(Summary { id, ranks, complete: checkpoint.value("COMPLETE") == Some("1"), by_rank })
     }
 }
 
-/// Where the summary of a checkpoint directory stands.
+/// The path of the summary of a checkpoint directory.
 pub fn path_in(directory: &Path) -> PathBuf {
     directory.join(SUMMARY_FILE)
 }
@@ -211,7 +211,7 @@ pub fn write(directory: &Path, summary: &Summary) -> Result<(), PrefixError> {
     Ok(file::write(&path_in(directory), &summary.to_tree())?)
 }
 
-/// Reads parts of a summary and says where in which file something is wrong.
+/// Reads a summary; its errors name the file and the place in it.
 struct Reader<'a> {
     path: &'a Path,
 }

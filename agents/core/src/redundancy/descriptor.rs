@@ -14,7 +14,8 @@ use crate::kvtree::Tree;
 pub enum DescriptorError {
     /// TYPE names a scheme that is not registered.
     #[error(
-        "redundancy descriptor of unknown TYPE `{found}` (known are {known}); the checkpoint was written by another version"
+        "redundancy descriptor of unknown TYPE `{found}` (known are {known}); the checkpoint was written by another \
+         version"
     )]
     UnknownType {
         /// The value of TYPE.
@@ -30,7 +31,8 @@ pub enum DescriptorError {
     },
     /// A key's value is not a number in range.
     #[error(
-        "redundancy descriptor with {key} `{found}`, which is not a valid number; drop this checkpoint, or restore the file map from a copy"
+        "redundancy descriptor with {key} `{found}`, which is not a valid number; drop this checkpoint, or restore \
+         the file map from a copy"
     )]
     Invalid {
         /// The key.
@@ -44,7 +46,7 @@ pub enum DescriptorError {
 pub fn to_tree(of: &RankDescriptor) -> Tree {
     let asked = &of.descriptor;
     let mut tree = Tree::new();
-    // Last written stands in front.
+    // The element that is written last is the first.
     tree.put("SET_SIZE", asked.set_size);
     tree.put("HOP_DISTANCE", asked.hop_distance);
     tree.put("GROUP_RANK", of.group_rank);

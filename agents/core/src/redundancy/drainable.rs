@@ -75,8 +75,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Judges checkpoint `id` from what the healthy nodes hold, and from where it is by their flush files: `None` if no flush
-/// file lists it, because it was never complete.
+/// Judges checkpoint `id` from what the healthy nodes hold, and from where it is by their flush files: `None` if no
+/// flush file lists it, because it was never complete.
 pub fn drainable<'a>(
     id: CheckpointId,
     inventories: impl IntoIterator<Item = &'a Inventory>,
@@ -100,8 +100,8 @@ struct Seen<'a> {
     known: BTreeMap<u32, Rank>,
 }
 
-/// True if some node has complete files of each rank. Then nothing has to be computed, and the descriptors do not matter:
-/// those of a restart that was interrupted may be of two placements.
+/// True if some node has complete files of each rank. Then nothing has to be computed, and the descriptors do not
+/// matter: those of a restart that was interrupted may be of two placements.
 fn every_rank_is_complete(held: &Held<'_>) -> bool {
     let complete = || held.values().flatten().map(|(_, holding)| holding).filter(|holding| holding.complete);
     let mut worlds = complete().filter_map(|holding| holding.ranks);

@@ -14,7 +14,10 @@ use crate::kvtree::file::HashFileError;
 #[derive(Debug, Error)]
 pub enum RedundancyError {
     /// A file operation failed.
-    #[error("cannot {doing} {}: {source}; check the directory and its free space, then repeat the step", path.display())]
+    #[error(
+        "cannot {doing} {}: {source}; check the directory and its free space, then repeat the step",
+        path.display()
+    )]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -25,7 +28,8 @@ pub enum RedundancyError {
     },
     /// The link to another member failed.
     #[error(
-        "the link to the {neighbour} failed while {doing}: {source}; the step is repeated when the group's nodes are known to be up"
+        "the link to the {neighbour} failed while {doing}: {source}; the step is repeated when the group's nodes are \
+         known to be up"
     )]
     Link {
         /// Which member: `left neighbour`, `right neighbour`.
@@ -37,7 +41,8 @@ pub enum RedundancyError {
     },
     /// A neighbour sent a piece of another length: the members do not agree on chunk or piece size.
     #[error(
-        "the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a group must use the same chunk and piece size"
+        "the left neighbour sent a piece of {found} bytes where {expected} are due; all members of a group must use \
+         the same chunk and piece size"
     )]
     PieceLength {
         /// Bytes due.
@@ -49,7 +54,10 @@ pub enum RedundancyError {
     #[error("stopped on request; nothing was changed")]
     Stopped,
     /// A file name that leads out of its directory, or that takes the place of another file.
-    #[error("refusing the file name `{name}` in {}: {why}; the file that names it is damaged or forged", directory.display())]
+    #[error(
+        "refusing the file name `{name}` in {}: {why}; the file that names it is damaged or forged",
+        directory.display()
+    )]
     UnsafeName {
         /// The directory.
         directory: PathBuf,
@@ -67,7 +75,10 @@ pub enum RedundancyError {
         why: String,
     },
     /// A member's file is not what its header or meta data says: it must count as missing, and must not be used.
-    #[error("{} of rank {rank} (member {member} of its set) is damaged: {why}; count this member as missing", path.display())]
+    #[error(
+        "{} of rank {rank} (member {member} of its set) is damaged: {why}; count this member as missing",
+        path.display()
+    )]
     MemberDamaged {
         /// Index in the set.
         member: u32,
@@ -79,7 +90,10 @@ pub enum RedundancyError {
         why: String,
     },
     /// The rebuilt file is not the one that was lost.
-    #[error("rebuilding {} gave wrong data: {why}; one of the set's remaining files is damaged, and nothing was written", path.display())]
+    #[error(
+        "rebuilding {} gave wrong data: {why}; one of the set's remaining files is damaged, and nothing was written",
+        path.display()
+    )]
     RebuiltWrong {
         /// The file.
         path: PathBuf,
@@ -96,7 +110,8 @@ pub enum RedundancyError {
     },
     /// The member's data does not fit into its chunks.
     #[error(
-        "{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed on by all members first"
+        "{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed \
+         on by all members first"
     )]
     ChunkTooSmall {
         /// Bytes of all files.

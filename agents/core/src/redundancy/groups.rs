@@ -101,11 +101,13 @@ impl fmt::Display for ForcedLocal {
         match self {
             ForcedLocal::OneDomain { asked } => write!(
                 f,
-                "{asked} asked for, but all ranks run in one failure domain: checkpoints in cache are LOCAL and do not survive its loss; use more nodes"
+                "{asked} asked for, but all ranks run in one failure domain: checkpoints in cache are LOCAL and do \
+                 not survive its loss; use more nodes"
             ),
             ForcedLocal::DomainTooLarge { asked, domain, ranks, world } => write!(
                 f,
-                "{asked} asked for, but failure domain {domain} runs {ranks} of {world} ranks, more than all others together: checkpoints in cache are LOCAL; spread the ranks more evenly"
+                "{asked} asked for, but failure domain {domain} runs {ranks} of {world} ranks, more than all others \
+                 together: checkpoints in cache are LOCAL; spread the ranks more evenly"
             ),
         }
     }

@@ -3,11 +3,11 @@
 //! Pieces travel by value: a received buffer is computed into and sent on, so that no byte is copied between links.
 //!
 //! **What a link has to give.** `send` may block until the neighbour has taken an earlier message, but each link must
-//! be able to hold at least *one* message that was not received yet, even while the receiver itself is blocked in its own
-//! `send` (a receiver thread in front of a bounded queue does; so does a bounded channel of capacity 1). Then a ring of
-//! members that each send and receive in turn cannot deadlock: a member that blocks is always at least one step ahead of
-//! its right neighbour, and not all members of a ring can be ahead of their right neighbour. More places in the queue
-//! hide latency: 2 to 4 are useful.
+//! be able to hold at least *one* message that was not received yet, even while the receiver itself is blocked in its
+//! own `send` (a receiver thread in front of a bounded queue does; so does a bounded channel of capacity 1). Then a
+//! ring of members that each send and receive in turn cannot deadlock: a member that blocks is always at least one step
+//! ahead of its right neighbour, and not all members of a ring can be ahead of their right neighbour. More places in
+//! the queue hide latency: 2 to 4 are useful.
 
 use std::io;
 

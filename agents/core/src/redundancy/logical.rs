@@ -67,7 +67,8 @@ impl LogicalFile {
         self.rank
     }
 
-    /// Sets the checksum that file number `at` must have where its header does not say one (the file's own meta data does).
+    /// Sets the checksum that file number `at` must have where its header does not say one (the file's own meta data
+    /// does).
     pub(crate) fn expect_crc(&mut self, at: usize, crc: u32) {
         if let Some(part) = self.parts.get_mut(at) {
             part.crc = Some(crc);

@@ -1,5 +1,5 @@
-//! What a member of a group has at hand while it takes part in encoding or rebuilding: its files on this node, and links
-//! to the other members. An agent provides it; tests provide it with directories and channels.
+//! What a member of a group has at hand while it takes part in encoding or rebuilding: its files on this node, and
+//! links to the other members. An agent provides it; tests provide it with directories and channels.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -6,7 +6,8 @@
 //! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`groups`]: who is in a group with whom;
 //! * [`inventory`]: what the nodes hold; [`plan`]: what a restart has to move and rebuild; [`drainable`]: what can be
 //!   saved at the end of an allocation. All of that is pure;
-//! * [`member`] and [`link`]: what a member of a group has at hand while it encodes or rebuilds, in an agent or in a test;
+//! * [`member`] and [`link`]: what a member of a group has at hand while it encodes or rebuilds, in an agent or in a
+//!   test;
 //! * [`files`]: redundancy files by name, the files of a member; [`logical`]: these as one; [`piece`]: buffers.
 
 pub mod descriptor;

@@ -41,11 +41,12 @@ pub struct Deletion {
     pub rank: Rank,
 }
 
-/// What to do, in this order: deletions, moves, rebuilds, copies, and at last the deletion of surplus copies. Until then
-/// no step removes complete files: another node may be lost between any two of them.
+/// What to do, in this order: deletions, moves, rebuilds, copies, and at last the deletion of surplus copies. Until
+/// then no step removes complete files: another node may be lost between any two of them.
 ///
-/// Afterwards a rank's files at home carry no partner tag in the file map, and each copy elsewhere carries the name of the
-/// rank's present node, whatever the tags were before: a copy may have become the original, and the other way round.
+/// Afterwards a rank's files at home carry no partner tag in the file map, and each copy elsewhere carries the name of
+/// the rank's present node, whatever the tags were before: a copy may have become the original, and the other way
+/// round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartPlan {
     /// The checkpoint.
@@ -60,8 +61,8 @@ pub struct RestartPlan {
     pub rebuilds: Vec<GroupRebuild>,
     /// Copies to make (again).
     pub recopy: Vec<NeighbourCopy>,
-    /// Complete files that the new placement has no use for, the sources of moves among them. They are deleted last: until
-    /// the copies are made, they may be the only ones that survive the loss of another node.
+    /// Complete files that the new placement has no use for, the sources of moves among them. They are deleted last:
+    /// until the copies are made, they may be the only ones that survive the loss of another node.
     pub surplus: Vec<Deletion>,
     /// Each rank's descriptor for the new run.
     pub descriptors: Vec<RankDescriptor>,
@@ -133,8 +134,8 @@ impl fmt::Display for UnusableCheckpoint {
     }
 }
 
-/// Plans the restart from checkpoint `id`. `sites[r]` is where rank `r` of the new run lives; inventories, each with the
-/// index of its node, are those of all nodes that can be used, spares included.
+/// Plans the restart from checkpoint `id`. `sites[r]` is where rank `r` of the new run lives; inventories, each with
+/// the index of its node, are those of all nodes that can be used, spares included.
 ///
 /// # Errors
 /// Why the checkpoint cannot be used.

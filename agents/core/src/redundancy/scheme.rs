@@ -1,8 +1,8 @@
 //! What a redundancy scheme is to the rest of the program: one trait, for the leader that forms groups and plans a
 //! restart, for the agents that encode and rebuild, for the drain and for the scan of a checkpoint directory.
 //!
-//! A scheme is one folder beside this file and one line in the [`registry`](super::registry). Nothing else knows its name
-//! or the names of its files.
+//! A scheme is one folder beside this file and one line in the [`registry`](super::registry). Nothing else knows its
+//! name or the names of its files.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -77,8 +77,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// True if a member exchanges files with its neighbours only: then it needs to know no others of its group, which may
-    /// have as many members as the run has nodes.
+    /// True if a member exchanges files with its neighbours only: then it needs to know no others of its group, which
+    /// may have as many members as the run has nodes.
     fn is_between_neighbours(&self) -> bool {
         false
     }
@@ -96,8 +96,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Err(RedundancyError::NotComputed { scheme: self.name() })
     }
 
-    /// A member's part in computing the files of the `missing` members again, ascending by index: survivors send, the new
-    /// homes of the missing ones write.
+    /// A member's part in computing the files of the `missing` members again, ascending by index: survivors send, the
+    /// new homes of the missing ones write.
     ///
     /// # Errors
     /// As [`encode`](Self::encode), and survivors whose files are damaged.

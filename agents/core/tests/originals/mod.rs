@@ -1,4 +1,4 @@
-//! The original's files, where they stand.
+//! The files of the original.
 
 use std::fs;
 use std::path::{Path, PathBuf};

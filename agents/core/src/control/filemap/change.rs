@@ -74,8 +74,8 @@ impl FilemapChange {
         }
     }
 
-    /// True if it leaves the filemap as it is, in constant time. A value that is set again counts as a change, because it
-    /// moves to the front.
+    /// True if it leaves the filemap as it is, in constant time. A value that is set again counts as a change, because
+    /// it moves to the front.
     pub fn is_void(&self, map: &Filemap) -> bool {
         let checkpoint = self.checkpoint;
         let has_file = |rank, path: &str| {

@@ -1,13 +1,14 @@
 //! The log beside a filemap file: what changed since the file was written.
 //!
-//! A filemap is one file with all entries, so that entering a file into it means writing all of it: routing `n` files would
-//! write `n²` entries. Instead a change is appended to the log with one write, in constant time, before it takes effect;
-//! now and then ([`FilemapLog::fold`]) the file is replaced by one that holds all changes, and the log begins anew.
+//! A filemap is one file with all entries, so that adding an entry means writing all of them: routing `n` files would
+//! write `n²` entries. Instead each change is appended to the log with one write, in constant time, before it takes
+//! effect. From time to time ([`FilemapLog::fold`]) the file is replaced by one that contains all changes, and an empty
+//! log is started.
 //!
-//! The log is a row of hash files: a header, then one record a change. The header names the filemap file that the changes
-//! belong to by its length and CRC32. So a kill between the replacement of the file and the truncation of the log does no
-//! harm: the log is then about another file, and counts for nothing. A record that a kill, or a full disk, has cut short was
-//! not acknowledged, and counts for nothing either.
+//! The log is a sequence of hash files: a header, then one record per change. The header identifies the filemap file
+//! that the changes belong to by its length and CRC32. A kill between the replacement of the file and the truncation of
+//! the log is therefore harmless: the log belongs to another file and is ignored. A record that a kill or a full disk
+//! has truncated was not acknowledged and is ignored, too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -58,13 +59,13 @@ impl Base {
     }
 }
 
-/// Where a log stands.
+/// The filemap file that a log belongs to, and how much of the log is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
     base: Base,
-    /// The bytes of the log that count.
+    /// The valid bytes of the log.
     length: u64,
-    /// The bytes behind them.
+    /// The bytes after them.
     ignored: u64,
 }
 
@@ -74,12 +75,12 @@ impl LogPosition {
         LogPosition { base: Base::of(subject), ..LogPosition::default() }
     }
 
-    /// True if the filemap file says everything.
+    /// True if the filemap file contains all changes.
     pub fn is_folded(self) -> bool {
         self.length == 0
     }
 
-    /// Bytes of the log that count for nothing: of an older filemap file, or of a record that was cut short.
+    /// Bytes of the log that are ignored: they belong to an older filemap file, or to a truncated record.
     pub fn ignored_bytes(self) -> u64 {
         self.ignored
     }
@@ -125,7 +126,7 @@ fn read_onto(mut map: Filemap, base: Base, log: &Path) -> Result<(Filemap, LogPo
     Ok((map, LogPosition { base, length, ignored: records.len() as u64 - length }))
 }
 
-/// Carries out what the log of this filemap file records; returns how many of its bytes count.
+/// Applies the changes that the log of this filemap file records; returns the number of valid bytes.
 fn replay(records: &[u8], base: Base, map: &mut Filemap) -> Result<usize, ContentError> {
     let Ok((header, mut length)) = file::decode(records) else { return Ok(0) };
     if Base::from_tree(&header)? != base {
@@ -148,8 +149,11 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, HashFileError> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        // Read in part, its last entries would count as never written, and be cut off.
-        return Err(cannot_read(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than any of ours")));
+        // If it were read in part, its last records would be ignored, and later truncated.
+        return Err(cannot_read(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "it is too large for a filemap or its log",
+        )));
     }
     Ok(Some(bytes))
 }
@@ -161,12 +165,12 @@ pub struct FilemapLog {
     position: LogPosition,
     /// Opened at the first change.
     file: Option<File>,
-    /// What stands behind the position is to be cut off before anything is appended.
+    /// The bytes after the position must be truncated before anything is appended.
     has_rest: bool,
 }
 
 impl FilemapLog {
-    /// The log at `path`, which stands where [`read`] found it; by default, without a filemap file.
+    /// The log at `path`, at the position that [`read`] returned; the default position belongs to no filemap file.
     pub fn new(path: PathBuf, position: LogPosition) -> Self {
         FilemapLog { path, position, file: None, has_rest: true }
     }
@@ -182,7 +186,7 @@ impl FilemapLog {
     /// Appends a change. When this returns, the change survives the process.
     ///
     /// # Errors
-    /// When it cannot be written; it does not count then.
+    /// When it cannot be written; the change has then not been made.
     pub fn append(&mut self, change: &FilemapChange) -> Result<(), ControlError> {
         let mut bytes = match self.position.length {
             0 => file::encode(&self.position.base.to_tree()),
@@ -202,7 +206,7 @@ impl FilemapLog {
         io_count::written(bytes.len());
         let written = file.write_all(&bytes);
         kill_point::reach();
-        // A record that is not whole would hide those behind it.
+        // An incomplete record would hide the records after it.
         self.has_rest = written.is_err() && file.set_len(self.position.length).is_err();
         self.file = Some(file);
         written.map_err(|source| failed("write", &self.path, source))?;
@@ -210,7 +214,7 @@ impl FilemapLog {
         Ok(())
     }
 
-    /// Replaces the filemap file at `path` by one that says what `map` does, and begins the log anew.
+    /// Replaces the filemap file at `path` by the content of `map`, and starts an empty log.
     ///
     /// # Errors
     /// When the file cannot be replaced; it and the log are then as they were.
@@ -218,7 +222,8 @@ impl FilemapLog {
         let bytes = file::packed(path, map.tree())?;
         durable::replace_unsynced(path, &bytes).map_err(HashFileError::from)?;
         self.position = LogPosition { base: Base::of(&bytes), ..LogPosition::default() };
-        // What is in the log is about the old file. If it cannot be removed now, then before the next change.
+        // The log's records belong to the old file. If they cannot be removed now, they are removed before the next
+        // change.
         self.has_rest = self.file.as_ref().is_none_or(|file| file.set_len(0).is_err());
         kill_point::reach();
         Ok(())
@@ -273,7 +278,7 @@ mod tests {
             read(&self.path(), self.log.path()).unwrap()
         }
 
-        /// What is on disk says what it should, and where the log stands.
+        /// The files have the expected content, and the log is at the expected position.
         fn check(&self) {
             assert_eq!(self.read(), (self.map.clone(), self.log.position()));
         }
@@ -337,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_short_counts_for_nothing_and_the_next_takes_its_place() {
+    fn a_truncated_record_is_ignored_and_overwritten_by_the_next() {
         let mut world = World::new();
         world.change(RankChange::AddFile("/cache/a".to_owned()));
         let (one, whole) = (world.map.clone(), world.log.position().length);
@@ -362,14 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_an_older_filemap_counts_for_nothing() {
+    fn a_log_of_an_older_filemap_is_ignored() {
         let mut world = World::new();
         world.change(RankChange::AddFile("/cache/a".to_owned()));
         world.change(RankChange::RemoveFile("/cache/a".to_owned()));
         world.change(RankChange::AddFile("/cache/b".to_owned()));
         let old = fs::read(world.log.path()).unwrap();
         world.fold();
-        // Killed before the log was cut.
+        // As after a kill before the log was truncated.
         fs::write(world.log.path(), &old).unwrap();
         let (found, position) = world.read();
         assert_eq!(found, world.map);
@@ -382,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_not_understood_is_an_error_and_never_passed_over() {
+    fn an_unknown_record_is_an_error() {
         let mut world = World::new();
         world.change(RankChange::AddFile("/cache/a".to_owned()));
         let mut strange = Tree::new();

@@ -1,5 +1,5 @@
-//! Files that nobody should have written: each gives an error that names file, place and remedy, or counts as damage;
-//! nothing outside the checkpoint directory is read or written, nothing is changed, nothing hangs.
+//! Invalid and hostile files: each gives an error that names file, place and remedy, or counts as damage; nothing
+//! outside the checkpoint directory is read or written, nothing is changed, nothing hangs.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -19,9 +19,9 @@ use crate::prefix::summary::{RankFiles, SummaryFile};
 use crate::prefix::{Prefix, Summary, index, rebuild, summary};
 use holdfast_model::{CheckpointId, Dataset, Rank};
 
-/// Tells the child process where to work; without it the child's test does nothing.
+/// The child process's working directory; without it the child's test does nothing.
 const WHERE: &str = "HOLDFAST_TEST_PREFIX";
-/// So many updates and the child ends by itself, should nobody kill it.
+/// After this many updates the child ends by itself, if it has not been killed.
 const UPDATES: u64 = 2000;
 
 fn ids(prefix: &Prefix) -> Vec<u64> {
@@ -239,7 +239,8 @@ fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
 const WHAT: &str = "HOLDFAST_TEST_KILL";
 
 #[test]
-#[ignore = "the process that a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next kills"]
+#[ignore = "the process that a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next \
+        kills"]
 fn publication_that_is_killed() {
     let (Some(path), Ok(what)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
     let (caller, instant) = what.split_once(' ').unwrap();
@@ -319,7 +320,7 @@ fn a_rebuild_that_was_stopped_leaves_no_member_that_looks_whole() {
     let set = inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable.remove(0);
     assert!(rebuild::run(&path, &set, &mut |_, _| ControlFlow::Break(())).is_err());
     assert_eq!(inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable, [set]);
-    // A half-written temporary file of a rebuild, and one of a meta file, are nobody's files.
+    // A half-written temporary file of a rebuild, and one of a meta file, belong to no rank.
     fs::write(path.join(".hf-rank_1.ckpt.1.tmp"), b"half").unwrap();
     write_tree(&path.join(".hf-1.scrfilemap.2.tmp"), &crate::kvtree::Tree::new());
     assert!(add_with(scratch.path(), directory, &AddOptions::default()).unwrap().is_complete());

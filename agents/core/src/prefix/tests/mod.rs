@@ -1,4 +1,4 @@
-//! The prefix directory against files that the original programs wrote, and against files that nobody should.
+//! The prefix directory against files that the original programs wrote, and against invalid files.
 
 mod bad_input;
 mod crash;

@@ -100,8 +100,8 @@ impl Written {
 
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`.
 ///
-/// `left` and `right` are the neighbours in the ring; what they must guarantee is said in [`link`](crate::redundancy::link). Progress
-/// counts the bytes of XOR data.
+/// `left` and `right` are the neighbours in the ring; what they must guarantee is said in
+/// [`link`](crate::redundancy::link). Progress counts the bytes of XOR data.
 pub fn encode_member(
     member: &Member,
     header: &Header,

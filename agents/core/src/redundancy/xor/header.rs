@@ -1,4 +1,5 @@
-//! The hash in front of an XOR file: who belongs to the set, and the meta data of the own and the left neighbour's files.
+//! The hash in front of an XOR file: who belongs to the set, and the meta data of the own and the left neighbour's
+//! files.
 //!
 //! The order of elements is the original's, so that our files have its bytes (`docs/scr-files.md` §1, §6). File index =
 //! order of concatenation = the order in which the file map lists the files, which is the reverse of the routing order.

@@ -1,5 +1,5 @@
-//! Encoding and rebuilding with the files of the members on their nodes: around a ring (`SCR manual §11.8.2`), and along
-//! the chain of survivors to the lost member's new home (§11.4.6).
+//! Encoding and rebuilding with the files of the members on their nodes: around a ring (`SCR manual §11.8.2`), and
+//! along the chain of survivors to the lost member's new home (§11.4.6).
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -1,6 +1,6 @@
 //! A member's part in making a lost member's files again, with the set's files on their nodes: a pipelined reduction
-//! along the chain from the lost member's right neighbour to its left neighbour, and from there to the lost member's new
-//! home, the *root* (`SCR manual §11.4.6`).
+//! along the chain from the lost member's right neighbour to its left neighbour, and from there to the lost member's
+//! new home, the *root* (`SCR manual §11.4.6`).
 //!
 //! Slot after slot, each survivor passes on the partial result with its own chunk XORed in (in its own slot: its XOR
 //! data). So every file is read front to back exactly once, its checksum is verified on the way, and the root writes

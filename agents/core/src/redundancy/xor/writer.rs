@@ -1,8 +1,8 @@
 //! Writes a lost member's files so that they appear whole and checked, or not at all.
 //!
-//! Data goes to temporary names in the same directory. When all is written, lengths, padding and (where the header knows
-//! them) checksums are compared; [`Unconfirmed::install`] then renames everything. Dropping at any stage removes the
-//! temporary files. A crash between renames leaves a member with files missing, which the next try rebuilds again.
+//! Data goes to temporary names in the same directory. When all is written, lengths, padding and (where the header
+//! knows them) checksums are compared; [`Unconfirmed::install`] then renames everything. Dropping at any stage removes
+//! the temporary files. A crash between renames leaves a member with files missing, which the next try rebuilds again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -54,9 +54,9 @@ struct Output {
 }
 
 impl LostMember {
-    /// Prepares to write the member that `header` (see [`rebuilt`](super::header::rebuilt)) describes into `directory`. The
-    /// XOR file is named for `group_id`. `reserved` are names that must not be touched: the files of others in the same
-    /// directory. In cache the files have to survive the process only, on the prefix directory the machine.
+    /// Prepares to write the member that `header` (see [`rebuilt`](super::header::rebuilt)) describes into `directory`.
+    /// The XOR file is named for `group_id`. `reserved` are names that must not be touched: the files of others in the
+    /// same directory. In cache the files have to survive the process only, on the prefix directory the machine.
     pub fn create(
         directory: &Path,
         header: &Tree,
