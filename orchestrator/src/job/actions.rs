@@ -90,7 +90,7 @@ impl StepDriver<'_> {
                 background.send(TaskResult::HaltSet);
             }
             for (node, reason) in faults {
-                let fault = format!("the health test failed: {reason}");
+                let fault = format!("health.command: {reason}");
                 background.event(Event::HealthFault { node, fault });
             }
             let met = answers.into_iter().flatten().flatten().find_map(|state: HaltState| state.met);

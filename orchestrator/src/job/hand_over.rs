@@ -46,7 +46,7 @@ pub(super) async fn hand_over<'job>(
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
             state.running = driver.agents.hand_over().await;
             state.snapshot = Some(driver.machine.snapshot().next_step());
-            // Fault injections count from the first launch of the job.
+            // The times of injected faults are counted from the first launch of the job.
             state.first_launch_ms = former.first_launch_ms;
             let (written, to) = (state.clone(), prefix.clone());
             let begin = on_thread(move || {

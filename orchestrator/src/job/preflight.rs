@@ -1,4 +1,4 @@
-//! Everything that can be known to be wrong before anything is started.
+//! The checks before anything is started.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,16 +15,14 @@ use crate::host::program;
 use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
 use crate::spec::{JobSpec, Step};
 
-/// Commands of the system and the site answer within this, or hang.
+/// Commands of the system that do not answer within this are considered to hang.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// What a step runs on.
+/// The manager, the launcher and the program of a step.
 pub struct Prepared {
-    /// Lends the nodes.
     pub manager: &'static ManagerEntry,
-    /// Plans the generations.
     pub launcher: Box<dyn Launcher>,
-    /// The application, found.
+    /// The application's path.
     pub program: PathBuf,
     /// The working directory of every rank, absolute.
     pub working_directory: PathBuf,

@@ -243,7 +243,7 @@ impl Machine {
             return;
         }
         let name = self.name(position);
-        let seen = format!("{name} is down: {reason}");
+        let seen = format!("{name} is down");
         let ranks = self.ranks_on[position as usize].clone();
         self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
         self.set_status(position, NodeStatus::Down { cause: TimedReason { reason, at: now } });
