@@ -298,7 +298,7 @@ impl AgentSupervisor {
         match report {
             TaskReport::Started { node, outcome: Ok(started) } => {
                 let Started { address, pid, generation, health, clock_skew_ms } = started;
-                // For an agent that was only adopted again, events that were received before are not requested again.
+                // If the process is the same as before, the events that it has reported are not requested again.
                 let known = self.agents.get(&node).map(|agent| agent.record).filter(|record| record.pid == pid);
                 let seen = known.map_or((0, 0), |record| record.seen);
                 self.register(&node, AgentRecord { address, pid, seen });
