@@ -110,7 +110,7 @@ fn run_again_drains_first_what_an_earlier_run_could_not() {
     running.signal(Signal::TERM);
     running.ends_with(65);
     // Still in the way: nothing is begun that would forget the checkpoint.
-    job.run(65).says(&["an earlier run", "cannot be drained"]);
+    job.run(65).says(&["an earlier job", "cannot be drained"]);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.go_on();
     job.run(0);
