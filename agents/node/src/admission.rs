@@ -1,69 +1,32 @@
-//! Why a rank or a peer is not served by this agent.
+//! Why this agent refuses a rank or a peer.
 
 use holdfast_model::{Failure, FailureKind, Generation, NodeName, Rank};
 use holdfast_wire::VERSION;
 use holdfast_wire::frame::FrameError;
 
-/// Why a process that belongs to this user, or has the job's token, is not served.
+/// Why a process of this user, or with the job's token, is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It is of another release.
-    #[error("this agent uses version {VERSION} of the messages, the other side {theirs}")]
-    Version {
-        /// The other side's version.
-        theirs: u32,
-    },
-    /// It belongs to another job.
+    #[error("this agent uses version {VERSION} of the protocol, the other side version {theirs}")]
+    Version { theirs: u32 },
     #[error("this agent serves job {ours}, not {theirs}")]
-    Job {
-        /// This agent's job.
-        ours: String,
-        /// The other side's.
-        theirs: String,
-    },
-    /// No run was prepared here.
+    Job { ours: String, theirs: String },
     #[error("no run was prepared")]
     NoRun,
-    /// It belongs to an older run.
-    #[error("generation {asked} is over, {serving} runs")]
-    Superseded {
-        /// The generation asked for.
-        asked: Generation,
-        /// The one in force.
-        serving: Generation,
-    },
+    #[error("generation {asked} is over, generation {serving} is running")]
+    Superseded { asked: Generation, serving: Generation },
     /// It belongs to a run that this agent has no plan of yet.
     #[error("this agent has no plan of generation {0} yet")]
     TooEarly(Generation),
-    /// The program has another number of ranks than planned.
     #[error("the program has {theirs} ranks, the run was planned with {planned}")]
-    Ranks {
-        /// What the program says.
-        theirs: u32,
-        /// What the plan says.
-        planned: u32,
-    },
-    /// The rank was placed on another node.
-    #[error("rank {rank} was placed on another node than {node}")]
-    Elsewhere {
-        /// The rank.
-        rank: Rank,
-        /// This node.
-        node: NodeName,
-    },
-    /// The rank has a living process already.
-    #[error("rank {rank} is process {pid} already")]
-    Duplicate {
-        /// The rank.
-        rank: Rank,
-        /// Its process.
-        pid: u32,
-    },
-    /// The first message is a call.
-    #[error("a call came before the hello")]
+    Ranks { theirs: u32, planned: u32 },
+    #[error("rank {rank} was not placed on node {node}")]
+    Elsewhere { rank: Rank, node: NodeName },
+    #[error("rank {rank} already has process {pid}")]
+    Duplicate { rank: Rank, pid: u32 },
+    #[error("received a call before the hello")]
     NoHello,
-    /// The first message cannot be read.
     #[error(transparent)]
     Frame(#[from] FrameError),
 }
@@ -83,7 +46,7 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
         let kind = match refusal {
             Refusal::Superseded { .. } => FailureKind::Superseded,
-            // The plan is on its way.
+            // The plan will arrive: the peer retries.
             Refusal::TooEarly(_) => FailureKind::LostPeer,
             _ => FailureKind::InvalidRequest,
         };

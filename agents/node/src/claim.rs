@@ -1,7 +1,7 @@
 //! The job's directories on the node: made, checked, claimed by one agent at a time, and removed at the end.
 //!
-//! They lie below directories that everybody may write to. One that belongs to another user, or that others may write
-//! to, is refused: its owner could exchange our files under our hands.
+//! They are below directories that all users may write to. A directory that belongs to another user, or that other
+//! users may write to, is refused: they could replace our files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::paths::{PathError, Paths, base_name};
 
-/// How long an agent that is in our place may take to end by itself, and then to be gone.
+/// How long an earlier agent may take to end after SIGTERM, and then after SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
@@ -24,56 +24,29 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// A name that cannot be part of a path.
-    #[error("{what} {name:?} cannot be part of a directory name; it must be one word without slashes")]
-    Name {
-        /// User or job id.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A base that must not be followed.
+    #[error("{what} {name:?} cannot be part of a directory name; it must not be empty or contain a slash")]
+    Name { what: &'static str, name: String },
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It could not be made.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// It belongs to somebody else, or others may write to it.
+    /// It belongs to another user, or other users may write to it.
     #[error("{} {fault}; remove it, or choose another base directory", path.display())]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-        /// What is wrong with it.
-        fault: String,
-    },
-    /// It could not be looked at, locked or removed.
+    Foreign { path: PathBuf, fault: String },
     #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was being done.
-        action: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Another agent serves there and does not end.
-    #[error("another agent (process {pid}) serves {} and could not be ended", path.display())]
-    Taken {
-        /// The control directory.
-        path: PathBuf,
-        /// Its process, as it says.
-        pid: String,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("another agent (process {pid}) uses {} and did not end", path.display())]
+    Taken { path: PathBuf, pid: String },
 }
 
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ClaimError + 'a {
     move |source| ClaimError::Io { action, path: path.to_owned(), source }
 }
 
-/// Refuses names that would lead a path astray.
+/// Refuses names that are not exactly one component of a path.
 ///
 /// # Errors
-/// When user or job id is more, or less, than one part of a path.
+/// When the user name or the job id is such a name.
 pub(crate) fn check_names(user: &str, job_id: &str) -> Result<(), ClaimError> {
     for (what, name) in [("the user name", user), ("the job id", job_id)] {
         if base_name(name).ok() != Some(name) {
@@ -83,10 +56,10 @@ pub(crate) fn check_names(user: &str, job_id: &str) -> Result<(), ClaimError> {
     Ok(())
 }
 
-/// Makes one of the job's directories, `<base>/<user>/scr.<job id>`, and checks whose it is.
+/// Makes one of the job's directories, `<base>/<user>/scr.<job id>`, and checks its owner.
 ///
 /// # Errors
-/// When it cannot be made, or is not ours alone.
+/// When it cannot be made, or other users may write to it.
 pub(crate) fn directory(paths: &Paths, node_path: &str) -> Result<PathBuf, ClaimError> {
     let real = paths.real(node_path)?;
     durable::create_directory_unsynced(&real, 0o750)?;
@@ -98,11 +71,11 @@ pub(crate) fn directory(paths: &Paths, node_path: &str) -> Result<PathBuf, Claim
 }
 
 fn check_owner(path: &Path) -> Result<(), ClaimError> {
-    let metadata = fs::symlink_metadata(path).map_err(failed("look at", path))?;
+    let metadata = fs::symlink_metadata(path).map_err(failed("stat", path))?;
     let foreign = |fault: String| Err(ClaimError::Foreign { path: path.to_owned(), fault });
     let own = geteuid().as_raw();
     if !metadata.is_dir() {
-        return foreign("is no directory".to_owned());
+        return foreign("is not a directory".to_owned());
     }
     if metadata.uid() != own {
         return foreign(format!("belongs to user id {}, this agent is {own}", metadata.uid()));
@@ -113,7 +86,7 @@ fn check_owner(path: &Path) -> Result<(), ClaimError> {
     Ok(())
 }
 
-/// The control directory is this agent's as long as this lives.
+/// The exclusive use of the control directory, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: PathBuf,
@@ -121,14 +94,14 @@ pub(crate) struct Claim {
 }
 
 impl Drop for Claim {
-    /// Leaves nothing behind in a control directory that stays; the lock is held until the file is gone.
+    /// Removes the lock file from a control directory that is kept; the lock is held until then.
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Takes the control directory over. An agent that is still there, of an orchestrator that is gone, is ended: two
-/// agents would each overwrite what the other has written.
+/// Takes the control directory over. An agent that a lost orchestrator left there is ended: two agents would overwrite
+/// each other's files.
 ///
 /// # Errors
 /// When it cannot be locked, or the other agent does not end.
@@ -141,11 +114,11 @@ pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
     };
     let mut file = open()?;
     let begun = Instant::now();
-    let mut asked = [false; 2];
+    let mut signalled = [false; 2];
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if is_at(&file, &path) => break,
-            // The agent that ended has removed the file which is locked now.
+            // The agent that ended has removed the file that is now locked.
             Ok(()) => {
                 file = open()?;
                 continue;
@@ -159,8 +132,8 @@ pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
             return Err(ClaimError::Taken { path: control.to_owned(), pid: holder });
         }
         let pid = holder.parse().ok().and_then(Pid::from_raw).filter(|pid| *pid != rustix::process::getpid());
-        if let Some(pid) = pid.filter(|pid| !asked[usize::from(late)] && has_open(*pid, &file)) {
-            asked[usize::from(late)] = true;
+        if let Some(pid) = pid.filter(|pid| !signalled[usize::from(late)] && has_open(*pid, &file)) {
+            signalled[usize::from(late)] = true;
             let signal = if late { Signal::KILL } else { Signal::TERM };
             tracing::warn!(pid = %holder, ?signal, "earlier_agent_ended");
             let _ = kill_process(pid, signal);
@@ -180,8 +153,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().map(identity).is_ok_and(|ours| there.is_ok_and(|theirs| theirs == ours))
 }
 
-/// True if the process has this file open. Until the holder of the lock has written its number, another one stands there,
-/// which may belong to anybody by now.
+/// True if the process has this file open. Until the holder of the lock has written its process id, the file contains
+/// an older one, which may be in use by an unrelated process.
 fn has_open(pid: Pid, file: &File) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let Ok(ours) = file.metadata().map(identity) else { return false };
@@ -191,7 +164,7 @@ fn has_open(pid: Pid, file: &File) -> bool {
     })
 }
 
-/// The process that the lock file names: whoever has the lock wrote it.
+/// The process id in the lock file, which the holder of the lock wrote.
 fn holder(file: &mut File) -> io::Result<String> {
     file.rewind()?;
     let mut text = String::new();
@@ -199,8 +172,8 @@ fn holder(file: &mut File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Removes the job's directories below these bases, the control directory last, and the user's directory if nothing else
-/// is in it.
+/// Removes the job's directories below these bases, the control directory last, and the user's directory if it is then
+/// empty.
 ///
 /// # Errors
 /// The first that could not be removed; the others are removed nevertheless.
@@ -247,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn refuses_names_that_are_not_one_path_component() {
         assert!(check_names("user1", "1145655").is_ok());
         for bad in ["", "..", "a/b", "/"] {
             assert!(check_names(bad, "7").is_err() && check_names("user1", bad).is_err(), "{bad:?}");
@@ -255,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_agent_in_our_place_is_ended() {
+    fn an_earlier_agent_is_ended() {
         let control = tempfile::tempdir().unwrap();
         let lock = control.path().join("agent.lock");
-        // A process that holds the lock and says who it is, as an agent does.
+        // A process that holds the lock and has written its process id, as an agent does.
         let script = "exec 9>>\"$0\"; flock 9; echo -n $$ >\"$0\"; echo held; exec sleep 60";
         let mut other = std::process::Command::new("sh")
             .args(["-c", script])
@@ -275,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_job_had_on_the_node_is_removed_and_nothing_else() {
+    fn the_job_s_directories_are_removed_and_no_others() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::new(&fixture_start(root.path(), "node0"));
         let control = directory(&paths, paths.control_node_path()).unwrap();

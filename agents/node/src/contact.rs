@@ -1,55 +1,53 @@
-//! When the orchestrator was last heard of: an agent without orchestrator and without ranks does not stay for ever.
+//! When the last request of the orchestrator was received: an agent without orchestrator and without ranks ends.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The orchestrator's requests, seen from far.
 #[derive(Debug)]
 pub struct Contact {
-    now: Mutex<Now>,
+    state: Mutex<ContactState>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct ContactState {
     last: Instant,
     under_way: usize,
 }
 
 impl Default for Contact {
     fn default() -> Self {
-        Contact { now: Mutex::new(Now { last: Instant::now(), under_way: 0 }) }
+        Contact { state: Mutex::new(ContactState { last: Instant::now(), under_way: 0 }) }
     }
 }
 
 impl Contact {
-    /// A request begins; it lasts until the guard is dropped. A copy can take hours, in which nothing else is heard.
+    /// A request begins; it lasts until the guard is dropped. A copy can take hours, without any other request.
     pub fn begin(&self) -> Request<'_> {
-        self.now.lock().under_way += 1;
+        self.state.lock().under_way += 1;
         Request(self)
     }
 
-    /// How long nothing was heard.
+    /// The time since the last request ended; zero during a request.
     pub fn silence(&self) -> Duration {
-        let now = self.now.lock();
-        if now.under_way > 0 { Duration::ZERO } else { now.last.elapsed() }
+        let state = self.state.lock();
+        if state.under_way > 0 { Duration::ZERO } else { state.last.elapsed() }
     }
 
-    /// Counts from now: something else kept the agent busy.
+    /// Counts from now.
     pub fn renew(&self) {
-        self.now.lock().last = Instant::now();
+        self.state.lock().last = Instant::now();
     }
 }
 
-/// A request under way.
 #[derive(Debug)]
 pub struct Request<'a>(&'a Contact);
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        let mut now = self.0.now.lock();
-        now.under_way = now.under_way.saturating_sub(1);
-        now.last = Instant::now();
+        let mut state = self.0.state.lock();
+        state.under_way = state.under_way.saturating_sub(1);
+        state.last = Instant::now();
     }
 }
 
@@ -60,7 +58,7 @@ mod tests {
     #[test]
     fn there_is_no_silence_while_a_request_is_under_way() {
         let contact = Contact::default();
-        contact.now.lock().last = Instant::now() - Duration::from_secs(60);
+        contact.state.lock().last = Instant::now() - Duration::from_secs(60);
         assert!(contact.silence() >= Duration::from_secs(60));
         let request = contact.begin();
         assert_eq!(contact.silence(), Duration::ZERO);

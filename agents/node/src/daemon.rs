@@ -1,7 +1,7 @@
 //! From the line on standard input to the end of the process.
 //!
-//! The agent ends when the orchestrator says so, on SIGTERM, or when for a long time it has heard of no orchestrator and
-//! no rank lives here. Killed at any instant, it leaves a control directory from which the next one goes on.
+//! The agent ends on request of the orchestrator, on SIGTERM, or when it has received no request for a long time and no
+//! rank is on the node. Killed at any instant, it leaves a control directory with which its successor continues.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, BufRead, Write};
@@ -32,81 +32,55 @@ use crate::server::{self, ServerError};
 use crate::store::{Store, StoreError};
 use crate::stream::Streams;
 
-/// The longest start line: a job's specification is not in it, only who this agent is.
+/// The longest start line, in bytes. It contains the identity of this agent, not the job's specification.
 const LONGEST_START: u64 = 1 << 20;
-/// Threads for requests: they wait for most of their time.
+/// Threads for requests.
 const WORKERS: usize = 2;
-/// Threads for file work: those of the ranks' calls, of a drain, of streams.
+/// Threads for file work: orders, drains, streams.
 const BLOCKING: usize = 256;
 /// Stack of each thread. Deep recursion is refused everywhere.
 const STACK_BYTES: usize = 2 << 20;
-/// An orchestrator that was not heard of for so long does not live.
-const ORCHESTRATOR_GONE: Duration = Duration::from_secs(5);
-/// At most so often is looked whether anybody still needs us.
+/// An orchestrator without any request for so long is considered lost.
+const ORCHESTRATOR_LOST: Duration = Duration::from_secs(5);
+/// The shortest time between two checks whether the agent is still needed.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
-    /// Standard input or output.
     #[error("cannot {action}: {source}; the agent is started by the orchestrator, not by hand")]
-    Pipe {
-        /// What was being done.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The start line.
+    Pipe { action: &'static str, source: io::Error },
     #[error(
-        "the first line on standard input is no start message: {0}; the agent is started by the orchestrator, not by hand"
+        "the first line on standard input is no start message: {0}; the agent is started by the orchestrator, not by \
+         hand"
     )]
     Start(String),
-    /// Orchestrator and agent are of different releases.
     #[error(
-        "the orchestrator speaks version {orchestrator}, this agent {VERSION}: install the same release on all nodes"
+        "the orchestrator uses protocol version {orchestrator}, this agent version {VERSION}: install the same \
+         release on all nodes"
     )]
-    Version {
-        /// The orchestrator's.
-        orchestrator: u64,
-    },
-    /// Nobody says on which node this is.
+    Version { orchestrator: u64 },
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The job's directories on this node.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// The filemaps.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The port.
     #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The job's certificate.
+    Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The ranks' socket.
     #[error("cannot serve the ranks' socket in {directory}: {source}")]
-    Socket {
-        /// The control directory.
-        directory: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Threads or signals.
+    Socket { directory: String, source: io::Error },
     #[error("cannot set up the agent's threads: {0}")]
     Runtime(io::Error),
 }
 
-/// Runs an agent: reads its start line, says on `ready` where it listens, and returns when it is to end.
+/// Runs an agent: reads its start line, writes its address to `ready`, and returns when it is to end.
 ///
 /// # Errors
-/// When it cannot start, or cannot go on.
+/// When it cannot start or continue.
 pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonError> {
     log::settle(|name| std::env::var(name).ok());
     let mut start = read_start(start_line)?;
@@ -126,7 +100,7 @@ pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonErro
     result
 }
 
-/// The start line, bounded; the version is looked at before the rest, which another version may have changed.
+/// Reads the start line, bounded. The version is checked first: the rest may differ in another version.
 fn read_start(start_line: impl BufRead) -> Result<AgentStart, DaemonError> {
     let mut line = String::new();
     let read = start_line.take(LONGEST_START).read_line(&mut line);
@@ -146,15 +120,15 @@ fn read_start(start_line: impl BufRead) -> Result<AgentStart, DaemonError> {
 }
 
 async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonError> {
-    // From the first instant on: a signal that comes while we set up is not lost.
+    // First of all, so that a signal during the setup is not lost.
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
-    let _heeded = not_for_us().map_err(DaemonError::Runtime)?;
+    let _ignored = ignore_signals_of_others().map_err(DaemonError::Runtime)?;
     claim::check_names(&start.user, &start.job_id)?;
     let paths = Paths::new(&start);
     let control = claim::directory(&paths, paths.control_node_path())?;
     let _claim = claim::claim(&control)?;
     for base in start.cache_bases.keys() {
-        // The health report says it again, and the orchestrator decides whether the node is of use without.
+        // Also in the health report: the orchestrator decides whether the node can be used without it.
         if let Err(error) = claim::directory(&paths, &paths.cache_node_path(base)) {
             tracing::error!(base, %error, "cache_directory_unusable");
         }
@@ -172,10 +146,10 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
 
     let socket_failed = |source| DaemonError::Socket { directory: control.display().to_string(), source };
     tokio::select! {
-        // The order told first: the server ends because of it, often before this is looked at again, and an agent that
-        // took that for the server's own end would leave its directories behind.
+        // The request to stop first: the server ends because of it, and if that were taken for a failure of the server,
+        // the job's directories would not be removed.
         biased;
-        () = told_to_stop(&agent) => {}
+        () = stop_requested(&agent) => {}
         result = &mut server => return result.map_err(|error| DaemonError::Runtime(error.into()))?.map_err(Into::into),
         result = &mut socket => match result {
             Ok(Err(source)) => return Err(socket_failed(source)),
@@ -188,7 +162,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     end(&collectives, server).await
 }
 
-/// The agent with what it shares, not yet serving.
+/// The agent's shared state; nothing is served yet.
 pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
     let bases = start.cache_bases.keys().cloned().collect();
     let store = Store::open(paths.clone(), bases)?;
@@ -200,21 +174,21 @@ pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonErr
         health: HealthMonitor::new(&start, &paths),
         contact: Contact::default(),
         store,
-        // The standard library's hash keys are random, and 64 bits of them tell two agents apart.
+        // The standard library's hash keys are random: 64 bits of them distinguish agents.
         instance: RandomState::new().build_hasher().finish(),
         events: Arc::default(),
         progress: Arc::default(),
         ranks: Arc::new(Ranks::new(&start)),
         watchdog: Arc::default(),
         streams: Streams::new(start.clone()),
-        strangers: std::sync::atomic::AtomicU64::new(0),
+        unauthenticated: std::sync::atomic::AtomicU64::new(0),
         stop: watch::Sender::new(None),
         paths,
         start,
     })
 }
 
-/// Says on standard output that the agent is up.
+/// Reports on standard output that the agent is ready.
 fn announce(
     agent: &Agent,
     ready: &mut impl Write,
@@ -232,48 +206,48 @@ fn announce(
         clock_ms,
     };
     tracing::info!(node = %agent.start.node, %address, ?adopted, "ready");
-    let failed = |source| DaemonError::Pipe { action: "say that the agent is ready", source };
+    let failed = |source| DaemonError::Pipe { action: "report that the agent is ready", source };
     let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;
     line.push(b'\n');
     ready.write_all(&line).and_then(|()| ready.flush()).map_err(failed)
 }
 
-/// SIGTERM. Slurm sends it to every process of a job that is cancelled or at its time limit, and some time later SIGKILL:
-/// an agent that ended at once would leave its orchestrator, which was told too, nothing to drain with.
+/// Returns when SIGTERM is to end the agent. Slurm sends it to every process of a job that is cancelled or at its time
+/// limit, the orchestrator included, which then needs the agents to drain.
 async fn terminated(agent: &Agent, terminate: &mut Signal) {
     while terminate.recv().await.is_some() {
-        if agent.start.identity == Identity::Given || agent.contact.silence() > ORCHESTRATOR_GONE {
+        if agent.start.identity == Identity::Given || agent.contact.silence() > ORCHESTRATOR_LOST {
             return;
         }
-        tracing::info!("told to terminate: ends when the orchestrator says so");
+        tracing::info!("sigterm_deferred_to_orchestrator");
     }
 }
 
-/// Signals that are meant for the ranks or the orchestrator and would end a process that does not know them: `scancel
-/// --signal=USR1` reaches every process of a job. As long as these are held, nothing follows from such a signal.
-fn not_for_us() -> io::Result<Vec<Signal>> {
+/// Catches, until the result is dropped, signals that are meant for the ranks or the orchestrator and would by default
+/// end this process: `scancel --signal=USR1` sends it to every process of a job.
+fn ignore_signals_of_others() -> io::Result<Vec<Signal>> {
     let kinds =
         [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::hangup(), SignalKind::interrupt()];
     kinds.into_iter().map(signal).collect()
 }
 
-async fn told_to_stop(agent: &Agent) {
+async fn stop_requested(agent: &Agent) {
     let mut stop = agent.stop.subscribe();
-    // The sender lives in the agent: there is no other way for this to end.
+    // The sender is in the agent, so this cannot fail.
     let _ = stop.wait_for(Option::is_some).await;
 }
 
-/// Returns when nobody has needed the agent for as long as the orchestrator allowed.
+/// Returns when the agent has not been needed for as long as the orchestrator allowed.
 async fn abandoned(agent: &Arc<Agent>) {
     let patience = agent.start.abandon_after;
     loop {
         let left = patience.saturating_sub(agent.contact.silence());
         if !left.is_zero() {
-            // No sooner can it be true; and not in tiny steps when it nearly is.
+            // It cannot be true earlier; and no tiny steps at the end.
             tokio::time::sleep(left.max(WATCH.min(patience))).await;
             continue;
         }
-        // Looking for ranks reads all of /proc, so that it comes last and seldom.
+        // To find ranks, all of /proc is read: last, and seldom.
         let needed = {
             let agent = agent.clone();
             let busy = move || agent.ranks.others_alive() || !agent.progress.snapshot().is_empty();
@@ -286,13 +260,13 @@ async fn abandoned(agent: &Arc<Agent>) {
     }
 }
 
-/// The end: requests are answered, and what the orchestrator wants removed is removed.
+/// Answers the requests under way, ends the ranks, and removes the job's directories if the orchestrator requested it.
 async fn end(
     collectives: &Collectives,
     server: tokio::task::JoinHandle<Result<(), ServerError>>,
 ) -> Result<(), DaemonError> {
     let agent = &collectives.agent;
-    // Tells the server too, when it was a signal.
+    // After a signal: ends the server too.
     let request = agent.stop.borrow().clone();
     if request.is_none() {
         agent.stop.send_replace(Some(StopRequest { remove: false }));
@@ -312,7 +286,7 @@ async fn end(
     Ok(())
 }
 
-/// Each peer and each rank needs a descriptor; the default of many systems is 1024, of which they allow more.
+/// Each peer and each rank needs a descriptor, and the default soft limit is often 1024.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -1,7 +1,7 @@
 //! The files of the dataset that the local ranks write below the prefix directory themselves, past the cache.
 //!
-//! A rank routes a file once, so an agent that is started again in the middle of the dataset must find its name on disk.
-//! Each name is appended to a log before the rank gets its path: constant time for each file.
+//! A rank routes a file once, so an agent that is started again in the middle of the dataset must find its name on
+//! disk. Each name is appended to a log before the rank gets its path: constant time for each file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

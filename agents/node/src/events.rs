@@ -1,4 +1,5 @@
-//! What the orchestrator is told: numbered events, kept until they are old, and the work under way.
+//! What is reported to the orchestrator: numbered events, of which the newest are kept, and progress of the work under
+//! way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,19 +10,19 @@ use holdfast_wire::agent::{AgentEvent, NumberedEvent};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How many events are kept. The orchestrator polls several times a second; what it has not fetched after this many
-/// is lost to it, never the agent's memory.
+/// How many events are kept. The orchestrator polls several times a second; older events that it has not fetched are
+/// lost.
 const KEPT: usize = 10_000;
 
 /// The events of this agent, oldest first.
 #[derive(Debug, Default)]
 pub struct EventLog {
-    kept: Mutex<Kept>,
-    news: Notify,
+    kept: Mutex<EventQueue>,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EventQueue {
     last: u64,
     events: VecDeque<NumberedEvent>,
     /// How often held polls were released.
@@ -29,7 +30,7 @@ struct Kept {
 }
 
 impl EventLog {
-    /// Adds an event and wakes who waits for news.
+    /// Adds an event and wakes the polls that wait for one.
     pub fn add(&self, event: AgentEvent) {
         tracing::info!(?event, "event");
         let mut kept = self.kept.lock();
@@ -40,32 +41,31 @@ impl EventLog {
             kept.events.pop_front();
         }
         drop(kept);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// The events after `after`, oldest first.
     pub fn since(&self, after: u64) -> Vec<NumberedEvent> {
         let kept = self.kept.lock();
-        // Newest at the back; a poll usually wants the last few.
+        // The newest are at the back; a poll usually needs only the last few.
         let start = kept.events.iter().rposition(|event| event.number <= after).map_or(0, |at| at + 1);
         kept.events.iter().skip(start).cloned().collect()
     }
 
-    /// Has all polls that are held back answered now: the orchestrator asks again, and learns that this node has carried
-    /// out what it asked for.
+    /// Has all held polls answered now, so that the orchestrator polls again and gets the present state.
     pub fn release_polls(&self) {
         self.kept.lock().releases += 1;
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Returns when there is an event after `after`, or when polls are released.
-    pub async fn wait_for_news(&self, after: u64) {
+    pub async fn wait_for_event(&self, after: u64) {
         let releases = self.kept.lock().releases;
         loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // Registered before looking, so that an event in between is not missed.
-            news.as_mut().enable();
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the check, so that no event in between is missed.
+            changed.as_mut().enable();
             let (last, now) = {
                 let kept = self.kept.lock();
                 (kept.last, kept.releases)
@@ -73,19 +73,18 @@ impl EventLog {
             if last > after || now != releases {
                 return;
             }
-            news.await;
+            changed.await;
         }
     }
 }
 
-/// The long work under way.
 #[derive(Debug, Default)]
 pub struct ProgressBoard {
-    tasks: Mutex<Vec<Arc<Work>>>,
+    tasks: Mutex<Vec<Arc<TaskProgress>>>,
 }
 
 #[derive(Debug)]
-struct Work {
+struct TaskProgress {
     task: Task,
     checkpoint: CheckpointId,
     total: u64,
@@ -93,14 +92,14 @@ struct Work {
 }
 
 impl ProgressBoard {
-    /// Begins a piece of work of `total` bytes; it is on the board until the guard is dropped.
-    pub fn begin(self: &Arc<Self>, task: Task, checkpoint: CheckpointId, total: u64) -> Working {
-        let work = Arc::new(Work { task, checkpoint, total, done: AtomicU64::new(0) });
+    /// Begins work of `total` bytes; it is listed until the guard is dropped.
+    pub fn begin(self: &Arc<Self>, task: Task, checkpoint: CheckpointId, total: u64) -> ProgressGuard {
+        let work = Arc::new(TaskProgress { task, checkpoint, total, done: AtomicU64::new(0) });
         self.tasks.lock().push(work.clone());
-        Working { board: self.clone(), work }
+        ProgressGuard { board: self.clone(), work }
     }
 
-    /// What is under way, the same work on the same dataset added up.
+    /// The work under way; the same task on the same dataset is added up.
     pub fn snapshot(&self) -> Vec<Progress> {
         let mut all: Vec<Progress> = Vec::new();
         for work in self.tasks.lock().iter() {
@@ -117,21 +116,21 @@ impl ProgressBoard {
     }
 }
 
-/// A piece of work on the board.
+/// Work under way; it has ended when this is dropped.
 #[derive(Debug)]
-pub struct Working {
+pub struct ProgressGuard {
     board: Arc<ProgressBoard>,
-    work: Arc<Work>,
+    work: Arc<TaskProgress>,
 }
 
-impl Working {
+impl ProgressGuard {
     /// `bytes` more are done.
     pub fn advance(&self, bytes: u64) {
         self.work.done.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl Drop for Working {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.board.tasks.lock().retain(|work| !Arc::ptr_eq(work, &self.work));
     }
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_gets_what_came_after_what_it_has_seen() {
+    fn a_poll_gets_only_newer_events() {
         let log = EventLog::default();
         log.add(notice("a"));
         log.add(notice("b"));
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn old_events_are_let_go() {
+    fn only_the_newest_events_are_kept() {
         let log = EventLog::default();
         for _ in 0..KEPT + 5 {
             log.add(notice("x"));
@@ -166,12 +165,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_by_the_next_event() {
+    async fn a_waiting_poll_is_woken_by_the_next_event() {
         let log = Arc::new(EventLog::default());
         log.add(notice("seen"));
         let waiting = tokio::spawn({
             let log = log.clone();
-            async move { log.wait_for_news(1).await }
+            async move { log.wait_for_event(1).await }
         });
         log.add(notice("new"));
         waiting.await.unwrap();
@@ -180,12 +179,12 @@ mod tests {
     #[tokio::test]
     async fn polls_that_wait_are_released_and_later_ones_wait_again() {
         let log = EventLog::default();
-        let waiting = log.wait_for_news(0);
+        let waiting = log.wait_for_event(0);
         tokio::pin!(waiting);
         assert!(futures_ready(waiting.as_mut()).await.is_none());
         log.release_polls();
         waiting.await;
-        let later = log.wait_for_news(0);
+        let later = log.wait_for_event(0);
         tokio::pin!(later);
         assert!(futures_ready(later.as_mut()).await.is_none());
     }
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_board_adds_up_ranks_and_forgets_finished_work() {
+    fn progress_of_ranks_is_added_up_and_ended_work_is_not_listed() {
         let board = Arc::new(ProgressBoard::default());
         let first = board.begin(Task::Encode, CheckpointId(3), 100);
         let second = board.begin(Task::Encode, CheckpointId(3), 50);

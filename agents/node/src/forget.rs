@@ -1,8 +1,8 @@
-//! What finished steps of the job left on this node, forgotten before the next step begins: its checkpoints count from 1
+//! Removes what finished steps of the job left on this node before the next step begins. Its checkpoints count from 1
 //! again, and it must neither restart from theirs nor stop because of their halt conditions.
 //!
-//! A state file records which steps are forgotten. It is written last: an agent that dies before is asked again, and one
-//! that is restarted later keeps what the present step has in cache.
+//! A state file records up to which step this was done. It is written last, so that the request is repeated if the
+//! agent dies before; an agent that is restarted later keeps what the present step has in cache.
 
 use holdfast_model::Generation;
 
@@ -11,23 +11,15 @@ use crate::halt::HaltError;
 use crate::memory;
 use crate::store::StoreError;
 
-/// Why a finished step could not be forgotten.
+/// Why the remains of a finished step could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForgetError {
-    /// Its checkpoints.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its halt conditions.
     #[error(transparent)]
     Halt(#[from] HaltError),
-    /// The state could not be put on disk.
     #[error("cannot record in {directory} that a step is finished: {source}; is the file system full or read-only?")]
-    Record {
-        /// The control directory.
-        directory: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Record { directory: String, source: std::io::Error },
 }
 
 /// Deletes datasets and halt conditions of the steps up to generation `finished`, unless that was done before. Blocks.
@@ -53,7 +45,7 @@ mod tests {
     use crate::store::fixture_node::fixture_agent;
 
     #[test]
-    fn a_finished_step_is_forgotten_once_whichever_agent_of_the_node_is_asked() {
+    fn a_finished_step_is_forgotten_once_even_if_the_agent_is_restarted() {
         let (_root, agent) = fixture_agent("node0", "1145655");
         let moment = Moment::default();
         let files = |agent: &Agent| agent.store.checkpoints().len();

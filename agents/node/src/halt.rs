@@ -1,7 +1,7 @@
 //! The halt file of the control directory: recorded reasons to end the job (`docs/scr-files.md` §8).
 //!
 //! Only the one on the node of rank 0 counts. A file that cannot be read may have held a reason: it is reported as a
-//! condition that holds, never as "go on", until somebody has looked at it.
+//! condition that holds until the file is repaired or removed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use parking_lot::Mutex;
 
 use crate::paths::Paths;
 
-/// What the halt conditions are measured against; passed in, so that the same file and moment give the same answer.
+/// The time and the limits with which the halt conditions are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Seconds since the epoch.
     pub now: i64,
     /// Seconds that are left of the allocation, where that is known.
     pub remaining: Option<i64>,
-    /// SCR_HALT_SECONDS, for a file that does not say it.
+    /// SCR_HALT_SECONDS, for a file without it.
     pub halt_seconds: Option<i64>,
 }
 
@@ -41,16 +41,14 @@ impl Moment {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HaltError {
-    /// The halt file.
     #[error(transparent)]
     Control(#[from] ControlError),
 }
 
-/// The halt file of this node.
 #[derive(Clone, Debug)]
 pub struct HaltKeeper {
     path: PathBuf,
-    /// When the allocation ends, if the orchestrator said something newer than the run's settings; seconds since the epoch.
+    /// The end of the allocation, if the orchestrator has changed it since the run began; seconds since the epoch.
     end: Arc<Mutex<Option<i64>>>,
 }
 
@@ -60,7 +58,7 @@ impl HaltKeeper {
         HaltKeeper { path: paths.control().join("halt.scrinfo"), end: Arc::default() }
     }
 
-    /// Notes that the allocation ends at another time than the run's settings say.
+    /// Replaces the end of the allocation in the run's settings.
     pub fn allocation_ends(&self, end: i64) {
         *self.end.lock() = Some(end);
     }
@@ -72,7 +70,7 @@ impl HaltKeeper {
         Moment { remaining: end.map(|end| end.saturating_sub(now)).or(moment.remaining), ..moment }
     }
 
-    /// The conditions, and the first that holds. One that cannot be read holds.
+    /// The conditions, and the first that holds. A file that cannot be read is a condition that holds.
     pub fn state(&self, moment: &Moment) -> HaltState {
         match HaltFile::read(&self.path) {
             Ok(file) => state_of(&file.unwrap_or_default(), moment),
@@ -86,7 +84,7 @@ impl HaltKeeper {
         }
     }
 
-    /// The conditions that hold, in the order in which the library looks at them.
+    /// The conditions that hold, in the order in which SCR checks them.
     ///
     /// # Errors
     /// When the file is there and cannot be read: treat it as a reason to halt.
@@ -95,7 +93,7 @@ impl HaltKeeper {
         Ok(file.check(moment.now, moment.remaining, moment.halt_seconds))
     }
 
-    /// What is wrong with the halt file, if anything.
+    /// The error of a halt file that cannot be read.
     pub fn fault(&self) -> Option<String> {
         HaltFile::read(&self.path).err().map(|error| error.to_string())
     }
@@ -138,12 +136,12 @@ impl HaltKeeper {
         self.update(moment, |file| file.set_reason(reason))
     }
 
-    /// Takes over the conditions that another node has.
+    /// Replaces the conditions by those of another node.
     ///
     /// # Errors
     /// When the file cannot be changed.
     pub fn take_over(&self, state: &HaltState, moment: &Moment) -> Result<HaltState, HaltError> {
-        // Every checkpoint brings them, in general as they were.
+        // They come with every checkpoint, usually unchanged.
         let conditions = |state: &HaltState| HaltState { met: None, ..state.clone() };
         if let Ok(Some(file)) = HaltFile::read(&self.path) {
             let known = state_of(&file, moment);
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_condition_is_met_when_its_time_has_come_and_can_be_taken_back() {
+    fn a_changed_condition_holds_from_its_time_on_and_can_be_removed() {
         let (_directory, keeper) = keeper();
         assert_eq!(keeper.state(&at(5)).met, None);
         let change = HaltChange { before: Some(1000), seconds: Some(100), ..HaltChange::default() };
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_checkpoint_that_was_asked_for_halts() {
+    fn the_last_requested_checkpoint_halts() {
         let (_directory, keeper) = keeper();
         keeper.change(&HaltChange { checkpoints_left: Some(2), ..HaltChange::default() }, &at(0)).unwrap();
         assert_eq!(keeper.decrement(&at(0)).unwrap().met, None);

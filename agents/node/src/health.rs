@@ -1,15 +1,14 @@
-//! How the node is: memory, load, and whether its directories can be written and are as large as expected.
+//! The health of the node: memory, load, and whether its directories can be written and are as large as expected.
 //!
-//! A poll must be answered whatever the disks do: nothing here touches a file system but the look at the directories,
-//! and no lock that is needed here is held during file access elsewhere.
+//! A poll must be answered whatever the disks do: only the check of the directories accesses a file system, and no lock
+//! that is needed here is held during file access elsewhere.
 //!
-//! Polls come several times a second, from an orchestrator that watches thousands of nodes: what they ask for is kept for a
-//! moment, and the directories are looked at every few seconds, on a thread of their own, so that a file system that
-//! hangs is reported instead of hanging the report.
+//! The orchestrator polls thousands of nodes several times a second. So values are cached for a moment, and directories
+//! are checked every few seconds, on a thread of their own: a file system that hangs is then reported.
 //!
-//! A report is published with a number. As long as nothing changes by more than noise, it stays the same one, and who
-//! has it need not get it again. Memory, load and free space are never still: they count when they differ by a
-//! sixteenth from what was published, so that a limit is noticed in time however small it is.
+//! A report has a version. As long as nothing changes by more than noise, the version stays the same, and a poller that
+//! has it does not get the report again. Memory, load and free space always vary: they count as changed when they
+//! differ by a sixteenth from the published values.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -28,51 +27,49 @@ use tokio::sync::Notify;
 
 use crate::paths::Paths;
 
-/// How long what the system says of itself is good for.
-const MACHINE_KEPT: Duration = Duration::from_secs(1);
-/// A quantity that differs from the published one by less than one part in this is the same.
+/// How long memory and load are cached.
+const USAGE_CACHED: Duration = Duration::from_secs(1);
+/// A quantity counts as unchanged if it differs from the published one by less than one part in this.
 const NOISE: u64 = 16;
-/// Load averages below this are all the same: nothing runs.
+/// Load averages below this count as equal.
 const NO_LOAD: f64 = 0.5;
-/// How long what was found about the directories is good for.
-const DIRECTORIES_KEPT: Duration = Duration::from_secs(3);
-/// A directory that has not answered after this long is at fault.
+/// How long the state of the directories is cached.
+const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
+/// A directory whose check takes longer is reported as faulty.
 const DIRECTORIES_LATE: Duration = Duration::from_secs(8);
-/// What is made and removed again to see whether a directory can be written. Not hidden: `ls` shows who is to blame if it
-/// stays.
+/// A file that is created and removed to check whether a directory can be written. Not hidden, so that `ls` shows it if
+/// it is left behind.
 const PROBE: &str = "holdfast.probe";
 
 /// What is kept between polls.
 #[derive(Debug)]
 pub struct HealthMonitor {
-    wanted: Vec<Wanted>,
-    machine: Mutex<Option<(Instant, Machine)>>,
+    expected: Vec<ExpectedDirectory>,
+    usage: Mutex<Option<(Instant, NodeUsage)>>,
     system: Mutex<Option<System>>,
     directories: Arc<Mutex<Directories>>,
-    /// The directories have been looked at.
-    looked: Arc<Notify>,
+    /// The directories have been checked.
+    checked: Arc<Notify>,
     published: Mutex<Option<Published>>,
 }
 
-/// A report, and its number in this instance of the agent.
+/// A report, and its version in this instance of the agent.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Counts up from 1.
     pub version: u64,
-    /// The report.
     pub health: Arc<Health>,
 }
 
-/// A directory and what is expected of it.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct ExpectedDirectory {
     node_path: String,
     real: PathBuf,
     bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Machine {
+struct NodeUsage {
     memory_total: u64,
     memory_available: u64,
     load: f64,
@@ -82,10 +79,10 @@ struct Machine {
 #[derive(Debug, Default)]
 struct Directories {
     found: Vec<DirectoryHealth>,
-    /// When the last look ended.
-    looked: Option<Instant>,
-    /// When the one under way began.
-    looking: Option<Instant>,
+    /// When the last check ended.
+    checked: Option<Instant>,
+    /// When the check under way began.
+    checking: Option<Instant>,
 }
 
 impl HealthMonitor {
@@ -93,119 +90,119 @@ impl HealthMonitor {
     pub fn new(start: &AgentStart, paths: &Paths) -> Self {
         let control = (paths.control_node_path().to_owned(), start.control_bytes);
         let caches = start.cache_bases.iter().map(|(base, bytes)| (paths.cache_node_path(base), *bytes));
-        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut expected: Vec<ExpectedDirectory> = Vec::new();
         for (node_path, bytes) in std::iter::once(control).chain(caches) {
-            match wanted.iter_mut().find(|known| known.node_path == node_path) {
+            match expected.iter_mut().find(|known| known.node_path == node_path) {
                 // Control and cache directory may be one: the larger expectation counts.
                 Some(known) => known.bytes = known.bytes.max(bytes),
                 // A path that may not be followed was refused at the start.
-                None => wanted.extend(paths.real(&node_path).map(|real| Wanted { node_path, real, bytes })),
+                None => {
+                    expected.extend(paths.real(&node_path).map(|real| ExpectedDirectory { node_path, real, bytes }))
+                }
             }
         }
         HealthMonitor {
-            wanted,
-            machine: Mutex::default(),
+            expected,
+            usage: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
-            looked: Arc::default(),
+            checked: Arc::default(),
             published: Mutex::default(),
         }
     }
 
-    fn machine(&self) -> Machine {
-        let mut kept = self.machine.lock();
-        if let Some((when, machine)) = *kept
-            && when.elapsed() < MACHINE_KEPT
+    fn usage(&self) -> NodeUsage {
+        let mut cached = self.usage.lock();
+        if let Some((when, usage)) = *cached
+            && when.elapsed() < USAGE_CACHED
         {
-            return machine;
+            return usage;
         }
-        let mut machine = Machine { agent_memory: resident(), ..Machine::default() };
+        let mut usage = NodeUsage { agent_memory: resident(), ..NodeUsage::default() };
         let mut system = self.system.lock();
         if system.is_none() {
             *system = System::new().ok();
         }
         if let Some(system) = system.as_mut() {
             system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
-            machine.memory_total = system.total_memory();
-            machine.memory_available = system.available_memory();
+            usage.memory_total = system.total_memory();
+            usage.memory_available = system.available_memory();
         }
-        machine.load = System::load_average().map_or(0.0, |load| load.one);
-        *kept = Some((Instant::now(), machine));
-        machine
+        usage.load = System::load_average().map_or(0.0, |load| load.one);
+        *cached = Some((Instant::now(), usage));
+        usage
     }
 
-    /// What is known of the directories; begins to look again when that is old, and waits only for the first look.
+    /// The state of the directories; begins another check when it is old, and waits only for the first check.
     async fn directories(&self) -> Vec<DirectoryHealth> {
-        // Listening begins before the look at what is known, or the news could come in between.
-        let news = self.looked.notified();
-        tokio::pin!(news);
-        news.as_mut().enable();
+        // Registered before the state is read, so that no notification in between is missed.
+        let checked = self.checked.notified();
+        tokio::pin!(checked);
+        checked.as_mut().enable();
         let (first, due) = {
             let mut now = self.directories.lock();
-            let due = now.looking.is_none() && now.looked.is_none_or(|when| when.elapsed() >= DIRECTORIES_KEPT);
+            let due = now.checking.is_none() && now.checked.is_none_or(|when| when.elapsed() >= DIRECTORIES_CACHED);
             if due {
-                now.looking = Some(Instant::now());
+                now.checking = Some(Instant::now());
             }
-            // Whoever asks before the first look has ended waits for it, not only the one who began it.
-            let first = now.looking.filter(|_| now.looked.is_none());
-            (first.map(|since| DIRECTORIES_KEPT.saturating_sub(since.elapsed())), due)
+            // All polls before the end of the first check wait for it.
+            let first = now.checking.filter(|_| now.checked.is_none());
+            (first.map(|since| DIRECTORIES_CACHED.saturating_sub(since.elapsed())), due)
         };
         if due {
-            let (wanted, directories, looked) = (self.wanted.clone(), self.directories.clone(), self.looked.clone());
+            let (expected, directories, checked) =
+                (self.expected.clone(), self.directories.clone(), self.checked.clone());
             tokio::task::spawn_blocking(move || {
-                let found = wanted.iter().map(look).collect();
-                *directories.lock() = Directories { found, looked: Some(Instant::now()), looking: None };
-                looked.notify_waiters();
+                let found = expected.iter().map(check).collect();
+                *directories.lock() = Directories { found, checked: Some(Instant::now()), checking: None };
+                checked.notify_waiters();
             });
         }
         if let Some(left) = first {
-            let _ = tokio::time::timeout(left, news).await;
+            let _ = tokio::time::timeout(left, checked).await;
         }
         let now = self.directories.lock();
-        match now.looking {
+        match now.checking {
             Some(since)
-                if since.elapsed() >= if now.looked.is_none() { DIRECTORIES_KEPT } else { DIRECTORIES_LATE } =>
+                if since.elapsed() >= if now.checked.is_none() { DIRECTORIES_CACHED } else { DIRECTORIES_LATE } =>
             {
                 let late = format!("has not answered for {} s: its file system hangs", since.elapsed().as_secs());
-                let hanging = |wanted: &Wanted| DirectoryHealth {
-                    path: wanted.node_path.clone(),
+                let hanging = |expected: &ExpectedDirectory| DirectoryHealth {
+                    path: expected.node_path.clone(),
                     fault: Some(late.clone()),
                     total: 0,
                     available: 0,
                 };
-                self.wanted.iter().map(hanging).collect()
+                self.expected.iter().map(hanging).collect()
             }
             _ => now.found.clone(),
         }
     }
-}
 
-impl HealthMonitor {
-    /// How the node is: the report that was published last, or a new one if that differs by more than noise. What is not
-    /// known here comes from `known`.
-    pub async fn report(&self, known: Known) -> Published {
-        let machine = self.machine();
+    /// The report that was published last, or a new one if it differs by more than noise.
+    pub async fn report(&self, status: AgentStatus) -> Published {
+        let usage = self.usage();
         let directories = self.directories().await;
         let mut published = self.published.lock();
         if let Some(last) = published.as_ref()
-            && !known.differs(&last.health)
-            && !machine.differs(&last.health)
+            && !status.differs(&last.health)
+            && !usage.differs(&last.health)
             && !directories_differ(&directories, &last.health.directories)
         {
             return last.clone();
         }
-        let Known { node, generation, ranks, unauthenticated, newest, quiet } = known;
+        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet } = status;
         let health = Health {
             node,
             generation,
             ranks,
-            memory_total: machine.memory_total,
-            memory_available: machine.memory_available,
-            load: machine.load,
+            memory_total: usage.memory_total,
+            memory_available: usage.memory_available,
+            load: usage.load,
             directories,
             unauthenticated,
             newest,
-            agent_memory: machine.agent_memory,
+            agent_memory: usage.agent_memory,
             quiet,
         };
         let version = published.as_ref().map_or(1, |last| last.version + 1);
@@ -213,12 +210,12 @@ impl HealthMonitor {
     }
 }
 
-/// True if the two are not the same but for noise.
+/// True if the two differ by more than noise.
 fn quantities_differ(now: u64, published: u64) -> bool {
     now.abs_diff(published) > now.max(published) / NOISE
 }
 
-impl Machine {
+impl NodeUsage {
     fn differs(&self, published: &Health) -> bool {
         let (load, before) = (self.load.max(NO_LOAD), published.load.max(NO_LOAD));
         self.memory_total != published.memory_total
@@ -228,7 +225,7 @@ impl Machine {
     }
 }
 
-/// A fault is new in every report: it counts until the orchestrator has acted on it.
+/// A fault counts as a change in every report, until the orchestrator has acted on it.
 fn directories_differ(now: &[DirectoryHealth], published: &[DirectoryHealth]) -> bool {
     let differ = |(now, published): (&DirectoryHealth, &DirectoryHealth)| {
         now.fault.is_some()
@@ -238,27 +235,23 @@ fn directories_differ(now: &[DirectoryHealth], published: &[DirectoryHealth]) ->
     now.len() != published.len() || now.iter().zip(published).any(differ)
 }
 
-/// The part of a health report that other modules know.
+/// The part of a health report that comes from other modules.
 #[derive(Debug)]
-pub struct Known {
-    /// This node.
+pub struct AgentStatus {
     pub node: NodeName,
-    /// The run that it serves.
     pub generation: Generation,
-    /// Ranks that are connected and alive.
     pub ranks: Vec<Rank>,
-    /// Unauthenticated connections.
+    /// Unauthenticated connections since the start.
     pub unauthenticated: u64,
-    /// The newest checkpoint in cache.
     pub newest: Option<CheckpointId>,
-    /// Ranks in which nothing has moved for long.
+    /// Ranks that have been inactive for long.
     pub quiet: Vec<QuietRank>,
 }
 
-impl Known {
-    /// Quiet ranks are so for longer in every report.
+impl AgentStatus {
+    /// Inactive ranks count as a change in every report: their time has grown.
     fn differs(&self, published: &Health) -> bool {
-        let Known { node, generation, ranks, unauthenticated, newest, quiet } = self;
+        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet } = self;
         !quiet.is_empty()
             || !published.quiet.is_empty()
             || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
@@ -266,24 +259,24 @@ impl Known {
     }
 }
 
-/// Looks at one directory: is it there, can a file be made and removed in it, is its file system as large as it should.
-fn look(wanted: &Wanted) -> DirectoryHealth {
-    let (total, available) = match rustix::fs::statvfs(&wanted.real) {
+/// Checks one directory: that it exists, that a file can be created and removed in it, and the size of its file system.
+fn check(expected: &ExpectedDirectory) -> DirectoryHealth {
+    let (total, available) = match rustix::fs::statvfs(&expected.real) {
         Ok(sizes) => (sizes.f_blocks.saturating_mul(sizes.f_frsize), sizes.f_bavail.saturating_mul(sizes.f_frsize)),
         Err(error) => {
             let fault = format!("cannot be reached: {}", std::io::Error::from(error));
-            return DirectoryHealth { path: wanted.node_path.clone(), fault: Some(fault), total: 0, available: 0 };
+            return DirectoryHealth { path: expected.node_path.clone(), fault: Some(fault), total: 0, available: 0 };
         }
     };
     let too_small = || {
-        let expected = wanted.bytes.filter(|expected| total < *expected)?;
-        Some(format!("is on a file system of {total} bytes, expected are {expected}"))
+        let bytes = expected.bytes.filter(|bytes| total < *bytes)?;
+        Some(format!("is on a file system of {total} bytes, expected are {bytes}"))
     };
-    let fault = probe(&wanted.real).err().map(|error| format!("cannot be written: {error}")).or_else(too_small);
-    DirectoryHealth { path: wanted.node_path.clone(), fault, total, available }
+    let fault = probe(&expected.real).err().map(|error| format!("cannot be written: {error}")).or_else(too_small);
+    DirectoryHealth { path: expected.node_path.clone(), fault, total, available }
 }
 
-/// A full file system lets an empty file be made, so that a byte goes with it.
+/// Writes one byte: an empty file can be created on a full file system.
 fn probe(directory: &Path) -> std::io::Result<()> {
     let path = directory.join(PROBE);
     let made = OpenOptions::new()
@@ -297,7 +290,7 @@ fn probe(directory: &Path) -> std::io::Result<()> {
     made.and(removed)
 }
 
-/// The agent's own resident memory, bytes; 0 where `/proc` does not say.
+/// The agent's resident memory in bytes; 0 if `/proc` cannot be read.
 fn resident() -> u64 {
     let resident = Process::myself().and_then(|own| own.statm()).map_or(0, |statm| statm.resident);
     resident * procfs::page_size()
@@ -307,14 +300,14 @@ fn resident() -> u64 {
 mod tests {
     use super::*;
 
-    fn wanted(real: &Path, bytes: Option<u64>) -> Wanted {
-        Wanted { node_path: "/ssd/user1/scr.7".to_owned(), real: real.to_owned(), bytes }
+    fn expected(real: &Path, bytes: Option<u64>) -> ExpectedDirectory {
+        ExpectedDirectory { node_path: "/ssd/user1/scr.7".to_owned(), real: real.to_owned(), bytes }
     }
 
     #[test]
-    fn a_directory_that_can_be_written_is_well_and_nothing_stays_in_it() {
+    fn a_directory_that_can_be_written_has_no_fault_and_stays_empty() {
         let directory = tempfile::tempdir().unwrap();
-        let health = look(&wanted(directory.path(), Some(1)));
+        let health = check(&expected(directory.path(), Some(1)));
         assert_eq!(health.fault, None);
         assert!(health.total > 0);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -323,20 +316,20 @@ mod tests {
     #[test]
     fn a_missing_directory_a_file_in_its_place_and_a_file_system_that_is_too_small_are_faults() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(look(&wanted(&directory.path().join("missing"), None)).fault.unwrap().contains("cannot be reached"));
+        assert!(check(&expected(&directory.path().join("missing"), None)).fault.unwrap().contains("cannot be reached"));
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(look(&wanted(&file, None)).fault.unwrap().contains("cannot be written"));
-        assert!(look(&wanted(directory.path(), Some(u64::MAX))).fault.unwrap().contains("expected are"));
+        assert!(check(&expected(&file, None)).fault.unwrap().contains("cannot be written"));
+        assert!(check(&expected(directory.path(), Some(u64::MAX))).fault.unwrap().contains("expected are"));
     }
 
     #[test]
-    fn the_agent_knows_its_own_memory() {
+    fn the_agent_s_memory_is_measured() {
         assert!(resident() > 100_000);
     }
 
-    fn known() -> Known {
-        Known {
+    fn status() -> AgentStatus {
+        AgentStatus {
             node: "node1".into(),
             generation: Generation(2),
             ranks: vec![Rank(3)],
@@ -346,26 +339,26 @@ mod tests {
         }
     }
 
-    fn machine(memory_available: u64, load: f64) -> Machine {
-        Machine { memory_total: 1 << 30, memory_available, load, agent_memory: 20 << 20 }
+    fn usage(memory_available: u64, load: f64) -> NodeUsage {
+        NodeUsage { memory_total: 1 << 30, memory_available, load, agent_memory: 20 << 20 }
     }
 
-    /// Sets what the system is taken to have said just now.
-    fn set(monitor: &HealthMonitor, machine: Machine, available: u64, fault: Option<&str>) {
-        *monitor.machine.lock() = Some((Instant::now() + Duration::from_secs(600), machine));
+    /// Sets the cached values.
+    fn set(monitor: &HealthMonitor, usage: NodeUsage, available: u64, fault: Option<&str>) {
+        *monitor.usage.lock() = Some((Instant::now() + Duration::from_secs(600), usage));
         let path = "/ssd/user1/scr.7".to_owned();
         let found = vec![DirectoryHealth { path, fault: fault.map(str::to_owned), total: 1 << 40, available }];
-        let looked = Some(Instant::now() + Duration::from_secs(600));
-        *monitor.directories.lock() = Directories { found, looked, looking: None };
+        let checked = Some(Instant::now() + Duration::from_secs(600));
+        *monitor.directories.lock() = Directories { found, checked, checking: None };
     }
 
-    fn monitor(wanted: Vec<Wanted>) -> HealthMonitor {
+    fn monitor(expected: Vec<ExpectedDirectory>) -> HealthMonitor {
         HealthMonitor {
-            wanted,
-            machine: Mutex::default(),
+            expected,
+            usage: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
-            looked: Arc::default(),
+            checked: Arc::default(),
             published: Mutex::default(),
         }
     }
@@ -373,24 +366,24 @@ mod tests {
     #[tokio::test]
     async fn a_report_stays_the_same_until_something_changes_by_more_than_noise() {
         let monitor = monitor(Vec::new());
-        let version = async |known| monitor.report(known).await.version;
-        set(&monitor, machine(1000, 0.1), 10_000, None);
-        assert_eq!(version(known()).await, 1);
-        set(&monitor, machine(1050, 0.4), 9_500, None);
-        assert_eq!(version(known()).await, 1);
-        set(&monitor, machine(1100, 0.4), 9_500, None);
-        let report = monitor.report(known()).await;
+        let version = async |status| monitor.report(status).await.version;
+        set(&monitor, usage(1000, 0.1), 10_000, None);
+        assert_eq!(version(status()).await, 1);
+        set(&monitor, usage(1050, 0.4), 9_500, None);
+        assert_eq!(version(status()).await, 1);
+        set(&monitor, usage(1100, 0.4), 9_500, None);
+        let report = monitor.report(status()).await;
         assert_eq!((report.version, report.health.memory_available), (2, 1100));
-        set(&monitor, machine(1100, 2.0), 9_500, None);
-        assert_eq!(version(known()).await, 3);
-        set(&monitor, machine(1100, 2.0), 5_000, None);
-        assert_eq!(version(known()).await, 4);
-        assert_eq!(version(Known { newest: None, ..known() }).await, 5);
-        assert_eq!(version(Known { ranks: Vec::new(), ..known() }).await, 6);
+        set(&monitor, usage(1100, 2.0), 9_500, None);
+        assert_eq!(version(status()).await, 3);
+        set(&monitor, usage(1100, 2.0), 5_000, None);
+        assert_eq!(version(status()).await, 4);
+        assert_eq!(version(AgentStatus { newest: None, ..status() }).await, 5);
+        assert_eq!(version(AgentStatus { ranks: Vec::new(), ..status() }).await, 6);
     }
 
     #[tokio::test]
-    async fn a_fault_and_a_quiet_rank_are_reported_anew_each_time() {
+    async fn faults_and_inactive_ranks_make_every_report_a_new_version() {
         let monitor = monitor(Vec::new());
         let quiet = QuietRank {
             rank: Rank(3),
@@ -398,34 +391,34 @@ mod tests {
             quiet_for: Duration::from_secs(60),
             idle_for: Duration::from_secs(60),
         };
-        set(&monitor, machine(1000, 0.1), 10_000, None);
+        set(&monitor, usage(1000, 0.1), 10_000, None);
         for version in [1, 2] {
-            let known = Known { quiet: vec![quiet.clone()], ..known() };
-            assert_eq!(monitor.report(known).await.version, version);
+            let status = AgentStatus { quiet: vec![quiet.clone()], ..status() };
+            assert_eq!(monitor.report(status).await.version, version);
         }
-        assert_eq!(monitor.report(known()).await.version, 3, "it moves again");
-        set(&monitor, machine(1000, 0.1), 10_000, Some("cannot be written"));
+        assert_eq!(monitor.report(status()).await.version, 3, "it moves again");
+        set(&monitor, usage(1000, 0.1), 10_000, Some("cannot be written"));
         for version in [4, 5] {
-            assert_eq!(monitor.report(known()).await.version, version);
+            assert_eq!(monitor.report(status()).await.version, version);
         }
-        set(&monitor, machine(1000, 0.1), 10_000, None);
-        assert_eq!(monitor.report(known()).await.version, 6);
-        assert_eq!(monitor.report(known()).await.version, 6);
+        set(&monitor, usage(1000, 0.1), 10_000, None);
+        assert_eq!(monitor.report(status()).await.version, 6);
+        assert_eq!(monitor.report(status()).await.version, 6);
     }
 
     #[tokio::test]
-    async fn what_was_found_is_kept_until_it_is_old() {
+    async fn the_state_of_directories_is_cached_until_it_is_old() {
         let directory = tempfile::tempdir().unwrap();
-        let gone = directory.path().join("cache");
-        fs::create_dir(&gone).unwrap();
-        let monitor = monitor(vec![wanted(&gone, None)]);
-        // Also for those who ask while the first look is under way.
+        let removed = directory.path().join("cache");
+        fs::create_dir(&removed).unwrap();
+        let monitor = monitor(vec![expected(&removed, None)]);
+        // Also for a poll during the first check.
         let (one, other) = tokio::join!(monitor.directories(), monitor.directories());
         assert_eq!((&one[0].fault, &other[0].fault), (&None, &None));
         assert_eq!(monitor.directories().await[0].fault, None);
-        fs::remove_dir(&gone).unwrap();
+        fs::remove_dir(&removed).unwrap();
         assert_eq!(monitor.directories().await[0].fault, None);
-        monitor.directories.lock().looked = None;
+        monitor.directories.lock().checked = None;
         assert!(monitor.directories().await[0].fault.is_some());
     }
 }

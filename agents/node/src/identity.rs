@@ -1,5 +1,5 @@
-//! On which node this is: one start message goes to the agents of all nodes of a Slurm step, and each finds out by itself
-//! who it is and at which of its addresses the others reach it.
+//! The node's name and address. All agents of a Slurm step get the same start message, and each finds its own name and
+//! the address at which the others reach it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,38 +11,22 @@ use holdfast_wire::run::{AgentStart, Identity, NODE_PLACEHOLDER};
 pub(crate) const SLURM_NODE: &str = "SLURMD_NODENAME";
 /// The address of the machine on which `srun` runs.
 const SLURM_LAUNCHER: &str = "SLURM_LAUNCH_NODE_IPADDR";
-/// Any port: nothing is sent.
+/// Any port will do: nothing is sent.
 const NO_PORT: u16 = 9;
 
-/// The agent cannot know where it is.
+/// Why the agent cannot find its name or address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// A variable is missing.
     #[error("{variable} is not set: this agent was not started as a task of a Slurm step")]
-    Missing {
-        /// The variable.
-        variable: &'static str,
-    },
-    /// A variable makes no sense.
-    #[error("{variable} is {value:?}, which is no address; is this version of Slurm supported?")]
-    Malformed {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// The launcher's machine cannot be reached.
-    #[error("this node has no way to {launcher}, from where its agent was started: {source}; check its network")]
-    NoWay {
-        /// The launcher's machine.
-        launcher: IpAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    Missing { variable: &'static str },
+    #[error("{variable} is {value:?}, which is not an address; is this version of Slurm supported?")]
+    Malformed { variable: &'static str, value: String },
+    #[error("this node has no route to {launcher}, from which its agent was started: {source}; check its network")]
+    NoRoute { launcher: IpAddr, source: io::Error },
 }
 
-/// Completes a start message that leaves it to the agent to find out where it is.
+/// Completes a start message that does not contain the node's name and address.
 ///
 /// # Errors
 /// [`IdentityError`].
@@ -55,7 +39,7 @@ pub fn settle(start: &mut AgentStart, variable: impl Fn(&str) -> Option<String>)
     let launcher = read(SLURM_LAUNCHER)?;
     let launcher: IpAddr =
         launcher.parse().map_err(|_| IdentityError::Malformed { variable: SLURM_LAUNCHER, value: launcher.clone() })?;
-    let address = address_toward(launcher).map_err(|source| IdentityError::NoWay { launcher, source })?;
+    let address = address_toward(launcher).map_err(|source| IdentityError::NoRoute { launcher, source })?;
     let named = |base: &str| base.replace(NODE_PLACEHOLDER, &node);
     start.control_base = named(&start.control_base);
     start.cache_bases = start.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect();
@@ -64,8 +48,8 @@ pub fn settle(start: &mut AgentStart, variable: impl Fn(&str) -> Option<String>)
     Ok(())
 }
 
-/// Our address on the way to another machine. A datagram socket that is connected sends nothing: the system only looks
-/// up the way.
+/// The local address of the route to another machine. To connect a datagram socket sends nothing: the system only looks
+/// up the route.
 fn address_toward(machine: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match machine {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -97,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_of_a_slurm_step_takes_name_and_address_from_its_surroundings() {
+    fn an_agent_of_a_slurm_step_takes_name_and_address_from_its_environment() {
         let mut start = start();
         settle(&mut start, slurm).unwrap();
         assert_eq!(start.node, NodeName::new("n3"));
@@ -107,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_was_told_who_it_is_believes_it() {
+    fn a_given_identity_is_not_changed() {
         let mut start = AgentStart { identity: Identity::Given, node: NodeName::new("node0"), ..start() };
         settle(&mut start, slurm).unwrap();
         assert_eq!(start.node, NodeName::new("node0"));
@@ -115,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn without_slurm_s_variables_the_missing_one_is_named() {
+    fn a_missing_variable_of_slurm_is_named() {
         let error = settle(&mut start(), |_| None).unwrap_err();
         assert!(error.to_string().contains(SLURM_NODE), "{error}");
         let without_launcher = |name: &str| slurm(name).filter(|_| name == SLURM_NODE);

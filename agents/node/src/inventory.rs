@@ -1,6 +1,6 @@
-//! What the node holds, read from its control directory: our own state, or what LLNL's library left there.
+//! What the node holds, read from its control directory, which Holdfast or LLNL's library wrote.
 //!
-//! Each damaged file is a fault in the list and hides no other: a restart or a drain decides by what is left.
+//! A damaged file is listed as a fault and hides no other: a restart or a drain decides by what can be read.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,6 @@ pub fn inventory(agent: &Agent) -> Inventory {
     of_store(&agent.start.node, &agent.store)
 }
 
-/// What is in a store's directories.
 pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
     let (on_disk, bases) = store.on_disk();
     let mut faults = on_disk.faults;
@@ -44,7 +43,7 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
                     files: files.collect(),
                 };
                 match holdings.remove(&(checkpoint, rank)) {
-                    Some(other) => holdings.insert((checkpoint, rank), the_better(holding, other)),
+                    Some(other) => holdings.insert((checkpoint, rank), better_of(holding, other)),
                     None => holdings.insert((checkpoint, rank), holding),
                 };
             }
@@ -69,11 +68,10 @@ pub fn of_store(node: &NodeName, store: &Store) -> Inventory {
     }
 }
 
-/// Two filemaps know of the rank, one perhaps only its descriptor: the one with the files counts, with the descriptor
-/// that is known.
-fn the_better(one: Holding, other: Holding) -> Holding {
-    let worth = |holding: &Holding| (holding.complete, holding.files.len());
-    let (mut better, worse) = if worth(&one) >= worth(&other) { (one, other) } else { (other, one) };
+/// Of two entries of a rank in different filemaps, the one with more files; with the other's descriptor if it has none.
+fn better_of(one: Holding, other: Holding) -> Holding {
+    let rating = |holding: &Holding| (holding.complete, holding.files.len());
+    let (mut better, worse) = if rating(&one) >= rating(&other) { (one, other) } else { (other, one) };
     better.descriptor = better.descriptor.or(worse.descriptor);
     better
 }
@@ -85,8 +83,8 @@ mod tests {
     use std::fs;
 
     fn holding(inventory: &Inventory, checkpoint: u64, rank: u32) -> &Holding {
-        let wanted = (CheckpointId(checkpoint), Rank(rank));
-        inventory.holdings.iter().find(|holding| (holding.checkpoint, holding.rank) == wanted).unwrap()
+        let id = (CheckpointId(checkpoint), Rank(rank));
+        inventory.holdings.iter().find(|holding| (holding.checkpoint, holding.rank) == id).unwrap()
     }
 
     #[test]
@@ -122,8 +120,8 @@ mod tests {
         let cache = root.path().join("tmp/scr-fixture/node1/user1/scr.1145655/index.0");
         fs::remove_file(cache.join("checkpoint.3/rank_1.ckpt")).unwrap();
         let inventory = of_store(&"node1".into(), &store);
-        let hurt = holding(&inventory, 3, 1);
-        assert!(!hurt.complete && hurt.fault.as_ref().unwrap().contains("rank_1.ckpt"), "{hurt:?}");
+        let faulty = holding(&inventory, 3, 1);
+        assert!(!faulty.complete && faulty.fault.as_ref().unwrap().contains("rank_1.ckpt"), "{faulty:?}");
         assert!(holding(&inventory, 2, 1).complete);
         fs::write(cache.join("checkpoint.2/rank_1.ckpt"), "short").unwrap();
         let inventory = of_store(&"node1".into(), &store);

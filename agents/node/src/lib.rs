@@ -1,8 +1,8 @@
 //! The node agent: one a node, `holdfast agent`.
 //!
 //! It serves the ranks on its node (the checkpoint API, on a Unix socket), its peers (collectives, files, pieces of
-//! redundancy) and the orchestrator (health, halt, run, drain), the last two on one TLS port. Everything that it must not
-//! forget lies in the control directory, so that an agent that was killed alone is started again and goes on.
+//! redundancy) and the orchestrator (health, halt, run, drain), the last two on one TLS port. What must survive
+//! its process is in the control directory, so that an agent that was killed alone is started again and continues.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,30 +10,31 @@
 //! | `claim` | the job's directories on the node, and one agent at a time in them |
 //! | `admission` | why a rank or a peer is not served |
 //! | [`agent`] | what all tasks of the agent share |
-//! | [`identity`] | on which node this is, where the start message leaves it open |
-//! | `log` | where what it says goes |
-//! | [`paths`] | node paths and where they really are below a virtual node's root |
-//! | [`prefix`] | is the prefix directory the same here? |
+//! | [`identity`] | the node's name and address, if the start message does not contain them |
+//! | `log` | the destination of the agent's log |
+//! | [`paths`] | node paths, and their real paths below a virtual node's root |
+//! | [`prefix`] | checks that this node has the job's prefix directory |
 //! | [`store`] | the node's checkpoint files and their filemaps |
 //! | [`inventory`] | what the node holds, for restarts and drains |
 //! | [`health`] | memory, load, directories |
 //! | [`halt`] | the halt file |
-//! | [`forget`] | what finished steps of the job left |
-//! | [`contact`] | when the orchestrator was last heard of |
+//! | [`forget`] | removes what finished steps of the job left |
+//! | [`contact`] | when the last request of the orchestrator was received |
 //! | `state_file` | small files that survive the agent's process |
-//! | [`memory`] | what must survive the agent's process |
+//! | [`memory`] | the state of the run that must survive the agent's process |
 //! | `direct_files` | the files of the open dataset that lie below the prefix directory |
-//! | [`sources`] | who produces checkpoint files |
-//! | [`server`] | the TLS port: the orchestrator's requests, and the door for peers |
+//! | [`sources`] | what produces checkpoint files |
+//! | [`server`] | the TLS port: requests of the orchestrator, connections of peers |
 //! | [`copy`] | the one copy pipeline: flush, fetch, drain, transfers; rebuild and verify on the prefix |
 //! | [`rank_socket`] | the ranks' connections: hello, then calls |
-//! | [`ranks`] | the socket: who is connected, routing, calls, killing |
+//! | [`ranks`] | which ranks are connected; killing them |
 //! | [`run`] | the run in force |
 //! | [`collective`] | calls of all ranks gathered at the leader, carried out by orders to every agent |
 //! | [`orders`] | the steps that a leader can order: seal, encode, transfer, rebuild, fetch, flush |
 //! | [`stream`] | connections to peers: links and bulk streams |
-//! | [`watchdog`] | how long nothing has moved in the ranks, and where they are then |
-//! | [`events`] | what the orchestrator is told |
+//! | [`watchdog`] | how long ranks have been inactive, and their stacks |
+//! | [`events`] | events and progress reported to the orchestrator |
+//! | [`fault_injection`] | failures that a test or a demonstration orders |
 
 #![forbid(unsafe_code)]
 

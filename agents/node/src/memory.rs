@@ -1,5 +1,5 @@
-//! What an agent must not forget when it dies alone: state files in the control directory. Those of the
-//! leader are in [`collective::leader`](crate::collective::leader).
+//! State that must survive the agent's process: state files in the control directory. Those of the leader are in
+//! [`collective::leader`](crate::collective::leader).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,19 +15,18 @@ use serde::{Deserialize, Serialize};
 use crate::direct_files::DirectFiles;
 use crate::state_file;
 
-/// The run that was taken on.
+/// The plan of the run in force.
 const RUN: &str = "holdfast.run";
-/// What this node knows of the checkpoints of the run.
+/// The open checkpoint and the one to restart from.
 const MEMBER: &str = "holdfast.member";
 /// The files of the open dataset that lie below the prefix directory.
 const DIRECT_FILES: &str = "holdfast.direct_files.log";
-/// The last generation of the steps that were forgotten.
+/// The last generation of the steps whose remains were removed.
 const FORGOTTEN: &str = "holdfast.forgotten";
 
-/// What a node knows of the run's checkpoints.
+/// This node's state of the run's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The run that this is about.
     pub generation: Generation,
     /// The checkpoint between start and complete.
     pub open: Option<CheckpointId>,
@@ -39,7 +38,7 @@ pub struct Memory {
     pub direct: Option<Direct>,
 }
 
-/// A dataset whose files never lie in cache.
+/// A dataset that bypasses the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Direct {
     /// Its directory, absolute.
@@ -55,7 +54,7 @@ impl Memory {
         Memory { generation, open: None, restart: None, direct: None }
     }
 
-    /// A checkpoint is gone: nothing is written to it or read from it any more.
+    /// The checkpoint was deleted: nothing is written to it or read from it any more.
     pub fn forget(&mut self, checkpoint: CheckpointId) {
         if self.open.or(self.restart) == Some(checkpoint) {
             self.direct = None;
@@ -80,7 +79,7 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// What is on disk about this generation, or a fresh start.
+    /// The state on disk if it is of this generation, otherwise a fresh one.
     pub fn open(control: &Path, generation: Generation) -> Self {
         let path = control.join(MEMBER);
         let known = state_file::read::<Memory>(&path).filter(|memory| memory.generation == generation);
@@ -89,7 +88,6 @@ impl Remembered {
         Remembered { path, memory: Mutex::new(Arc::new(memory)), direct_files: Mutex::new(direct_files) }
     }
 
-    /// What it is now.
     pub fn read(&self) -> Arc<Memory> {
         self.memory.lock().clone()
     }
@@ -101,14 +99,14 @@ impl Remembered {
         change(&mut changed);
         if changed != **memory {
             state_file::write(&self.path, &changed)?;
-            // Later than the file: the log of a dataset that the file no longer names is ignored.
+            // After the file: a log of a dataset that the file does not name is ignored.
             self.direct_files.lock().switch_to(changed.direct_dataset());
             *memory = Arc::new(changed);
         }
         Ok(())
     }
 
-    /// Adds a file of the open dataset that lies below the prefix directory, on disk first.
+    /// Adds a file of the open dataset that is below the prefix directory, on disk first.
     ///
     /// # Errors
     /// When it cannot be recorded.
@@ -122,22 +120,22 @@ impl Remembered {
     }
 }
 
-/// What an earlier agent on this node was sent of the run that it had taken on.
+/// The run plan that an earlier agent on this node received.
 pub fn read_plan(control: &Path) -> Option<RunRequest> {
     state_file::read(&control.join(RUN))
 }
 
-/// Records what this node was sent of a run: its own part, and the table of all nodes if it leads.
+/// Records the run plan that this node received: its own part, and the table of all nodes if it leads.
 pub fn write_plan(control: &Path, request: &RunRequest) -> io::Result<()> {
     state_file::write(&control.join(RUN), request)
 }
 
-/// The last generation of the finished steps of the job that this node has forgotten.
+/// The last generation of the finished steps whose remains this node has removed.
 pub fn read_forgotten(control: &Path) -> Generation {
     state_file::read(&control.join(FORGOTTEN)).unwrap_or(Generation::NONE)
 }
 
-/// Notes that the steps up to this generation are forgotten.
+/// Records that the remains of the steps up to this generation are removed.
 pub fn write_forgotten(control: &Path, finished: Generation) -> io::Result<()> {
     state_file::write(&control.join(FORGOTTEN), &finished)
 }
@@ -147,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_changed_is_there_for_the_next_agent_of_the_same_generation_only() {
+    fn a_restarted_agent_finds_the_state_of_its_generation_only() {
         let control = tempfile::tempdir().unwrap();
         let remembered = Remembered::open(control.path(), Generation(2));
         remembered.change(|memory| memory.open = Some(CheckpointId(7))).unwrap();

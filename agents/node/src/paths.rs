@@ -1,13 +1,12 @@
-//! Node paths, and where they really are.
+//! Node paths and real paths.
 //!
-//! Control files hold absolute paths as the node sees them. On a virtual node a root directory stands in front of
-//! them, which nothing on disk names. Every path that comes from a file goes through [`Paths::real`].
+//! Control files contain absolute paths as the node sees them. On a virtual node these are relative to a root
+//! directory, which no file names. Every path that comes from a file is converted by [`Paths::real`].
 
 use std::path::{Component, Path, PathBuf};
 
 use holdfast_wire::run::{AgentStart, job_directory};
 
-/// The directories of one node.
 #[derive(Clone, Debug)]
 pub struct Paths {
     root: Option<PathBuf>,
@@ -16,18 +15,16 @@ pub struct Paths {
     job_id: String,
 }
 
-/// A path that must not be followed.
+/// A path that must not be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the path {path:?} {fault}: it was not written by Holdfast or SCR, or the file that names it is damaged")]
 pub struct PathError {
-    /// The path as it was found.
     pub path: String,
     /// What is wrong with it.
     pub fault: &'static str,
 }
 
 impl Paths {
-    /// The directories that the orchestrator named.
     pub fn new(start: &AgentStart) -> Self {
         Paths {
             root: start.root.clone(),
@@ -57,12 +54,11 @@ impl Paths {
         format!("{}/index.{index}", self.cache_node_path(base))
     }
 
-    /// The ranks' socket.
     pub fn socket(&self) -> PathBuf {
         self.control().join("agent.sock")
     }
 
-    /// Where a node path really is. Refuses relative paths and paths with `.` or `..` parts.
+    /// The real path of a node path. Refuses relative paths and paths with `.` or `..` components.
     pub fn real(&self, node_path: &str) -> Result<PathBuf, PathError> {
         let fault = |fault| PathError { path: node_path.to_owned(), fault };
         if !node_path.starts_with('/') {
@@ -78,8 +74,8 @@ impl Paths {
         Ok(self.real_unchecked(node_path))
     }
 
-    /// Where a cache or control file really is: as [`Paths::real`], and only below the job's own directories (those
-    /// of `bases`, and the control directory).
+    /// The real path of a cache or control file: as [`Paths::real`], and only below the job's own directories (those of
+    /// `bases`, and the control directory).
     pub fn real_of_job(&self, node_path: &str, bases: &[String]) -> Result<PathBuf, PathError> {
         let below = |directory: &str| {
             node_path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
@@ -92,7 +88,7 @@ impl Paths {
         }
     }
 
-    /// A path that this process opened, as the node sees it; `None` if it is not below the node's root.
+    /// The node path of a real path; `None` if it is not below the node's root.
     pub fn node_path(&self, real: &Path) -> Option<String> {
         let below = match &self.root {
             Some(root) => Path::new("/").join(real.strip_prefix(root).ok()?),
@@ -109,7 +105,7 @@ impl Paths {
     }
 }
 
-/// A name that may stand for a file inside a directory: not empty, no separator, no `.` or `..`, no NUL.
+/// The last component of `name`, if it can be the name of a file: not empty, `.` or `..`, and without NUL.
 pub fn base_name(name: &str) -> Result<&str, PathError> {
     let last = name.rsplit('/').next().unwrap_or_default();
     match last {
@@ -133,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_node_has_its_root_in_front_of_every_path_and_a_real_one_has_not() {
+    fn real_paths_of_a_virtual_node_are_below_its_root() {
         assert_eq!(paths(Some("/v/n0")).control(), Path::new("/v/n0/tmp/user1/scr.7"));
         assert_eq!(paths(None).control(), Path::new("/tmp/user1/scr.7"));
         let real = paths(Some("/v/n0")).real("/ssd/user1/scr.7/index.0").unwrap();

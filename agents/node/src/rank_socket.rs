@@ -18,8 +18,8 @@ use crate::agent::Agent;
 use crate::collective::{self, CallError, Collectives};
 use crate::ranks::Process;
 
-/// How long a process may take to say hello.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for the hello of a process.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// The stack of the thread that serves a rank.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -34,8 +34,8 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
         let (stream, _) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, for instance: others may close theirs.
-                tracing::warn!(%error, "a rank could not be accepted");
+                // For instance out of descriptors: other connections may end.
+                tracing::warn!(%error, "rank_not_accepted");
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 continue;
             }
@@ -43,7 +43,7 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
         let credentials = stream.peer_cred()?;
         let Some(pid) = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|_| credentials.uid() == uid)
         else {
-            tracing::warn!(uid = credentials.uid(), "another user's process on the ranks' socket was turned away");
+            tracing::warn!(uid = credentials.uid(), "rank_socket_foreign_user");
             continue;
         };
         count += 1;
@@ -54,7 +54,7 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
 /// Admits the rank of one connection and begins to serve its calls.
 async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream, pid: u32, connection: u64) {
     let agent = collectives.agent.clone();
-    let hello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream, HELLO)).await {
+    let hello = match tokio::time::timeout(HELLO_LIMIT, receive_async(&mut stream, HELLO)).await {
         Ok(Ok(ToAgent::Hello(hello))) => hello,
         Ok(Ok(ToAgent::Call { .. })) => return refuse(&mut stream, Refusal::NoHello).await,
         Ok(Err(error)) => return refuse(&mut stream, error.into()).await,
@@ -97,19 +97,19 @@ fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) ->
 }
 
 async fn refuse(stream: &mut UnixStream, refusal: Refusal) {
-    tracing::warn!(%refusal, "a process on the ranks' socket was refused");
+    tracing::warn!(%refusal, "rank_refused");
     let _ = send_async(stream, &ToRank::Refused { failure: refusal.into() }, HELLO).await;
 }
 
 /// Serves the calls of an admitted rank on a thread of its own until the connection ends.
 ///
-/// To route a file is file work, which the threads that answer polls must not do; to pass each call to another thread and
-/// back takes longer than the call.
+/// To route a file is file work, which the threads that answer polls must not do. To pass each call to another thread
+/// and back would take longer than the call.
 fn serve_calls(collectives: Arc<Collectives>, plan: Arc<MemberPlan>, rank: Rank, connection: u64, stream: UnixStream) {
     let runtime = Handle::current();
     let serve = move || {
         if let Err(error) = calls(&runtime, &collectives, &plan, rank, connection, stream) {
-            tracing::debug!(%rank, %error, "connection of a rank ended");
+            tracing::debug!(%rank, %error, "rank_connection_ended");
         }
     };
     let thread = std::thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK_BYTES).spawn(serve);
@@ -130,7 +130,7 @@ fn calls(
     let agent = &collectives.agent;
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
-    // One system call reads a whole call.
+    // One system call reads an entire call.
     let mut stream = BufReader::new(stream);
     loop {
         let (seq, call) = match frame::receive(&mut stream, TO_AGENT)? {
@@ -148,7 +148,7 @@ fn calls(
         drop(waiting);
         let frames = match frame::encode(&ToRank::Reply { seq, result }, TO_RANK) {
             Ok(frames) => frames,
-            // The call fails, and the connection goes on.
+            // The call fails, and the connection stays open.
             Err(error) => {
                 let failure = CallError::Unsendable(error).into();
                 frame::encode(&ToRank::Reply { seq, result: Err(failure) }, TO_RANK)?
@@ -163,7 +163,7 @@ async fn watch(agent: Arc<Agent>, plan: Arc<MemberPlan>, rank: Rank, pid: u32) {
     if let Some(process) = Process::open(pid) {
         process.ended().await;
     }
-    if agent.ranks.process_gone(rank, pid) {
+    if agent.ranks.process_ended(rank, pid) {
         agent.events.add(AgentEvent::RankGone { generation: plan.generation, rank, pid });
     }
 }

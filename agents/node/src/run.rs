@@ -1,5 +1,4 @@
-//! The run in force, as every step of it needs it: this node's part of the plan, and what this node knows of its
-//! checkpoints.
+//! The run in force: this node's part of the plan, and the state of its checkpoints.
 
 use std::sync::Arc;
 
@@ -9,15 +8,11 @@ use tokio_util::sync::CancellationToken;
 use crate::memory::Remembered;
 use crate::sources::CheckpointSource;
 
-/// One generation on this node.
 #[derive(Debug)]
 pub struct Run {
-    /// This node's ranks, and the settings.
     pub plan: Arc<MemberPlan>,
-    /// What this node knows of the run's checkpoints.
     pub memory: Remembered,
-    /// Who produces the checkpoint files.
     pub source: Arc<dyn CheckpointSource>,
-    /// Ends the copies that belong to the run.
+    /// Cancels the copies of the run.
     pub cancelled: CancellationToken,
 }

@@ -24,7 +24,7 @@ fn bytes_of_routing(client: &mut Client, bypass: bool, files: u64) -> u64 {
     bytes
 }
 
-// The only test of its process: the bytes of the whole process are counted.
+// The only test of its process: the bytes of the entire process are counted.
 #[test]
 fn the_bytes_written_for_routed_files_grow_in_proportion_to_the_files() {
     let cluster = Cluster::start("routing", 1, 1);

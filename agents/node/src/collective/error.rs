@@ -1,4 +1,4 @@
-//! Why a call of the checkpoint API failed, and what of it the rank is told.
+//! Why a call of the checkpoint API failed, and how that is reported to the rank.
 
 use std::path::PathBuf;
 
@@ -15,26 +15,19 @@ use crate::paths::PathError;
 use crate::sources::files::FileError;
 use crate::store::StoreError;
 
-/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// An agent could not carry out its part.
     #[error(transparent)]
     Order(#[from] Failure),
-    /// The prefix directory.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// A directory could not be made.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// The filemaps of this node.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The halt file of this node.
     #[error(transparent)]
     Halt(#[from] HaltError),
-    /// A file name that must not be used.
     #[error(transparent)]
     Path(#[from] PathError),
     /// A dataset on the prefix directory cannot be read by this run.
@@ -43,87 +36,41 @@ pub enum CallError {
     /// The requested dataset on the prefix directory is not complete.
     #[error("{0} is not complete")]
     Incomplete(DirectoryName),
-    /// None of the redundancy descriptors applies.
     #[error("no redundancy descriptor is due for checkpoint {0}")]
     NoDescriptor(CheckpointId),
-    /// A call without the one that belongs before it.
     #[error("{call} without {before}")]
-    OutOfOrder {
-        /// The call.
-        call: &'static str,
-        /// What is missing.
-        before: &'static str,
-    },
-    /// A call that is not possible inside a dataset.
+    OutOfOrder { call: &'static str, before: &'static str },
     #[error("dataset {0} is being written")]
     DatasetOpen(CheckpointId),
-    /// A name that a dataset cannot have.
     #[error("the name {name:?}: {problem}")]
-    DatasetName {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        problem: DatasetNameError,
-    },
-    /// A dataset that is neither a checkpoint nor output.
+    DatasetName { name: String, problem: DatasetNameError },
     #[error("neither SCR_FLAG_CHECKPOINT nor SCR_FLAG_OUTPUT is given")]
     NoPurpose,
-    /// Output was named where a checkpoint is needed.
     #[error("{0} is output, not a checkpoint: no run can have restarted from it")]
     NotACheckpoint(DirectoryName),
-    /// No dataset goes by this name.
     #[error("the index of {} lists no dataset {name:?}", prefix.display())]
-    UnknownDataset {
-        /// The prefix directory.
-        prefix: PathBuf,
-        /// The name.
-        name: String,
-    },
-    /// A dataset that is to be flushed is not, or not any more, in cache.
+    UnknownDataset { prefix: PathBuf, name: String },
+    /// A dataset that is to be flushed is not in cache, or not any more.
     #[error("dataset {checkpoint} is not in cache: there are no files of {}", named(ranks))]
-    NotInCache {
-        /// The dataset.
-        checkpoint: CheckpointId,
-        /// The ranks that no node has.
-        ranks: Vec<Rank>,
-    },
-    /// Ranks reported that they could not write.
+    NotInCache { checkpoint: CheckpointId, ranks: Vec<Rank> },
     #[error("{} could not write their files", named(.0))]
     NotWritten(Vec<Rank>),
-    /// A file of a rank.
     #[error(transparent)]
     File(#[from] FileError),
     /// Ranks made different calls at the same place in their order.
     #[error("rank {first} called {one} while rank {second} called {other}")]
-    DifferentCalls {
-        /// The first rank.
-        first: Rank,
-        /// What it called.
-        one: &'static str,
-        /// A rank that called something else.
-        second: Rank,
-        /// What that rank called.
-        other: &'static str,
-    },
-    /// Ranks described the same dataset differently.
+    DifferentCalls { first: Rank, one: &'static str, second: Rank, other: &'static str },
     #[error("rank {0} gave another name or other flags than the ranks before it")]
     DifferentDatasets(Rank),
-    /// Every rank makes this call for itself.
     #[error("{0} is not collective")]
     NotCollective(&'static str),
-    /// The run that made the call is over.
     #[error("generation {0} is over")]
     GenerationOver(Generation),
     /// All ranks together gave more than can be sent to each of them.
     #[error("allgather: the ranks gave more than {limit} bytes together")]
-    GatheredTooLarge {
-        /// The most that they may give.
-        limit: usize,
-    },
-    /// A message that cannot be sent.
+    GatheredTooLarge { limit: usize },
     #[error(transparent)]
     Unsendable(#[from] FrameError),
-    /// No run was prepared on this agent.
     #[error("no run was prepared")]
     NoRun,
     /// A file was routed with nothing to write to or to read from.
@@ -131,21 +78,10 @@ pub enum CallError {
     NothingToRead,
     /// The leader's own state could not be put on disk.
     #[error("the leader's state could not be recorded in {}: {source}", directory.display())]
-    NotSaved {
-        /// The control directory.
-        directory: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// File work of the leader returned something of another kind.
-    #[error("file work of the leader returned {found} where {expected} belongs")]
-    WrongOutput {
-        /// The kind that was asked for.
-        expected: &'static str,
-        /// The kind that came.
-        found: &'static str,
-    },
-    /// A task of the agent panicked.
+    NotSaved { directory: PathBuf, source: std::io::Error },
+    /// File work of the leader returned another kind of result.
+    #[error("file work of the leader returned {found}, expected is {expected}")]
+    WrongOutput { expected: &'static str, found: &'static str },
     #[error("the agent failed: {0}")]
     Crashed(#[from] JoinError),
 }
@@ -189,7 +125,7 @@ impl CallError {
         Some(match self {
             CallError::NoDescriptor(_) => "add a redundancy descriptor with `every: 1`",
             CallError::DatasetOpen(_) => "complete it first",
-            CallError::NoPurpose => "give at least one: they tell what the dataset is for",
+            CallError::NoPurpose => "give at least one: they define the purpose of the dataset",
             CallError::UnknownDataset { .. } => "`holdfast index` lists them",
             CallError::File(FileError::Shared { .. }) => {
                 "for a file that ranks share set SCR_CACHE_BYPASS=1 (`run.env` of the spec, or SCR_Config before \
@@ -199,7 +135,8 @@ impl CallError {
                 "all ranks must make the same calls in the same order"
             }
             CallError::GatheredTooLarge { .. } => {
-                "allgather is for addresses and sums: give less a rank, or move bulk data between the ranks yourself"
+                "allgather is for small data such as addresses and sums: give less per rank, or send bulk data between the \
+                 ranks"
             }
             CallError::Unsendable(FrameError::TooLarge { .. }) => "use fewer files a rank, or fewer ranks a node",
             CallError::NoRun => "start the program with `holdfast run`",
@@ -244,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_is_told_kind_subject_and_remedy() {
+    fn a_failure_has_kind_subject_and_remedy() {
         let error = CallError::from(FileError::Shared { name: "all".to_owned(), first: Rank(0), second: Rank(3) });
         let failure = Failure::from(error);
         assert_eq!((failure.kind, failure.retryable), (FailureKind::InvalidRequest, false));

@@ -1,9 +1,9 @@
 //! A connection between a member and the leader as a pair of channels.
 //!
-//! The channels are not bounded, because what waits in them is bounded by the protocol: a member has at most one part
-//! of each order that is under way and, since it takes part in every collective, the results of one. Large results are
-//! shared by all links, not copied. A member that does not read for [`STALLED`] is cut off: it connects again when it
-//! can, and is sent what it has missed.
+//! The channels are not bounded, because the protocol limits what waits in them: for a member, at most one message of
+//! each order under way and the results of one collective. Large results are shared by all links, not copied. The link
+//! of a member that does not read for [`STALLED`] is closed: the member connects again when it can, and gets what it
+//! has missed.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,13 +22,14 @@ use tokio::sync::mpsc;
 use super::CallError;
 use crate::agent::Agent;
 
-/// How long the other end may take nothing in.
+/// How long the other end may not read.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Both ends of a link, as channels.
+/// A link as channels: to the other end, and from it.
 pub(super) type Channels<Out, In> = (mpsc::UnboundedSender<Out>, mpsc::UnboundedReceiver<In>);
 
-/// The leader's end of a link. Orders go with the addresses of the peers that they concern: a member has no others.
+/// The leader's end of a link. Orders are sent with the addresses of the peers that they concern: a member has no
+/// others.
 pub(super) fn to_member<S>(agent: Arc<Agent>, node: &NodeName, stream: S) -> Channels<ToMember, ToLeader>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -59,14 +60,14 @@ where
     let receive = {
         let agent = agent.clone();
         move |delivery: Delivery| {
-            agent.streams.learn(delivery.addresses);
+            agent.streams.update_addresses(delivery.addresses);
             delivery.message
         }
     };
     carry(agent, leader, stream, |message| message, receive)
 }
 
-/// Those that are not `sent` yet, or have changed; they count as sent from now on.
+/// The addresses that are not in `sent`, or have changed; adds them to `sent`.
 fn new_addresses(
     sent: &mut HashMap<NodeName, Endpoint>,
     known: impl Iterator<Item = (NodeName, Endpoint)>,
@@ -74,38 +75,36 @@ fn new_addresses(
     known.filter(|(node, endpoint)| sent.insert(node.clone(), *endpoint) != Some(*endpoint)).collect()
 }
 
-/// A message on a link, and what takes its place if it is too large to be sent: it is never left out silently, because
-/// then the other end would wait for it for ever.
+/// A message on a link, and its replacement if it is too large to be sent: without one, the other end would wait for it
+/// for ever.
 trait OnLink: Serialize + Sized {
-    /// What comes back on the link.
+    /// The messages in the other direction.
     type Back;
 
-    /// What the failure to send it means.
-    fn unsendable(&self, failure: Failure) -> Instead<Self, Self::Back>;
+    fn unsendable(&self, failure: Failure) -> Replacement<Self, Self::Back>;
 }
 
 /// In place of a message that cannot be sent.
 #[derive(Debug)]
-enum Instead<Out, In> {
-    /// Send this.
+enum Replacement<Out, In> {
     Send(Out),
-    /// Act as if the other end had answered so.
+    /// Acts as if the other end had sent this answer.
     Receive(In),
-    /// It carries nothing that could be too large.
+    /// The message is never too large.
     Nothing,
 }
 
 impl OnLink for Delivery {
     type Back = ToLeader;
 
-    fn unsendable(&self, failure: Failure) -> Instead<Delivery, ToLeader> {
+    fn unsendable(&self, failure: Failure) -> Replacement<Delivery, ToLeader> {
         match self.message {
-            ToMember::Order { order, .. } => Instead::Receive(ToLeader::Done { order, result: Err(failure) }),
+            ToMember::Order { order, .. } => Replacement::Receive(ToLeader::Done { order, result: Err(failure) }),
             ToMember::Results { seq, .. } => {
                 let message = ToMember::Results { seq, outcome: Err(failure) };
-                Instead::Send(Delivery { addresses: Vec::new(), message })
+                Replacement::Send(Delivery { addresses: Vec::new(), message })
             }
-            ToMember::Cancel { .. } => Instead::Nothing,
+            ToMember::Cancel { .. } => Replacement::Nothing,
         }
     }
 }
@@ -113,15 +112,15 @@ impl OnLink for Delivery {
 impl OnLink for ToLeader {
     type Back = ToMember;
 
-    fn unsendable(&self, failure: Failure) -> Instead<ToLeader, ToMember> {
+    fn unsendable(&self, failure: Failure) -> Replacement<ToLeader, ToMember> {
         match self {
-            ToLeader::Done { order, .. } => Instead::Send(ToLeader::Done { order: *order, result: Err(failure) }),
-            ToLeader::Calls { seq, .. } => Instead::Receive(ToMember::Results { seq: *seq, outcome: Err(failure) }),
+            ToLeader::Done { order, .. } => Replacement::Send(ToLeader::Done { order: *order, result: Err(failure) }),
+            ToLeader::Calls { seq, .. } => Replacement::Receive(ToMember::Results { seq: *seq, outcome: Err(failure) }),
         }
     }
 }
 
-/// Frames of a message, or of what takes its place; `None` if nothing is to be sent.
+/// The frames of a message, or of its replacement; `None` if nothing is to be sent.
 fn frames<Out: OnLink>(message: &Out, back: impl FnOnce(Out::Back)) -> Result<Option<Frames>, FrameError> {
     let error = match frame::encode(message, LINK) {
         Ok(frames) => return Ok(Some(frames)),
@@ -129,16 +128,16 @@ fn frames<Out: OnLink>(message: &Out, back: impl FnOnce(Out::Back)) -> Result<Op
     };
     tracing::error!(%error, "message_not_sent");
     match message.unsendable(CallError::from(error).into()) {
-        Instead::Send(instead) => frame::encode(&instead, LINK).map(Some),
-        Instead::Receive(answer) => {
+        Replacement::Send(replacement) => frame::encode(&replacement, LINK).map(Some),
+        Replacement::Receive(answer) => {
             back(answer);
             Ok(None)
         }
-        Instead::Nothing => Ok(None),
+        Replacement::Nothing => Ok(None),
     }
 }
 
-/// Makes a pair of channels of a connection; both end with it.
+/// Connects a pair of channels to a connection; both end with it.
 fn carry<S, Out, Sent, Received, In>(
     agent: Arc<Agent>,
     other: &NodeName,
@@ -156,7 +155,7 @@ where
     let (mut reader, mut writer) = tokio::io::split(stream);
     let (out_sender, mut out_receiver) = mpsc::unbounded_channel::<Out>();
     let (in_sender, in_receiver) = mpsc::unbounded_channel();
-    // The channel ends with the reading task.
+    // A weak sender: the channel ends with the reading task.
     let back = in_sender.downgrade();
     let other = other.clone();
     let reading = tokio::spawn(async move {
@@ -169,8 +168,8 @@ where
                 }
                 Err(FrameError::Io(_)) => return,
                 Err(error) => {
-                    // It would be the same with the next connection: a person has to know.
-                    let message = format!("the link to node {other} carried something unreadable: {error}");
+                    // The next connection would fail in the same way, so the user has to be informed.
+                    let message = format!("a message on the link to node {other} could not be read: {error}");
                     return agent.events.add(AgentEvent::Notice { message });
                 }
             }
@@ -179,7 +178,7 @@ where
     tokio::spawn(async move {
         while let Some(message) = out_receiver.recv().await {
             let receive = |answer| {
-                // If the connection has ended, so has what the answer is for.
+                // If the connection has ended, the answer is not needed.
                 let _ = back.upgrade().map(|sender| sender.send(answer));
             };
             let sent = match frames(&outgoing(message), receive) {
@@ -192,13 +191,13 @@ where
                 break;
             }
         }
-        // Nobody sends any more: the link is given up, and the other end is to notice.
+        // Nothing is sent any more: the connection is closed, so that the other end notices.
         reading.abort();
     });
     (out_sender, in_receiver)
 }
 
-/// Sends frames, as long as the other end takes them in.
+/// Sends frames; an error if the other end does not read for [`STALLED`].
 async fn write(writer: &mut (impl AsyncWrite + Unpin), frames: &Frames) -> io::Result<()> {
     for piece in frames.pieces() {
         tokio::time::timeout(STALLED, writer.write_all(piece)).await??;
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn results_over_the_limit_reach_the_member_as_a_failure_that_names_the_size() {
-        // The same megabytes again and again: shared, so that the test does not need them in memory.
+        // The same bytes many times: shared, so that the test needs little memory.
         let part = Payload::from(vec![7; 1 << 20]);
         let gathered = vec![part; (LARGEST_GATHERED >> 20) + 65];
         let message = ToMember::Results { seq: 3, outcome: Ok(Reply::Gathered(gathered)) };

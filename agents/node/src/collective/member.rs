@@ -1,4 +1,4 @@
-//! The member's side of the link to the leader: orders to carry out, and answers for this node's ranks.
+//! The member's end of the link to the leader: carries out orders, and passes results to this node's ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::sources::PutBack;
 use crate::sources::files::RankFiles;
 use crate::stream::StreamError;
 
-/// First and longest pause before the leader is tried again.
+/// The first and the longest pause before another attempt to connect to the leader.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// Keeps the link to the leader for the whole run.
+/// Keeps the link to the leader for the entire run.
 pub async fn keep_link(agent: Arc<Agent>, part: Arc<Participation>, mut from_ranks: mpsc::UnboundedReceiver<ToLeader>) {
     let mut pause = PAUSE.0;
     loop {
         let (to_leader, from_leader) = match connect(&agent, &part).await {
             Ok(link) => link,
             Err(error) => {
-                tracing::debug!(leader = %part.run.plan.leader, %error, "no link to the leader yet");
+                tracing::debug!(leader = %part.run.plan.leader, %error, "leader_not_connected");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
                 continue;
             }
         };
         let received = follow(&agent, &part, to_leader, from_leader, &mut from_ranks).await;
-        tracing::info!(leader = %part.run.plan.leader, "the link to the leader broke");
+        tracing::info!(leader = %part.run.plan.leader, "leader_link_lost");
         if received {
             pause = PAUSE.0;
         } else {
-            // Of no use: the next may not be either.
+            // Nothing was received: not at once again.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
@@ -62,7 +62,7 @@ async fn follow(
             return false;
         }
     }
-    // Dropped when the link breaks: the leader, or the one that takes its place, gives its orders anew.
+    // Dropped when the link breaks: the leader, or its successor, repeats its orders.
     let mut orders = BTreeMap::new();
     let mut received = false;
     loop {
@@ -70,7 +70,7 @@ async fn follow(
             message = from_leader.recv() => match message {
                 Some(message) => {
                     received = true;
-                    attend(agent, part, &to_leader, &mut orders, message);
+                    handle(agent, part, &to_leader, &mut orders, message);
                 }
                 None => return received,
             },
@@ -83,16 +83,16 @@ async fn follow(
 }
 
 /// An order that is being carried out; its copies are cancelled when this is dropped.
-struct Running {
+struct RunningOrder {
     task: JoinHandle<()>,
     _cancel: DropGuard,
 }
 
-fn attend(
+fn handle(
     agent: &Arc<Agent>,
     part: &Arc<Participation>,
     to_leader: &mpsc::UnboundedSender<ToLeader>,
-    orders: &mut BTreeMap<u64, Running>,
+    orders: &mut BTreeMap<u64, RunningOrder>,
     message: ToMember,
 ) {
     match message {
@@ -108,7 +108,7 @@ fn attend(
                 let _ = to_leader.send(ToLeader::Done { order, result });
             });
             orders.retain(|_, running| !running.task.is_finished());
-            orders.insert(order, Running { task, _cancel });
+            orders.insert(order, RunningOrder { task, _cancel });
         }
         ToMember::Cancel { order } => {
             orders.remove(&order);
@@ -120,7 +120,7 @@ fn attend(
             // The filemaps may be locked by a change that waits for a disk.
             tokio::task::spawn_blocking(move || {
                 for (rank, answer) in waiting {
-                    // A rank that is gone needs no answer.
+                    // A rank that has ended needs no answer.
                     let _ = answer.send(localise(&agent, &run, rank, outcome.clone()));
                 }
             });
@@ -128,7 +128,7 @@ fn attend(
     }
 }
 
-/// Adds what only this node knows: where the files are.
+/// Adds the paths of the files on this node.
 fn localise(agent: &Agent, run: &Run, rank: Rank, outcome: Outcome) -> Outcome {
     let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
     match outcome? {
@@ -149,7 +149,7 @@ fn localise(agent: &Agent, run: &Run, rank: Rank, outcome: Outcome) -> Outcome {
 
 type Link = (mpsc::UnboundedSender<ToLeader>, mpsc::UnboundedReceiver<ToMember>);
 
-/// Connects to the leader; on the leader's own node without a network.
+/// Connects to the leader; on the leader's own node through channels.
 async fn connect(agent: &Arc<Agent>, part: &Arc<Participation>) -> Result<Link, StreamError> {
     let node = &agent.start.node;
     if let Some(leader) = &part.leader {
@@ -180,7 +180,7 @@ mod tests {
     use crate::store::fixture_node::{fixture_agent, fixture_request};
 
     #[tokio::test]
-    async fn results_that_need_the_filemaps_hold_up_no_thread_while_a_disk_hangs() {
+    async fn results_that_need_the_filemaps_do_not_block_the_task_while_a_disk_hangs() {
         let (_root, agent) = fixture_agent("node1", "1145655");
         let collectives = Collectives::new(agent.clone());
         begin_run(&collectives, fixture_request(Generation(2), "node1", &[1])).await.unwrap();
@@ -199,7 +199,7 @@ mod tests {
         has_stalled.recv().unwrap();
         let started = Reply::Started { checkpoint: CheckpointId(3), directory: "".into() };
         let (to_leader, _messages) = mpsc::unbounded_channel();
-        attend(&agent, &part, &to_leader, &mut BTreeMap::new(), ToMember::Results { seq: 1, outcome: Ok(started) });
+        handle(&agent, &part, &to_leader, &mut BTreeMap::new(), ToMember::Results { seq: 1, outcome: Ok(started) });
         assert!(!disk.is_finished(), "the task waited for the disk");
         drop(release);
         let Ok(Reply::Started { directory, .. }) = answer.await.unwrap() else { panic!("not the answer") };

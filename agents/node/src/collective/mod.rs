@@ -1,13 +1,13 @@
 //! Calls that all ranks make together.
 //!
-//! Ranks → their agent → the leader (the agent of the run's first node) → back. The leader carries a call out by
-//! *orders* to every agent, each of which can be repeated, and keeps its last results on disk; a rank repeats a call
-//! that was not answered, with its number. So any agent, the leader included, may die alone at any instant and go on
-//! when it is started again.
+//! Ranks → their agent → the leader (the agent of the run's first node) → back. The leader carries out a call by
+//! *orders* to every agent, each of which can be repeated, and keeps its last results on disk. A rank repeats a call
+//! that was not answered, with the same number. So any agent, the leader included, may die at any instant, and the run
+//! continues when it is started again.
 //!
-//! * [`run`]: the run in force, and taking it on;
-//! * [`participation`]: this node's ranks' calls; [`member`]: the link to the leader;
-//! * [`leader`]: gathering, deciding, ordering.
+//! * [`run`]: the run in force, and beginning one;
+//! * [`participation`]: the calls of this node's ranks; [`member`]: the link to the leader;
+//! * [`leader`]: collects the calls, decides, and orders.
 
 mod error;
 pub mod leader;
@@ -48,7 +48,7 @@ pub async fn call(
 /// Where a rank writes (inside a checkpoint) or reads (before the first) the file of this name. Blocks.
 ///
 /// # Errors
-/// When the name is none, the file is another rank's, or there is nothing to write to or to read.
+/// When the name is invalid, the file belongs to another rank, or no checkpoint is open or to be read.
 pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
     let name = base_name(name)?;
     let agent = &collectives.agent;

@@ -1,4 +1,4 @@
-//! This agent's part in the collectives of one generation: the calls of its ranks, and what to end with the run.
+//! This agent's participation in the collectives of one generation: the calls of its ranks, and the tasks of the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,20 +14,17 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::leader::Leader;
 use crate::run::Run;
 
-/// One generation, as this agent takes part in its collectives.
+/// The collectives of one generation on this agent.
 #[derive(Debug)]
 pub struct Participation {
-    /// The plan that was accepted.
     pub plan: AcceptedPlan,
-    /// The run.
     pub run: Arc<Run>,
-    /// This agent was restarted in the middle of it: ranks may be at different calls, so nothing waits for the others.
+    /// This agent was restarted in the middle of the run: its ranks may be at different calls, so each is sent alone.
     pub adopted: bool,
-    /// Calls of this node's ranks that are not answered yet.
+    /// The calls of this node's ranks that are not answered yet.
     pub calls: Calls,
-    /// Messages to the leader.
     pub to_leader: mpsc::UnboundedSender<ToLeader>,
-    /// If this is the run's first node.
+    /// On the run's first node.
     pub leader: Option<Arc<Leader>>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -44,12 +41,11 @@ impl Participation {
         Participation { plan, run, adopted, calls: Calls::default(), to_leader, leader, tasks: Mutex::default() }
     }
 
-    /// A task that ends with the run.
+    /// Aborts the task when the run ends.
     pub(super) fn own(&self, task: JoinHandle<()>) {
         self.tasks.lock().push(task.abort_handle());
     }
 
-    /// Ends the run's tasks.
     pub(super) fn end(&self) {
         self.run.cancelled.cancel();
         for task in self.tasks.lock().drain(..) {
@@ -58,14 +54,13 @@ impl Participation {
         self.calls.abandon();
     }
 
-    /// Notes a rank's call, and passes it to the leader when all ranks of this node have made it.
+    /// Records a rank's call, and sends it to the leader when all ranks of this node have made it.
     pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Outcome> {
         let local = self.run.plan.local.len();
-        // In an adopted run the others may have had their answer from the agent before: each call is passed on as it
-        // comes.
+        // In an adopted run the earlier agent may have answered the others: each call is sent alone.
         let (receiver, messages) = self.calls.note(rank, seq, call, local, self.adopted);
         for message in messages {
-            // The receiver lives as long as the run; after that no answer is waited for either.
+            // This fails only after the run, when the answer is not needed.
             let _ = self.to_leader.send(message);
         }
         receiver
@@ -75,26 +70,27 @@ impl Participation {
 /// Calls of this node's ranks that are not answered yet.
 #[derive(Debug, Default)]
 pub struct Calls {
-    open: Mutex<Open>,
+    open: Mutex<OpenCalls>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenCalls {
     /// By the number of the collective.
-    waiting: BTreeMap<u64, BTreeMap<Rank, Waiting>>,
+    waiting: BTreeMap<u64, BTreeMap<Rank, WaitingCall>>,
     /// The highest number that a rank has called.
     newest: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCall {
     call: Call,
     answer: oneshot::Sender<Outcome>,
 }
 
 impl Calls {
-    /// Notes a rank's call. Returns where its answer comes, and the messages to the leader: those for all ranks of this
-    /// node when the last of `expected` has called, or, `alone`, one for this rank; and those for ranks that are behind.
+    /// Records a rank's call. Returns the receiver of its answer, and the messages to the leader: with `alone` one for
+    /// this rank, otherwise one for all ranks when the last of `expected` has called; and those for ranks that are
+    /// behind.
     fn note(
         &self,
         rank: Rank,
@@ -105,12 +101,12 @@ impl Calls {
     ) -> (oneshot::Receiver<Outcome>, Vec<ToLeader>) {
         let (answer, receiver) = oneshot::channel();
         let mut open = self.open.lock();
-        let Open { waiting, newest } = &mut *open;
+        let OpenCalls { waiting, newest } = &mut *open;
         let of_seq = waiting.entry(seq).or_default();
-        of_seq.insert(rank, Waiting { call: call.clone(), answer });
+        of_seq.insert(rank, WaitingCall { call: call.clone(), answer });
         let complete = of_seq.len() == expected;
         // A rank that makes a later call has the results of the earlier ones: those collectives have ended. Ranks that
-        // wait for one of them missed its results with the agent before this one, and the others will not call it again.
+        // wait for one of them missed its results when the earlier agent ended, and the others will not repeat it.
         let mut messages = Vec::new();
         if seq > *newest {
             *newest = seq;
@@ -124,25 +120,24 @@ impl Calls {
         (receiver, messages)
     }
 
-    /// All calls that the leader may not have heard of, after a new link to it.
+    /// The calls that the leader may not have received, for a new link to it.
     pub(super) fn repeat(&self) -> Vec<ToLeader> {
         self.open.lock().waiting.iter().flat_map(|(seq, calls)| all(*seq, calls)).collect()
     }
 
-    /// The collective of this number ended: the ranks of this node that wait for its result.
+    /// Removes and returns the ranks of this node that wait for the result of this collective.
     pub(super) fn take(&self, seq: u64) -> Vec<(Rank, oneshot::Sender<Outcome>)> {
         let taken = self.open.lock().waiting.remove(&seq).unwrap_or_default();
         taken.into_iter().map(|(rank, waiting)| (rank, waiting.answer)).collect()
     }
 
-    /// Nobody will answer any more.
     pub fn abandon(&self) {
         self.open.lock().waiting.clear();
     }
 }
 
-/// One message for all of them; more if their payloads are large.
-fn all(seq: u64, calls: &BTreeMap<Rank, Waiting>) -> Vec<ToLeader> {
+/// One message for all calls; several if their payloads are large.
+fn all(seq: u64, calls: &BTreeMap<Rank, WaitingCall>) -> Vec<ToLeader> {
     let mut messages = Vec::new();
     let (mut part, mut bytes) = (Vec::new(), 0);
     for (rank, waiting) in calls {
@@ -189,11 +184,11 @@ mod tests {
 
     #[test]
     fn a_rank_that_missed_its_results_waits_for_no_rank_that_has_them() {
-        // The agent was started afresh in the middle of the run: rank 4 has the results of collective 1, rank 5 has not.
+        // The agent was restarted in the middle of the run: rank 4 has the results of collective 1, rank 5 has not.
         let calls = Calls::default();
         assert!(calls.note(Rank(5), 1, Call::Need, 2, false).1.is_empty());
         let (_, messages) = calls.note(Rank(4), 2, Call::Start, 2, false);
-        assert_eq!(ranks(&messages), [[5]], "nobody else will make call 1");
+        assert_eq!(ranks(&messages), [[5]], "no other rank will make call 1");
         let (_, late) = calls.note(Rank(6), 1, Call::Need, 2, false);
         assert_eq!(ranks(&late), [[6]]);
     }

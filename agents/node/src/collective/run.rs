@@ -1,4 +1,4 @@
-//! The run in force, and taking one on.
+//! The run in force, and beginning one.
 
 use std::sync::Arc;
 
@@ -25,48 +25,43 @@ use crate::sources::{self, UnknownSource};
 use crate::store::StoreError;
 use crate::watchdog;
 
-/// The run and its collectives.
 #[derive(Debug)]
 pub struct Collectives {
-    /// The agent that takes part.
     pub agent: Arc<Agent>,
-    part: watch::Sender<Option<Arc<Participation>>>,
+    participation: watch::Sender<Option<Arc<Participation>>>,
 }
 
 impl Collectives {
-    /// No run yet.
     pub fn new(agent: Arc<Agent>) -> Self {
-        Collectives { agent, part: watch::Sender::new(None) }
+        Collectives { agent, participation: watch::Sender::new(None) }
     }
 
-    /// This agent's part in the run in force.
+    /// This agent's participation in the run in force.
     pub fn participation(&self) -> Option<Arc<Participation>> {
-        self.part.borrow().clone()
+        self.participation.borrow().clone()
     }
 
-    /// The run in force.
     pub fn run(&self) -> Option<Arc<Run>> {
-        self.part.borrow().as_ref().map(|part| part.run.clone())
+        self.participation.borrow().as_ref().map(|part| part.run.clone())
     }
 
-    /// This node's part of its plan.
     pub fn plan(&self) -> Option<Arc<MemberPlan>> {
-        self.part.borrow().as_ref().map(|part| part.run.plan.clone())
+        self.participation.borrow().as_ref().map(|part| part.run.plan.clone())
     }
 
-    /// Waits until this agent serves `generation` or a newer one; returns which.
+    /// Waits until this agent serves `generation` or a newer one; returns the one that it serves.
     pub async fn reached(&self, generation: Generation) -> Generation {
-        let mut part = self.part.subscribe();
+        let mut part = self.participation.subscribe();
         let serving = |part: &Option<Arc<Participation>>| part.as_ref().map(|part| part.run.plan.generation);
         let reached = part.wait_for(|part| serving(part) >= Some(generation)).await;
         reached.ok().and_then(|part| serving(&part)).unwrap_or(Generation::NONE)
     }
 
-    /// Takes over new addresses of the run's agents, and which of them will not come back (of use to the leader only).
+    /// Takes over new addresses of the run's agents, and, for the leader, which nodes are down.
     pub fn update_addresses(&self, update: PeersUpdate) {
         let issued = update.issued;
         let endpoint = |(node, address)| (node, Endpoint { address, issued });
-        self.agent.streams.learn(update.addresses.into_iter().map(endpoint));
+        self.agent.streams.update_addresses(update.addresses.into_iter().map(endpoint));
         if let Some(leader) = self.leader(update.generation) {
             update.down.iter().for_each(|node| leader.node_down(node));
         }
@@ -88,7 +83,7 @@ pub async fn serve_link(
 ) {
     let part = collectives.participation().filter(|part| part.run.plan.generation == generation);
     let Some((part, leader)) = part.and_then(|part| part.leader.clone().map(|leader| (part, leader))) else {
-        tracing::warn!(%node, %generation, "a member took this agent for the leader");
+        tracing::warn!(%node, %generation, "link_to_wrong_leader");
         return;
     };
     let (to_member, mut from_member) = link::to_member(collectives.agent.clone(), &node, stream);
@@ -99,56 +94,35 @@ pub async fn serve_link(
                 Some(message) => leader.receive(&node, message),
                 None => break,
             },
-            // The same generation may be prepared anew with other nodes, unnoticed by a member whose own part is the
-            // same: it has to find its way to the new leader.
+            // The same generation may be prepared again with other nodes. A member whose own part is unchanged does not
+            // notice that: it has to connect to the new leader.
             () = part.run.cancelled.cancelled() => break,
         }
     }
     leader.link_down(&node, link);
 }
 
-/// Why a run could not be taken on.
+/// Why a run could not be begun.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A newer generation is in force.
     #[error("generation {asked} is over: this agent serves generation {serving}")]
-    Old {
-        /// What was asked for.
-        asked: Generation,
-        /// What is in force.
-        serving: Generation,
-    },
-    /// The plan is not for this node, or incomplete.
+    Old { asked: Generation, serving: Generation },
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The plan allows no groups.
     #[error("the plan of generation {generation} cannot be used: {source}")]
-    Unusable {
-        /// Of which run.
-        generation: Generation,
-        /// What is wrong.
-        source: LayoutError,
-    },
+    Unusable { generation: Generation, source: LayoutError },
     /// The settings name a checkpoint source that does not exist.
     #[error(transparent)]
     Source(#[from] UnknownSource),
-    /// A task of the agent panicked.
     #[error("the agent failed: {0}")]
     Crashed(#[from] JoinError),
-    /// The state could not be put on disk.
     #[error("the run could not be recorded in {directory}: {source}; is the file system full or read-only?")]
-    Record {
-        /// The control directory.
-        directory: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The filemaps could not be set up.
+    Record { directory: String, source: std::io::Error },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Takes on a generation: kills older ranks, cuts older streams, records the plan, sets up the filemaps, connects to
+/// Begins a generation: kills older ranks, closes older streams, records the plan, sets up the filemaps, connects to
 /// the leader. The same plan again changes nothing.
 pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result<RunAccepted, RunError> {
     let agent = &collectives.agent;
@@ -177,7 +151,7 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
     Ok(accepted)
 }
 
-/// What a run needs that is read from, or recorded on, the node's disks.
+/// The parts of a run that are read from the node's disks, or recorded there.
 struct Prepared {
     plan: AcceptedPlan,
     run: Arc<Run>,
@@ -203,9 +177,9 @@ fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> 
         .map_err(|source| RunError::Record { directory: control.display().to_string(), source })?;
     let cancelled = CancellationToken::new();
     let leader = match &plan.leader {
-        Some(whole) => {
+        Some(plan) => {
             let unusable = |source| RunError::Unusable { generation, source };
-            Some(Leader::open(agent, whole.clone(), &*source).map_err(unusable)?)
+            Some(Leader::open(agent, plan.clone(), &*source).map_err(unusable)?)
         }
         None => None,
     };
@@ -214,15 +188,15 @@ fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> 
     Ok(Prepared { plan, run, leader })
 }
 
-/// Takes up the run again that the control directory knows of, after the agent was restarted.
+/// Adopts the run that is recorded in the control directory, after the agent was restarted.
 pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     let agent = &collectives.agent;
     let request = memory::read_plan(&agent.paths.control())?;
     let generation = request.shared.generation;
     let prepared = async {
-        // A control directory of another node's agent: nothing to adopt.
+        // The plan may be of another node: then there is nothing to adopt.
         let plan = request.clone().accept(&agent.start.node)?;
-        // The filemaps are as the earlier agent left them; this only tells whose they are.
+        // The filemaps are unchanged; this only assigns them to the ranks.
         prepare(agent, request, plan).await
     };
     match prepared.await {
@@ -231,7 +205,7 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
             Some(generation)
         }
         Err(error) => {
-            tracing::warn!(%generation, %error, "the run in the control directory could not be taken up");
+            tracing::warn!(%generation, %error, "run_not_adopted");
             None
         }
     }
@@ -241,9 +215,9 @@ fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
     let agent = &collectives.agent;
     let Prepared { plan, run, leader } = prepared;
     let endpoint = |node: &NodeName, address| (node.clone(), Endpoint { address, issued: plan.issued });
-    agent.streams.learn([endpoint(&run.plan.leader, run.plan.leader_address)]);
-    if let Some(whole) = &plan.leader {
-        agent.streams.learn(whole.nodes.iter().map(|node| endpoint(&node.name, node.address)));
+    agent.streams.update_addresses([endpoint(&run.plan.leader, run.plan.leader_address)]);
+    if let Some(leader) = &plan.leader {
+        agent.streams.update_addresses(leader.nodes.iter().map(|node| endpoint(&node.name, node.address)));
     }
     let (to_leader, from_ranks) = mpsc::unbounded_channel();
     let (leader, driver) = leader.map(|(leader, driver)| (Arc::new(leader), driver)).unzip();
@@ -256,5 +230,5 @@ fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
         let (watchdog, ranks) = (agent.watchdog.clone(), agent.ranks.clone());
         part.own(tokio::spawn(watchdog::keep_watch(watchdog, ranks, run.plan.generation, settings)));
     }
-    collectives.part.send_replace(Some(part));
+    collectives.participation.send_replace(Some(part));
 }

@@ -1,5 +1,5 @@
-//! In cache every file belongs to one rank: its directories on all nodes become one directory on the prefix, where a
-//! second file of the same name would overwrite the first. Programs whose ranks share a file go past the cache.
+//! Checks that no two ranks write a file of the same name in cache: all files of a dataset are flushed into one
+//! directory, where one would overwrite the other. Programs whose ranks share a file bypass the cache.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,10 +8,10 @@ use holdfast_wire::peer::SealedFiles;
 
 use crate::sources::files::FileError;
 
-/// Looks whether all names are different.
+/// Checks that all names are different.
 ///
 /// # Errors
-/// The first that is not.
+/// The first name of two ranks.
 pub fn one_of_each_name(sealed: &BTreeMap<Rank, SealedFiles>) -> Result<(), FileError> {
     let mut writers: HashMap<&str, Rank> = HashMap::new();
     for (rank, files) in sealed {
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_two_ranks_is_refused_with_both() {
+    fn refuses_a_name_of_two_ranks() {
         one_of_each_name(&sealed(&[(0, &["a.0", "b.0"]), (1, &["a.1", "b.1"]), (2, &[])])).unwrap();
         let refused = one_of_each_name(&sealed(&[(0, &["a.0", "all"]), (1, &["a.1"]), (3, &["all"])])).unwrap_err();
         assert!(matches!(refused, FileError::Shared { name, first: Rank(0), second: Rank(3) } if name == "all"));

@@ -1,10 +1,10 @@
-//! Keeping the copies of a node below a bandwidth.
+//! Limits the bandwidth of a node's copies.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What a set of copies has moved so far, and how much it may move.
+/// The bytes that a set of copies has moved, and its limit.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     /// 0 is no limit.
@@ -18,7 +18,7 @@ impl Bandwidth {
         Bandwidth { bytes_per_second, begun: Instant::now(), moved: Mutex::new(0) }
     }
 
-    /// Counts bytes that were moved. Returns how long to wait before more are moved, to stay below the limit.
+    /// Counts bytes that were moved. Returns how long to wait before more may be moved.
     pub(super) fn moved(&self, bytes: u64) -> Duration {
         if self.bytes_per_second == 0 {
             return Duration::ZERO;

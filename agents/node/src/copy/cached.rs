@@ -9,32 +9,30 @@ use holdfast_core::kvtree::{Tree, file as hash_file};
 
 use super::error::CopyFault;
 use super::pipeline::Lane;
-use crate::events::Working;
+use crate::events::ProgressGuard;
 
 /// A file that is to be copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachedFile<'a> {
-    /// Where it is.
     pub(crate) path: &'a Path,
-    /// Its meta file.
     pub(crate) meta: &'a Meta,
 }
 
 impl CachedFile<'_> {
-    /// Copies the file and its meta file into `directory`, unless they are there already. With `record_crc` both meta files
-    /// get the checksum. Returns the checksum that is recorded.
+    /// Copies the file and its meta file into `directory`, unless they are already there. With `record_crc` both meta
+    /// files get the checksum. Returns the recorded checksum.
     ///
-    /// A file that is not what was written is marked in cache as not complete, so that no restart takes it, and what an
-    /// earlier copy left of it is removed.
+    /// A file that does not agree with its meta data is marked in cache as incomplete, so that no restart uses it, and
+    /// an earlier copy of it is removed.
     ///
     /// # Errors
-    /// The first thing that went wrong, with the file.
+    /// The first failure, with its file.
     pub(crate) fn copy_to(
         &self,
         directory: &Path,
         record_crc: bool,
         lane: &mut Lane<'_>,
-        working: &Working,
+        working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
         let target = directory.join(&self.meta.file);
         let content =
@@ -52,7 +50,7 @@ impl CachedFile<'_> {
         if !hash_file::read(&copied).is_ok_and(|there| there == tree) {
             hash_file::write(&copied, &tree)?;
         }
-        // A cache that cannot be written any more loses nothing by it.
+        // If the cache cannot be written any more, nothing is lost.
         if tree != known
             && let Err(error) = hash_file::write_unsynced(&path, &tree)
         {
@@ -78,7 +76,7 @@ impl CachedFile<'_> {
     }
 }
 
-/// A checksum that is known already stays where it is.
+/// A checksum that is already recorded keeps its position.
 fn set_crc(tree: &mut Tree, crc: Option<u32>) {
     if let Some(crc) = crc.filter(|_| tree.get("CRC").is_none()) {
         tree.put("CRC", format_crc(crc));

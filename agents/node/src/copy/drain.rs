@@ -20,29 +20,29 @@ use super::error::{CopyError, CopyFault};
 use super::on_prefix::check_directory;
 use super::pipeline::{Lane, Pipeline};
 use crate::agent::Agent;
-use crate::events::{ProgressBoard, Working};
+use crate::events::{ProgressBoard, ProgressGuard};
 use crate::store::Store;
 use crate::store::examine::{Examined, ExaminedFile, examine};
 
 /// Copies this node's files of a checkpoint. Blocks for as long as it takes.
 ///
 /// # Errors
-/// When the directory cannot be used. What goes wrong with a rank stands in the reply.
+/// When the directory cannot be used. Failures of single ranks are in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
     let midway = || crate::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, request, cancelled, &midway)
 }
 
-/// One rank on its way.
-struct Order {
+/// The copy of one rank's files.
+struct RankCopy {
     rank: Rank,
     found: Examined,
     expected: u32,
-    progress: Mutex<Progress>,
+    progress: Mutex<RankProgress>,
 }
 
 #[derive(Default)]
-struct Progress {
+struct RankProgress {
     remaining: usize,
     bytes: u64,
     fault: Option<String>,
@@ -60,43 +60,43 @@ pub(super) fn copy_from(
 ) -> Result<CopyReply, CopyError> {
     check_directory(&request.directory)?;
     let mut reply = CopyReply::default();
-    let orders = orders(store, request, &mut reply.partners);
-    if orders.is_empty() {
+    let copies = ranks_to_copy(store, request, &mut reply.partners);
+    if copies.is_empty() {
         return Ok(reply);
     }
     durable::create_directory(&request.directory, 0o700)?;
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset::write(dataset, &request.directory)?;
     }
-    let total = orders.iter().flat_map(|order| &order.found.files).map(|file| file.size).sum();
+    let total = copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size).sum();
     let working = board.begin(Task::Copy, request.checkpoint, total);
-    let units: Vec<(&Order, usize)> =
-        orders.iter().flat_map(|order| (0..order.found.files.len()).map(move |file| (order, file))).collect();
+    let units: Vec<(&RankCopy, usize)> =
+        copies.iter().flat_map(|copy| (0..copy.found.files.len()).map(move |file| (copy, file))).collect();
     let first = Once::new();
-    Pipeline::new(request.buffer_bytes, cancelled).each(&units, |lane, (order, at)| {
-        let result = copy_file(&order.found.files[*at], order.rank, request, lane, &working);
+    Pipeline::new(request.buffer_bytes, cancelled).each(&units, |lane, (copy, at)| {
+        let result = copy_file(&copy.found.files[*at], copy.rank, request, lane, &working);
         if result.is_ok() {
             first.call_once(midway);
         }
-        finish_file(order, *at, result, request);
+        finish_file(copy, *at, result, request);
     });
-    for order in &orders {
-        if order.found.files.is_empty() {
-            write_filemap(order, &mut order.progress.lock(), request);
+    for copy in &copies {
+        if copy.found.files.is_empty() {
+            write_filemap(copy, &mut copy.progress.lock(), request);
         }
-        let progress = std::mem::take(&mut *order.progress.lock());
+        let progress = std::mem::take(&mut *copy.progress.lock());
         match progress.fault {
-            None => reply.copied.insert(order.rank, progress.bytes).map(|_| ()),
-            Some(fault) => reply.failed.insert(order.rank, fault).map(|_| ()),
+            None => reply.copied.insert(copy.rank, progress.bytes).map(|_| ()),
+            Some(fault) => reply.failed.insert(copy.rank, fault).map(|_| ()),
         };
     }
     Ok(reply)
 }
 
-/// What this node is to copy; fills in whose partner copies it holds.
-fn orders(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, NodeName>) -> Vec<Order> {
+/// What this node is to copy; adds to `partners` the nodes of which it has partner copies.
+fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, NodeName>) -> Vec<RankCopy> {
     let (on_disk, bases) = store.on_disk();
-    let mut by_rank: BTreeMap<Rank, Order> = BTreeMap::new();
+    let mut by_rank: BTreeMap<Rank, RankCopy> = BTreeMap::new();
     for (_, map) in &on_disk.slots {
         for rank in map.ranks(request.checkpoint) {
             let expected = map.expected(request.checkpoint, rank);
@@ -104,26 +104,29 @@ fn orders(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, No
                 // A neighbour's descriptor.
                 continue;
             }
-            let wanted = match map.partner(request.checkpoint, rank) {
+            let requested = match map.partner(request.checkpoint, rank) {
                 Some(owner) => {
-                    let wanted = request.on_behalf_of.contains(&owner);
+                    let requested = request.on_behalf_of.contains(&owner);
                     partners.insert(rank, owner);
-                    wanted
+                    requested
                 }
                 None => !request.partners_only,
             };
-            if !wanted {
+            if !requested {
                 continue;
             }
             let found = examine(map, request.checkpoint, rank, store.paths(), &bases);
             let better = by_rank.get(&rank).is_none_or(|other| found.complete && !other.found.complete);
             if better {
-                let progress =
-                    Progress { remaining: found.files.len(), fault: found.fault.clone(), ..Progress::default() };
-                // Not finished: there should be at least one more, so that nobody takes it for complete.
+                let progress = RankProgress {
+                    remaining: found.files.len(),
+                    fault: found.fault.clone(),
+                    ..RankProgress::default()
+                };
+                // Not finished: at least one more is expected, so that it does not count as complete.
                 let listed = u32::try_from(found.files.len()).unwrap_or(u32::MAX);
                 let expected = expected.unwrap_or(listed.saturating_add(1));
-                by_rank.insert(rank, Order { rank, found, expected, progress: Mutex::new(progress) });
+                by_rank.insert(rank, RankCopy { rank, found, expected, progress: Mutex::new(progress) });
             }
         }
     }
@@ -136,7 +139,7 @@ fn copy_file(
     rank: Rank,
     request: &CopyRequest,
     lane: &mut Lane<'_>,
-    working: &Working,
+    working: &ProgressGuard,
 ) -> Result<u64, CopyFault> {
     let meta = match &source.meta {
         Some(meta) => meta.clone(),
@@ -146,9 +149,9 @@ fn copy_file(
     Ok(meta.size)
 }
 
-/// Notes how one file went; after the last one of a rank, writes its filemap.
-fn finish_file(order: &Order, at: usize, result: Result<u64, CopyFault>, request: &CopyRequest) {
-    let mut progress = order.progress.lock();
+/// Records the result of one file; after the last one of a rank, writes its filemap.
+fn finish_file(copy: &RankCopy, at: usize, result: Result<u64, CopyFault>, request: &CopyRequest) {
+    let mut progress = copy.progress.lock();
     match result {
         Ok(bytes) => {
             progress.bytes += bytes;
@@ -156,24 +159,24 @@ fn finish_file(order: &Order, at: usize, result: Result<u64, CopyFault>, request
         }
         Err(fault) => {
             let fault = fault.to_string();
-            tracing::warn!(rank = %order.rank, checkpoint = %request.checkpoint, fault, "file_not_copied");
+            tracing::warn!(rank = %copy.rank, checkpoint = %request.checkpoint, fault, "file_not_copied");
             progress.fault.get_or_insert(fault);
         }
     }
     progress.remaining -= 1;
     if progress.remaining == 0 {
-        write_filemap(order, &mut progress, request);
+        write_filemap(copy, &mut progress, request);
     }
 }
 
-fn write_filemap(order: &Order, progress: &mut Progress, request: &CopyRequest) {
+fn write_filemap(copy: &RankCopy, progress: &mut RankProgress, request: &CopyRequest) {
     let filemap = RankFilemap {
-        rank: order.rank,
+        rank: copy.rank,
         id: request.checkpoint,
-        files: progress.copied.iter().map(|at| order.found.files[*at].name.clone()).collect(),
-        expected: order.expected,
+        files: progress.copied.iter().map(|at| copy.found.files[*at].name.clone()).collect(),
+        expected: copy.expected,
     };
-    let known = RankFilemap::path_in(&request.directory, order.rank);
+    let known = RankFilemap::path_in(&request.directory, copy.rank);
     if RankFilemap::read(&known).is_ok_and(|known| known == filemap) {
         return;
     }

@@ -1,9 +1,9 @@
-//! Whole files on their way: from cache to the parallel file system and back, and between nodes.
+//! Copies files from cache to the parallel file system and back, and between nodes.
 //!
-//! Unlike the original, one bad file holds back nothing but itself: every other file of its rank and node is copied. What is
-//! there already and has the right content is not copied again, so that a copy that was interrupted is resumed by repeating it.
+//! Unlike SCR, a file that cannot be copied does not stop the others of its rank and node. A file that exists with the
+//! right content is not copied again, so an interrupted copy is resumed when it is repeated.
 //!
-//! * [`pipeline`]: the one way in which bytes of files move: checksummed, in bounded memory, limited in width and bandwidth,
+//! * [`pipeline`]: how bytes of files move: checksummed, in bounded memory, limited in width and bandwidth,
 //!   cancellable, with progress; a file appears under its name when it is complete and on disk;
 //! * [`cached`]: a file in cache and its meta file, copied into a checkpoint directory;
 //! * [`drain`]: all that a node holds of a checkpoint, at the orchestrator's request;

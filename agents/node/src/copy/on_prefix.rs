@@ -1,4 +1,4 @@
-//! Work on a checkpoint directory of the parallel file system that the orchestrator spreads over the agents.
+//! Verification and rebuilds in a checkpoint directory, which the orchestrator distributes over the agents.
 
 use std::fs;
 use std::io;
@@ -20,10 +20,11 @@ use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
 use crate::events::ProgressBoard;
 
-/// Read size: large enough that a parallel file system sees few calls, small enough to stay in a processor's cache.
+/// Read size: large enough for few calls to a parallel file system, small enough for a processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Computes the lost members of a set. Survivors are verified while they are read; nothing is replaced unless all is well.
+/// Computes the lost members of a set. Survivors are verified while they are read; nothing is replaced unless all of
+/// them are intact.
 ///
 /// # Errors
 /// When the set cannot be rebuilt, with the file that prevents it.
@@ -58,7 +59,7 @@ pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<R
 /// Checks files against the size and checksum in their meta files.
 ///
 /// # Errors
-/// When the directory is none that may be used. What is wrong with a file stands in the reply.
+/// When the directory must not be used. Failures of single files are in the reply.
 pub fn verify(request: &VerifyRequest, cancelled: CancellationToken) -> Result<VerifyReply, CopyError> {
     check_directory(&request.directory)?;
     let results = Pipeline::new(BUFFER_BYTES, cancelled).each(&request.files, |lane, name| {
@@ -67,7 +68,7 @@ pub fn verify(request: &VerifyRequest, cancelled: CancellationToken) -> Result<V
     Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
 }
 
-/// A drain writes only to a path that leads nowhere else than it says.
+/// A drain writes only to absolute paths without `..`.
 pub(super) fn check_directory(directory: &Path) -> Result<(), CopyError> {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if directory.is_absolute() && directory.components().all(plain) {
@@ -81,7 +82,7 @@ fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), 
     base_name(name)?;
     let path = directory.join(name);
     let unreadable = |source| CopyFault::Read { path: path.clone(), source };
-    // A link could lead anywhere.
+    // A link could leave the directory.
     if !fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
     }

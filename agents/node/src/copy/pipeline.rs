@@ -1,8 +1,8 @@
-//! The one way in which the bytes of files move: from file to file, and between a file and a connection to another node.
+//! Moves the bytes of files: from file to file, and between a file and a connection to another node.
 //!
-//! A [`Pipeline`] is what the copies of one step share: the size of their buffers, how many run at a time, their bandwidth and
-//! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. A checksum is always computed, because it
-//! costs little beside the copy; the size and checksum of [`RecordedContent`] must agree with it.
+//! The copies of one step share a [`Pipeline`]: the size of their buffers, how many run at a time, their bandwidth and
+//! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. A checksum is always computed,
+//! because it is cheap compared with the copy; the recorded size and checksum ([`RecordedContent`]) must agree.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -18,17 +18,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::bandwidth::Bandwidth;
 use super::error::CopyFault;
-use crate::events::Working;
+use crate::events::ProgressGuard;
 
-/// Files that one node copies at a time: enough to keep a parallel file system's servers busy while one file is
-/// synchronised, few enough for thousands of nodes to do it together.
+/// Files that one node copies at a time: enough to use a parallel file system while one file is synchronised, few
+/// enough for thousands of nodes at a time.
 const WIDTH: usize = 4;
-/// Smallest and largest buffer: what a setting asks for is kept between.
+/// The smallest and the largest buffer: a setting is limited to this range.
 const BUFFER_BYTES: (usize, usize) = (4 << 10, 64 << 20);
-/// The longest wait between two looks at the token.
+/// The longest wait between two checks of the token.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// What the copies of one step share.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     buffer_bytes: usize,
@@ -44,13 +43,13 @@ impl Pipeline {
         Pipeline { buffer_bytes, bandwidth: Bandwidth::new(0), durability: Durability::Machine, cancelled }
     }
 
-    /// Keeps all its copies together below a bandwidth; 0 is no limit.
+    /// Limits the bandwidth of all its copies together; 0 is no limit.
     pub(crate) fn limited(mut self, bytes_per_second: u64) -> Self {
         self.bandwidth = Bandwidth::new(bytes_per_second);
         self
     }
 
-    /// The copies go into cache: they have to survive the process, not the machine.
+    /// For copies into cache: they must survive the process, not the machine.
     pub(crate) fn into_cache(mut self) -> Self {
         self.durability = Durability::Process;
         self
@@ -73,7 +72,7 @@ impl Pipeline {
             let others: Vec<_> = (1..width).map(|_| scope.spawn(run)).collect();
             let mut all = run();
             for other in others {
-                // A panic is a bug in the work; it belongs to the caller's thread.
+                // A panic in the work is passed on to the caller's thread.
                 all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
             all
@@ -82,7 +81,7 @@ impl Pipeline {
         all.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// One copy at a time.
+    /// A lane for the caller's thread.
     pub(crate) fn lane(&self) -> Lane<'_> {
         Lane { pipeline: self, buffer: Vec::new() }
     }
@@ -96,22 +95,22 @@ pub(crate) struct Lane<'a> {
     buffer: Vec<u8>,
 }
 
-/// Which side of a copy broke.
-enum Broken {
+/// Which side of a copy failed.
+enum MoveError {
     Source(io::Error),
     Sink(io::Error),
     Cancelled,
 }
 
 impl Lane<'_> {
-    /// Copies a file; the copy replaces what is at `to` in one step, once it is written and agrees with the record. What is
-    /// there already with this content is not copied again.
+    /// Copies a file; the copy replaces what is at `to` in one step, once it is written and agrees with the record. A
+    /// file that is already there with this content is not copied again.
     pub(crate) fn copy(
         &mut self,
         from: &Path,
         to: &Path,
         recorded: RecordedContent,
-        working: &Working,
+        working: &ProgressGuard,
     ) -> Result<FileContent, CopyFault> {
         if let Some(content) = self.already_there(from, to, recorded)? {
             working.advance(content.bytes);
@@ -127,13 +126,13 @@ impl Lane<'_> {
         from: &Path,
         to: &mut impl Write,
         recorded: RecordedContent,
-        working: &Working,
+        working: &ProgressGuard,
     ) -> Result<(), CopyFault> {
         let source = open(from)?.take(recorded.bytes);
         let found = self.pump(source, to, Some(working)).map_err(|broken| match broken {
-            Broken::Source(source) => CopyFault::Read { path: from.to_owned(), source },
-            Broken::Sink(error) => CopyFault::Peer(error),
-            Broken::Cancelled => CopyFault::Cancelled,
+            MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
+            MoveError::Sink(error) => CopyFault::Peer(error),
+            MoveError::Cancelled => CopyFault::Cancelled,
         })?;
         // The receiver compares the checksum.
         check(RecordedContent { crc: None, ..recorded }, found, from).map(drop)
@@ -146,13 +145,13 @@ impl Lane<'_> {
         from: &mut impl Read,
         to: &Path,
         recorded: RecordedContent,
-        working: &Working,
+        working: &ProgressGuard,
     ) -> Result<FileContent, CopyFault> {
-        self.write(WholeOf::new(from, recorded.bytes), CopyFault::Peer, to, to, recorded, working)
+        self.write(ExactLength::new(from, recorded.bytes), CopyFault::Peer, to, to, recorded, working)
     }
 
-    /// The content of the file at `to`, if it is what a copy of `from` would be: nothing is to be copied then. Content that
-    /// is recorded without a checksum is read for it.
+    /// The content of the file at `to`, if it equals `from`: then nothing has to be copied. If no checksum is recorded,
+    /// `from` is read to compute it.
     fn already_there(
         &mut self,
         from: &Path,
@@ -169,7 +168,7 @@ impl Lane<'_> {
         };
         match self.content(to) {
             Ok(found) => Ok((found == FileContent { bytes: recorded.bytes, crc }).then_some(found)),
-            // What cannot be read is replaced.
+            // A file that cannot be read is replaced.
             Err(CopyFault::Read { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -186,16 +185,16 @@ impl Lane<'_> {
         check(recorded, found, path).map(drop)
     }
 
-    /// Reads a file for its size and checksum.
+    /// Reads a file to get its size and checksum.
     pub(crate) fn content(&mut self, path: &Path) -> Result<FileContent, CopyFault> {
         self.pump(open(path)?, io::sink(), None).map_err(|broken| match broken {
-            Broken::Source(source) | Broken::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
-            Broken::Cancelled => CopyFault::Cancelled,
+            MoveError::Source(source) | MoveError::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
+            MoveError::Cancelled => CopyFault::Cancelled,
         })
     }
 
-    /// Writes a source under a temporary name, syncs it unless it goes into cache, and renames it. `blamed` is the file that is wrong if the content does not
-    /// agree with the record.
+    /// Writes a source under a temporary name, syncs it unless it goes into cache, and renames it. `blamed` is the file
+    /// that is damaged if the content does not agree with the record.
     fn write(
         &mut self,
         source: impl Read,
@@ -203,14 +202,14 @@ impl Lane<'_> {
         blamed: &Path,
         to: &Path,
         recorded: RecordedContent,
-        working: &Working,
+        working: &ProgressGuard,
     ) -> Result<FileContent, CopyFault> {
         let (pending, file) = Pending::create(to)?;
         let unwritable = |source| CopyFault::Write { path: to.to_owned(), source };
         let found = self.pump(source, &file, Some(working)).map_err(|broken| match broken {
-            Broken::Source(error) => unreadable(error),
-            Broken::Sink(error) => unwritable(error),
-            Broken::Cancelled => CopyFault::Cancelled,
+            MoveError::Source(error) => unreadable(error),
+            MoveError::Sink(error) => unwritable(error),
+            MoveError::Cancelled => CopyFault::Cancelled,
         })?;
         let found = check(recorded, found, blamed)?;
         let durability = self.pipeline.durability;
@@ -226,25 +225,25 @@ impl Lane<'_> {
         &mut self,
         mut source: impl Read,
         mut sink: impl Write,
-        working: Option<&Working>,
-    ) -> Result<FileContent, Broken> {
+        working: Option<&ProgressGuard>,
+    ) -> Result<FileContent, MoveError> {
         let Pipeline { buffer_bytes, bandwidth, cancelled, .. } = self.pipeline;
         self.buffer.resize(*buffer_bytes, 0);
         let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0);
         loop {
             if cancelled.is_cancelled() {
-                return Err(Broken::Cancelled);
+                return Err(MoveError::Cancelled);
             }
             let read = match source.read(&mut self.buffer) {
                 Ok(0) => return Ok(FileContent { bytes, crc: hasher.finalize() }),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Broken::Source(error)),
+                Err(error) => return Err(MoveError::Source(error)),
             };
             hasher.update(&self.buffer[..read]);
-            sink.write_all(&self.buffer[..read]).map_err(Broken::Sink)?;
+            sink.write_all(&self.buffer[..read]).map_err(MoveError::Sink)?;
             bytes += read as u64;
-            // What is only read, for its checksum, is no part of the work that is shown and limited.
+            // Bytes that are only read, for a checksum, do not count as progress and are not limited.
             if let Some(working) = working {
                 working.advance(read as u64);
                 wait(bandwidth.moved(read as u64), cancelled);
@@ -269,19 +268,19 @@ fn check(recorded: RecordedContent, found: FileContent, path: &Path) -> Result<F
     recorded.check(found).map_err(|mismatch| CopyFault::Mismatch { path: path.to_owned(), mismatch })
 }
 
-/// So many bytes of a connection; fewer are an error.
-struct WholeOf<'a, R> {
+/// Reads exactly this many bytes of a connection; fewer are an error.
+struct ExactLength<'a, R> {
     source: &'a mut R,
     left: u64,
 }
 
-impl<'a, R: Read> WholeOf<'a, R> {
+impl<'a, R: Read> ExactLength<'a, R> {
     fn new(source: &'a mut R, bytes: u64) -> Self {
-        WholeOf { source, left: bytes }
+        ExactLength { source, left: bytes }
     }
 }
 
-impl<R: Read> Read for WholeOf<'_, R> {
+impl<R: Read> Read for ExactLength<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
             return Ok(0);
@@ -309,7 +308,7 @@ mod tests {
     use super::*;
     use crate::events::ProgressBoard;
 
-    fn working() -> (Arc<ProgressBoard>, Working) {
+    fn working() -> (Arc<ProgressBoard>, ProgressGuard) {
         let board: Arc<ProgressBoard> = Arc::default();
         let working = board.begin(Task::Copy, CheckpointId(1), 1 << 30);
         (board, working)
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_not_as_recorded_replaces_nothing() {
+    fn a_source_that_does_not_agree_with_its_record_replaces_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
         let (pipeline, (_board, working)) = (pipeline(), working());
@@ -374,7 +373,7 @@ mod tests {
         fs::write(&from, bytes(1)).unwrap();
         let (board, working) = working();
         let cancelled = CancellationToken::new();
-        // Far below the time that the test may take: it is cancelled while it waits for its bandwidth.
+        // Cancelled while it waits for its bandwidth, for which it would need hours.
         let pipeline = Pipeline::new(4096, cancelled.clone()).limited(1);
         let result = thread::scope(|scope| {
             let copying = scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), &working));
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_known_by_its_content_whatever_its_size() {
+    fn an_existing_copy_is_recognised_by_its_content_not_by_its_size() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
         fs::write(&from, bytes(1)).unwrap();
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_arrives_at_another_node_as_it_was_sent() {
+    fn a_file_is_received_as_it_was_sent() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
         let content = bytes(3);
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_breaks_leaves_no_file_and_is_a_lost_peer() {
+    fn a_connection_that_breaks_leaves_no_file_and_is_reported_as_a_lost_peer() {
         let directory = tempfile::tempdir().unwrap();
         let to = directory.path().join("b");
         let (near, mut far) = UnixStream::pair().unwrap();

@@ -55,7 +55,7 @@ fn three_surviving_nodes_leave_what_scr_copy_left_byte_for_byte() {
         let (root, store) = fixture("a-xor4/killed-before-flush", node);
         let reply = run(&store, &request(prefix.path(), 3));
         assert_eq!((reply.copied.len(), reply.failed.len(), reply.partners.len()), (1, 0, 0), "{reply:?}");
-        // The original notes the checksums in cache, too.
+        // SCR records the checksums in cache, too.
         let theirs = holdfast_testkit::fixtures("scr").join(drain).join("input/tree").join(node);
         same_files(&root.path().join("tmp/scr-fixture").join(node), &theirs);
     }
@@ -73,7 +73,7 @@ fn several_files_a_rank_and_several_ranks_a_node_are_copied_as_scr_copy_does() {
 }
 
 #[test]
-fn partners_copy_for_the_nodes_that_they_are_asked_to() {
+fn partners_copy_for_the_requested_nodes() {
     let prefix = tempfile::tempdir().unwrap();
     for node in ["node0", "node1", "node3"] {
         let (_root, store) = fixture("c-partner/hop2-killed-before-flush", node);
@@ -93,7 +93,7 @@ fn partners_copy_for_the_nodes_that_they_are_asked_to() {
 }
 
 #[test]
-fn a_lost_file_holds_back_nothing_but_itself() {
+fn a_lost_file_does_not_stop_the_others() {
     let prefix = tempfile::tempdir().unwrap();
     let (root, store) = fixture("b-xor4-2groups/killed-before-flush", "node0");
     let cache = root.path().join("tmp/scr-fixture/node0/user1/scr.1145655/index.0/checkpoint.3");
@@ -109,7 +109,7 @@ fn a_lost_file_holds_back_nothing_but_itself() {
 }
 
 #[test]
-fn a_file_that_is_not_what_was_written_is_found_by_its_checksum_and_not_left_on_the_prefix() {
+fn a_damaged_file_is_detected_by_its_checksum_and_not_left_on_the_prefix() {
     let prefix = tempfile::tempdir().unwrap();
     let (root, store) = fixture("a-xor4/crc-on-copy", "node1");
     let file = root.path().join("tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.1/rank_1.ckpt");
@@ -126,7 +126,7 @@ fn a_file_that_is_not_what_was_written_is_found_by_its_checksum_and_not_left_on_
 }
 
 #[test]
-fn what_is_there_and_verified_is_not_copied_again_and_what_is_not_is() {
+fn only_files_that_differ_are_copied_again() {
     let prefix = tempfile::tempdir().unwrap();
     let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
     let request = request(prefix.path(), 3);
@@ -148,7 +148,7 @@ fn what_is_there_and_verified_is_not_copied_again_and_what_is_not_is() {
 }
 
 #[test]
-fn a_node_with_nothing_is_no_failure_and_an_unfinished_checkpoint_is() {
+fn a_node_without_files_is_no_failure_and_an_unfinished_checkpoint_is_one() {
     let prefix = tempfile::tempdir().unwrap();
     let (_root, store) = fixture("a-xor4/killed-mid-checkpoint", "node1");
     assert_eq!(run(&store, &request(prefix.path(), 77)), CopyReply::default());

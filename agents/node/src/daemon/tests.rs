@@ -32,7 +32,7 @@ fn in_runtime<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn an_agent_says_where_it_listens_serves_what_it_finds_and_leaves_it_when_it_is_stopped() {
+fn an_agent_reports_its_address_serves_what_it_finds_and_keeps_it_when_it_is_stopped() {
     let root = tempfile::tempdir().unwrap();
     lay_out(root.path(), "a-xor4/killed-before-flush", "node1");
     let Running { ready, start, agent } = launch(root.path(), "node1");
@@ -57,18 +57,18 @@ fn a_job_that_is_over_leaves_nothing_on_the_node() {
 }
 
 #[test]
-fn nobody_s_agent_ends_by_itself() {
+fn an_abandoned_agent_ends_by_itself() {
     let root = tempfile::tempdir().unwrap();
     let mut start = fixture_start(root.path(), "node0");
     start.trust = trust::generate().unwrap();
     start.abandon_after = Duration::from_millis(1);
     let line = serde_json::to_string(&start).unwrap() + "\n";
     run(line.as_bytes(), io::sink()).unwrap();
-    assert!(Paths::new(&start).control().exists(), "checkpoints stay for whoever comes");
+    assert!(Paths::new(&start).control().exists(), "checkpoints are kept");
 }
 
 #[test]
-fn a_start_line_that_is_none_is_refused_with_what_is_wrong() {
+fn refuses_invalid_start_lines_with_the_reason() {
     let refused = |line: &str| run(line.as_bytes(), io::sink()).unwrap_err().to_string();
     assert!(refused("").contains("no start message"));
     assert!(refused("{}\n").contains("no version"));

@@ -1,5 +1,5 @@
-//! Datasets past the cache: the ranks write and read their files below the prefix directory themselves, because several
-//! of them share a file. Here is only kept which files they said they would use.
+//! Datasets that bypass the cache: the ranks write and read their files below the prefix directory themselves, because
+//! several of them share a file. This module only records which files they routed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use holdfast_model::{CheckpointId, Dataset, Rank};
 use holdfast_wire::peer::OrderResult;
 
-use super::{OrderError, Result, Work};
+use super::{OrderContext, OrderError, Result};
 use crate::memory::Direct;
 use crate::paths::base_name;
 
-impl Work<'_> {
+impl OrderContext<'_> {
     pub(super) fn describe(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<OrderResult> {
         self.agent.store.descriptions.note(checkpoint, dataset)?;
         Ok(OrderResult::Done)
     }
 
-    /// A repeated order must not lose what was routed since. A leader that was restarted before its first order was
-    /// recorded has made another directory: then nothing was routed yet, and that one counts.
+    /// A repeated order keeps the files that were routed since. A leader that was restarted before its first order was
+    /// recorded has made another directory: then nothing was routed yet, and the new directory replaces the old one.
     pub(super) fn open_direct(&self, checkpoint: CheckpointId, directory: PathBuf) -> Result<OrderResult> {
         self.remember(|memory| {
             let known = memory.direct.as_ref().is_some_and(|direct| direct.directory == directory);

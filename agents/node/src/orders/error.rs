@@ -1,4 +1,4 @@
-//! Why an order was not carried out, and what of it the leader is told.
+//! Why an order was not carried out, and how that is reported to the leader.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,123 +20,64 @@ use crate::stream::StreamError;
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrderError {
-    /// The filemaps.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A connection to a peer.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// A connection to a peer broke in the middle of the work, or carried something else than expected.
+    /// A connection to a peer broke, or carried unexpected data.
     #[error("a peer was lost: {0}")]
     Frame(FrameError),
     /// A message to a peer, or to the leader, that cannot be sent.
     #[error(transparent)]
     Unsendable(FrameError),
-    /// The redundancy itself.
     #[error(transparent)]
     Redundancy(#[from] RedundancyError),
-    /// A meta file, or another control file.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A directory could not be brought to disk.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// The halt file.
     #[error(transparent)]
     Halt(#[from] HaltError),
-    /// A file name that must not be used.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A file could not be copied, sent or received.
     #[error(transparent)]
     Copy(#[from] CopyFault),
-    /// A file operation failed.
     #[error("cannot {doing} {}: {source}", path.display())]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A rank's redundancy descriptor makes no sense.
+    File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("rank {rank}: {source}")]
-    Descriptor {
-        /// The rank.
-        rank: Rank,
-        /// What is wrong.
-        source: DescriptorError,
-    },
+    Descriptor { rank: Rank, source: DescriptorError },
     /// A directory, a link or a pipe in place of a file.
     #[error("{} is not a regular file", .0.display())]
     NotRegular(PathBuf),
-    /// A file that the application routed was never written.
     #[error("the application routed but did not write the file {}: {source}", path.display())]
-    NotWritten {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    NotWritten { path: PathBuf, source: io::Error },
     /// The receiver of a rank's files did not acknowledge them.
     #[error("the receiver could not keep the files of rank {0}")]
     NotReceived(Rank),
-    /// A peer announced itself for another rank than the one that is due.
-    #[error("a peer sent data of rank {found} where rank {expected} is due")]
-    OtherRank {
-        /// The rank that is due.
-        expected: Rank,
-        /// The rank announced.
-        found: Rank,
-    },
-    /// A peer announced itself for another checkpoint than the one that is due.
-    #[error("a peer sent data of checkpoint {found} where checkpoint {expected} is due")]
-    OtherCheckpoint {
-        /// The checkpoint that is due.
-        expected: CheckpointId,
-        /// The checkpoint announced.
-        found: CheckpointId,
-    },
-    /// A peer sent a tree that cannot be decoded.
+    /// A peer sent data of another rank than expected.
+    #[error("a peer sent data of rank {found}, expected is rank {expected}")]
+    OtherRank { expected: Rank, found: Rank },
+    /// A peer sent data of another checkpoint than expected.
+    #[error("a peer sent data of checkpoint {found}, expected is checkpoint {expected}")]
+    OtherCheckpoint { expected: CheckpointId, found: CheckpointId },
     #[error("a peer sent {what} that cannot be decoded: {source}")]
-    Undecodable {
-        /// What it should be.
-        what: &'static str,
-        /// What is wrong.
-        source: HashFormatError,
-    },
-    /// A peer sent a tree that makes no sense.
+    Undecodable { what: &'static str, source: HashFormatError },
     #[error("a peer sent {what} that cannot be used: {source}")]
-    Content {
-        /// What it should be.
-        what: &'static str,
-        /// What is wrong.
-        source: ContentError,
-    },
+    Content { what: &'static str, source: ContentError },
     /// A redundancy group without a member that the order names.
     #[error("redundancy group {group_id} has no member {member}")]
-    NoSuchMember {
-        /// The group.
-        group_id: u32,
-        /// The member.
-        member: u32,
-    },
-    /// A redundancy scheme that is not registered.
+    NoSuchMember { group_id: u32, member: u32 },
     #[error("the redundancy scheme {0} is not known to this agent")]
     UnknownScheme(Scheme),
-    /// A dataset past the cache that this agent does not know.
+    /// A dataset that bypasses the cache and was not opened on this agent.
     #[error("dataset {0} was not opened here")]
     NotOpen(CheckpointId),
     /// A dataset of which this node does not hold all files of a rank.
-    #[error("the files of rank {rank} of checkpoint {checkpoint} are not all here: it was deleted, or never complete")]
-    NotHeld {
-        /// The dataset.
-        checkpoint: CheckpointId,
-        /// The rank.
-        rank: Rank,
-    },
-    /// A thread of the agent panicked.
+    #[error(
+        "the files of rank {rank} of checkpoint {checkpoint} are not all on this node: it was deleted, or never \
+         complete"
+    )]
+    NotHeld { checkpoint: CheckpointId, rank: Rank },
     #[error("a thread of the agent failed")]
     Crashed,
 }
@@ -151,7 +92,7 @@ impl From<FrameError> for OrderError {
 }
 
 impl OrderError {
-    /// An error of the file system with what was being done and to which file.
+    /// Adds to an error of the file system what was being done, and to which file.
     pub(super) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> OrderError {
         let path = path.into();
         move |source| OrderError::File { doing, path, source }
@@ -164,11 +105,11 @@ impl OrderError {
 
     fn kind(&self) -> FailureKind {
         match self {
-            // The job's certificate, or an address that no message named: trying again changes nothing.
+            // A wrong certificate, or a node without an address: a retry changes nothing.
             OrderError::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) | OrderError::Crashed => {
                 FailureKind::Internal
             }
-            // The member that failed first says what failed; this one was only let go, and takes part in the next try.
+            // The member that failed first reports the cause; this one was only cancelled, and takes part in the retry.
             OrderError::Stream(_) | OrderError::Frame(_) | OrderError::Copy(CopyFault::Peer(_)) => {
                 FailureKind::LostPeer
             }
@@ -218,13 +159,13 @@ impl OrderError {
 impl From<OrderError> for Failure {
     fn from(error: OrderError) -> Failure {
         let error = match error {
-            // A scheme passes on what failed on this node.
+            // What failed on this node, passed on by the scheme.
             OrderError::Redundancy(RedundancyError::Node(failure)) => return *failure,
             error => error,
         };
         let mut failure = Failure::new(error.kind(), error.to_string());
         failure.remedy = error.remedy().map(str::to_owned);
-        // The order was given up because of another member; this one takes part in the next try.
+        // The order was cancelled because of another member; this one takes part in the retry.
         failure.retryable |= failure.kind == FailureKind::Cancelled;
         match error {
             OrderError::File { path, .. }
@@ -252,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_names_the_file_and_what_to_do_and_is_not_tried_again() {
+    fn a_full_disk_names_the_file_and_a_remedy_and_is_not_retried() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let failure = Failure::from(OrderError::file("write", "/cache/rank_1.ckpt")(full));
         assert_eq!((failure.kind, failure.retryable), (FailureKind::Io, false));
@@ -261,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_peer_is_worth_another_try() {
+    fn a_lost_peer_is_retryable() {
         let lost = OrderError::connection(io::ErrorKind::ConnectionReset.into());
         assert!(Failure::from(lost).retryable);
         assert!(!Failure::from(OrderError::Crashed).retryable);

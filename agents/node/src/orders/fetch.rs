@@ -8,10 +8,10 @@ use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Task};
 use holdfast_wire::peer::{FetchRank, OrderResult};
 
-use super::{Result, Work};
+use super::{OrderContext, Result};
 use crate::paths::base_name;
 
-impl Work<'_> {
+impl OrderContext<'_> {
     pub(super) fn fetch(
         &self,
         checkpoint: CheckpointId,
@@ -38,8 +38,8 @@ impl Work<'_> {
         Ok(OrderResult::Files(self.routed(checkpoint)))
     }
 
-    /// Whether everything that is here of the checkpoint is what an earlier attempt of this very fetch entered. It counts
-    /// as incomplete from now on; the files of it that are complete are not copied again.
+    /// True if the checkpoint's entries on this node are those of an earlier attempt of this fetch. They count as
+    /// incomplete from now on; files that are complete are not copied again.
     fn was_interrupted(&self, checkpoint: CheckpointId, ranks: &[FetchRank]) -> Result<bool> {
         let store = &self.agent.store;
         let known = store.ranks(checkpoint);
@@ -49,7 +49,7 @@ impl Work<'_> {
             let same = store.descriptor(checkpoint, *rank).is_some_and(|known| known.same_content(&descriptor));
             let entered = store.files(checkpoint, *rank);
             let is_entered = |at: usize| fetch.files.get(at).map(|(name, ..)| name);
-            // Both lists begin with the newest; the oldest was entered first.
+            // Both lists begin with the newest file; the oldest was entered first.
             let missing = fetch.files.len().checked_sub(entered.len());
             let a_part =
                 missing.is_some_and(|missing| (missing..).zip(&entered).all(|(at, name)| is_entered(at) == Some(name)));
@@ -63,7 +63,7 @@ impl Work<'_> {
         Ok(!known.is_empty())
     }
 
-    /// Enters a rank and its files into the filemap, before there are any, and adds where each goes and its meta data.
+    /// Enters a rank and its files into the filemap, before they exist, and adds the path and the meta data of each.
     fn enter_rank(
         &self,
         checkpoint: CheckpointId,

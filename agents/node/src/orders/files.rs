@@ -1,5 +1,5 @@
-//! The files of one rank on one connection: a greeting that names them, their bytes, one after the other, and an
-//! acknowledgement when the receiver has them all.
+//! The files of one rank on one connection: a header that names them, their bytes, and an acknowledgement when the
+//! receiver has all of them.
 
 use std::io::{Read, Write};
 
@@ -13,53 +13,47 @@ use holdfast_wire::frame;
 use holdfast_wire::peer::{FILES, Member};
 use serde::{Deserialize, Serialize};
 
-use super::{OrderError, Result, Work, rank_directory};
-use crate::events::Working;
+use super::{OrderContext, OrderError, Result, rank_directory};
+use crate::events::ProgressGuard;
 use crate::paths::{PathError, base_name};
 use crate::stream::{Incoming, Outgoing};
 
-/// What comes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Greeting {
+struct FilesHeader {
     /// The rank that owns the files, and its descriptor.
     owner: Member,
     /// Each file's meta data, as a hash file, in the order in which the receiver is to add them.
     files: Vec<Base64>,
 }
 
-/// One byte back: everything arrived and is on disk.
+/// The acknowledgement, one byte: all files were received and are on disk.
 const RECEIVED: u8 = 0x06;
 
 /// How the receiver keeps the files.
-pub(super) enum Keep<'a> {
-    /// They are a rank's that lives here now.
+pub(super) enum KeepAs<'a> {
+    /// As files of a rank that now runs on this node.
     Own,
-    /// They are copies for a neighbour: in the slot of this local rank, marked with the node of their owner.
-    Copy {
-        /// The local rank.
-        slot: Rank,
-        /// The owner's node.
-        owner: &'a NodeName,
-    },
+    /// As copies for a neighbour: in the slot of this local rank, marked with the node of their owner.
+    Copy { slot: Rank, owner: &'a NodeName },
 }
 
-impl Work<'_> {
+impl OrderContext<'_> {
     /// Sends all files of a rank, redundancy files included, and waits until the receiver has them.
     pub(super) fn send_files(
         &self,
         stream: &mut Outgoing,
         checkpoint: CheckpointId,
         owner: &Member,
-        working: &Working,
+        working: &ProgressGuard,
     ) -> Result<()> {
         let directory = rank_directory(self.agent, checkpoint, owner.rank)?;
         let mut metas = Vec::new();
-        // The filemap lists the newest first; the receiver adds them in the order in which they were made.
+        // The filemap lists the newest first; the receiver adds them in the order of their creation.
         for name in self.agent.store.files(checkpoint, owner.rank).into_iter().rev() {
             metas.push(Meta::read(&directory.join(&name))?);
         }
         let files = metas.iter().map(|meta| Base64(hash_file::encode(&meta.to_tree()))).collect();
-        frame::send(stream, &Greeting { owner: owner.clone(), files }, FILES)?;
+        frame::send(stream, &FilesHeader { owner: owner.clone(), files }, FILES)?;
         let pipeline = self.pipeline();
         let mut lane = pipeline.lane();
         for meta in &metas {
@@ -71,33 +65,33 @@ impl Work<'_> {
         if answer[0] == RECEIVED { Ok(()) } else { Err(OrderError::NotReceived(owner.rank)) }
     }
 
-    /// Receives all files of a rank, each entry on disk before its file.
+    /// Receives all files of a rank. Each entry is on disk before its file.
     pub(super) fn receive_files(
         &self,
         stream: &mut Incoming,
         checkpoint: CheckpointId,
         rank: Rank,
-        keep: &Keep<'_>,
+        keep: &KeepAs<'_>,
     ) -> Result<()> {
-        let greeting: Greeting = frame::receive(stream, FILES)?;
-        if greeting.owner.rank != rank {
-            return Err(OrderError::OtherRank { expected: rank, found: greeting.owner.rank });
+        let header: FilesHeader = frame::receive(stream, FILES)?;
+        if header.owner.rank != rank {
+            return Err(OrderError::OtherRank { expected: rank, found: header.owner.rank });
         }
         let metas =
-            greeting.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
+            header.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
         let total: u64 = metas.iter().map(|meta| meta.size).sum();
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let store = &self.agent.store;
-        let owner = &greeting.owner.descriptor;
+        let owner = &header.owner.descriptor;
         let slot = match keep {
-            Keep::Own => rank,
-            Keep::Copy { slot, .. } => *slot,
+            KeepAs::Own => rank,
+            KeepAs::Copy { slot, .. } => *slot,
         };
         store.delete_rank(checkpoint, rank)?;
         let tree = if slot == rank { descriptor::to_tree(owner) } else { descriptor::to_neighbour_tree(owner) };
         store.set_descriptor(checkpoint, slot, rank, &tree)?;
         store.make_directory(checkpoint, &tree)?;
-        if let Keep::Copy { owner, .. } = keep {
+        if let KeepAs::Copy { owner, .. } = keep {
             store.set_partner(checkpoint, slot, rank, owner)?;
         }
         store.set_expected(checkpoint, slot, rank, u32::try_from(metas.len()).unwrap_or(u32::MAX))?;

@@ -7,12 +7,12 @@ use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Rank, Task};
 use holdfast_wire::peer::OrderResult;
 
-use super::{OrderError, Result, Work, rank_directory};
+use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::cached::CachedFile;
 
-impl Work<'_> {
-    /// Copies the application's files of the local ranks, of which all must be listed. What an interrupted flush of this
-    /// dataset left there is not copied again.
+impl OrderContext<'_> {
+    /// Copies the application's files of the local ranks, of which all must be listed. Files that
+    /// an interrupted flush of this dataset has copied are not copied again.
     pub(super) fn flush(
         &self,
         checkpoint: CheckpointId,
@@ -36,7 +36,7 @@ impl Work<'_> {
         }
         let total = files.iter().map(|(_, _, meta)| meta.size).sum();
         let working = self.agent.progress.begin(Task::Flush, checkpoint, total);
-        // The bandwidth is the node's: its files share it, so that it is kept without a word between the nodes.
+        // The bandwidth is that of the node: its files share it, and no coordination between nodes is needed.
         let pipeline = self.pipeline().limited(bandwidth);
         let copied = pipeline
             .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));

@@ -1,5 +1,5 @@
-//! Encoding and rebuilding: hands each group's part to its redundancy scheme, and provides what the scheme needs of this
-//! node: files, file map, links to the other members.
+//! Encoding and rebuilding: calls the redundancy scheme of each group, and provides what it needs of this node: files,
+//! filemap, links to the other members.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -19,14 +19,14 @@ use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
 
 use super::error::OrderError;
-use super::files::Keep;
+use super::files::KeepAs;
 use super::links::{FromMember, SMALL, ToMember};
-use super::transfer::PATIENCE;
-use super::{Result, Work, rank_directory};
-use crate::events::Working;
+use super::transfer::PEER_LIMIT;
+use super::{OrderContext, Result, rank_directory};
+use crate::events::ProgressGuard;
 use crate::{fault_injection, stream};
 
-impl Work<'_> {
+impl OrderContext<'_> {
     pub(super) fn encode(
         &self,
         checkpoint: CheckpointId,
@@ -48,7 +48,7 @@ impl Work<'_> {
             let (rank, _) = own(group)?;
             let is_lost = missing.contains(&group.member);
             if is_lost {
-                self.make_home(checkpoint, rank, descriptor)?;
+                self.prepare_lost_rank(checkpoint, rank, descriptor)?;
             }
             let task = self.task(checkpoint, group, None);
             let node = OwnMember::new(self, checkpoint, group, self.run.plan.settings.crc.on_copy, Task::Rebuild)?;
@@ -63,11 +63,11 @@ impl Work<'_> {
         Ok(OrderResult::Done)
     }
 
-    /// Makes room for the files of a lost rank that lives here now.
-    fn make_home(&self, checkpoint: CheckpointId, rank: Rank, descriptor: &RankDescriptor) -> Result<()> {
+    /// Prepares directory and entries for the files of a lost rank that now runs on this node.
+    fn prepare_lost_rank(&self, checkpoint: CheckpointId, rank: Rank, descriptor: &RankDescriptor) -> Result<()> {
         let store = &self.agent.store;
         if store.has(checkpoint, rank) {
-            // Repeated after it was done; the survivors of the repetition are waiting for nobody.
+            // The order is repeated after it was done: the files are rebuilt again, as the other members expect.
             store.unset_expected(checkpoint, rank, rank)?;
         }
         store.delete_rank(checkpoint, rank)?;
@@ -122,83 +122,83 @@ fn member(group: &GroupWork, index: u32) -> Result<&(Rank, NodeName)> {
     group.members.get(index as usize).ok_or(missing)
 }
 
-/// What a list of files takes for each beside its name.
+/// The bytes of a list of files for each file, in addition to its name.
 const FILE_ENTRY: usize = 160;
 
-/// The member of a group that lives on this node.
+/// The member of a group on this node.
 struct OwnMember<'a> {
-    work: &'a Work<'a>,
+    order: &'a OrderContext<'a>,
     checkpoint: CheckpointId,
     group: &'a GroupWork,
     rank: Rank,
     directory: PathBuf,
     crc: bool,
     step: Task,
-    /// What is shown of the step, and how much of it was shown.
-    working: Mutex<Option<(Working, u64)>>,
+    /// The progress of the step, and the bytes that were reported of it.
+    working: Mutex<Option<(ProgressGuard, u64)>>,
 }
 
 impl<'a> OwnMember<'a> {
     fn new(
-        work: &'a Work<'a>,
+        order: &'a OrderContext<'a>,
         checkpoint: CheckpointId,
         group: &'a GroupWork,
         crc: bool,
         step: Task,
     ) -> Result<OwnMember<'a>> {
         let (rank, _) = own(group)?;
-        let directory = rank_directory(work.agent, checkpoint, rank)?;
-        Ok(OwnMember { work, checkpoint, group, rank, directory, crc, step, working: Mutex::default() })
+        let directory = rank_directory(order.agent, checkpoint, rank)?;
+        Ok(OwnMember { order, checkpoint, group, rank, directory, crc, step, working: Mutex::default() })
     }
 
     fn key(&self, from_member: u32, to_member: u32) -> Purpose {
-        let (order, group_id) = (self.work.order, self.group.group_id);
+        let (order, group_id) = (self.order.order, self.group.group_id);
         Purpose::Group(GroupKey { order, group_id, from_member, to_member })
     }
 
-    /// No message of an encoding is longer than [`SMALL`]: neither a piece nor the list of the own files. A rebuild sends
-    /// what others wrote.
-    fn sends_little(&self) -> bool {
+    /// True if no message is longer than [`SMALL`]: neither a piece nor the list of the own files. Never in a rebuild,
+    /// whose messages contain the lists of other members.
+    fn has_small_messages(&self) -> bool {
         let names: usize =
-            self.work.agent.store.files(self.checkpoint, self.rank).iter().map(|name| name.len() + FILE_ENTRY).sum();
+            self.order.agent.store.files(self.checkpoint, self.rank).iter().map(|name| name.len() + FILE_ENTRY).sum();
         let pieces = usize::try_from(self.group.largest).is_ok_and(|largest| largest <= SMALL);
         self.step == Task::Encode && pieces && names <= SMALL / 2
     }
 
     fn reach_fault_point(&self) {
         let point = if self.step == Task::Encode { FaultPoint::Encode } else { FaultPoint::Rebuild };
-        fault_injection::reach(self.work.agent, point, self.checkpoint);
+        fault_injection::reach(self.order.agent, point, self.checkpoint);
     }
 
     fn send_copy_to(&self, to: u32) -> Result<()> {
-        let Work { agent, run, order, .. } = self.work;
-        let files = self.work.member_files(self.checkpoint, self.rank)?;
+        let OrderContext { agent, run, order, .. } = self.order;
+        let files = self.order.member_files(self.checkpoint, self.rank)?;
         let working = agent.progress.begin(self.step, self.checkpoint, files.total_bytes().unwrap_or(0));
         self.reach_fault_point();
         let (_, node) = member(self.group, to)?;
         let purpose = Purpose::Files(FilesKey { order: *order, rank: self.rank });
         let mut stream = agent.streams.connect(run.plan.generation, node, purpose)?;
-        let owner = Member { rank: self.rank, descriptor: self.work.descriptor_of(self.checkpoint, self.rank)? };
-        self.work.send_files(&mut stream, self.checkpoint, &owner, &working)
+        let owner = Member { rank: self.rank, descriptor: self.order.descriptor_of(self.checkpoint, self.rank)? };
+        self.order.send_files(&mut stream, self.checkpoint, &owner, &working)
     }
 
     fn keep_copy_of(&self, of: u32) -> Result<()> {
         let (owner, node) = member(self.group, of)?;
-        let purpose = Purpose::Files(FilesKey { order: self.work.order, rank: *owner });
-        let mut stream = self.work.agent.streams.claim(self.work.run.plan.generation, &purpose, PATIENCE)?;
-        let keep = Keep::Copy { slot: self.rank, owner: node };
-        self.work.receive_files(&mut stream, self.checkpoint, *owner, &keep)
+        let purpose = Purpose::Files(FilesKey { order: self.order.order, rank: *owner });
+        let mut stream = self.order.agent.streams.claim(self.order.run.plan.generation, &purpose, PEER_LIMIT)?;
+        let keep = KeepAs::Copy { slot: self.rank, owner: node };
+        self.order.receive_files(&mut stream, self.checkpoint, *owner, &keep)
     }
 
     fn connect(&self, to: u32) -> Result<stream::Outgoing> {
         let (_, node) = member(self.group, to)?;
         let purpose = self.key(self.group.member, to);
-        Ok(self.work.agent.streams.connect(self.work.run.plan.generation, node, purpose)?)
+        Ok(self.order.agent.streams.connect(self.order.run.plan.generation, node, purpose)?)
     }
 
     fn claim(&self, from: u32) -> Result<stream::Incoming> {
         let purpose = self.key(from, self.group.member);
-        Ok(self.work.agent.streams.claim(self.work.run.plan.generation, &purpose, PATIENCE)?)
+        Ok(self.order.agent.streams.claim(self.order.run.plan.generation, &purpose, PEER_LIMIT)?)
     }
 }
 
@@ -208,32 +208,32 @@ impl GroupMember for OwnMember<'_> {
     }
 
     fn files(&self) -> Result<MemberFiles, RedundancyError> {
-        self.work.member_files(self.checkpoint, self.rank).map_err(failed)
+        self.order.member_files(self.checkpoint, self.rank).map_err(failed)
     }
 
     fn descriptor(&self) -> Result<RankDescriptor, RedundancyError> {
-        self.work.descriptor_of(self.checkpoint, self.rank).map_err(failed)
+        self.order.descriptor_of(self.checkpoint, self.rank).map_err(failed)
     }
 
     fn keep_descriptor(&self, owner: Rank, kept: &RankDescriptor) -> Result<(), RedundancyError> {
         let tree = descriptor::to_neighbour_tree(kept);
-        let store = &self.work.agent.store;
+        let store = &self.order.agent.store;
         store.set_descriptor(self.checkpoint, self.rank, owner, &tree).map_err(|error| failed(error.into()))
     }
 
     fn add_file(&self, name: &str) -> Result<PathBuf, RedundancyError> {
-        let store = &self.work.agent.store;
+        let store = &self.order.agent.store;
         store.add_file(self.checkpoint, self.rank, self.rank, name).map_err(|error| failed(error.into()))
     }
 
     fn names_of_others(&self) -> BTreeSet<String> {
-        let store = &self.work.agent.store;
+        let store = &self.order.agent.store;
         let others = store.ranks(self.checkpoint).into_iter().filter(|other| *other != self.rank);
         others.flat_map(|other| store.files(self.checkpoint, other)).collect()
     }
 
     fn link_to(&self, to: u32, pool: &Pool) -> Result<Box<dyn link::Outgoing>, RedundancyError> {
-        let Work { agent, run, .. } = self.work;
+        let OrderContext { agent, run, .. } = self.order;
         let stream = self.connect(to).map_err(failed)?;
         Ok(Box::new(ToMember::new(Arc::clone(agent), run.plan.generation, stream, pool.clone())))
     }
@@ -241,7 +241,7 @@ impl GroupMember for OwnMember<'_> {
     fn link_from(&self, from: u32, pool: &Pool) -> Result<Box<dyn link::Incoming>, RedundancyError> {
         let stream = self.claim(from).map_err(failed)?;
         let pool = pool.clone();
-        Ok(Box::new(match self.sends_little() {
+        Ok(Box::new(match self.has_small_messages() {
             true => FromMember::of_small_messages(stream, pool),
             false => FromMember::reading_ahead(stream, pool),
         }))
@@ -256,7 +256,7 @@ impl GroupMember for OwnMember<'_> {
     }
 
     fn piece_bytes(&self) -> usize {
-        self.work.run.plan.settings.piece_bytes
+        self.order.run.plan.settings.piece_bytes
     }
 
     fn with_crc(&self) -> bool {
@@ -266,7 +266,7 @@ impl GroupMember for OwnMember<'_> {
     fn progress(&self, done: u64, total: u64) -> ControlFlow<()> {
         let mut shown = self.working.lock();
         let (working, before) =
-            shown.get_or_insert_with(|| (self.work.agent.progress.begin(self.step, self.checkpoint, total), 0));
+            shown.get_or_insert_with(|| (self.order.agent.progress.begin(self.step, self.checkpoint, total), 0));
         working.advance(done.saturating_sub(*before));
         *before = done;
         if done.saturating_mul(2) >= total {
@@ -276,7 +276,6 @@ impl GroupMember for OwnMember<'_> {
     }
 }
 
-/// A failure of this node as the redundancy layer passes it on.
 fn failed(error: OrderError) -> RedundancyError {
     match error {
         OrderError::Redundancy(error) => error,

@@ -1,8 +1,8 @@
 //! Links between the members of a group: messages on a connection.
 //!
-//! A thread in front of the incoming connection reads ahead into a bounded queue: that is the buffering which a
-//! scheme needs in order not to deadlock, and it lets decryption and computing work side by side. Where messages are small
-//! ([`SMALL`]) the buffers of the connection do the same, and a thread would cost more than it saves.
+//! A thread reads ahead from the incoming connection into a bounded queue. A scheme needs this buffer in order not to
+//! deadlock, and decryption and computation overlap. For small messages ([`SMALL`]) the buffers of the connection are
+//! sufficient, and a thread would cost more than it saves.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,18 +19,17 @@ use crate::stream::{Incoming, Outgoing};
 
 /// Messages that may wait in the queue.
 const AHEAD: usize = 4;
-/// What is at most so long is small: the buffers of a connection hold several such messages that nobody has received.
+/// The largest small message: the buffers of a connection hold several of them.
 pub(super) const SMALL: usize = 4 << 10;
-/// In place of a length: all that was sent is sound.
-const SOUND: u32 = u32::MAX;
+/// In place of a length: the end of the messages, all of which were sent without error.
+const FINISHED: u32 = u32::MAX;
 
-/// Messages from another member.
 pub(super) struct FromMember {
-    source: Source,
+    source: MessageSource,
 }
 
-enum Source {
-    /// Read when a message is asked for.
+enum MessageSource {
+    /// Read when a message is requested.
     Direct(Option<Box<Incoming>>, Pool),
     /// Read by a thread.
     Ahead(ReadingThread),
@@ -44,7 +43,7 @@ struct ReadingThread {
 
 enum Arrival {
     Message(Vec<u8>),
-    Sound,
+    Finished,
 }
 
 impl FromMember {
@@ -54,21 +53,21 @@ impl FromMember {
         let (sender, queue) = sync_channel(AHEAD);
         let reading = std::thread::spawn(move || read_ahead(stream, &pool, &sender));
         let thread = ReadingThread { queue: Some(queue), socket, reading: Some(reading) };
-        FromMember { source: Source::Ahead(thread) }
+        FromMember { source: MessageSource::Ahead(thread) }
     }
 
     /// For a link of which every message, and what this member sends before it reads, is at most [`SMALL`] bytes long.
     pub(super) fn of_small_messages(stream: Incoming, pool: Pool) -> Self {
-        FromMember { source: Source::Direct(Some(Box::new(stream)), pool) }
+        FromMember { source: MessageSource::Direct(Some(Box::new(stream)), pool) }
     }
 
     fn next(&mut self) -> io::Result<Arrival> {
         match &mut self.source {
-            Source::Direct(stream, pool) => match stream {
+            MessageSource::Direct(stream, pool) => match stream {
                 Some(stream) => next(stream, pool),
                 None => Err(io::ErrorKind::NotConnected.into()),
             },
-            Source::Ahead(thread) => {
+            MessageSource::Ahead(thread) => {
                 let queue = thread.queue.as_ref().and_then(|queue| queue.recv().ok());
                 queue.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
             }
@@ -80,32 +79,32 @@ impl link::Incoming for FromMember {
     fn receive(&mut self) -> io::Result<Vec<u8>> {
         match self.next()? {
             Arrival::Message(message) => Ok(message),
-            Arrival::Sound => Err(io::Error::new(io::ErrorKind::InvalidData, "a message too few")),
+            Arrival::Finished => Err(io::Error::new(io::ErrorKind::InvalidData, "a message is missing")),
         }
     }
 
     fn finish(&mut self) -> io::Result<()> {
         match self.next()? {
-            Arrival::Sound => {
+            Arrival::Finished => {
                 match &mut self.source {
-                    Source::Direct(stream, _) => {
+                    MessageSource::Direct(stream, _) => {
                         if let Some(stream) = stream.take() {
                             stream.give_back();
                         }
                     }
-                    // It may serve another step by now.
-                    Source::Ahead(thread) => thread.socket = None,
+                    // Another step may already use the connection.
+                    MessageSource::Ahead(thread) => thread.socket = None,
                 }
                 Ok(())
             }
-            Arrival::Message(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a message too many")),
+            Arrival::Message(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "there is a surplus message")),
         }
     }
 }
 
 impl Drop for ReadingThread {
     fn drop(&mut self) {
-        // The thread may wait for a place in the queue, or for bytes that nobody needs any more.
+        // The thread may wait for space in the queue, or for bytes that are not needed any more.
         self.queue = None;
         let Some(reading) = self.reading.take() else { return };
         if !reading.is_finished()
@@ -120,7 +119,7 @@ impl Drop for ReadingThread {
 fn read_ahead(mut stream: Incoming, pool: &Pool, queue: &SyncSender<io::Result<Arrival>>) {
     loop {
         let arrival = next(&mut stream, pool);
-        if matches!(arrival, Ok(Arrival::Sound)) {
+        if matches!(arrival, Ok(Arrival::Finished)) {
             stream.give_back();
             let _ = queue.send(arrival);
             return;
@@ -136,8 +135,8 @@ fn next(stream: &mut impl Read, pool: &Pool) -> io::Result<Arrival> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
-    if length == SOUND {
-        return Ok(Arrival::Sound);
+    if length == FINISHED {
+        return Ok(Arrival::Finished);
     }
     if length as usize > MAX_MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes was announced")));
@@ -147,7 +146,6 @@ fn next(stream: &mut impl Read, pool: &Pool) -> io::Result<Arrival> {
     Ok(Arrival::Message(message))
 }
 
-/// Messages to another member.
 pub(super) struct ToMember {
     agent: Arc<Agent>,
     generation: Generation,
@@ -157,7 +155,6 @@ pub(super) struct ToMember {
 }
 
 impl ToMember {
-    /// On a connection that was accepted in this generation.
     pub(super) fn new(agent: Arc<Agent>, generation: Generation, stream: Outgoing, pool: Pool) -> Self {
         ToMember { agent, generation, stream: Some(stream), pool }
     }
@@ -188,7 +185,7 @@ impl link::Outgoing for ToMember {
 
     fn finish(&mut self) -> io::Result<()> {
         let stream = self.stream()?;
-        stream.write_all(&SOUND.to_be_bytes())?;
+        stream.write_all(&FINISHED.to_be_bytes())?;
         stream.flush()?;
         if let Some(stream) = self.stream.take() {
             self.agent.streams.keep(self.generation, stream);

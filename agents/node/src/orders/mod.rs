@@ -1,8 +1,8 @@
 //! The steps that a leader can order. Each can be repeated: an agent that was restarted gets its order again.
 //!
 //! * [`seal`]: check the ranks' files, write their meta files;
-//! * [`group`]: a member's part in making redundancy and in rebuilding, by the redundancy scheme; [`links`] between members;
-//! * [`transfer`]: the files of a rank to where it lives now;
+//! * [`group`]: a member's part in encoding and rebuilding, by the redundancy scheme; [`links`] between members;
+//! * [`transfer`]: the files of a rank, to the node on which it now runs;
 //! * [`direct`]: datasets that the ranks write to the prefix directory themselves;
 //! * [`fetch`] and [`flush`]: from and to the prefix directory.
 
@@ -43,29 +43,29 @@ pub fn execute(
     what: Order,
     cancelled: &CancellationToken,
 ) -> Result<OrderResult, Failure> {
-    let work = Work { agent, run, order, cancelled };
+    let context = OrderContext { agent, run, order, cancelled };
     let result = match what {
         Order::Inventory => Ok(OrderResult::Inventory(crate::inventory::inventory(agent))),
-        Order::Delete { checkpoints, all_but } => work.delete(&checkpoints, all_but),
-        Order::Prepare { checkpoint, delete, members } => work.prepare(checkpoint, &delete, &members),
-        Order::Seal { checkpoint, ranks, crc } => work.seal(checkpoint, ranks, crc),
-        Order::Encode { checkpoint, groups, crc, only } => work.encode(checkpoint, &groups, crc, only.as_deref()),
-        Order::Commit { checkpoint } => work.commit(checkpoint),
-        Order::Discard { checkpoint, ranks } => work.discard(checkpoint, &ranks),
-        Order::Transfer { checkpoint, outgoing, incoming } => work.transfer(checkpoint, &outgoing, &incoming),
-        Order::Adopt { checkpoint, members } => work.adopt(checkpoint, &members),
-        Order::Rebuild { checkpoint, groups } => work.rebuild(checkpoint, &groups),
+        Order::Delete { checkpoints, all_but } => context.delete(&checkpoints, all_but),
+        Order::Prepare { checkpoint, delete, members } => context.prepare(checkpoint, &delete, &members),
+        Order::Seal { checkpoint, ranks, crc } => context.seal(checkpoint, ranks, crc),
+        Order::Encode { checkpoint, groups, crc, only } => context.encode(checkpoint, &groups, crc, only.as_deref()),
+        Order::Commit { checkpoint } => context.commit(checkpoint),
+        Order::Discard { checkpoint, ranks } => context.discard(checkpoint, &ranks),
+        Order::Transfer { checkpoint, outgoing, incoming } => context.transfer(checkpoint, &outgoing, &incoming),
+        Order::Adopt { checkpoint, members } => context.adopt(checkpoint, &members),
+        Order::Rebuild { checkpoint, groups } => context.rebuild(checkpoint, &groups),
         Order::Fetch { checkpoint, directory, ranks, total_ranks } => {
-            work.fetch(checkpoint, &directory, &ranks, total_ranks)
+            context.fetch(checkpoint, &directory, &ranks, total_ranks)
         }
-        Order::Flush { checkpoint, directory, bandwidth, crc } => work.flush(checkpoint, &directory, bandwidth, crc),
-        Order::Describe { checkpoint, dataset } => work.describe(checkpoint, dataset),
-        Order::OpenDirect { checkpoint, directory } => work.open_direct(checkpoint, directory),
-        Order::SealDirect { checkpoint } => work.seal_direct(checkpoint),
-        Order::CloseDirect { checkpoint } => work.close_direct(checkpoint),
-        Order::ReadDirect { checkpoint, directory, files } => work.read_direct(checkpoint, directory, files),
-        Order::Note { checkpoint, locations } => work.note(checkpoint, locations),
-        Order::Halt { state } => work.take_over_halt(&state),
+        Order::Flush { checkpoint, directory, bandwidth, crc } => context.flush(checkpoint, &directory, bandwidth, crc),
+        Order::Describe { checkpoint, dataset } => context.describe(checkpoint, dataset),
+        Order::OpenDirect { checkpoint, directory } => context.open_direct(checkpoint, directory),
+        Order::SealDirect { checkpoint } => context.seal_direct(checkpoint),
+        Order::CloseDirect { checkpoint } => context.close_direct(checkpoint),
+        Order::ReadDirect { checkpoint, directory, files } => context.read_direct(checkpoint, directory, files),
+        Order::Note { checkpoint, locations } => context.note(checkpoint, locations),
+        Order::Halt { state } => context.take_over_halt(&state),
     };
     agent.streams.settled(order);
     result.map_err(|error| Failure::from(error).on_node(&agent.start.node))
@@ -78,22 +78,20 @@ pub fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Re
 
 type Result<T, E = OrderError> = std::result::Result<T, E>;
 
-/// One order being carried out.
-struct Work<'a> {
+struct OrderContext<'a> {
     agent: &'a Arc<Agent>,
     run: &'a Arc<Run>,
     order: u64,
-    /// The order was given up, the link to the leader broke, or the run is over.
+    /// Cancelled when the order is, when the link to the leader breaks, and when the run is over.
     cancelled: &'a CancellationToken,
 }
 
-impl Work<'_> {
-    /// The ranks on this node.
+impl OrderContext<'_> {
     fn local(&self) -> &[Rank] {
         &self.run.plan.local
     }
 
-    /// Copies of files for this order; they end when it is cancelled.
+    /// For copies of files that end when the order is cancelled.
     fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.run.plan.settings.copy_bytes, self.cancelled.clone())
     }
@@ -119,7 +117,7 @@ impl Work<'_> {
         self.delete_all(delete, None)?;
         for member in members {
             let descriptor = descriptor::to_tree(&member.descriptor);
-            // The entry first: a directory that nobody knows of would never be deleted.
+            // The entry first: a directory without an entry would never be deleted.
             self.agent.store.set_descriptor(checkpoint, member.rank, member.rank, &descriptor)?;
             self.agent.store.make_directory(checkpoint, &descriptor)?;
         }
@@ -147,7 +145,7 @@ impl Work<'_> {
             self.agent.store.move_rank_to_slot(member.rank, member.rank)?;
             let descriptor = descriptor::to_tree(&member.descriptor);
             let known = self.agent.store.descriptor(checkpoint, member.rank);
-            // Writing what is there already would only change the order of its elements.
+            // To write an equal descriptor would only change the order of its elements.
             if !known.is_some_and(|known| known.same_content(&descriptor)) {
                 self.agent.store.set_descriptor(checkpoint, member.rank, member.rank, &descriptor)?;
             }
@@ -194,7 +192,7 @@ impl Work<'_> {
             .map_err(OrderError::file("record the run's checkpoints in", self.agent.paths.control()))
     }
 
-    /// Does the same for several things at once, each on a thread of its own; the first error wins when all are done.
+    /// Does `work` for all items at once, each on a thread of its own; returns the first error when all have ended.
     fn in_parallel<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
         let work = &work;
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
@@ -205,7 +203,6 @@ impl Work<'_> {
         results.into_iter().collect()
     }
 
-    /// The files of local ranks, as answer.
     fn routed(&self, checkpoint: CheckpointId) -> BTreeMap<Rank, Vec<String>> {
         self.local().iter().map(|rank| (*rank, self.agent.store.files(checkpoint, *rank))).collect()
     }

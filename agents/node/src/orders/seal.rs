@@ -1,4 +1,4 @@
-//! The end of writing: every routed file must be there; its meta file says so.
+//! The end of writing: checks that every routed file exists, and writes its meta file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::{OrderResult, SealedFiles};
 
-use super::{OrderError, Result, Work, rank_directory};
+use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::pipeline::Lane;
 
-impl Work<'_> {
+impl OrderContext<'_> {
     pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: bool) -> Result<OrderResult> {
         let pipeline = self.pipeline();
         let sealed =
@@ -31,7 +31,7 @@ impl Work<'_> {
         let mut sealed = SealedFiles::default();
         for name in self.agent.store.files(checkpoint, rank) {
             if is_redundancy_file(&name) {
-                // Left by an earlier try of this very step; it is made again.
+                // Left by an earlier attempt of this step; it is written again.
                 continue;
             }
             let path = directory.join(&name);

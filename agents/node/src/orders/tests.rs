@@ -1,4 +1,4 @@
-//! Orders on a node of the fixtures: its checkpoint 3 is complete in cache, and rank 1 wrote it.
+//! Orders on a node of the fixtures: checkpoint 3 of rank 1 is complete in its cache.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -32,7 +32,7 @@ fn inode(path: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_flush_copies_the_application_s_files_and_what_is_there_only_once() {
+async fn a_flush_copies_the_application_s_files_once() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let flush = |crc| {
@@ -115,7 +115,7 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
 }
 
 #[tokio::test]
-async fn an_order_that_was_given_up_copies_nothing_and_may_be_tried_again() {
+async fn a_cancelled_order_copies_nothing_and_is_retryable() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let cancelled = CancellationToken::new();
@@ -128,7 +128,7 @@ async fn an_order_that_was_given_up_copies_nothing_and_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn files_past_the_cache_are_listed_by_an_agent_that_was_restarted_after_they_were_routed() {
+async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_after_they_were_routed() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let (checkpoint, directory) = (CheckpointId(4), prefix.path().to_owned());

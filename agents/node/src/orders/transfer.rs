@@ -1,4 +1,4 @@
-//! Files of ranks that live on another node now.
+//! Moves files of ranks to the nodes on which they now run.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use holdfast_core::redundancy::descriptor::from_tree;
 use holdfast_model::CheckpointId;
 use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
 
-use super::files::Keep;
-use super::{OrderError, Result, Work, rank_directory};
+use super::files::KeepAs;
+use super::{OrderContext, OrderError, Result, rank_directory};
 
-/// How long the sender may take to come: its agent may have to be restarted first.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the other member may take to connect: its agent may have to be restarted first.
+pub(super) const PEER_LIMIT: Duration = Duration::from_secs(30);
 
-impl Work<'_> {
+impl OrderContext<'_> {
     pub(super) fn transfer(
         &self,
         checkpoint: CheckpointId,
@@ -26,14 +26,14 @@ impl Work<'_> {
         }
         let steps: Vec<Step<'_>> = outgoing.iter().map(Step::Send).chain(incoming.iter().map(Step::Receive)).collect();
         self.in_parallel(&steps, |step| match step {
-            Step::Send(step) => self.send_away(checkpoint, step),
-            Step::Receive(member) => self.receive_home(checkpoint, member),
+            Step::Send(step) => self.send_rank(checkpoint, step),
+            Step::Receive(member) => self.receive_rank(checkpoint, member),
         })?;
         self.agent.store.fold_logs()?;
         Ok(OrderResult::Done)
     }
 
-    fn send_away(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
+    fn send_rank(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
         let not_held = || OrderError::NotHeld { checkpoint, rank: step.rank };
         let descriptor = self.agent.store.descriptor(checkpoint, step.rank).ok_or_else(not_held)?;
         let descriptor = from_tree(&descriptor).map_err(|source| OrderError::Descriptor { rank: step.rank, source })?;
@@ -45,11 +45,11 @@ impl Work<'_> {
         self.send_files(&mut stream, checkpoint, &owner, &working)
     }
 
-    /// The sender keeps its files, so that an order that is tried again replaces what arrived before.
-    fn receive_home(&self, checkpoint: CheckpointId, member: &Member) -> Result<()> {
+    /// The sender keeps its files, so that a repeated order replaces what was received before.
+    fn receive_rank(&self, checkpoint: CheckpointId, member: &Member) -> Result<()> {
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: member.rank });
-        let mut stream = self.agent.streams.claim(self.run.plan.generation, &purpose, PATIENCE)?;
-        self.receive_files(&mut stream, checkpoint, member.rank, &Keep::Own)
+        let mut stream = self.agent.streams.claim(self.run.plan.generation, &purpose, PEER_LIMIT)?;
+        self.receive_files(&mut stream, checkpoint, member.rank, &KeepAs::Own)
     }
 
     fn bytes_of(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<u64> {

@@ -1,6 +1,6 @@
-//! Killing the node's ranks, at once: nothing waits for the resource manager to notice.
+//! Kills the node's ranks at once, without the resource manager.
 //!
-//! Ranks are found twice: those that are connected, and those that their environment gives away (`marked`).
+//! Ranks are found by their connections and by their environment (`marked`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use holdfast_wire::agent::KillRequest;
 use super::Ranks;
 use super::process::Process;
 
-/// How long a killed process may take to be gone, before the answer is given without it (a process that hangs in the
-/// kernel cannot be waited for).
+/// How long to wait for the end of killed processes: a process that hangs in the kernel does not end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Kills the node's ranks of the generation and older ones, and waits until they are gone. Returns their processes.
+/// Kills the node's ranks of the generation and older ones, and waits until they have ended. Returns their processes.
 pub async fn kill(ranks: &Arc<Ranks>, request: KillRequest) -> Vec<u32> {
-    // Reading an environment below `/proc` can wait for a process that hangs in the kernel.
+    // To read an environment below `/proc` can block on a process that hangs in the kernel.
     let killing = {
         let ranks = ranks.clone();
         tokio::task::spawn_blocking(move || ranks.kill_now(request.generation))
     };
     let killed = killing.await.unwrap_or_default();
     if !killed.is_empty() {
-        tracing::info!(generation = %request.generation, reason = request.reason, processes = killed.len(), "ranks killed");
+        let processes = killed.len();
+        tracing::info!(generation = %request.generation, reason = request.reason, processes, "ranks_killed");
     }
     let pids = killed.iter().map(|(pid, _)| *pid).collect();
-    let gone = async {
+    let ended = async {
         for (_, process) in killed {
             process.ended().await;
         }
     };
-    let _ = tokio::time::timeout(PATIENCE, gone).await;
+    let _ = tokio::time::timeout(PATIENCE, ended).await;
     pids
 }
 
@@ -54,7 +54,7 @@ impl Ranks {
         killed
     }
 
-    /// True if any process of the job's ranks lives on this node.
+    /// True if any process of the job's ranks is on this node.
     pub fn others_alive(&self) -> bool {
         !self.marked(|_| true).is_empty()
     }

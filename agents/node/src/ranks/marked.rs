@@ -1,5 +1,5 @@
-//! Processes that belong to the job's ranks by their environment: programs that never called our API, and what ranks
-//! have started themselves.
+//! Processes that belong to the job's ranks by their environment: programs that do not use the API, and processes that
+//! ranks have started.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -11,20 +11,18 @@ use procfs::process;
 
 use super::Ranks;
 
-/// A process of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// Its number.
     pub pid: u32,
-    /// The rank, if its environment says which: a launcher's own processes belong to none.
+    /// The rank in its environment; none for a launcher's own processes.
     pub rank: Option<Rank>,
 }
 
-/// What the environment of the job's ranks on this node names.
+/// The values in the environment of the job's ranks on this node.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
     job_id: String,
-    /// On a virtual node.
+    /// Only on a virtual node.
     node: Option<NodeName>,
 }
 
@@ -35,18 +33,18 @@ impl Marks {
 }
 
 impl Ranks {
-    /// Processes of this user whose environment names the job, a generation that is asked for, and (on a virtual node)
+    /// Processes of this user whose environment names the job, a generation that `matches`, and (on a virtual node)
     /// this node. Reads all of `/proc`.
-    pub fn marked(&self, wanted: impl Fn(Generation) -> bool) -> Vec<Marked> {
+    pub fn marked(&self, matches: impl Fn(Generation) -> bool) -> Vec<Marked> {
         let Marks { job_id, node } = &self.marks;
         let Ok(processes) = process::all_processes() else { return Vec::new() };
         let found = processes.filter_map(|process| {
-            // Unreadable: another user's, or gone.
+            // Unreadable: of another user, or ended.
             let process = process.ok()?;
             let environment = process.environ().ok()?;
             let is = |name: &str, value: &str| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
             let generation = number(&environment, environment::GENERATION).map(Generation)?;
-            let ours = wanted(generation)
+            let ours = matches(generation)
                 && is(environment::JOB, job_id)
                 && node.as_ref().is_none_or(|node| is(environment::NODE, node.as_str()));
             let pid = u32::try_from(process.pid()).ok()?;
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_is_what_the_innermost_launcher_says() {
+    fn the_rank_is_that_of_the_innermost_launcher() {
         let nested = [("SLURM_PROCID", "0"), ("PATH", "/bin"), ("OMPI_COMM_WORLD_RANK", "3")];
         assert_eq!(rank(&environment(&nested)), Some(Rank(3)));
         assert_eq!(rank(&environment(&[("SLURM_PROCID", "7"), ("HOLDFAST_RANK", "2")])), Some(Rank(2)));

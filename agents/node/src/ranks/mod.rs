@@ -21,10 +21,8 @@ use marked::Marks;
 
 use crate::admission::Refusal;
 
-/// The ranks of this node.
 #[derive(Debug)]
 pub struct Ranks {
-    /// By what their processes are recognised.
     marks: Marks,
     connected: Mutex<BTreeMap<Rank, Connected>>,
 }
@@ -35,12 +33,12 @@ struct Connected {
     pid: u32,
     /// Distinguishes a rank's connections, so that the end of an old one does not remove the new one.
     connection: u64,
-    /// The process is gone.
-    gone: bool,
+    /// The process has ended.
+    ended: bool,
 }
 
 impl Ranks {
-    /// None yet; `start` says of which job, and on which node.
+    /// `start` names the job and the node.
     pub fn new(start: &AgentStart) -> Self {
         Ranks { marks: Marks::new(start), connected: Mutex::default() }
     }
@@ -50,48 +48,48 @@ impl Ranks {
         let connected = self.connected.lock();
         connected
             .iter()
-            .filter(|(_, known)| known.generation == generation && !known.gone)
+            .filter(|(_, known)| known.generation == generation && !known.ended)
             .map(|(rank, _)| *rank)
             .collect()
     }
 
-    /// The processes of the ranks of `generation` and older ones that have not gone.
+    /// The processes of the ranks of `generation` and older ones that have not ended.
     fn processes(&self, generation: Generation) -> Vec<u32> {
         let connected = self.connected.lock();
         connected
             .values()
-            .filter(|known| known.generation <= generation && !known.gone)
+            .filter(|known| known.generation <= generation && !known.ended)
             .map(|known| known.pid)
             .collect()
     }
 
-    /// The processes of the ranks of `generation` that are connected and have not gone.
+    /// The processes of the ranks of `generation` that are connected and have not ended.
     pub fn connected(&self, generation: Generation) -> Vec<(Rank, u32)> {
         let connected = self.connected.lock();
-        let living = connected.iter().filter(|(_, known)| known.generation == generation && !known.gone);
-        living.map(|(rank, known)| (*rank, known.pid)).collect()
+        let alive = connected.iter().filter(|(_, known)| known.generation == generation && !known.ended);
+        alive.map(|(rank, known)| (*rank, known.pid)).collect()
     }
 
-    /// Notes a rank's connection; refuses a second process for a rank that lives.
+    /// Records a rank's connection; refuses a second process while the first is alive.
     pub(crate) fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), Refusal> {
         let mut connected = self.connected.lock();
         if let Some(known) = connected.get(&rank)
             && known.generation == generation
             && known.pid != pid
-            && !known.gone
+            && !known.ended
         {
             return Err(Refusal::Duplicate { rank, pid: known.pid });
         }
-        connected.insert(rank, Connected { generation, pid, connection, gone: false });
+        connected.insert(rank, Connected { generation, pid, connection, ended: false });
         Ok(())
     }
 
-    /// Notes that the process behind a connection is gone; false if the rank has another process now.
-    pub(crate) fn process_gone(&self, rank: Rank, pid: u32) -> bool {
+    /// Records that the process of a rank has ended; false if the rank has another process now.
+    pub(crate) fn process_ended(&self, rank: Rank, pid: u32) -> bool {
         let mut connected = self.connected.lock();
         match connected.get_mut(&rank) {
-            Some(known) if known.pid == pid && !known.gone => {
-                known.gone = true;
+            Some(known) if known.pid == pid && !known.ended => {
+                known.ended = true;
                 true
             }
             _ => false,
@@ -102,7 +100,7 @@ impl Ranks {
         self.connected.lock().get(&rank).is_some_and(|known| known.connection == connection)
     }
 
-    /// Forgets the ranks of generations before this one.
+    /// Removes the ranks of generations before this one.
     pub fn fence(&self, generation: Generation) {
         self.connected.lock().retain(|_, known| known.generation >= generation);
     }

@@ -1,4 +1,4 @@
-//! A process that cannot be mistaken for another: its pidfd.
+//! A process by its pidfd, which cannot refer to a later process with the same number.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
-/// A handle on a process; its number cannot be given to another while this lives.
 #[derive(Debug)]
 pub struct Process(OwnedFd);
 
@@ -17,15 +16,13 @@ impl Process {
         pidfd_open(pid, PidfdFlags::empty()).ok().map(Process)
     }
 
-    /// Sends SIGKILL.
     pub fn kill(&self) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.0, Signal::KILL)?)
     }
 
-    /// Returns when the process has ended.
     pub async fn ended(self) {
         // Its replacement is an unsafe function, for descriptors that may be closed while they are watched; this one is
-        // owned by the watch itself.
+        // owned by the watch.
         #[expect(deprecated, reason = "the descriptor is owned by what watches it")]
         let watched = AsyncFd::new(self.0);
         if let Ok(watched) = watched {

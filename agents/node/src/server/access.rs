@@ -16,16 +16,16 @@ use serde::de::value::{Error, StrDeserializer};
 /// Checks the token; the comparison takes the same time whatever was presented.
 ///
 /// # Errors
-/// What the stranger did.
+/// What is wrong with the request.
 pub(super) fn check(material: &TrustMaterial, headers: &HeaderMap) -> Result<(), &'static str> {
-    let presented = headers.get(AUTHORIZATION).ok_or("asked without a token")?;
+    let presented = headers.get(AUTHORIZATION).ok_or("sent a request without a token")?;
     let presented = presented.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
-    let text: StrDeserializer<'_, Error> = presented.ok_or("presented something that is no token")?.into_deserializer();
-    let token = Base64::deserialize(text).map_err(|_| "presented something that is no token")?;
+    let text: StrDeserializer<'_, Error> = presented.ok_or("presented an invalid token")?.into_deserializer();
+    let token = Base64::deserialize(text).map_err(|_| "presented an invalid token")?;
     if trust::token_matches(material, &token.0) { Ok(()) } else { Err("presented a wrong token") }
 }
 
-/// What strangers are told; the connection ends with it.
+/// The answer to an unauthenticated request.
 pub(super) fn refusal() -> Response<Body> {
     let problem = Failure::new(FailureKind::InvalidRequest, "this request needs the job's token");
     let mut response = (StatusCode::UNAUTHORIZED, Json(problem)).into_response();

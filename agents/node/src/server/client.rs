@@ -1,4 +1,4 @@
-//! The simplest client of an agent's port, for tests: one request a connection, no library in between.
+//! A client of an agent's port for tests: one request a connection, without a library.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) async fn connect(address: SocketAddr, material: &TrustMaterial, proto
     TlsConnector::from(Arc::new(config)).connect(trust::server_name(), socket).await.unwrap()
 }
 
-/// Sends one request; its status and body.
+/// Sends one request; returns status and body of the answer.
 pub(crate) async fn send(
     address: SocketAddr,
     material: &TrustMaterial,
@@ -30,11 +30,12 @@ pub(crate) async fn send(
     let authorization = authorization.map(|value| format!("authorization: {value}\r\n")).unwrap_or_default();
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n{authorization}content-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n{authorization}content-length: {length}\r\n\r\n\
+         {body}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // The end of the connection may come without a farewell.
+    // The peer may close the connection without a TLS close notification.
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -46,7 +47,6 @@ pub(crate) fn bearer(material: &TrustMaterial) -> String {
     format!("Bearer {}", token.as_str().unwrap())
 }
 
-/// Asks as the orchestrator does.
 pub(crate) async fn ask<T: DeserializeOwned>(
     address: SocketAddr,
     material: &TrustMaterial,

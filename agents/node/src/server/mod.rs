@@ -1,18 +1,19 @@
-//! The agent's one port: TLS 1.3 with the job's certificate, behind it the orchestrator's requests (ALPN `http/1.1`) and
-//! the peers' links and streams (ALPN `holdfast/1`).
+//! The agent's one port: TLS 1.3 with the job's certificate, behind it the orchestrator's requests (ALPN `http/1.1`)
+//! and the peers' links and streams (ALPN `holdfast/1`).
 //!
-//! Whoever has no token learns nothing and holds up nobody: a connection that has not shown the token within ten seconds
-//! is cut, and of too many such connections the oldest goes first, so that a flood of silent ones cannot keep out
-//! those who know the word.
+//! Without the token nothing is answered but a refusal. A connection that has not presented the token within ten
+//! seconds is closed, and of too many such connections the oldest is evicted, so that silent connections cannot block
+//! others.
 //!
 //! * `requests`: what each path does; `access`: the token; `peers`: links and streams;
-//! * `newcomers`: connections that have not shown the token; `strangers`: counting and reporting those who do not.
+//! * `pending`: connections that have not presented the token yet; `unauthenticated`: counts and reports those that do
+//!   not present it.
 
 mod access;
-mod newcomers;
 mod peers;
+mod pending;
 mod requests;
-mod strangers;
+mod unauthenticated;
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,35 +34,36 @@ use tokio_rustls::server::TlsStream;
 
 use crate::agent::Agent;
 use crate::collective::Collectives;
-use newcomers::{Newcomer, Newcomers};
-use strangers::Strangers;
+use pending::{PendingConnection, PendingConnections};
+use unauthenticated::UnauthenticatedConnections;
 
-/// How long a connection may go on without having shown the token.
-const INTRODUCTION: Duration = Duration::from_secs(10);
+/// The time in which a connection must present the token.
+const TOKEN_LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection of the orchestrator may be idle between requests.
 const IDLE: Duration = Duration::from_secs(300);
-/// How long requests that are under way at the end may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// The time for the requests under way when the agent ends.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
-/// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The job's certificate.
     #[error(transparent)]
     Trust(#[from] trust::TrustError),
 }
+
+/// Why a connection that was evicted ended.
+const EVICTED: &str = "sent nothing and was evicted for newer connections";
 
 /// What all connections share.
 struct Port {
     agent: Arc<Agent>,
     collectives: Arc<Collectives>,
     router: axum::Router,
-    newcomers: Newcomers,
-    strangers: Strangers,
+    pending: PendingConnections,
+    unauthenticated: UnauthenticatedConnections,
 }
 
-/// Serves the port until the agent is told to end, and then until the requests under way are answered.
+/// Serves the port until the agent is to end, and then until the requests under way are answered.
 ///
 /// # Errors
 /// When the job's certificate cannot be used.
@@ -71,13 +73,13 @@ pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Resu
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let port = Arc::new(Port {
         router: requests::router(collectives.clone()),
-        newcomers: Newcomers::default(),
-        strangers: Strangers::default(),
+        pending: PendingConnections::default(),
+        unauthenticated: UnauthenticatedConnections::default(),
         agent: agent.clone(),
         collectives,
     });
     let mut stop = agent.stop.subscribe();
-    let (alive, mut all_gone) = mpsc::channel::<()>(1);
+    let (alive, mut all_ended) = mpsc::channel::<()>(1);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -86,81 +88,91 @@ pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Resu
         match accepted {
             Ok((socket, peer)) => {
                 let (port, acceptor, alive) = (port.clone(), acceptor.clone(), alive.clone());
-                let newcomer = port.newcomers.admit();
+                let pending = port.pending.add();
                 tokio::spawn(async move {
-                    introduce(&port, &acceptor, socket, peer, &newcomer).await;
+                    serve_connection(&port, &acceptor, socket, peer, &pending).await;
                     drop(alive);
                 });
             }
             Err(error) => {
-                // Out of descriptors, for instance: others may close theirs.
+                // For instance out of descriptors: other connections may end.
                 tracing::warn!(%error, "connection_not_accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
     drop(alive);
-    let _ = tokio::time::timeout(FAREWELL, all_gone.recv()).await;
+    let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all_ended.recv()).await;
     Ok(())
 }
 
-/// A connection from its first byte on.
-async fn introduce(
+async fn serve_connection(
     port: &Arc<Port>,
     acceptor: &TlsAcceptor,
     socket: TcpStream,
     peer: SocketAddr,
-    newcomer: &Arc<Newcomer>,
+    pending: &Arc<PendingConnection>,
 ) {
-    let stranger = |reason: &str| port.strangers.report(&port.agent, peer, reason);
-    // Answers are small and waited for.
+    let unauthenticated = |reason: &str| port.unauthenticated.add(&port.agent, peer, reason);
+    // Answers are small, and the peer waits for them.
     let _ = socket.set_nodelay(true);
     let stream = tokio::select! {
         handshake = acceptor.accept(socket) => match handshake {
             Ok(stream) => stream,
-            Err(error) => return stranger(&format!("made no TLS connection: {error}")),
+            Err(error) => return unauthenticated(&format!("the TLS handshake failed: {error}")),
         },
-        () = newcomer.turned_away() => return stranger("gave way, silent, to newer connections"),
-        () = tokio::time::sleep(INTRODUCTION) => return stranger("was silent"),
+        () = pending.evicted() => return unauthenticated(EVICTED),
+        () = tokio::time::sleep(TOKEN_LIMIT) => return unauthenticated("sent nothing"),
     };
     match stream.get_ref().1.alpn_protocol() {
-        Some(protocol) if protocol == ALPN_PEER => from_peer(port, stream, peer, newcomer).await,
-        _ => http(port, stream, peer, newcomer).await,
+        Some(protocol) if protocol == ALPN_PEER => serve_peer(port, stream, peer, pending).await,
+        _ => serve_http(port, stream, peer, pending).await,
     }
 }
 
-/// A connection of a peer, which may last for the whole run. Whoever takes it in asks for the token within his own time;
-/// when that is over, whoever is still here has shown it.
-async fn from_peer(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, newcomer: &Arc<Newcomer>) {
+/// A connection of a peer, which may last for the entire run. [`peers::accept`] checks the token within its own time
+/// limit: a connection that is open after that has presented it.
+async fn serve_peer(
+    port: &Arc<Port>,
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+    pending: &Arc<PendingConnection>,
+) {
     let accepted = peers::accept(port.collectives.clone(), stream, peer);
     tokio::pin!(accepted);
     loop {
         tokio::select! {
             result = accepted.as_mut() => {
                 if let Err(reason) = result {
-                    port.strangers.report(&port.agent, peer, &reason.to_string());
+                    port.unauthenticated.add(&port.agent, peer, &reason.to_string());
                 }
                 return;
             }
-            () = newcomer.turned_away() => {
-                return port.strangers.report(&port.agent, peer, "gave way, silent, to newer connections");
+            () = pending.evicted() => {
+                return port.unauthenticated.add(&port.agent, peer, EVICTED);
             }
-            () = tokio::time::sleep_until(newcomer.since + INTRODUCTION * 3), if !newcomer.known() => newcomer.is_known(),
+            () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT * 3), if !pending.is_authenticated() => {
+                pending.set_authenticated();
+            }
         }
     }
 }
 
-/// A connection that speaks HTTP.
-async fn http(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, newcomer: &Arc<Newcomer>) {
+async fn serve_http(
+    port: &Arc<Port>,
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+    pending: &Arc<PendingConnection>,
+) {
     let router = TowerToHyperService::new(port.router.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (port, router, newcomer) = (port.clone(), router.clone(), newcomer.clone());
+        let (port, router, pending) = (port.clone(), router.clone(), pending.clone());
         async move {
             if let Err(reason) = access::check(&port.agent.start.trust, request.headers()) {
-                port.strangers.report(&port.agent, peer, reason);
+                port.unauthenticated.add(&port.agent, peer, reason);
                 return Ok(access::refusal());
             }
-            newcomer.is_known();
+            pending.set_authenticated();
             let _contact = port.agent.contact.begin();
             let answer: Result<Response<Body>, _> = router.call(request.map(Body::new)).await;
             answer
@@ -168,19 +180,19 @@ async fn http(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, 
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        // Nobody reads it.
+        // It is not read.
         .auto_date_header(false)
         .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let mut stop = port.agent.stop.subscribe();
     let mut stopping = false;
-    let mut introduced = false;
+    let mut checked = false;
     loop {
         tokio::select! {
             result = connection.as_mut() => {
-                if let Err(error) = result && !newcomer.known() {
-                    port.strangers.report(&port.agent, peer, &format!("spoke no HTTP: {error}"));
+                if let Err(error) = result && !pending.is_authenticated() {
+                    port.unauthenticated.add(&port.agent, peer, &format!("sent no HTTP request: {error}"));
                 }
                 return;
             }
@@ -188,23 +200,23 @@ async fn http(port: &Arc<Port>, stream: TlsStream<TcpStream>, peer: SocketAddr, 
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = newcomer.turned_away() => {
-                return port.strangers.report(&port.agent, peer, "gave way, silent, to newer connections");
+            () = pending.evicted() => {
+                return port.unauthenticated.add(&port.agent, peer, EVICTED);
             }
-            () = tokio::time::sleep_until(newcomer.since + INTRODUCTION), if !introduced => {
-                introduced = true;
-                if !newcomer.known() {
-                    return port.strangers.report(&port.agent, peer, "showed no token");
+            () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT), if !checked => {
+                checked = true;
+                if !pending.is_authenticated() {
+                    return port.unauthenticated.add(&port.agent, peer, "presented no token");
                 }
             }
         }
     }
 }
 
-/// Listens where the orchestrator said.
+/// Listens at the address that the orchestrator chose.
 ///
 /// # Errors
-/// When the address cannot be had.
+/// When the address cannot be bound.
 pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }

@@ -15,28 +15,25 @@ use crate::admission::Refusal;
 use crate::collective::{self, Collectives};
 use crate::stream::Incoming;
 
-/// How long a connection without the token, or a peer that is too early, may stay open without being admitted.
+/// The time for the hello of a connection, and for the run plan that a peer may already have and this agent not yet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a connection does not count as one of the job's.
+/// Why a connection is not one of the job's.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unauthenticated {
-    /// Nothing came.
     #[error("sent nothing")]
     Silent,
-    /// Something else than a hello came.
     #[error("sent no hello: {0}")]
     NoHello(FrameError),
-    /// The token is not the job's.
     #[error("presented a wrong token")]
     WrongToken,
 }
 
-/// Serves a connection on which ALPN `holdfast/1` was agreed: checks the hello, hands the stream to the thread that waits
-/// for it.
+/// Serves a connection on which ALPN `holdfast/1` was agreed: checks the hello, hands the stream to the thread that
+/// waits for it.
 ///
 /// # Errors
-/// When the connection does not show the job's token: to be counted and reported by the caller.
+/// When the connection does not present the job's token: the caller counts and reports it.
 pub(super) async fn accept(
     collectives: Arc<Collectives>,
     mut stream: TlsStream<TcpStream>,
@@ -48,10 +45,10 @@ pub(super) async fn accept(
         Ok(Ok(hello)) => hello,
     };
     if !trust::token_matches(&collectives.agent.start.trust, &hello.token.0) {
-        // No answer: without the token nothing is to be learned here.
+        // No answer: it would be information for an attacker.
         return Err(Unauthenticated::WrongToken);
     }
-    // From here on it belongs to the job: a refusal is sent to the peer, not reported as unauthenticated.
+    // From here on the peer belongs to the job: it gets an answer to its hello.
     let answer = match admit(&collectives, &hello).await {
         Ok(()) => PeerWelcome::Welcome,
         Err(refusal) => {
@@ -67,14 +64,14 @@ pub(super) async fn accept(
         Purpose::Link => collective::serve_link(&collectives, hello.node, hello.generation, stream).await,
         purpose => match Incoming::from_async(stream, hello.node) {
             Ok(incoming) => serve_stream(&collectives, hello.generation, purpose, incoming).await,
-            Err(error) => tracing::warn!(%peer, %error, "stream lost while it was handed over"),
+            Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
         },
     }
     Ok(())
 }
 
-/// Hands a stream to the thread that waits for it; when that has done with it, the same for the next hello that comes on it,
-/// until the peer closes it.
+/// Hands a stream to the thread that waits for it, and does the same for each further hello on it, until the peer
+/// closes it.
 async fn serve_stream(collectives: &Collectives, generation: Generation, purpose: Purpose, incoming: Incoming) {
     let mut stop = collectives.agent.stop.subscribe();
     let serving = async {
@@ -128,7 +125,7 @@ async fn admit(collectives: &Collectives, hello: &PeerHello) -> Result<(), Refus
     if hello.job != collectives.agent.start.job_id {
         return Err(Refusal::Job { ours: collectives.agent.start.job_id.clone(), theirs: hello.job.clone() });
     }
-    // A peer may have its plan before we have ours.
+    // A peer may receive its plan before this agent does.
     let asked = hello.generation;
     match tokio::time::timeout(PATIENCE, collectives.reached(asked)).await {
         Err(_) => Err(Refusal::TooEarly(asked)),

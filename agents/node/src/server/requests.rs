@@ -26,17 +26,16 @@ use crate::collective::{self, Collectives, RunError};
 use crate::copy::{self, CopyError, on_prefix};
 use crate::forget::{self, ForgetError};
 use crate::halt::{HaltError, Moment};
-use crate::health::{Known, Published};
+use crate::health::{AgentStatus, Published};
 use crate::inventory;
 use crate::prefix;
 use crate::ranks;
 use crate::store::StoreError;
 use crate::watchdog;
 
-/// The longest that a poll is held back.
+/// The longest time for which a poll is held.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
-/// All paths.
 pub(super) fn router(collectives: Arc<Collectives>) -> Router {
     let unknown = || async { Rejection::invalid(StatusCode::NOT_FOUND, "no such path") };
     let method = || async { Rejection::invalid(StatusCode::METHOD_NOT_ALLOWED, "no such method for this path") };
@@ -59,7 +58,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .with_state(collectives)
 }
 
-/// A request that failed: a status, and why.
+/// The answer to a request that failed.
 struct Rejection(StatusCode, Failure);
 
 impl Rejection {
@@ -159,13 +158,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
-/// A token for work that is of no use once the request is dropped, because its client is gone.
+/// A token that is cancelled when the request is dropped because its client has closed the connection.
 fn cancelled_with_request() -> (CancellationToken, DropGuard) {
     let cancelled = CancellationToken::new();
     (cancelled.clone(), cancelled.drop_guard())
 }
 
-/// Now, with what the run in force knows of the allocation's end.
+/// The present moment, with the end of the allocation as of the run in force.
 fn moment(collectives: &Collectives) -> Moment {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -187,23 +186,23 @@ async fn poll(
     if !wait.is_zero() {
         let mut stop = agent.stop.subscribe();
         tokio::select! {
-            () = agent.events.wait_for_news(request.after) => {}
+            () = agent.events.wait_for_event(request.after) => {}
             () = tokio::time::sleep(wait) => {}
-            // An agent that ends says what it has to say.
+            // An agent that ends answers at once.
             _ = stop.wait_for(Option::is_some) => {}
         }
     }
     let generation = collective::serving(&collectives);
-    let known = Known {
+    let status = AgentStatus {
         node: agent.start.node.clone(),
         generation,
         ranks: agent.ranks.alive(generation),
-        unauthenticated: agent.strangers.load(Ordering::Relaxed),
+        unauthenticated: agent.unauthenticated.load(Ordering::Relaxed),
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
     };
     let instance = agent.instance;
-    let Published { version, health } = agent.health.report(known).await;
+    let Published { version, health } = agent.health.report(status).await;
     let (events, progress) = (agent.events.since(request.after), agent.progress.snapshot());
     if request.known == Some(KnownHealth { instance, version }) && events.is_empty() && progress.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -217,10 +216,11 @@ async fn run(
     Message(request): Message<RunRequest>,
 ) -> Answer<RunAccepted> {
     let directory = &request.shared.settings.prefix;
-    // Once a step: later a file system that is away for a while must not keep ranks from starting.
+    // Only for the first run of a step: later, a file system that is not reachable for a while must not prevent a
+    // launch.
     if collectives.plan().is_none_or(|known| known.settings.prefix != *directory) {
-        let looked = prefix::look(directory).await;
-        looked.map_err(|error| {
+        let checked = prefix::check(directory).await;
+        checked.map_err(|error| {
             let failure = Failure::new(FailureKind::Io, error.to_string()).at(directory);
             Rejection(StatusCode::UNPROCESSABLE_ENTITY, failure)
         })?;

@@ -15,7 +15,7 @@ use crate::daemon::set_up;
 use crate::paths::Paths;
 use crate::store::fixture_node::{fixture_start, lay_out};
 
-/// All events, answered at once.
+/// Asks for all events, and is answered at once.
 const AT_ONCE: PollRequest = PollRequest { after: 0, wait_ms: 0, allocation_end: None, known: None };
 
 struct Served {
@@ -50,8 +50,8 @@ impl Served {
         ask(self.address, &self.trust, path, Some(message)).await
     }
 
-    fn strangers(&self) -> u64 {
-        self.agent.strangers.load(Ordering::Relaxed)
+    fn unauthenticated(&self) -> u64 {
+        self.agent.unauthenticated.load(Ordering::Relaxed)
     }
 }
 
@@ -69,7 +69,7 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     let changed: HaltState = served.post(HALT, &change).await;
     assert_eq!(changed.met.as_deref(), Some("Reason: JOB_HALTED."));
     assert_eq!(served.get::<HaltState>(HALT).await, changed);
-    assert_eq!(served.strangers(), 0);
+    assert_eq!(served.unauthenticated(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,7 +83,7 @@ async fn a_poll_is_answered_while_the_control_files_wait_for_a_disk() {
         let _ = released.1.recv_timeout(Duration::from_secs(30));
     });
     has_stalled.await.unwrap();
-    // The first poll has nothing kept from an earlier one.
+    // The first poll has no cached report.
     let poll: PollReply = served.post(POLL, &AT_ONCE).await;
     assert!(!disk.is_finished(), "the answer waited for the disk");
     assert_eq!(poll.health.newest, Some(CheckpointId(3)));
@@ -96,13 +96,13 @@ async fn a_poll_is_answered_while_the_control_files_wait_for_a_disk() {
 }
 
 #[tokio::test]
-async fn a_poll_is_held_back_until_there_is_news() {
+async fn a_poll_is_held_until_there_is_an_event() {
     let served = served().await;
     let (address, trust) = (served.address, served.trust.clone());
     let polling = tokio::spawn(async move {
         ask::<PollReply>(address, &trust, POLL, Some(&PollRequest { wait_ms: 600_000, ..AT_ONCE })).await
     });
-    served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
+    served.agent.events.add(AgentEvent::Notice { message: "event".to_owned() });
     let reply = polling.await.unwrap();
     assert_eq!((reply.instance, reply.events.len()), (served.agent.instance, 1));
 }
@@ -124,17 +124,17 @@ async fn a_poll_is_answered_without_content_when_nothing_changed_and_once_ranks_
     assert_eq!(poll(PollRequest { known: Some(other), ..AT_ONCE }).await.0, 200, "another agent's report");
     let held = tokio::spawn(poll(PollRequest { wait_ms: 600_000, known: Some(known), ..AT_ONCE }));
     let kill = KillRequest { generation: Generation(9), reason: "over".to_owned() };
-    // The first one may come before the poll.
+    // The first release may precede the poll.
     while !held.is_finished() {
         let _: KillReply = served.post(KILL, &kill).await;
     }
     assert_eq!(held.await.unwrap(), (204, String::new()));
-    served.agent.events.add(AgentEvent::Notice { message: "news".to_owned() });
+    served.agent.events.add(AgentEvent::Notice { message: "event".to_owned() });
     assert_eq!(poll(PollRequest { known: Some(known), ..AT_ONCE }).await.0, 200, "there is an event");
 }
 
 #[tokio::test]
-async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
+async fn unauthenticated_connections_are_refused_and_counted_and_disturb_no_others() {
     let served = served().await;
     let other = trust::generate().unwrap();
     let wrong = bearer(&other);
@@ -144,7 +144,7 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
         assert_eq!(status, 401);
         assert!(serde_json::from_str::<Failure>(&body).unwrap().message.contains("token"));
     }
-    assert_eq!(served.strangers(), 4);
+    assert_eq!(served.unauthenticated(), 4);
     let mut plain = TcpStream::connect(served.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -155,7 +155,7 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
     let _ = peer.read_to_end(&mut answer).await;
     let inventory: Inventory = served.get(INVENTORY).await;
     assert!(inventory.holdings.len() > 1);
-    assert_eq!(served.strangers(), 6);
+    assert_eq!(served.unauthenticated(), 6);
     let reported = served.agent.events.since(0);
     assert_eq!(reported.len(), 5, "the sixth within a moment is counted, not reported");
     assert!(reported.iter().all(|event| matches!(event.event, AgentEvent::UnauthenticatedConnection { .. })));
@@ -166,7 +166,7 @@ async fn strangers_learn_nothing_are_counted_and_disturb_nobody() {
 async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_frame_or_in_many() {
     let served = served().await;
     let mut one = connect(served.address, &served.trust, ALPN_PEER).await;
-    // Announced, and never sent: the connection is cut all the same.
+    // Announced, and never sent: the connection is closed nevertheless.
     one.write_all(&(1u32 << 20).to_be_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let _ = one.read_to_end(&mut answer).await;
@@ -179,7 +179,7 @@ async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_fr
     }
     let _ = many.read_to_end(&mut answer).await;
     assert!(answer.is_empty(), "nothing is answered");
-    assert_eq!(served.strangers(), 2);
+    assert_eq!(served.unauthenticated(), 2);
     for event in served.agent.events.since(0) {
         let AgentEvent::UnauthenticatedConnection { reason, .. } = event.event else { panic!("{event:?}") };
         assert!(reason.contains("more than 8192 bytes"), "{reason}");
@@ -195,11 +195,11 @@ async fn a_connection_that_stays_silent_is_cut() {
     assert_eq!(silent.read_to_end(&mut nothing).await.unwrap_or(0), 0);
     let _ = greeted.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
-    assert_eq!(served.strangers(), 2);
+    assert_eq!(served.unauthenticated(), 2);
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_answered_with_a_problem() {
+async fn invalid_requests_are_answered_with_a_failure() {
     let served = served().await;
     let token = bearer(&served.trust);
     let cases = [
@@ -210,13 +210,15 @@ async fn what_cannot_be_understood_is_answered_with_a_problem() {
         (
             "POST",
             "/v1/copy",
-            r#"{"checkpoint":3,"directory":"../x","crc":true,"on_behalf_of":[],"partners_only":false,"buffer_bytes":1}"#,
+            r#"{"checkpoint":3,"directory":"../x","crc":true,"on_behalf_of":[],"partners_only":false,
+                "buffer_bytes":1}"#,
             400,
         ),
         (
             "POST",
             "/v1/rebuild",
-            r#"{"directory":"/nowhere","checkpoint":3,"scheme":"XOR","group_id":0,"members":4,"missing":[1],"ranks":[1]}"#,
+            r#"{"directory":"/nowhere","checkpoint":3,"scheme":"XOR","group_id":0,"members":4,"missing":[1],
+                "ranks":[1]}"#,
             422,
         ),
     ];
@@ -248,7 +250,7 @@ async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
 }
 
 #[tokio::test]
-async fn told_to_stop_the_port_answers_and_closes() {
+async fn a_request_to_stop_is_answered_and_the_port_closed() {
     let served = served().await;
     let _: Empty = served.post(STOP, &StopRequest { remove: false }).await;
     served.task.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The checkpoint files of one rank on this node: in cache, or past it in the prefix directory itself.
+//! The checkpoint files of one rank on this node: in cache, or in the prefix directory if they bypass the cache.
 
 use std::path::PathBuf;
 
@@ -14,62 +14,37 @@ use crate::store::{Store, StoreError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The filemaps of this node.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Two ranks write one file, which in cache belongs to one of them.
-    #[error("ranks {first} and {second} both write a file {name}, and in cache each file belongs to one rank")]
-    Shared {
-        /// The base name.
-        name: String,
-        /// One of the ranks.
-        first: Rank,
-        /// The other.
-        second: Rank,
-    },
-    /// A file could not be recorded.
+    #[error("ranks {first} and {second} both write a file {name}, but in cache each file belongs to one rank")]
+    Shared { name: String, first: Rank, second: Rank },
     #[error("the file {name} could not be recorded: {source}")]
-    Record {
-        /// The file.
-        name: String,
-        /// Why.
-        source: ControlError,
-    },
+    Record { name: String, source: ControlError },
     /// A file that is to be read is not there.
     #[error("rank {rank} cannot read its file {}: {source}", path.display())]
-    Unreadable {
-        /// The rank.
-        rank: Rank,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Unreadable { rank: Rank, path: PathBuf, source: std::io::Error },
 }
 
-/// The files of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct RankFiles<'a> {
-    /// The rank.
     pub rank: Rank,
-    /// The node's checkpoint files.
     pub store: &'a Store,
-    /// What this node knows of the run's checkpoints.
     pub memory: &'a Remembered,
 }
 
 impl RankFiles<'_> {
-    /// Records a file that is to be written; returns its place.
+    /// Records a file that is to be written; returns its path.
     ///
     /// # Errors
-    /// When the file is another rank's of this node, or cannot be recorded.
+    /// When the file belongs to another rank of this node, or cannot be recorded.
     pub fn add(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
         if let Some(direct) = &self.memory.read().direct {
             let added = self.memory.add_direct_file(checkpoint, self.rank, name);
             added.map_err(|source| FileError::Record { name: name.to_owned(), source })?;
             return Ok(direct.directory.join(name));
         }
-        // Refused at once where the other rank is on this node too; others are found when all have written.
+        // Refused now if the other rank is on this node; otherwise when the checkpoint is completed.
         if let Some(first) = self.store.writer(checkpoint, name).filter(|other| *other != self.rank) {
             return Err(FileError::Shared { name: name.to_owned(), first, second: self.rank });
         }
@@ -87,7 +62,7 @@ impl RankFiles<'_> {
         }
     }
 
-    /// The rank's files as they were written, redundancy files left out.
+    /// The rank's files without redundancy files.
     ///
     /// # Errors
     /// When the checkpoint is not here.
@@ -97,7 +72,7 @@ impl RankFiles<'_> {
             return Ok(PutBack { directory: direct.directory.clone(), files });
         }
         let directory = self.store.rank_directory(checkpoint, self.rank)?;
-        // The filemap lists the newest first, and our own redundancy file among them.
+        // The filemap lists the newest first, the redundancy file included.
         let mut files = self.store.files(checkpoint, self.rank);
         files.retain(|name| !is_redundancy_file(name));
         files.reverse();

@@ -1,9 +1,9 @@
-//! Checkpoint sources: who produces the files of a checkpoint, and who reads them back.
+//! Checkpoint sources: what produces the files of a checkpoint, and reads them back.
 //!
-//! Behind every source all files take the same way: filemap, redundancy, flush, drain, index. A new source is one file
+//! The files of all sources are treated alike: filemap, redundancy, flush, drain, index. A new source is one file
 //! here and one line in [`REGISTRY`]; the names there are the values that `checkpoint.source` of a job spec may have.
 //!
-//! * [`files`]: the files of one rank on this node, as sources work with them;
+//! * [`files`]: access of sources to the files of one rank on this node;
 //! * [`scr`]: the application, through the checkpoint API.
 
 pub mod files;
@@ -19,26 +19,27 @@ use holdfast_wire::run::{Settings, SourceName};
 
 use self::files::{FileError, RankFiles};
 
-/// A source for one generation: every node asks it for the files of its own ranks.
+/// A source for one generation, on every node for the files of its own ranks.
 pub trait CheckpointSource: Debug + Send + Sync {
     /// When checkpoints are due, and what counts as one: for the run's leader.
     fn policy(&self) -> Box<dyn SourcePolicy>;
 
-    /// Makes a checkpoint's file: where the rank's file of this base name is to be written. The file is recorded before
-    /// it may exist. Blocks.
+    /// The path at which the rank is to write its file of this base name. The file is recorded before it may exist.
+    /// Blocks.
     ///
     /// # Errors
     /// When the file is another rank's, or cannot be recorded.
     fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError>;
 
-    /// Puts a checkpoint back: where the rank finds its files, and their base names. Blocks.
+    /// The directory and the base names of the files from which the rank restarts. Blocks.
     ///
     /// # Errors
     /// When this node does not have the checkpoint.
     fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError>;
 }
 
-/// When checkpoints of a source are due. The leader asks it; times are counted from any fixed instant, by the caller.
+/// When checkpoints of a source are due, for the leader. Times are counted from a fixed instant, which the caller
+/// chooses.
 pub trait SourcePolicy: Debug + Send {
     /// The ranks begin to compute: from here on a checkpoint can become due.
     fn computing_begins(&mut self, now: Duration);
@@ -49,24 +50,20 @@ pub trait SourcePolicy: Debug + Send {
     /// A checkpoint begins; from here on it costs time.
     fn checkpoint_begins(&mut self, now: Duration);
 
-    /// The checkpoint is complete.
     fn checkpoint_complete(&mut self, now: Duration);
 
-    /// True if this dataset is progress once it is complete: the job can go on from it, so that a generation that wrote
-    /// it was not in vain.
+    /// True if a generation that completes this dataset has made progress: the job can continue from it.
     fn is_progress(&self, dataset: &Dataset) -> bool;
 }
 
 /// The files that a rank restarts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PutBack {
-    /// Their directory.
     pub directory: PathBuf,
     /// Their base names, in the order in which they were made.
     pub files: Vec<String>,
 }
 
-/// A source's line in the [`REGISTRY`].
 #[derive(Debug)]
 pub struct SourceEntry {
     /// Its name in a job spec.
@@ -75,10 +72,8 @@ pub struct SourceEntry {
     pub open: fn(&Settings) -> Arc<dyn CheckpointSource>,
 }
 
-/// All sources.
 pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY];
 
-/// No source of this name exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint source {0} does not exist in this version")]
 pub struct UnknownSource(pub SourceName);
@@ -101,7 +96,7 @@ mod tests {
     use crate::store::fixture_node::fixture_plan;
 
     #[test]
-    fn every_source_is_found_by_its_name_and_no_other_name_is_accepted() {
+    fn finds_every_source_by_its_name_and_refuses_other_names() {
         let mut settings = fixture_plan(Generation(1), "node1", &[1]).settings;
         for entry in REGISTRY {
             settings.source = SourceName(entry.name.to_owned());

@@ -11,16 +11,15 @@ use holdfast_wire::run::Settings;
 use super::files::{FileError, RankFiles};
 use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
 
-/// The line in the registry.
 pub const ENTRY: SourceEntry = SourceEntry { name: "scr", open };
 
-/// The source: what the application routes is written and read where the agent puts it.
+/// The application writes and reads each file at the path that the agent returns.
 #[derive(Debug)]
 struct Scr {
     need: NeedPolicy,
 }
 
-/// When a checkpoint is due, and what the last ones cost. Begins anew with the leader's process, as it may.
+/// When a checkpoint is due, and the cost of the last ones. Not kept when the leader's process is restarted.
 #[derive(Debug)]
 struct Schedule {
     policy: NeedPolicy,
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_is_due_so_long_after_the_last_one_and_at_a_halt() {
+    fn a_checkpoint_is_due_after_its_interval_and_at_a_halt() {
         let at = Duration::from_secs;
         let mut schedule = Schedule::new(NeedPolicy { interval: 0, seconds: 60, overhead: 0.0 });
         schedule.computing_begins(at(10));

@@ -1,5 +1,5 @@
-//! Kills at every step of routing, sealing, completing and deleting: whatever file exists afterwards is known, and the next
-//! agent finishes the work.
+//! Kills the agent at every step of routing, sealing, completing and deleting: every file that exists afterwards has an
+//! entry, and the next agent finishes the work.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +15,7 @@ use super::fixture_node::{base, fixture_start};
 use super::tests::{descriptor, file_paths};
 use crate::paths::Paths;
 
-/// Tells the child process where its node is and at which instant it dies; without them the child's test does nothing.
+/// The node and the instant of the kill for the child process; without them the child's test does nothing.
 const WHERE: &str = "HOLDFAST_TEST_NODE";
 const WHEN: &str = "HOLDFAST_TEST_KILL";
 const RANKS: [Rank; 2] = [Rank(0), Rank(1)];
@@ -33,7 +33,7 @@ fn name(rank: Rank, file: u32) -> String {
     format!("rank_{rank}.{file}.ckpt")
 }
 
-/// Start, routing, writing and complete of a checkpoint; can be repeated.
+/// Starts, routes, writes and completes a checkpoint; can be repeated.
 fn take_checkpoint(store: &Store, id: CheckpointId) {
     for rank in RANKS {
         let own = descriptor(rank.0, "node0");
@@ -58,7 +58,7 @@ fn take_checkpoint(store: &Store, id: CheckpointId) {
     store.flush.note(id, Locations { cache: true, ..Locations::default() }).unwrap();
 }
 
-/// What an agent does in its life, with one checkpoint in cache.
+/// All steps of an agent with one checkpoint in cache.
 fn work(store: &Store) {
     store.begin_run(&RANKS, &[]).unwrap();
     take_checkpoint(store, CheckpointId(1));
@@ -86,7 +86,7 @@ fn files_in_cache(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// All files are known, and what is complete can be used.
+/// All files have an entry, and complete checkpoints can be used.
 fn check(root: &Path, context: &str) -> Store {
     let store = open(root);
     let known: Vec<PathBuf> = store
@@ -97,7 +97,7 @@ fn check(root: &Path, context: &str) -> Store {
         .map(|(_, path)| path)
         .collect();
     for path in files_in_cache(root) {
-        assert!(known.contains(&path), "{context}: nobody knows of {}", path.display());
+        assert!(known.contains(&path), "{context}: {} has no entry", path.display());
     }
     for id in store.flush.locations().unwrap().into_keys() {
         let deleting = id == CheckpointId(1);
@@ -107,7 +107,7 @@ fn check(root: &Path, context: &str) -> Store {
 }
 
 #[test]
-#[ignore = "the process that whatever_instant_an_agent_is_killed_at_its_successor_knows_every_file kills"]
+#[ignore = "the process that after_a_kill_at_any_instant_every_file_has_an_entry kills"]
 fn agent_that_is_killed() {
     let (Some(root), Ok(instant)) = (std::env::var_os(WHERE), std::env::var(WHEN)) else { return };
     let store = open(Path::new(&root));
@@ -116,7 +116,7 @@ fn agent_that_is_killed() {
 }
 
 #[test]
-fn whatever_instant_an_agent_is_killed_at_its_successor_knows_every_file() {
+fn after_a_kill_at_any_instant_every_file_has_an_entry() {
     let mut instant = 1;
     loop {
         let root = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn whatever_instant_an_agent_is_killed_at_its_successor_knows_every_file() {
             break;
         }
         assert_eq!(ended.signal(), Some(9), "{context}: it failed by itself");
-        // The next agent does the same on what it finds.
+        // The next agent repeats the steps.
         work(&store);
         let store = check(root.path(), &context);
         assert_eq!(store.checkpoints(), [CheckpointId(2)], "{context}");

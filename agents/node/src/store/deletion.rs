@@ -1,7 +1,7 @@
-//! Deleting checkpoint files: first the files, then the entries, so that no file is ever without an owner.
+//! Deletes checkpoint files, then their entries, so that no file is ever without an entry.
 //!
 //! The filemaps are not locked while files are deleted, which can take long: other checkpoints are read and written
-//! meanwhile. Who deletes files of a checkpoint sees to it that nobody adds some.
+//! meanwhile. The caller ensures that no files are added to the checkpoint at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,7 +16,7 @@ use super::{Store, StoreError};
 use crate::paths::base_name;
 
 impl Store {
-    /// Deletes a file of a rank and its meta file, then its entry; one that is not known is no error.
+    /// Deletes a file of a rank and its meta file, then its entry; a file without an entry is no error.
     ///
     /// # Errors
     /// When it cannot be deleted, or the filemap cannot be written.
@@ -33,8 +33,8 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a checkpoint from this node: files, meta files and directories first, then the entries, then its place
-    /// in the flush file. What is not there is no error.
+    /// Deletes a checkpoint from this node: files, meta files and directories first, then the entries, then its entry
+    /// in the flush file. Missing files are no error.
     ///
     /// # Errors
     /// When something cannot be deleted; the entries then stay, and it can be done again.
@@ -45,7 +45,7 @@ impl Store {
             for rank in filemaps.ranks(checkpoint) {
                 files.extend(self.files_in(&filemaps, checkpoint, rank));
                 for slot in &filemaps.slots {
-                    // A neighbour's descriptor can name a directory of another node, which is not ours to touch.
+                    // A neighbour's descriptor can name a directory of another node, which this node must not delete.
                     let directory = slot
                         .map
                         .descriptor(checkpoint, rank)
@@ -59,7 +59,7 @@ impl Store {
         };
         files.values().try_for_each(|real| delete_file(real))?;
         for directory in directories {
-            // With whatever else lies in it: no one else would ever delete that, and the cache is often memory.
+            // With all other files in it, which would otherwise never be deleted: the cache is often memory.
             ignore_missing(std::fs::remove_dir_all(&directory))
                 .map_err(|source| StoreError::Delete { path: directory, source })?;
         }
@@ -68,7 +68,7 @@ impl Store {
         self.flush.forget(checkpoint)
     }
 
-    /// Deletes every checkpoint from this node, with all that is noted of them.
+    /// Deletes every checkpoint from this node, with its descriptions.
     ///
     /// # Errors
     /// When something cannot be deleted; it can be done again.
@@ -79,7 +79,7 @@ impl Store {
         self.flush.clear()
     }
 
-    /// Deletes the files of one rank of a checkpoint, then all that is known of it.
+    /// Deletes the files of one rank of a checkpoint, then its entries.
     ///
     /// # Errors
     /// When something cannot be deleted; the entries then stay, and it can be done again.
@@ -89,9 +89,9 @@ impl Store {
         self.filemaps.lock().change_all(&FilemapChange::of_rank(checkpoint, rank, RankChange::Remove))
     }
 
-    /// A rank's files in all slots that are ours to delete. An entry that leads elsewhere, because it is damaged or of a
-    /// cache that the job does not use any more, is forgotten with the others, and its file left alone: refusing would
-    /// keep the checkpoint, and with it the run, for ever.
+    /// A rank's files in all slots, below the job's directories. An entry with another path is damaged, or of a cache
+    /// that the job does not use any more. It is removed with the others, and its file is not deleted: to refuse would
+    /// block the deletion of the checkpoint, and with it the run.
     fn files_in(&self, filemaps: &Filemaps, checkpoint: CheckpointId, rank: Rank) -> BTreeMap<String, PathBuf> {
         let mut files = BTreeMap::new();
         for path in filemaps.slots.iter().flat_map(|slot| slot.map.files(checkpoint, rank)) {
@@ -99,7 +99,7 @@ impl Store {
                 Ok(real) => {
                     files.insert(path.to_owned(), real);
                 }
-                Err(error) => tracing::warn!(%error, "file_left_alone"),
+                Err(error) => tracing::warn!(%error, "file_not_deleted"),
             }
         }
         files

@@ -1,5 +1,5 @@
-//! What the application said of its datasets: names, and which of them are output. Read anew each time: an agent that
-//! drains what an earlier one left needs it too.
+//! The names and purposes that the application gave its datasets. The file is read each time: an agent also needs the
+//! descriptions that an earlier one wrote.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +11,9 @@ use super::StoreError;
 use crate::paths::Paths;
 use crate::state_file;
 
-/// The state file, in the control directory; of the job, not of a run.
+/// The state file in the control directory; it belongs to the job, not to a run.
 const FILE: &str = "holdfast.datasets";
 
-/// The datasets that the application described.
 #[derive(Debug)]
 pub struct Descriptions {
     control: PathBuf,
@@ -27,12 +26,12 @@ impl Descriptions {
         Descriptions { control: paths.control(), changing: Mutex::default() }
     }
 
-    /// What is noted; plain checkpoints are not listed.
+    /// The descriptions; checkpoints without name and output are not listed.
     pub fn read(&self) -> BTreeMap<CheckpointId, Dataset> {
         state_file::read(&self.control.join(FILE)).unwrap_or_default()
     }
 
-    /// Notes what the application said of a dataset.
+    /// Records the description of a dataset.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,4 +1,4 @@
-//! Entering, changing and moving what the filemaps say.
+//! Adds, changes and moves entries of the filemaps.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{Store, StoreError};
 use crate::paths::base_name;
 
 impl Store {
-    /// Stores a rank's descriptor in the slot of the local rank `slot`, in the order that the tree has.
+    /// Stores a rank's descriptor in the slot of the local rank `slot`, with the element order of the tree.
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
@@ -24,11 +24,11 @@ impl Store {
         self.change(checkpoint, slot, rank, RankChange::SetDescriptor(descriptor.clone()))
     }
 
-    /// Adds a file of a rank to the slot of the local rank `slot`; returns where it is to be written. The entry survives
-    /// this process before this returns. Takes constant time. Only the last part of `name` counts.
+    /// Adds a file of a rank to the slot of the local rank `slot`; returns the path at which it is to be written. When
+    /// this returns, the entry survives this process. Takes constant time. Only the last component of `name` counts.
     ///
     /// # Errors
-    /// When the name is none, the checkpoint was not started here, or the filemap cannot be written.
+    /// When the name is invalid, the checkpoint was not started here, or the filemap cannot be written.
     pub fn add_file(
         &self,
         checkpoint: CheckpointId,
@@ -38,8 +38,8 @@ impl Store {
     ) -> Result<PathBuf, StoreError> {
         let name = base_name(name)?;
         let mut filemaps = self.filemaps.lock();
-        // The files of a foreign rank lie with those of the slot's own rank: its descriptor may name a directory of
-        // another node.
+        // The files of another node's rank are stored with those of the slot's own rank: its own descriptor may name a
+        // directory of the other node.
         let descriptor = filemaps
             .descriptor(checkpoint, slot)
             .or_else(|| filemaps.descriptor(checkpoint, rank))
@@ -51,7 +51,7 @@ impl Store {
         Ok(real)
     }
 
-    /// Says how many files the rank has, redundancy files included.
+    /// Sets how many files the rank has, redundancy files included.
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
@@ -59,7 +59,7 @@ impl Store {
         self.change(checkpoint, slot, rank, RankChange::SetExpected(files))
     }
 
-    /// Forgets how many files there should be: the rank's files count as incomplete until it is said again.
+    /// Removes the number of expected files: the rank's files count as incomplete until it is set again.
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
@@ -81,8 +81,8 @@ impl Store {
         self.change(checkpoint, slot, rank, RankChange::SetPartner(owner.clone()))
     }
 
-    /// Gives all entries of a rank to the slot of the local rank `slot`; if that is the rank itself, its files are
-    /// no partner copies any more: they are its own now.
+    /// Moves all entries of a rank to the slot of the local rank `slot`. If that is the rank itself, partner copies
+    /// become its own files.
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written; the entries are then where they were.
@@ -90,11 +90,11 @@ impl Store {
         self.filemaps.lock().move_rank(&self.paths, rank, slot)
     }
 
-    /// Brings the filemap files up to date with their logs, for whoever reads only the files: SCR's own tools. Called
-    /// when a step that changes entries is over, a complete checkpoint above all.
+    /// Brings the filemap files up to date with their logs, for SCR's own tools, which read only the files. Called at
+    /// the end of each step that changes entries, such as the completion of a checkpoint.
     ///
     /// # Errors
-    /// When a filemap cannot be written; its log still says what is missing.
+    /// When a filemap cannot be written; its log then still has the changes.
     pub fn fold_logs(&self) -> Result<(), StoreError> {
         self.filemaps.lock().fold(&self.paths)
     }

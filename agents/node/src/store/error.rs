@@ -1,4 +1,4 @@
-//! What can go wrong with the node's checkpoint files.
+//! Errors of the node's checkpoint files.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,49 +9,29 @@ use holdfast_model::{CheckpointId, Failure, Rank};
 
 use crate::paths::PathError;
 
-/// What went wrong with the node's checkpoint files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// A filemap, flush or nodes file.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A path that must not be followed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A directory could not be made.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// A checkpoint file or directory could not be deleted.
     #[error("cannot delete {}: {source}; check owner and mode of its directory on this node", path.display())]
-    Delete {
-        /// The file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Delete { path: PathBuf, source: io::Error },
     /// The names of the datasets could not be put on disk.
-    #[error("cannot record the datasets' names in {}: {source}; is the file system full or read-only?", directory.display())]
-    Describe {
-        /// The control directory.
-        directory: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// No local rank of this number, so there is no filemap to write to.
-    #[error("rank {0} does not live on this node in this run: it has no filemap here")]
+    #[error(
+        "cannot record the datasets' names in {}: {source}; is the file system full or read-only?",
+        directory.display()
+    )]
+    Describe { directory: PathBuf, source: io::Error },
+    #[error("rank {0} does not run on this node in this run: it has no filemap here")]
     NoSlot(Rank),
-    /// The descriptor of a rank is not known, so there is no directory for its files.
     #[error(
         "checkpoint {checkpoint} of rank {rank} has no redundancy descriptor on this node: it was not started here"
     )]
-    NoDescriptor {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The rank.
-        rank: Rank,
-    },
-    /// A descriptor without DIRECTORY.
+    NoDescriptor { checkpoint: CheckpointId, rank: Rank },
     #[error("the redundancy descriptor of checkpoint {0} names no directory: the filemap that holds it is damaged")]
     NoDirectory(CheckpointId),
 }

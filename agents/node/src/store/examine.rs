@@ -1,4 +1,4 @@
-//! Are all files of a rank there, and whole by their meta files? The content is not read.
+//! Checks that all files of a rank are present, and complete by their meta files. The content is not read.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use holdfast_model::{CheckpointId, Rank};
 
 use crate::paths::{Paths, base_name};
 
-/// The files of a rank in a checkpoint, looked at.
+/// The state of a rank's files in a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
-    /// Every expected file is there and usable.
+    /// Every expected file is present and usable.
     pub complete: bool,
-    /// The first thing that is wrong. `None` with `complete` unset: nothing but a descriptor is here.
+    /// The first fault. `None` with `complete` unset: there is only a descriptor.
     pub fault: Option<String>,
     /// Ranks of the run that wrote the files; `None` if no meta file can be read.
     pub ranks: Option<u32>,
@@ -22,26 +22,24 @@ pub struct Examined {
     pub files: Vec<ExaminedFile>,
 }
 
-/// One file of a rank.
 #[derive(Clone, Debug)]
 pub struct ExaminedFile {
-    /// Its base name.
+    /// The base name.
     pub name: String,
-    /// Where it really is.
+    /// The real path.
     pub path: PathBuf,
-    /// Its size on disk, 0 if it is missing.
+    /// The size on disk, 0 if it is missing.
     pub size: u64,
-    /// Its meta file, if the file is usable.
+    /// The meta file, if the file is usable.
     pub meta: Option<Meta>,
 }
 
-/// Looks at the files of a rank.
 pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Paths, bases: &[String]) -> Examined {
     let mut found = Examined::default();
     for node_path in map.files(checkpoint, rank) {
-        let place = paths.real_of_job(node_path, bases).and_then(|path| Ok((base_name(node_path)?, path)));
-        let (name, path) = match place {
-            Ok(place) => place,
+        let located = paths.real_of_job(node_path, bases).and_then(|path| Ok((base_name(node_path)?, path)));
+        let (name, path) = match located {
+            Ok(located) => located,
             Err(error) => {
                 found.blame(error.to_string());
                 continue;

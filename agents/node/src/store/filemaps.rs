@@ -1,4 +1,4 @@
-//! All filemaps of the node together: where an entry is, and changing it.
+//! All filemaps of the node together: finds and changes entries.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,6 @@ use super::StoreError;
 use super::slots::{Slot, forget_partners};
 use crate::paths::{Paths, base_name};
 
-/// The filemaps of the node.
 #[derive(Debug)]
 pub(super) struct Filemaps {
     /// The cache bases below which the job's files may lie.
@@ -18,47 +17,44 @@ pub(super) struct Filemaps {
     pub(super) slots: Vec<Slot>,
     /// The files that could not be read, and why.
     pub(super) faults: Vec<String>,
-    /// Whose a file of this name is, of the checkpoints for which that was asked.
+    /// The rank of each file name, for the checkpoints for which it was requested.
     writers: HashMap<CheckpointId, HashMap<String, Rank>>,
 }
 
 impl Filemaps {
-    /// With these slots.
     pub(super) fn new(bases: Vec<String>, slots: Vec<Slot>, faults: Vec<String>) -> Self {
         Filemaps { bases, slots, faults, writers: HashMap::new() }
     }
 
-    /// The slot of a local rank.
     pub(super) fn slot_index(&self, slot: Rank) -> Result<usize, StoreError> {
         let own = self.slots.iter().position(|candidate| candidate.owner == Some(slot));
-        // A spare has one slot that is nobody's.
+        // A spare has one slot without an owner.
         let spare = || (self.slots.len() == 1 && self.slots[0].owner.is_none()).then_some(0);
         own.or_else(spare).ok_or(StoreError::NoSlot(slot))
     }
 
-    /// The ranks of which anything is known.
+    /// The ranks that have an entry.
     pub(super) fn ranks(&self, checkpoint: CheckpointId) -> BTreeSet<Rank> {
         self.slots.iter().flat_map(|slot| slot.map.ranks(checkpoint)).collect()
     }
 
-    /// The slots in which an entry of the rank is looked for: its own first, since it is there in general.
+    /// The slots in the order in which an entry of the rank is looked for: its own first, where it usually is.
     fn slots_for(&self, rank: Rank) -> impl Iterator<Item = &Slot> {
         let own = self.slots.iter().filter(move |slot| slot.owner == Some(rank));
         own.chain(&self.slots)
     }
 
-    /// A rank's descriptor.
     pub(super) fn descriptor(&self, checkpoint: CheckpointId, rank: Rank) -> Option<&Tree> {
         self.slots_for(rank).find_map(|slot| slot.map.descriptor(checkpoint, rank))
     }
 
-    /// The filemap that has files of the rank, or knows how many there should be.
+    /// The filemap that lists files of the rank, or their expected number.
     pub(super) fn holder(&self, checkpoint: CheckpointId, rank: Rank) -> Option<&Filemap> {
         let found = self.slots_for(rank).find(|slot| slot.holds(checkpoint, rank));
         found.map(|slot| &slot.map)
     }
 
-    /// The rank whose file of this base name is here. Looked up in a table, since it is asked for each file.
+    /// The rank that has a file of this base name on this node. Looked up in a table, since each routed file needs it.
     pub(super) fn writer(&mut self, checkpoint: CheckpointId, name: &str) -> Option<Rank> {
         if !self.writers.contains_key(&checkpoint) {
             let writers = self.writers_of(checkpoint);
@@ -87,7 +83,7 @@ impl Filemaps {
         Ok(())
     }
 
-    /// Changes all slots that the change is about.
+    /// Changes all slots that have an entry of it.
     pub(super) fn change_all(&mut self, change: &FilemapChange) -> Result<(), StoreError> {
         self.note_writers(change);
         self.slots.iter_mut().try_for_each(|slot| slot.change(change))
@@ -100,7 +96,7 @@ impl Filemaps {
                     writers.entry(name.to_owned()).or_insert(*rank);
                 }
             }
-            // Files may have gone: looked up anew when somebody asks.
+            // Files may be removed: the table is made again when it is needed.
             ChangeKind::RemoveCheckpoint | ChangeKind::OfRank(_, RankChange::Remove | RankChange::RemoveFile(_)) => {
                 self.writers.remove(&change.checkpoint);
             }
@@ -108,13 +104,13 @@ impl Filemaps {
         }
     }
 
-    /// Gives all entries of a rank to the slot of the local rank `slot`.
+    /// Moves all entries of a rank to the slot of the local rank `slot`.
     pub(super) fn move_rank(&mut self, paths: &Paths, rank: Rank, slot: Rank) -> Result<(), StoreError> {
         let target = self.slot_index(slot)?;
         let mut map = self.slots[target].map.clone();
         for (at, other) in self.slots.iter().enumerate() {
             if at != target && !other.map.checkpoints_of(rank).is_empty() {
-                // Taking out and putting in reverse the order once each: the files keep theirs.
+                // `extract_rank` and `merge` each reverse the order, so that the files keep theirs.
                 map.merge(&other.map.clone().extract_rank(rank));
             }
         }
@@ -122,7 +118,7 @@ impl Filemaps {
             forget_partners(&mut map, rank);
         }
         self.slots[target].replace(paths, map)?;
-        // Now twice on disk, which harms nobody; then gone where it was.
+        // Now in two slots on disk, which is harmless; then removed from the old slot.
         for at in (0..self.slots.len()).filter(|at| *at != target) {
             for checkpoint in self.slots[at].map.checkpoints_of(rank) {
                 self.slots[at].change(&FilemapChange::of_rank(checkpoint, rank, RankChange::Remove))?;

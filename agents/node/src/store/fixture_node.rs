@@ -1,4 +1,4 @@
-//! Nodes of the SCR fixtures, for tests: there, all nodes share one file system, and each has its own base.
+//! Nodes of the SCR fixtures for tests. In the fixtures all nodes share one file system, and each has its own base.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::agent::Agent;
 use crate::daemon::set_up;
 use crate::paths::Paths;
 
-/// What the orchestrator would tell the agent of that node.
+/// The orchestrator's start message for the agent of that node.
 pub(crate) fn fixture_start(root: &Path, node: &str) -> AgentStart {
     serde_json::from_value(json!({
         "version": holdfast_wire::VERSION, "job": "heat", "job_id": "1145655", "user": "user1", "node": node,
@@ -29,7 +29,7 @@ pub(crate) fn base(node: &str) -> String {
     format!("/tmp/scr-fixture/{node}")
 }
 
-/// Lays a node of a fixture out below `root`.
+/// Copies a node of a fixture below `root`.
 pub(crate) fn lay_out(root: &Path, tree: &str, node: &str) {
     let home = root.join("tmp/scr-fixture").join(node);
     fs::create_dir_all(&home).unwrap();

@@ -1,4 +1,4 @@
-//! What is in the control directory: the filemaps with their logs, read one by one so that a damaged one hides no other.
+//! Reads the filemaps in the control directory with their logs, one by one, so that a damaged one hides no other.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,25 +13,25 @@ use crate::paths::Paths;
 /// The filemaps as they are on disk.
 #[derive(Clone, Debug, Default)]
 pub struct OnDisk {
-    /// The readable ones with the number in their name, ascending.
+    /// The readable filemaps with the number in their name, ascending.
     pub slots: Vec<(usize, Filemap)>,
     /// Files that could not be read, and why.
     pub faults: Vec<String>,
-    /// The files that those are.
+    /// The paths of the damaged ones.
     pub(super) damaged: Vec<PathBuf>,
     /// The master filemap could be read.
-    pub(super) master_is_sound: bool,
-    /// Where the log of each readable filemap stands.
+    pub(super) master_is_readable: bool,
+    /// The position of the log of each readable filemap.
     pub(super) logs: BTreeMap<usize, LogPosition>,
 }
 
-/// Reads the filemaps that the master filemap lists; without a readable one, all that lie there.
+/// Reads the filemaps that the master filemap lists; if it cannot be read, all in the directory.
 pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
     let mut found = OnDisk::default();
     let master = master_path(paths);
     let listed: Vec<String> = match MasterFilemap::read(&master) {
         Ok(master) => {
-            found.master_is_sound = true;
+            found.master_is_readable = true;
             master.filemaps().map(str::to_owned).collect()
         }
         Err(error) => {
@@ -44,7 +44,9 @@ pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
     };
     for node_path in listed {
         let Some(level) = level_of(&node_path) else {
-            found.faults.push(format!("{node_path} is listed as a filemap and is not named like one; it is not read"));
+            found
+                .faults
+                .push(format!("{node_path} is listed as a filemap but does not have the name of one; it is not read"));
             continue;
         };
         let real = match paths.real_of_job(&node_path, bases) {
@@ -64,7 +66,7 @@ pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
                 found.logs.insert(level, position);
             }
             Err(error) => {
-                // One that is missing was never written: the master filemap of LLNL's library is there first.
+                // A missing one was never written: LLNL's library writes the master filemap first.
                 if !error.is_not_found() {
                     found.damaged.push(real);
                     found.faults.push(error.to_string());

@@ -1,4 +1,4 @@
-//! The flush file: where each checkpoint is. Read anew each time, since LLNL's library writes it too.
+//! The flush file: where each checkpoint is. It is read each time, since LLNL's library writes it too.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,6 @@ use super::StoreError;
 use super::slots::set_aside;
 use crate::paths::Paths;
 
-/// The node's flush file.
 #[derive(Debug)]
 pub struct FlushRecord {
     path: PathBuf,
@@ -34,19 +33,19 @@ impl FlushRecord {
         *self.newest.lock()
     }
 
-    /// Where the checkpoints are.
+    /// The locations of all checkpoints.
     ///
     /// # Errors
-    /// When the flush file is there and cannot be read.
+    /// When the flush file exists and cannot be read.
     pub fn locations(&self) -> Result<BTreeMap<CheckpointId, Locations>, StoreError> {
-        // An older content must not replace what a change notes meanwhile.
+        // Locked, so that an older value does not replace that of a change.
         let _changing = self.changing.lock();
         let flush = FlushFile::read(&self.path)?.unwrap_or_default();
         *self.newest.lock() = newest_in_cache(&flush);
         Ok(flush.checkpoints().into_iter().filter_map(|id| Some((id, flush.locations(id)?))).collect())
     }
 
-    /// Notes where a checkpoint is.
+    /// Records the locations of a checkpoint.
     ///
     /// # Errors
     /// When the flush file cannot be written.
@@ -54,7 +53,7 @@ impl FlushRecord {
         self.change_entry(checkpoint, |now| *now = locations)
     }
 
-    /// Notes that a checkpoint reached the prefix directory; its other locations stay as they are noted.
+    /// Records that a checkpoint is on the prefix directory; its other locations stay.
     ///
     /// # Errors
     /// When the flush file cannot be written.
@@ -73,7 +72,6 @@ impl FlushRecord {
         self.update(|flush| flush.remove(checkpoint))
     }
 
-    /// Removes all checkpoints.
     pub(super) fn clear(&self) -> Result<(), StoreError> {
         self.update(|flush| {
             *flush = FlushFile::default();
@@ -81,7 +79,7 @@ impl FlushRecord {
         })
     }
 
-    /// Changes the entry of a checkpoint; what stays as it is keeps its place.
+    /// Changes the entry of a checkpoint; an unchanged entry keeps its position.
     fn change_entry(&self, checkpoint: CheckpointId, change: impl FnOnce(&mut Locations)) -> Result<(), StoreError> {
         self.update(|flush| {
             let mut locations = flush.locations(checkpoint).unwrap_or_default();
@@ -102,12 +100,12 @@ impl FlushRecord {
         Ok(())
     }
 
-    /// A damaged flush file is put aside and begun anew: what it costs is a flush too many, while refusing would cost
-    /// every further checkpoint.
+    /// A damaged flush file is set aside and begun again: that costs at most an unnecessary flush, while an error would
+    /// prevent every further checkpoint.
     fn read_to_change(&self) -> FlushFile {
         FlushFile::read(&self.path)
             .unwrap_or_else(|error| {
-                tracing::warn!(%error, "flush_file_begun_anew");
+                tracing::warn!(%error, "flush_file_begun_again");
                 set_aside(std::slice::from_ref(&self.path));
                 None
             })

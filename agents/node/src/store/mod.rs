@@ -1,22 +1,22 @@
-//! The node's checkpoint files, and the filemaps that know of them.
+//! The node's checkpoint files, and the filemaps that list them.
 //!
-//! Each rank of the node has a *slot*, the file `filemap_<level>.scrinfo`; entries of ranks that live elsewhere (a
-//! neighbour's descriptor, a partner's copies, what an earlier run left) lie in the slot of a rank that lives here. The
-//! master filemap lists the slots. An entry is on disk before its file may exist, and leaves it after the file is
-//! deleted, so that no file is ever without an owner (`docs/scr-files.md` §4).
+//! Each local rank has a *slot*, the file `filemap_<level>.scrinfo`. Entries of ranks on other nodes (a neighbour's
+//! descriptor, a partner's copies, entries of an earlier run) are in the slot of a local rank. The master filemap lists
+//! the slots. An entry is on disk before its file may exist, and is removed after the file is deleted, so that no file
+//! is ever without an entry (`docs/scr-files.md` §4).
 //!
-//! Beside each filemap file lies its log: a change is appended there, in constant time, and the file is replaced when a step
-//! is over ([`Store::fold_logs`]). Who reads the filemaps through this module sees both.
+//! Each filemap file has a log: a change is appended to it, in constant time, and the file is replaced at the end of a
+//! step ([`Store::fold_logs`]). This module reads both.
 //!
-//! Every method that changes something returns after the change survives this process. They block: call them from blocking
-//! threads.
+//! A method that changes something returns when the change survives this process. All methods block: call them from
+//! blocking threads.
 //!
-//! * [`loading`]: what is on disk, read with every damaged file stepped over;
-//! * `slots`: one filemap with its log, and who gets which entries when a run begins (`SCR manual §11.4.1`);
-//!   `filemaps`: all of them together;
-//! * `entries`: entering and changing what they say; `deletion`: deleting files, then their entries;
-//! * [`descriptions`]: what the application said of its datasets;
-//! * [`examine`]: are all files of a rank there and whole;
+//! * [`loading`]: reads what is on disk, without the damaged files;
+//! * `slots`: one filemap with its log, and the distribution of entries when a run begins (`SCR manual §11.4.1`);
+//!   `filemaps`: all filemaps together;
+//! * `entries`: adds and changes entries; `deletion`: deletes files, then their entries;
+//! * [`descriptions`]: the names and purposes that the application gave its datasets;
+//! * [`examine`]: checks that the files of a rank are present and complete;
 //! * [`locations`]: the flush file.
 
 mod deletion;
@@ -51,12 +51,9 @@ use slots::Slot;
 
 const NODES_FILE: &str = "nodes.scrinfo";
 
-/// The node's checkpoint files and their filemaps.
 #[derive(Debug)]
 pub struct Store {
-    /// Where the checkpoints are.
     pub flush: FlushRecord,
-    /// What the application said of its datasets.
     pub descriptions: Descriptions,
     paths: Paths,
     filemaps: Mutex<Filemaps>,
@@ -64,10 +61,10 @@ pub struct Store {
 
 impl Store {
     /// Reads what an earlier run or agent left in the control directory. `bases` are the cache bases below which the
-    /// job's files may lie. Damaged filemaps are reported by [`Store::faults`] and otherwise stepped over.
+    /// job's files may lie. Damaged filemaps are listed by [`Store::faults`] and otherwise ignored.
     ///
     /// # Errors
-    /// None today: whatever is found, the node can serve. The result is one for what may come.
+    /// None: whatever is found, the node can serve.
     pub fn open(paths: Paths, bases: Vec<String>) -> Result<Store, StoreError> {
         let OnDisk { slots, logs, faults, .. } = loading::read(&paths, &bases);
         let position = |level| logs.get(&level).copied().unwrap_or_default();
@@ -78,7 +75,6 @@ impl Store {
         Ok(Store { flush, descriptions, paths, filemaps })
     }
 
-    /// The node's directories.
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
@@ -88,9 +84,9 @@ impl Store {
         self.filemaps.lock().faults.clone()
     }
 
-    /// Begins a run with these local ranks, ascending: every entry of the earlier run goes to the slot of a rank that
-    /// lives here, its own if it does. The files are read again, since LLNL's library may have changed them meanwhile.
-    /// The same run begun again changes nothing.
+    /// Begins a run with these local ranks, ascending. Every entry of the earlier run goes to the slot of a local rank,
+    /// its own if it is local. The files are read again, since LLNL's library may have changed them meanwhile. The same
+    /// run again changes nothing.
     ///
     /// # Errors
     /// When a filemap cannot be written; what is on disk then still names every file.
@@ -111,35 +107,35 @@ impl Store {
         Ok(())
     }
 
-    /// A rank's descriptor, wherever on the node it is known.
+    /// A rank's descriptor, in whichever slot it is.
     pub fn descriptor(&self, checkpoint: CheckpointId, rank: Rank) -> Option<Tree> {
         self.filemaps.lock().descriptor(checkpoint, rank).cloned()
     }
 
-    /// The rank whose file of this base name is here.
+    /// The rank that has a file of this base name on this node.
     pub fn writer(&self, checkpoint: CheckpointId, name: &str) -> Option<Rank> {
         self.filemaps.lock().writer(checkpoint, name)
     }
 
-    /// The base names of a rank's files, in filemap order: the one that was added last is the first.
+    /// The base names of a rank's files, in filemap order: the newest first.
     pub fn files(&self, checkpoint: CheckpointId, rank: Rank) -> Vec<String> {
         let filemaps = self.filemaps.lock();
         let Some(map) = filemaps.holder(checkpoint, rank) else { return Vec::new() };
         map.files(checkpoint, rank).filter_map(|path| base_name(path).ok()).map(str::to_owned).collect()
     }
 
-    /// True if all files of the rank that are expected are there, whole by their meta files. The content is not read.
+    /// True if all expected files of the rank are present and complete by their meta files. The content is not read.
     pub fn has(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
         let (map, bases) = {
             let filemaps = self.filemaps.lock();
             let Some(map) = filemaps.holder(checkpoint, rank) else { return false };
             (map.clone(), filemaps.bases.clone())
         };
-        // Outside the lock: a slow file system must not hold up the others.
+        // Outside the lock, which a slow file system must not hold.
         examine::examine(&map, checkpoint, rank, &self.paths, &bases).complete
     }
 
-    /// True if as many files of the rank are listed as are expected. Whether they are there is another question.
+    /// True if as many files of the rank are listed as are expected; they may be missing.
     pub fn is_listed(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
         self.filemaps.lock().holder(checkpoint, rank).is_some_and(|map| map.is_complete(checkpoint, rank))
     }
@@ -149,15 +145,15 @@ impl Store {
         self.filemaps.lock().holder(checkpoint, rank)?.partner(checkpoint, rank)
     }
 
-    /// The directory of a checkpoint with this descriptor, as the node sees it and as this process opens it.
+    /// The directory of a checkpoint with this descriptor: its node path and its real path.
     ///
     /// # Errors
-    /// When the descriptor names none, or one outside of the job's directories.
+    /// When the descriptor names no directory, or one outside of the job's directories.
     pub fn directory(&self, checkpoint: CheckpointId, descriptor: &Tree) -> Result<(String, PathBuf), StoreError> {
         self.directory_below(&self.filemaps.lock().bases, checkpoint, descriptor)
     }
 
-    /// The directory of a rank's files of a checkpoint, as this process opens it.
+    /// The real path of the directory of a rank's files.
     ///
     /// # Errors
     /// When the checkpoint was not started here.
@@ -167,10 +163,10 @@ impl Store {
         self.directory_below(&filemaps.bases, checkpoint, descriptor).map(|(_, real)| real)
     }
 
-    /// Makes that directory, and what is missing above it.
+    /// Creates that directory, and the missing ones above it.
     ///
     /// # Errors
-    /// As [`Store::directory`], and when it cannot be made.
+    /// As [`Store::directory`], and when it cannot be created.
     pub fn make_directory(&self, checkpoint: CheckpointId, descriptor: &Tree) -> Result<(String, PathBuf), StoreError> {
         let (node_path, real) = self.directory(checkpoint, descriptor)?;
         if let Some(index) = real.parent() {
@@ -180,19 +176,19 @@ impl Store {
         Ok((node_path, real))
     }
 
-    /// The checkpoints of which anything is known here, ascending.
+    /// The checkpoints that have an entry on this node, ascending.
     pub fn checkpoints(&self) -> Vec<CheckpointId> {
         let filemaps = self.filemaps.lock();
         let all: BTreeSet<_> = filemaps.slots.iter().flat_map(|slot| slot.map.checkpoints()).collect();
         all.into_iter().collect()
     }
 
-    /// The ranks of which anything is known here in a checkpoint, be it a mere descriptor; ascending.
+    /// The ranks that have an entry in a checkpoint, which may be only a descriptor; ascending.
     pub fn ranks(&self, checkpoint: CheckpointId) -> Vec<Rank> {
         self.filemaps.lock().ranks(checkpoint).into_iter().collect()
     }
 
-    /// The checkpoints that lie in the cache below `base`, by their descriptors; ascending.
+    /// The checkpoints in the cache below `base`, by their descriptors; ascending.
     pub fn in_base(&self, base: &str) -> Vec<CheckpointId> {
         let filemaps = self.filemaps.lock();
         let of_base = |map: &Filemap, checkpoint| {
@@ -208,7 +204,7 @@ impl Store {
         all.into_iter().collect()
     }
 
-    /// Writes the nodes file: how many nodes the run uses.
+    /// Writes the number of the run's nodes to the nodes file.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -216,15 +212,15 @@ impl Store {
         Ok(nodes::write(&self.paths.control().join(NODES_FILE), nodes)?)
     }
 
-    /// What the nodes file says; `None` without one.
+    /// The number in the nodes file; `None` without the file.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When the file exists and cannot be read.
     pub fn nodes(&self) -> Result<Option<u32>, StoreError> {
         Ok(nodes::read(&self.paths.control().join(NODES_FILE))?)
     }
 
-    /// What is on disk now, and the cache bases that count; for readers that must see what LLNL's library wrote.
+    /// What is on disk now, and the cache bases of the job; for readers that must see what LLNL's library wrote.
     pub fn on_disk(&self) -> (OnDisk, Vec<String>) {
         let filemaps = self.filemaps.lock();
         (loading::read(&self.paths, &filemaps.bases), filemaps.bases.clone())

@@ -15,12 +15,10 @@ pub(super) fn level_of(path: &str) -> Option<usize> {
     name.strip_prefix("filemap_")?.strip_suffix(".scrinfo")?.parse().ok()
 }
 
-/// The master filemap.
 pub(super) fn master_path(paths: &Paths) -> PathBuf {
     paths.control().join("filemap.scrinfo")
 }
 
-/// A slot's file.
 pub(super) fn slot_path(paths: &Paths, level: usize) -> PathBuf {
     paths.control().join(slot_name(level))
 }

@@ -1,5 +1,5 @@
-//! The filemaps of the node, one a local rank, and who gets which entries when a run begins (`SCR manual §11.4.1`),
-//! without an instant at which an entry is nowhere.
+//! The filemaps of the node, one for each local rank, and the distribution of the entries when a run begins
+//! (`SCR manual §11.4.1`). At every instant each entry is in a listed filemap.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,24 @@ use super::loading::OnDisk;
 use super::names::{log_path, master_path, slot_name, slot_path};
 use crate::paths::Paths;
 
-/// One filemap of the node.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The local rank that it belongs to; none on a spare, or before a run began.
+    /// The local rank to which it belongs; none on a spare, or before the first run.
     pub(super) owner: Option<Rank>,
     /// The number in the file's name: the rank's position among the local ranks.
     level: usize,
-    /// Its entries.
     pub(super) map: Filemap,
     log: FilemapLog,
 }
 
 impl Slot {
-    /// The filemap of this level, whose entries are on disk.
+    /// `map` is what is on disk.
     pub(super) fn new(paths: &Paths, level: usize, owner: Option<Rank>, map: Filemap, position: LogPosition) -> Self {
         Slot { owner, level, map, log: FilemapLog::new(log_path(paths, level), position) }
     }
 
-    /// Makes a change, on disk first: what cannot be written has not happened. Takes constant time, since the change goes
-    /// into the log.
+    /// Makes a change, on disk first; if it cannot be written, nothing changes. Takes constant time: it is appended to
+    /// the log.
     pub(super) fn change(&mut self, change: &FilemapChange) -> Result<(), StoreError> {
         if !change.is_void(&self.map) {
             self.log.append(change)?;
@@ -50,7 +48,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Replaces all entries, in the filemap file itself.
+    /// Replaces all entries, and the filemap file.
     pub(super) fn replace(&mut self, paths: &Paths, map: Filemap) -> Result<(), StoreError> {
         if map != self.map {
             self.log.fold(&slot_path(paths, self.level), &map)?;
@@ -59,7 +57,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Has files of the rank, or knows how many there should be.
+    /// True if it lists files of the rank, or their expected number.
     pub(super) fn holds(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
         self.map.expected(checkpoint, rank).is_some() || self.map.files(checkpoint, rank).next().is_some()
     }
@@ -72,8 +70,8 @@ struct Share {
     map: Filemap,
 }
 
-/// The slots of a run with these local ranks, on disk: each gets its own entries; those of ranks that live elsewhere stay
-/// in their slot if it is still there, and go around otherwise.
+/// Writes the slots of a run with these local ranks. Each rank gets its own entries; those of ranks on other nodes stay
+/// in their slot if it still exists, and are otherwise distributed in turn.
 pub(super) fn begin_run(paths: &Paths, on_disk: OnDisk, local: &[Rank]) -> Result<Vec<Slot>, StoreError> {
     let shares = distribute(&on_disk, local);
     let positions = write_all(paths, &on_disk, &shares)?;
@@ -88,9 +86,9 @@ fn distribute(on_disk: &OnDisk, local: &[Rank]) -> Vec<Share> {
         shares.push(Share { owner: None, map: Filemap::new() });
     }
     let homes: BTreeMap<Rank, usize> = local.iter().enumerate().map(|(level, rank)| (*rank, level)).collect();
-    let mut homeless = 0;
+    let mut distributed = 0;
     for (level, map) in &on_disk.slots {
-        // An untouched slot keeps the order of its elements.
+        // An unchanged slot keeps the order of its elements.
         let stays = |rank: &Rank| homes.get(rank).is_none_or(|home| home == level);
         if shares.get(*level).is_some_and(|share| share.map.is_empty()) && map.all_ranks().iter().all(stays) {
             shares[*level].map = map.clone();
@@ -100,10 +98,10 @@ fn distribute(on_disk: &OnDisk, local: &[Rank]) -> Vec<Share> {
         for rank in map.all_ranks() {
             let home = homes.get(&rank).copied();
             let at = home.or_else(|| (*level < shares.len()).then_some(*level)).unwrap_or_else(|| {
-                homeless += 1;
-                (homeless - 1) % shares.len()
+                distributed += 1;
+                (distributed - 1) % shares.len()
             });
-            // Taking out and putting in reverse the order once each: the files keep theirs.
+            // `extract_rank` and `merge` each reverse the order, so that the files keep theirs.
             shares[at].map.merge(&rest.extract_rank(rank));
         }
     }
@@ -115,7 +113,7 @@ fn distribute(on_disk: &OnDisk, local: &[Rank]) -> Vec<Share> {
     shares
 }
 
-/// The rank lives here now: what were copies for another node are its own files.
+/// The rank now runs on this node: copies for another node become its own files.
 pub(super) fn forget_partners(map: &mut Filemap, rank: Rank) {
     if map.checkpoints_of(rank).iter().all(|checkpoint| map.partner(*checkpoint, rank).is_none()) {
         return;
@@ -127,20 +125,21 @@ pub(super) fn forget_partners(map: &mut Filemap, rank: Rank) {
             entry.unset("PARTNER");
         }
     }
-    // It was a filemap before, and less is in it now.
+    // This cannot fail: it was a filemap before, and only keys were removed.
     if let Ok(without) = Filemap::from_tree(tree) {
         *map = without;
     }
 }
 
-/// Writes the slots of a run, then the master filemap, then deletes what is in neither. Returns where the logs stand.
+/// Writes the slots of a run, then the master filemap, then deletes the other filemaps. Returns the positions of the
+/// logs.
 ///
-/// When entries change their slot, a file with all of them is listed first: between two writes an entry could otherwise be
-/// in neither of its slots, and a crash would lose the files for good.
+/// When entries change their slot, a file with all of them is listed first: otherwise an entry could be in neither slot
+/// between two writes, and a crash would lose its file.
 fn write_all(paths: &Paths, on_disk: &OnDisk, shares: &[Share]) -> Result<BTreeMap<usize, LogPosition>, StoreError> {
     let as_it_was = on_disk.slots.iter().map(|(level, map)| (*level, map));
     let as_it_is = shares.iter().map(|share| &share.map).enumerate();
-    if on_disk.faults.is_empty() && on_disk.master_is_sound && as_it_was.eq(as_it_is) {
+    if on_disk.faults.is_empty() && on_disk.master_is_readable && as_it_was.eq(as_it_is) {
         return Ok(on_disk.logs.clone());
     }
     set_aside(&on_disk.damaged);
@@ -149,7 +148,7 @@ fn write_all(paths: &Paths, on_disk: &OnDisk, shares: &[Share]) -> Result<BTreeM
     if moving {
         let mut all = Filemap::new();
         for (_, map) in &on_disk.slots {
-            // Twice reversed is the order on disk.
+            // Reversed twice, this is the order on disk.
             let mut copy = map.clone();
             for rank in map.all_ranks() {
                 all.merge(&copy.extract_rank(rank));
@@ -164,15 +163,15 @@ fn write_all(paths: &Paths, on_disk: &OnDisk, shares: &[Share]) -> Result<BTreeM
         positions.insert(level, write_slot(paths, level, &share.map)?);
     }
     write_master(paths, 0..shares.len())?;
-    let gone = on_disk.slots.iter().map(|(level, _)| *level).filter(|level| *level >= shares.len());
-    for level in gone.chain(moving.then_some(spare_level)) {
+    let removed = on_disk.slots.iter().map(|(level, _)| *level).filter(|level| *level >= shares.len());
+    for level in removed.chain(moving.then_some(spare_level)) {
         durable::remove_unsynced(&slot_path(paths, level))?;
         durable::remove_unsynced(&log_path(paths, level))?;
     }
     Ok(positions)
 }
 
-/// Writes a filemap file, without a log: one that is there may fit the new file, too, if that is as an earlier one was.
+/// Writes a filemap file, and removes its log first: an old log would match if the new file equals an earlier one.
 fn write_slot(paths: &Paths, level: usize, map: &Filemap) -> Result<LogPosition, StoreError> {
     durable::remove_unsynced(&log_path(paths, level))?;
     let mut log = FilemapLog::new(log_path(paths, level), LogPosition::default());
@@ -188,7 +187,7 @@ fn write_master(paths: &Paths, levels: impl Iterator<Item = usize>) -> Result<()
     Ok(master.write(&master_path(paths))?)
 }
 
-/// Keeps damaged control files for whoever wants to look at them, out of the way of the new ones.
+/// Renames damaged control files, so that they are kept for inspection.
 pub(super) fn set_aside(damaged: &[PathBuf]) {
     for path in damaged {
         let mut aside = path.as_os_str().to_owned();

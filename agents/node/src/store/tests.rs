@@ -38,7 +38,7 @@ pub(super) fn descriptor(rank: u32, node: &str) -> Tree {
     tree
 }
 
-/// A fresh node on which rank 0 runs.
+/// An empty node on which rank 0 runs.
 fn fresh() -> (tempfile::TempDir, Store) {
     let root = tempfile::tempdir().unwrap();
     let paths = fixture_paths(root.path(), "node0");
@@ -62,7 +62,7 @@ fn checkpoint(store: &Store, id: u64) {
 }
 
 #[test]
-fn the_files_after_three_checkpoints_are_those_of_the_original_byte_for_byte() {
+fn the_files_after_three_checkpoints_equal_those_of_scr_byte_for_byte() {
     let (_root, store) = fresh();
     store.write_nodes(4).unwrap();
     checkpoint(&store, 1);
@@ -79,7 +79,7 @@ fn the_files_after_three_checkpoints_are_those_of_the_original_byte_for_byte() {
 }
 
 #[test]
-fn what_the_original_left_is_known_and_complete() {
+fn checkpoints_of_scr_are_complete() {
     let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
     assert_eq!(store.checkpoints(), [CheckpointId(2), CheckpointId(3)]);
     assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor", "rank_1.ckpt"]);
@@ -92,7 +92,7 @@ fn what_the_original_left_is_known_and_complete() {
 }
 
 #[test]
-fn an_unfinished_checkpoint_is_known_and_not_complete() {
+fn an_unfinished_checkpoint_is_listed_and_not_complete() {
     let (_root, store) = fixture("a-xor4/killed-mid-checkpoint", "node1");
     assert_eq!(store.files(CheckpointId(2), Rank(1)), ["rank_1.ckpt"]);
     assert!(!store.has(CheckpointId(2), Rank(1)));
@@ -132,7 +132,7 @@ fn the_same_run_begun_again_changes_nothing() {
 }
 
 #[test]
-fn a_deleted_checkpoint_is_gone_with_files_directory_and_entries_and_can_be_deleted_again() {
+fn a_checkpoint_is_deleted_with_files_directory_and_entries_and_can_be_deleted_again() {
     let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
     let directory = root.path().join("tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.2");
     assert!(directory.is_dir());
@@ -146,7 +146,7 @@ fn a_deleted_checkpoint_is_gone_with_files_directory_and_entries_and_can_be_dele
 }
 
 #[test]
-fn partner_copies_become_a_rank_s_own_when_it_comes_to_live_here() {
+fn partner_copies_become_own_files_of_a_rank_that_moves_here() {
     let (_root, store) = fixture("c-partner/killed-before-flush", "node0");
     let id = *store.checkpoints().last().unwrap();
     let guest = store.ranks(id).into_iter().find(|rank| store.partner(id, *rank).is_some()).unwrap();
@@ -194,7 +194,7 @@ fn a_damaged_filemap_is_reported_and_hides_no_other() {
 }
 
 #[test]
-fn entries_that_lead_out_of_the_job_s_directories_are_never_followed() {
+fn entries_outside_of_the_job_s_directories_are_ignored() {
     let (root, store) = fresh();
     let outside = root.path().join("tmp/precious");
     fs::write(&outside, "x").unwrap();
@@ -221,7 +221,7 @@ fn entries_that_lead_out_of_the_job_s_directories_are_never_followed() {
 }
 
 #[test]
-fn a_removed_file_is_gone_with_its_meta_file_and_entry() {
+fn a_file_is_removed_with_its_meta_file_and_entry() {
     let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
     let paths = file_paths(&store, CheckpointId(3), Rank(1));
     store.remove_file(CheckpointId(3), Rank(1), "rank_1.ckpt").unwrap();
@@ -238,14 +238,15 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     let control = store.paths().control();
     let (on_disk, _) = store.on_disk();
     let (first, second) = (&on_disk.slots[0].1, &on_disk.slots[1].1);
-    // As `begin_run(&[Rank(1), Rank(0)])` goes: all entries in one file more, then slot by slot, then without that file.
+    // As `begin_run(&[Rank(1), Rank(0)])` goes: all entries in one file more, then slot by slot, then without that
+    // file.
     let mut all = Filemap::new();
     for rank in [Rank(0), Rank(1)] {
         all.merge(&first.clone().extract_rank(rank));
         all.merge(&second.clone().extract_rank(rank));
     }
     let master = fs::read(control.join("filemap.scrinfo")).unwrap();
-    let whole = || {
+    let check_all_entries = || {
         let store = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
         assert!(store.has(CheckpointId(2), Rank(1)) && store.has(CheckpointId(3), Rank(1)));
         assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor", "rank_1.ckpt"]);
@@ -253,22 +254,22 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
         store
     };
     all.write(&control.join("filemap_2.scrinfo")).unwrap();
-    whole();
+    check_all_entries();
     let mut listed = holdfast_core::control::filemap::MasterFilemap::new();
     for level in 0..3 {
         listed.add(&format!("{}/filemap_{level}.scrinfo", store.paths().control_node_path()));
     }
     listed.write(&control.join("filemap.scrinfo")).unwrap();
-    whole();
+    check_all_entries();
     second.write(&control.join("filemap_0.scrinfo")).unwrap();
-    whole();
+    check_all_entries();
     first.write(&control.join("filemap_1.scrinfo")).unwrap();
-    whole();
+    check_all_entries();
     // The next run cleans up, whatever it finds.
-    let store = whole();
+    let store = check_all_entries();
     store.begin_run(&[Rank(1), Rank(0)], &[]).unwrap();
     assert!(!control.join("filemap_2.scrinfo").exists());
     assert_eq!(fs::read(control.join("filemap.scrinfo")).unwrap(), master);
-    let store = whole();
+    let store = check_all_entries();
     assert_eq!(store.on_disk().0.slots[0].1.all_ranks(), [Rank(1)]);
 }

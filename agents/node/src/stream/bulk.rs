@@ -9,38 +9,33 @@ use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use tokio::sync::oneshot;
 use tokio_rustls::server::TlsStream;
 
-/// How long a peer may be silent in the middle of a transfer. A node that dies without a word is noticed by the
-/// orchestrator long before; this only keeps a thread from waiting for ever.
+/// How long a peer may send nothing in the middle of a transfer. The orchestrator notices a lost node much earlier;
+/// this only prevents that a thread waits for ever.
 const SILENCE: Duration = Duration::from_secs(120);
-/// What TLS takes in before it sends: a few pieces' worth, so that one call of `write` becomes few system calls.
+/// The buffer of TLS for a few pieces, so that one call of `write` becomes few system calls.
 const BUFFER: usize = 1 << 20;
 
-/// A stream to a peer.
 #[derive(Debug)]
 pub struct Outgoing {
     stream: StreamOwned<ClientConnection, TcpStream>,
-    /// The peer.
     pub node: NodeName,
 }
 
-/// A stream from a peer.
 #[derive(Debug)]
 pub struct Incoming {
     stream: StreamOwned<ServerConnection, TcpStream>,
-    /// The peer.
     pub node: NodeName,
-    /// Who waits for the next hello on it, when its step is over.
+    /// Receives it back when its step is over, to wait for the next hello on it.
     back: Option<oneshot::Sender<Incoming>>,
 }
 
 impl Outgoing {
-    /// A stream on a connection whose TLS session begins with the first byte.
     pub(super) fn new(mut connection: ClientConnection, socket: TcpStream, node: NodeName) -> Self {
         connection.set_buffer_limit(Some(BUFFER));
         Outgoing { stream: StreamOwned::new(connection, socket), node }
     }
 
-    /// The connection, for whoever has to cut it.
+    /// The socket, with which the connection can be closed.
     pub(super) fn socket(&self) -> io::Result<TcpStream> {
         self.stream.sock.try_clone()
     }
@@ -63,7 +58,7 @@ impl Write for Outgoing {
 }
 
 impl Incoming {
-    /// Takes a stream over from the async door.
+    /// Takes a stream over from the asynchronous server.
     pub(crate) fn from_async(stream: TlsStream<tokio::net::TcpStream>, node: NodeName) -> io::Result<Incoming> {
         let (socket, mut connection) = stream.into_inner();
         let socket = socket.into_std()?;
@@ -73,22 +68,22 @@ impl Incoming {
         Ok(Incoming { stream: StreamOwned::new(connection, socket), node, back: None })
     }
 
-    /// The stream comes back here when its step has ended well; otherwise the receiver sees that it is gone.
+    /// Receives the stream back if its step ends without error; otherwise the receiver gets an error.
     pub(crate) fn comes_back(&mut self) -> oneshot::Receiver<Incoming> {
         let (back, returned) = oneshot::channel();
         self.back = Some(back);
         returned
     }
 
-    /// Its step has ended well, and nothing more of it comes: the next one may begin.
+    /// Its step has ended without error, and all of it was read: the next step may begin.
     pub(crate) fn give_back(mut self) {
         if let Some(back) = self.back.take() {
-            // Nobody waits any more: it is closed.
+            // It is not expected any more: it is closed.
             let _ = back.send(self);
         }
     }
 
-    /// Waits until something comes, or the peer has closed it.
+    /// Waits until there is something to read, or the peer has closed it.
     pub(crate) async fn readable(&mut self) -> io::Result<()> {
         let state = self.stream.conn.process_new_packets().map_err(io::Error::other)?;
         if state.plaintext_bytes_to_read() > 0 {
@@ -103,7 +98,7 @@ impl Incoming {
         readable
     }
 
-    /// The connection, for whoever has to cut it.
+    /// The socket, with which the connection can be closed.
     pub fn socket(&self) -> Option<TcpStream> {
         self.stream.sock.try_clone().ok()
     }
@@ -126,20 +121,20 @@ impl Write for Incoming {
 }
 
 impl Drop for Outgoing {
-    /// The list of open connections has the socket too: without this the peer would wait for more.
+    /// The list of open connections also holds the socket, which would otherwise stay open, and the peer would wait.
     fn drop(&mut self) {
         let _ = self.stream.sock.shutdown(Shutdown::Both);
     }
 }
 
 impl Drop for Incoming {
-    /// As with [`Outgoing`].
+    /// As for [`Outgoing`].
     fn drop(&mut self) {
         let _ = self.stream.sock.shutdown(Shutdown::Both);
     }
 }
 
-/// Time limits, and no waiting for more to send.
+/// Sets time limits, and no delay for small packets.
 pub(super) fn settle(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(SILENCE))?;

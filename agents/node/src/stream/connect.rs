@@ -27,7 +27,7 @@ impl Streams {
             && let Some(kept) = self.idle.take(generation, node)
         {
             match self.introduce(kept, generation, purpose.clone()) {
-                // The peer may have been restarted since.
+                // The peer may have been restarted meanwhile.
                 Err(error @ (StreamError::Connection { .. } | StreamError::Protocol { .. })) => {
                     tracing::debug!(%node, %error, "kept_connection_broken");
                 }
@@ -43,7 +43,7 @@ impl Streams {
         self.introduce(Outgoing::new(connection, socket, node.clone()), generation, purpose)
     }
 
-    /// Says what a connection is for, and waits for the answer.
+    /// Sends the hello with the purpose of the connection, and waits for the answer.
     fn introduce(
         &self,
         mut stream: Outgoing,
@@ -53,18 +53,18 @@ impl Streams {
         let node = stream.node.clone();
         let protocol = |source| StreamError::Protocol { node: node.clone(), source };
         let socket = stream.socket().map_err(|source| StreamError::Connection { node: node.clone(), source })?;
-        self.remember(generation, &purpose, socket)?;
+        self.note(generation, &purpose, socket)?;
         frame::send(&mut stream, &self.hello(generation, purpose), HELLO).map_err(protocol)?;
         welcomed(&node, frame::receive(&mut stream, HELLO).map_err(protocol)?)?;
         Ok(stream)
     }
 
-    /// The step on this stream has ended well: it is kept for the next one.
+    /// The step on this stream has ended without error: the stream is kept for the next one.
     pub fn keep(&self, generation: Generation, stream: Outgoing) {
         self.idle.keep(generation, stream);
     }
 
-    /// The same for all connections: to make one takes as long as a part of the handshake.
+    /// One configuration for all connections: to create one takes as long as part of a handshake.
     fn client_config(&self) -> Result<Arc<ClientConfig>, StreamError> {
         if let Some(config) = self.config.get() {
             return Ok(config.clone());
@@ -73,7 +73,7 @@ impl Streams {
         Ok(self.config.get_or_init(|| config).clone())
     }
 
-    /// Opens the link to the leader, for the whole run.
+    /// Opens the link to the leader.
     ///
     /// # Errors
     /// When the leader is unknown, cannot be reached or refuses.

@@ -7,48 +7,20 @@ use holdfast_wire::{frame, trust};
 /// Why there is no connection to a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The run does not know the node.
     #[error("node {0} is not part of the run")]
     UnknownNode(NodeName),
-    /// The connection could not be made, or broke.
     #[error("the connection to node {node} failed: {source}")]
-    Connection {
-        /// The peer.
-        node: NodeName,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The peer does not want us.
+    Connection { node: NodeName, source: std::io::Error },
     #[error("node {node} refused the connection: {failure}")]
-    Refused {
-        /// The peer.
-        node: NodeName,
-        /// Its reason.
-        failure: Failure,
-    },
-    /// What the peer says makes no sense.
-    #[error("node {node} sent something else than expected: {source}")]
-    Protocol {
-        /// The peer.
-        node: NodeName,
-        /// What is wrong.
-        source: frame::FrameError,
-    },
-    /// Nobody connected.
+    Refused { node: NodeName, failure: Failure },
+    #[error("node {node} sent an unexpected message: {source}")]
+    Protocol { node: NodeName, source: frame::FrameError },
     #[error("no peer connected for {what:?} within {seconds} s")]
-    NobodyCame {
-        /// What was waited for.
-        what: Purpose,
-        /// How long.
-        seconds: u64,
-    },
-    /// The run is over.
+    NoPeer { what: Purpose, seconds: u64 },
     #[error("generation {0} is over")]
     Over(Generation),
-    /// Another member failed; the leader gave the order up.
-    #[error("another member failed")]
+    #[error("the order was cancelled because another member failed")]
     Cancelled,
-    /// The job's certificate cannot be used.
     #[error(transparent)]
     Trust(#[from] trust::TrustError),
 }

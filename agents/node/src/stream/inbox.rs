@@ -1,4 +1,4 @@
-//! Streams that have arrived and wait for the thread whose order they belong to.
+//! Streams that have arrived and wait for the thread that carries out their order.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,17 +14,15 @@ use rustls::ClientConfig;
 
 use super::bulk::Incoming;
 use super::error::StreamError;
-use super::idle::Idle;
+use super::idle::IdleConnections;
 
-/// Connections to and from peers.
 #[derive(Debug)]
 pub struct Streams {
     pub(super) own: AgentStart,
-    /// Where the agents of the run listen.
+    /// The addresses of the run's agents.
     addresses: Mutex<BTreeMap<NodeName, Endpoint>>,
-    state: Mutex<State>,
-    /// Connections to peers that wait for the next step.
-    pub(super) idle: Idle,
+    state: Mutex<InboxState>,
+    pub(super) idle: IdleConnections,
     /// Made at the first connection.
     pub(super) config: OnceLock<Arc<ClientConfig>>,
 }
@@ -32,46 +30,46 @@ pub struct Streams {
 type Key = (Generation, Purpose);
 
 #[derive(Debug, Default)]
-struct State {
-    /// The oldest generation that still counts.
+struct InboxState {
+    /// Streams of older generations are refused.
     generation: Option<Generation>,
     waiting: HashMap<Key, Incoming>,
-    /// Who waits for which stream.
+    /// The threads that wait, by what they wait for.
     claims: HashMap<Key, SyncSender<Result<Incoming, StreamError>>>,
-    /// Every open bulk connection, to be cut when its run or its order is over.
-    open: Vec<Open>,
-    /// How long that list may become before closed connections are looked for.
+    /// Every open bulk connection, to be closed when its run or its order is over.
+    open: Vec<OpenConnection>,
+    /// The length of that list at which closed connections are removed from it.
     prune_at: usize,
-    /// Orders that were given up, newest last.
+    /// Cancelled orders, newest last.
     cancelled: VecDeque<u64>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     generation: Generation,
     order: Option<u64>,
     socket: TcpStream,
 }
 
-/// How many cancelled orders are remembered: those that may still be waited for.
+/// How many cancelled orders are kept: those for which a thread may still begin to wait.
 const CANCELLED: usize = 64;
-/// So many open connections are never looked through.
+/// Below this length, the list of open connections is not searched for closed ones.
 const LEAST_PRUNED: usize = 64;
 
 impl Streams {
-    /// None yet; `own` is what this agent connects as.
+    /// `own` identifies this agent to its peers.
     pub fn new(own: AgentStart) -> Self {
         Streams {
             own,
             addresses: Mutex::default(),
             state: Mutex::default(),
-            idle: Idle::default(),
+            idle: IdleConnections::default(),
             config: OnceLock::new(),
         }
     }
 
-    /// Takes over where agents of the run listen, unless something newer is known.
-    pub fn learn(&self, endpoints: impl IntoIterator<Item = (NodeName, Endpoint)>) {
+    /// Takes over addresses of agents, except those that are older than the known ones.
+    pub fn update_addresses(&self, endpoints: impl IntoIterator<Item = (NodeName, Endpoint)>) {
         let mut known = self.addresses.lock();
         for (node, endpoint) in endpoints {
             let newest = known.entry(node).or_insert(endpoint);
@@ -81,28 +79,27 @@ impl Streams {
         }
     }
 
-    /// Where the agent of this node listens.
+    /// The address of a node's agent.
     pub(crate) fn endpoint(&self, node: &NodeName) -> Option<Endpoint> {
         self.addresses.lock().get(node).copied()
     }
 
-    /// Its address.
     pub(super) fn address(&self, node: &NodeName) -> Option<SocketAddr> {
         self.endpoint(node).map(|endpoint| endpoint.address)
     }
 
-    /// Takes in a stream from a peer: whoever waits for it gets it.
+    /// Receives a stream from a peer, for the thread that waits for it or will.
     pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: Incoming) {
         let mut state = self.state.lock();
         if Some(generation) < state.generation {
             return;
         }
         if let Some(socket) = incoming.socket() {
-            state.note_open(Open { generation, order: order_of(&purpose), socket });
+            state.note_open(OpenConnection { generation, order: order_of(&purpose), socket });
         }
         let key = (generation, purpose);
         match state.claims.remove(&key) {
-            // Whoever gave up in this moment finds it there.
+            // A thread whose time limit ends at this moment still finds it there.
             Some(claim) => drop(claim.send(Ok(incoming))),
             None => drop(state.waiting.insert(key, incoming)),
         }
@@ -133,18 +130,13 @@ impl Streams {
         };
         arrival.recv_timeout(patience).unwrap_or_else(|_| {
             self.state.lock().claims.remove(&key);
-            let nobody = StreamError::NobodyCame { what: key.1, seconds: patience.as_secs() };
-            arrival.try_recv().unwrap_or(Err(nobody))
+            let timeout = StreamError::NoPeer { what: key.1, seconds: patience.as_secs() };
+            arrival.try_recv().unwrap_or(Err(timeout))
         })
     }
 
-    /// Remembers a stream to a peer, so that it can be cut.
-    pub(super) fn remember(
-        &self,
-        generation: Generation,
-        purpose: &Purpose,
-        socket: TcpStream,
-    ) -> Result<(), StreamError> {
+    /// Notes a stream to a peer, so that it can be closed.
+    pub(super) fn note(&self, generation: Generation, purpose: &Purpose, socket: TcpStream) -> Result<(), StreamError> {
         let mut state = self.state.lock();
         if Some(generation) < state.generation {
             return Err(StreamError::Over(generation));
@@ -153,41 +145,41 @@ impl Streams {
         if order.is_some_and(|order| state.cancelled.contains(&order)) {
             return Err(StreamError::Cancelled);
         }
-        state.note_open(Open { generation, order, socket });
+        state.note_open(OpenConnection { generation, order, socket });
         Ok(())
     }
 
-    /// Everything before `generation` is over: its streams are cut, and the threads on them see an error.
+    /// Closes the streams of generations before this one; the threads on them get an error.
     pub fn fence(&self, generation: Generation) {
         let mut state = self.state.lock();
         state.generation = state.generation.max(Some(generation));
         state.waiting.retain(|(of, _), _| *of >= generation);
-        cut(&mut state.open, |open| open.generation < generation);
+        close(&mut state.open, |open| open.generation < generation);
         state.refuse(|(of, _)| *of < generation, |(of, _)| StreamError::Over(*of));
         drop(state);
         self.idle.fence(generation);
     }
 
-    /// The order was given up: its streams are cut, and nobody waits for it any more.
+    /// Cancels an order: its streams are closed, and the threads that wait for one get an error.
     pub fn cancel(&self, order: u64) {
         let mut state = self.state.lock();
         if state.cancelled.len() == CANCELLED {
             state.cancelled.pop_front();
         }
         state.cancelled.push_back(order);
-        cut(&mut state.open, |open| open.order == Some(order));
+        close(&mut state.open, |open| open.order == Some(order));
         state.refuse(|(_, purpose)| order_of(purpose) == Some(order), |_| StreamError::Cancelled);
     }
 
-    /// A transfer on this socket ended well: nothing is left to cut.
+    /// The order ended: its streams need not be closed any more.
     pub fn settled(&self, order: u64) {
         self.state.lock().open.retain(|open| open.order != Some(order));
     }
 }
 
-impl State {
-    fn note_open(&mut self, open: Open) {
-        // What both sides have closed is forgotten now and then, so that the list stays about as long as what is open.
+impl InboxState {
+    fn note_open(&mut self, open: OpenConnection) {
+        // Connections that both sides have closed are removed now and then, so that the list does not grow.
         if self.open.len() >= self.prune_at {
             self.open.retain(|open| open.socket.peer_addr().is_ok());
             self.prune_at = (self.open.len() * 2).max(LEAST_PRUNED);
@@ -195,7 +187,7 @@ impl State {
         self.open.push(open);
     }
 
-    /// Ends the waiting for certain streams.
+    /// Ends the waiting for streams that are over.
     fn refuse(&mut self, is_over: impl Fn(&Key) -> bool, reason: impl Fn(&Key) -> StreamError) {
         self.claims.retain(|key, claim| {
             let over = is_over(key);
@@ -207,7 +199,7 @@ impl State {
     }
 }
 
-fn cut(open: &mut Vec<Open>, over: impl Fn(&Open) -> bool) {
+fn close(open: &mut Vec<OpenConnection>, over: impl Fn(&OpenConnection) -> bool) {
     open.retain(|open| {
         let over = over(open);
         if over {
@@ -236,7 +228,7 @@ mod tests {
         let at = |port, issued| Endpoint { address: SocketAddr::from(([127, 0, 0, 1], port)), issued };
         let leader = NodeName::new("node0");
         for (endpoint, port) in [(at(1, 5), 1), (at(2, 9), 2), (at(1, 5), 2), (at(3, 9), 3)] {
-            streams.learn([(leader.clone(), endpoint)]);
+            streams.update_addresses([(leader.clone(), endpoint)]);
             assert_eq!(streams.address(&leader).unwrap().port(), port, "{endpoint:?}");
         }
     }

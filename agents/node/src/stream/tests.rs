@@ -40,7 +40,7 @@ async fn node() -> Node {
     begin_run(&collectives, fixture_request(GENERATION, "node1", &[1])).await.unwrap();
     tokio::spawn(server::serve(collectives.clone(), listener));
     let name = NodeName::from("node1");
-    agent.streams.learn([(name.clone(), Endpoint { address, issued: 1 })]);
+    agent.streams.update_addresses([(name.clone(), Endpoint { address, issued: 1 })]);
     Node { _root: root, agent, collectives, name }
 }
 
@@ -49,7 +49,7 @@ fn of_order(order: u64) -> Purpose {
 }
 
 impl Node {
-    /// Both ends of the stream of an order, and the address from which it came.
+    /// Both ends of the stream of an order, and the address of the sender.
     async fn stream(&self, generation: Generation, order: u64) -> (Outgoing, Incoming, SocketAddr) {
         let (agent, name) = (self.agent.clone(), self.name.clone());
         let both = move || {
@@ -73,7 +73,7 @@ impl Node {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_whose_step_ended_well_serves_the_next_one_and_one_that_broke_does_not() {
+async fn a_stream_is_used_for_the_next_step_unless_it_broke() {
     let node = node().await;
     let (outgoing, incoming, first) = node.stream(GENERATION, 1).await;
     node.end_well(outgoing, incoming, GENERATION);
@@ -82,7 +82,7 @@ async fn a_stream_whose_step_ended_well_serves_the_next_one_and_one_that_broke_d
     node.end_well(outgoing, incoming, GENERATION);
     let (outgoing, incoming, third) = node.stream(GENERATION, 3).await;
     assert_eq!(third, first);
-    // The receiver's end is gone; the sender only notices when it needs the stream.
+    // The receiver has closed its end; the sender notices only when it uses the stream.
     drop(incoming);
     node.agent.streams.keep(GENERATION, outgoing);
     let (_outgoing, _incoming, fourth) = node.stream(GENERATION, 4).await;
@@ -105,7 +105,7 @@ async fn a_kept_stream_ends_with_its_generation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_stream_of_an_order_that_is_given_up_waits_no_longer() {
+async fn a_cancelled_order_ends_the_waiting_for_its_stream() {
     let node = node().await;
     let agent = node.agent.clone();
     let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(7), PATIENCE));

@@ -1,12 +1,12 @@
-//! How long nothing has moved in the ranks of this node, for the orchestrator to judge whether the run hangs; and where
-//! they are in their code, before it ends them.
+//! How long the ranks of this node have been inactive, from which the orchestrator decides whether the run hangs; and
+//! their stacks, before it ends them.
 //!
-//! * [`quiet`]: a rank's calls and its work, and since when there was neither (pure);
-//! * [`usage`]: what a rank's processes use, from `/proc`;
-//! * `stack`: where they are.
+//! * [`quiet`]: how long each rank has neither called nor worked (pure);
+//! * [`usage`]: the resource usage of a rank's processes, from `/proc`;
+//! * `stack`: the stacks of a rank's processes.
 //!
-//! Costs nothing unless the plan asks for it; then a look at `/proc` every quarter of `hang_after`, left out when every
-//! rank has called or waits.
+//! Off unless the plan enables it. Then `/proc` is read every quarter of `hang_after`, unless every rank has called
+//! since or is waiting in a call.
 
 pub mod quiet;
 mod stack;
@@ -27,18 +27,17 @@ pub use stack::stacks;
 use self::quiet::Quiet;
 use crate::ranks::Ranks;
 
-/// Looks at `/proc` for every `hang_after`.
-const LOOKS: u32 = 4;
-/// But never more often than that.
+/// How often `/proc` is read in each `hang_after`.
+const CHECKS: u32 = 4;
+/// The shortest time between two such checks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The ranks of the run in force, as far as they are watched.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     watched: Mutex<Option<(Generation, Quiet)>>,
 }
 
-/// A call that a rank is in; over when this is dropped.
+/// A call of a rank; it ends when this is dropped.
 #[derive(Debug)]
 pub struct InCall<'a> {
     watchdog: &'a Watchdog,
@@ -47,7 +46,7 @@ pub struct InCall<'a> {
 }
 
 impl Watchdog {
-    /// A run begins. Returns the settings if its ranks on this node are to be watched.
+    /// Begins a run. Returns the settings if its ranks on this node are to be watched.
     pub fn begin(&self, plan: &MemberPlan) -> Option<run::Watchdog> {
         let settings = plan.settings.watchdog.filter(|_| !plan.local.is_empty());
         let quiet = |settings| (plan.generation, Quiet::new(settings, &plan.local, Instant::now()));
@@ -55,13 +54,12 @@ impl Watchdog {
         settings
     }
 
-    /// A rank makes a call.
     pub fn call(&self, generation: Generation, rank: Rank, name: &'static str) -> InCall<'_> {
         self.with(generation, |quiet| quiet.call_begins(rank, name, Instant::now()));
         InCall { watchdog: self, generation, rank }
     }
 
-    /// The ranks in which nothing has moved for long.
+    /// The ranks that have been inactive for long.
     pub fn quiet(&self, generation: Generation, now: Instant) -> Vec<QuietRank> {
         self.with(generation, |quiet| quiet.report(now)).unwrap_or_default()
     }
@@ -78,30 +76,30 @@ impl Drop for InCall<'_> {
     }
 }
 
-/// Looks from time to time whether the ranks work, as long as the run lasts.
+/// Measures regularly whether the ranks work, until the run ends.
 pub async fn keep_watch(watchdog: Arc<Watchdog>, ranks: Arc<Ranks>, generation: Generation, settings: run::Watchdog) {
-    let pause = (settings.hang_after / LOOKS).max(SHORTEST_PAUSE);
+    let pause = (settings.hang_after / CHECKS).max(SHORTEST_PAUSE);
     loop {
         tokio::time::sleep(pause).await;
         let now = Instant::now();
-        if watchdog.with(generation, |quiet| quiet.is_worth_a_look(now, pause)) != Some(true) {
+        if watchdog.with(generation, |quiet| quiet.needs_check(now, pause)) != Some(true) {
             continue;
         }
-        let looking = {
+        let measuring = {
             let ranks = ranks.clone();
             tokio::task::spawn_blocking(move || {
                 let processes = processes(&ranks, generation);
                 processes.into_iter().map(|(rank, pids)| (rank, usage::of(pids))).collect()
             })
         };
-        // What was used before the look began is seen by it; what comes later, by the next one.
-        if let Ok(used) = looking.await {
-            watchdog.with(generation, |quiet| quiet.looked(now, used));
+        // As of the start of the measurement: later usage is found by the next one.
+        if let Ok(used) = measuring.await {
+            watchdog.with(generation, |quiet| quiet.measured(now, used));
         }
     }
 }
 
-/// The processes of the run's ranks on this node: their own, and what they have started.
+/// The processes of the run's ranks on this node, and those that they have started.
 fn processes(ranks: &Ranks, generation: Generation) -> BTreeMap<Rank, BTreeSet<u32>> {
     let marked = ranks.marked(|of| of == generation);
     let marked = marked.into_iter().filter_map(|process| Some((process.rank?, process.pid)));
@@ -112,7 +110,7 @@ fn processes(ranks: &Ranks, generation: Generation) -> BTreeMap<Rank, BTreeSet<u
     processes
 }
 
-/// Returns when the `sleep` that a test has just started is one, and sleeps.
+/// Returns when the process that a test has started has become `sleep` and is asleep.
 #[cfg(test)]
 pub(crate) fn until_asleep(pid: u32) {
     let begun = std::time::Instant::now();
@@ -150,7 +148,7 @@ mod tests {
         plan
     }
 
-    /// A program that never calls us, as a launcher starts it for rank 7.
+    /// A program that makes no calls, as a launcher starts it for rank 7.
     fn program(agent: &Agent) -> std::process::Child {
         let mut command = std::process::Command::new("sleep");
         command.arg("600").env(environment::JOB, &agent.start.job_id).env(environment::NODE, "node1");
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_never_calls_us_is_found_reported_when_it_is_idle_and_looked_at() {
+    async fn a_program_that_makes_no_calls_is_found_and_reported_when_it_is_idle_with_its_stack() {
         let (_root, agent) = agent();
         let mut program = program(&agent);
         until_asleep(program.id());
@@ -172,10 +170,10 @@ mod tests {
         for seconds in [10, 60] {
             let used = found.iter().map(|(rank, pids)| (*rank, usage::of(pids.iter().copied()))).collect();
             let now = begun + Duration::from_secs(seconds);
-            agent.watchdog.with(GENERATION, |quiet| quiet.looked(now, used)).unwrap();
+            agent.watchdog.with(GENERATION, |quiet| quiet.measured(now, used)).unwrap();
         }
         let quiet = agent.watchdog.quiet(GENERATION, begun + Duration::from_secs(60));
-        assert_eq!(quiet.iter().map(|quiet| quiet.rank).collect::<Vec<_>>(), [Rank(7)], "of rank 6 nothing is known");
+        assert_eq!(quiet.iter().map(|quiet| quiet.rank).collect::<Vec<_>>(), [Rank(7)], "rank 6 has no process");
         assert!(agent.watchdog.quiet(Generation(5), begun).is_empty());
 
         let asked = |generation| StackRequest { generation, ranks: vec![Rank(6), Rank(7)] };
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_plan_does_not_ask_for_it_and_a_spare_are_not_watched() {
+    fn a_run_without_watchdog_and_a_spare_are_not_watched() {
         let watchdog = Watchdog::default();
         assert_eq!(watchdog.begin(&plan(Duration::from_secs(1), &[])), None);
         let mut unasked = plan(Duration::from_secs(1), &[6]);

@@ -1,4 +1,4 @@
-//! A rank's calls and its work, and since when there was neither. Pure: times are passed in.
+//! How long each rank has neither called nor worked. Pure: times are passed in.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,77 +9,78 @@ use holdfast_wire::run;
 
 use super::usage::Usage;
 
-/// Whoever uses less than this part of a processor only looks from time to time whether there is something to do.
+/// A rank that uses less than this part of a processor only polls for something to do.
 const IDLE_SHARE: u32 = 100;
-/// The kernel counts in steps of ten milliseconds; one of them may be chance.
+/// The kernel counts in steps of ten milliseconds; a single one does not count as work.
 const LEAST_WORK: Duration = Duration::from_millis(20);
-/// Whoever has read and written less than this between two looks only woke up.
+/// A rank that has read and written less than this between two measurements only woke up.
 const LEAST_BYTES: u64 = 64 << 10;
 
 /// The ranks of one run on this node.
 #[derive(Debug)]
 pub struct Quiet {
     settings: run::Watchdog,
-    ranks: BTreeMap<Rank, Clock>,
-    /// When it was last looked what the ranks use: what is not known is not held against them.
-    looked: Instant,
+    ranks: BTreeMap<Rank, RankActivity>,
+    /// The last measurement of the ranks' usage. Later time does not count as inactive: it is not known.
+    measured: Instant,
 }
 
 #[derive(Debug)]
-struct Clock {
+struct RankActivity {
     /// Calls under way; more than one only while a connection is replaced.
     calls: u32,
-    /// The last one.
+    /// The name of the last one.
     call: &'static str,
     /// When the last call began or ended.
     called: Instant,
-    /// When it was last seen that the rank had worked.
+    /// The last measurement that showed work.
     worked: Instant,
-    /// What it had used by then.
+    /// The usage at that measurement.
     mark: Option<(Instant, Usage)>,
-    /// The last look found a process of it.
+    /// The last measurement found a process of it.
     found: bool,
 }
 
 impl Quiet {
-    /// The run begins now.
+    /// For a run that begins now.
     pub fn new(settings: run::Watchdog, ranks: &[Rank], now: Instant) -> Self {
-        let clock = || Clock { calls: 0, call: "", called: now, worked: now, mark: None, found: false };
-        Quiet { settings, ranks: ranks.iter().map(|rank| (*rank, clock())).collect(), looked: now }
+        let activity = || RankActivity { calls: 0, call: "", called: now, worked: now, mark: None, found: false };
+        Quiet { settings, ranks: ranks.iter().map(|rank| (*rank, activity())).collect(), measured: now }
     }
 
-    /// A rank makes a call.
     pub fn call_begins(&mut self, rank: Rank, name: &'static str, now: Instant) {
-        if let Some(clock) = self.ranks.get_mut(&rank) {
-            clock.calls += 1;
-            (clock.call, clock.called) = (name, now);
+        if let Some(activity) = self.ranks.get_mut(&rank) {
+            activity.calls += 1;
+            (activity.call, activity.called) = (name, now);
         }
     }
 
-    /// It has its answer, or is not connected any more.
+    /// The rank has its answer, or is not connected any more.
     pub fn call_ends(&mut self, rank: Rank, now: Instant) {
-        if let Some(clock) = self.ranks.get_mut(&rank) {
-            clock.calls = clock.calls.saturating_sub(1);
-            (clock.called, clock.mark) = (now, None);
+        if let Some(activity) = self.ranks.get_mut(&rank) {
+            activity.calls = activity.calls.saturating_sub(1);
+            (activity.called, activity.mark) = (now, None);
         }
     }
 
-    /// True if a rank is in its own code and has not called for so long.
-    pub fn is_worth_a_look(&self, now: Instant, pause: Duration) -> bool {
-        self.ranks.values().any(|clock| clock.calls == 0 && now.saturating_duration_since(clock.called) >= pause)
+    /// True if a rank has been in its own code, without a call, for this time.
+    pub fn needs_check(&self, now: Instant, pause: Duration) -> bool {
+        self.ranks
+            .values()
+            .any(|activity| activity.calls == 0 && now.saturating_duration_since(activity.called) >= pause)
     }
 
-    /// What the ranks had used at `now`.
-    pub fn looked(&mut self, now: Instant, mut used: BTreeMap<Rank, Usage>) {
-        self.looked = now;
-        for (rank, clock) in &mut self.ranks {
+    /// Takes over the ranks' usage at `now`.
+    pub fn measured(&mut self, now: Instant, mut used: BTreeMap<Rank, Usage>) {
+        self.measured = now;
+        for (rank, activity) in &mut self.ranks {
             let usage = used.remove(rank).filter(|usage| !usage.processes.is_empty());
-            clock.found = usage.is_some();
+            activity.found = usage.is_some();
             let Some(usage) = usage else {
-                (clock.mark, clock.worked) = (None, now);
+                (activity.mark, activity.worked) = (None, now);
                 continue;
             };
-            let works = clock.mark.as_ref().is_none_or(|(since, before)| {
+            let works = activity.mark.as_ref().is_none_or(|(since, before)| {
                 let least = LEAST_WORK.max(now.saturating_duration_since(*since) / IDLE_SHARE);
                 usage.runs
                     || usage.processes != before.processes
@@ -88,23 +89,23 @@ impl Quiet {
                     || usage.bytes.abs_diff(before.bytes) >= LEAST_BYTES
             });
             if works {
-                clock.worked = now;
-                clock.mark = Some((now, usage));
+                activity.worked = now;
+                activity.mark = Some((now, usage));
             }
         }
     }
 
-    /// The ranks in which nothing has moved for long.
+    /// The ranks that have been inactive for long.
     pub fn report(&self, now: Instant) -> Vec<QuietRank> {
         let run::Watchdog { hang_after, busy_hang_after } = self.settings;
-        let quiet = self.ranks.iter().filter_map(|(rank, clock)| {
-            let quiet_for = now.saturating_duration_since(clock.called);
-            let (waiting_in, idle_for) = match clock.calls {
-                0 => (None, self.looked.saturating_duration_since(clock.called.max(clock.worked))),
-                _ => (Some(clock.call.to_owned()), quiet_for),
+        let quiet = self.ranks.iter().filter_map(|(rank, activity)| {
+            let quiet_for = now.saturating_duration_since(activity.called);
+            let (waiting_in, idle_for) = match activity.calls {
+                0 => (None, self.measured.saturating_duration_since(activity.called.max(activity.worked))),
+                _ => (Some(activity.call.to_owned()), quiet_for),
             };
             let long = idle_for >= hang_after || busy_hang_after.is_some_and(|limit| quiet_for >= limit);
-            let known = waiting_in.is_some() || clock.found;
+            let known = waiting_in.is_some() || activity.found;
             (long && known).then_some(QuietRank { rank: *rank, waiting_in, quiet_for, idle_for })
         });
         quiet.collect()
@@ -125,31 +126,31 @@ mod tests {
         Usage { cpu, processes: [7].into(), ..Usage::default() }
     }
 
-    /// One rank, looked at every 10 s, whose usage after so many seconds is this.
+    /// One rank, measured every 10 s, with this usage after so many seconds.
     fn watch(settings: run::Watchdog, until: u64, usage: impl Fn(u64) -> Usage) -> Vec<QuietRank> {
         let begun = Instant::now();
         let mut quiet = Quiet::new(settings, &[Rank(3)], begun);
         for look in (10..=until).step_by(10) {
-            quiet.looked(begun + s(look), BTreeMap::from([(Rank(3), usage(look))]));
+            quiet.measured(begun + s(look), BTreeMap::from([(Rank(3), usage(look))]));
         }
         quiet.report(begun + s(until))
     }
 
     #[test]
-    fn a_rank_that_neither_calls_nor_works_is_quiet_from_the_first_look_on() {
+    fn a_rank_that_neither_calls_nor_works_is_inactive_from_the_first_measurement_on() {
         assert!(watch(SETTINGS, 40, |_| used(s(5))).is_empty());
         let quiet = QuietRank { rank: Rank(3), waiting_in: None, quiet_for: s(50), idle_for: s(40) };
         assert_eq!(watch(SETTINGS, 50, |_| used(s(5))), [quiet]);
     }
 
     #[test]
-    fn a_rank_that_only_looks_whether_there_is_something_to_do_is_quiet_too() {
+    fn a_rank_that_only_polls_is_inactive() {
         // A hundredth of a second in ten.
         assert_eq!(watch(SETTINGS, 100, |at| used(Duration::from_millis(at))).len(), 1);
     }
 
     #[test]
-    fn a_rank_that_computes_moves_data_or_has_a_new_process_is_never_quiet() {
+    fn a_rank_that_computes_moves_data_or_has_a_new_process_is_active() {
         assert!(watch(SETTINGS, 10_000, |at| used(Duration::from_millis(at * 20))).is_empty());
         assert!(watch(SETTINGS, 10_000, |at| Usage { bytes: at << 20, ..used(s(1)) }).is_empty());
         assert!(watch(SETTINGS, 10_000, |at| Usage { processes: [at as u32].into(), ..used(s(1)) }).is_empty());
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_computes_is_reported_when_that_is_asked_for() {
+    fn a_rank_that_computes_is_reported_after_busy_hang_after() {
         let settings = run::Watchdog { busy_hang_after: Some(s(300)), ..SETTINGS };
         assert!(watch(settings, 290, |at| used(s(at))).is_empty());
         let busy = QuietRank { rank: Rank(3), waiting_in: None, quiet_for: s(300), idle_for: s(0) };
@@ -165,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn of_a_rank_without_a_process_and_of_one_that_nobody_looked_at_nothing_is_said() {
+    fn ranks_without_a_process_or_a_measurement_are_not_reported() {
         assert!(watch(SETTINGS, 10_000, |_| Usage::default()).is_empty());
         let begun = Instant::now();
         let mut quiet = Quiet::new(SETTINGS, &[Rank(3)], begun);
-        quiet.looked(begun, BTreeMap::from([(Rank(3), used(s(1)))]));
+        quiet.measured(begun, BTreeMap::from([(Rank(3), used(s(1)))]));
         assert!(quiet.report(begun + s(500)).is_empty(), "/proc hangs, not the rank");
     }
 
     #[test]
-    fn a_rank_that_waits_is_quiet_since_its_call_and_moves_with_the_answer() {
+    fn a_rank_that_waits_is_inactive_from_its_call_to_the_answer() {
         let begun = Instant::now();
         let mut quiet = Quiet::new(SETTINGS, &[Rank(3)], begun);
-        assert!(quiet.is_worth_a_look(begun + s(10), s(10)));
+        assert!(quiet.needs_check(begun + s(10), s(10)));
         quiet.call_begins(Rank(3), "need_checkpoint", begun + s(5));
-        assert!(!quiet.is_worth_a_look(begun + s(500), s(10)));
+        assert!(!quiet.needs_check(begun + s(500), s(10)));
         assert!(quiet.report(begun + s(44)).is_empty());
         let waits = QuietRank {
             rank: Rank(3),

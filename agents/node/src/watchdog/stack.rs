@@ -1,5 +1,5 @@
-//! Where ranks are in their code, as text for people: what the kernel says of every thread, and the stacks that a debugger
-//! sees, if there is one on the node. Looks only: the ranks go on as if nothing had been.
+//! The stacks of ranks as text: the kernel's data of every thread, and the output of a debugger if there is one on the
+//! node. The ranks continue undisturbed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,21 +19,21 @@ use tokio::task::JoinSet;
 
 use crate::ranks::Ranks;
 
-/// All of it takes no longer than that: a program with many libraries, on a busy node, keeps a debugger reading for long.
-const WITHIN: Duration = Duration::from_secs(30);
-/// What the debugger has said by then is what there is.
-const DEBUGGER_WITHIN: Duration = Duration::from_secs(28);
-/// A debugger each for so many ranks: they take memory and time. The others' threads tell what the kernel knows.
-const DEBUGGED: usize = 8;
-/// Processes of one rank: a script and its program, say.
+/// The time limit. A debugger takes long to read a program with many libraries on a busy node.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The debugger's time limit; its output until then is used.
+const DEBUGGER_LIMIT: Duration = Duration::from_secs(28);
+/// The most ranks with a debugger, which takes memory and time. Of the others only the kernel's data is shown.
+const DEBUGGED_RANKS: usize = 8;
+/// The most processes of one rank: for instance a script and its program.
 const PROCESSES: usize = 4;
-/// Of a debugger, as `nice` counts.
+/// The debugger's priority, a `nice` value.
 const LOWEST_PRIORITY: i32 = 19;
 const THREADS: usize = 64;
-/// The most that is taken in of one file of `/proc`, of a debugger's answer, and of its complaints.
+/// The most bytes of one file of `/proc`, of a debugger's output, and of its error messages.
 const FILE_BYTES: u64 = 4 << 10;
 const DEBUGGER_BYTES: u64 = 96 << 10;
-const COMPLAINT_BYTES: u64 = 2 << 10;
+const ERROR_BYTES: u64 = 2 << 10;
 
 /// The stacks of the ranks of the run that are on this node and have a process.
 pub async fn stacks(ranks: &Arc<Ranks>, node: &NodeName, request: &StackRequest) -> StackReply {
@@ -43,27 +43,27 @@ pub async fn stacks(ranks: &Arc<Ranks>, node: &NodeName, request: &StackRequest)
         tokio::task::spawn_blocking(move || super::processes(&ranks, generation))
     };
     let mut found: BTreeMap<Rank, BTreeSet<u32>> =
-        tokio::time::timeout(WITHIN, found).await.ok().and_then(Result::ok).unwrap_or_default();
+        tokio::time::timeout(LIMIT, found).await.ok().and_then(Result::ok).unwrap_or_default();
     let debugger = Debugger::find().map(Arc::new);
-    let mut looking = JoinSet::new();
+    let mut reading = JoinSet::new();
     for (at, rank) in request.ranks.iter().enumerate() {
         let Some(pids) = found.remove(rank) else { continue };
         let mut pids: Vec<u32> = pids.into_iter().collect();
-        // The rank's own program, which is connected, before scripts around it.
+        // The connected process, the rank's own program, before scripts that started it.
         let own = ranks.connected(generation).into_iter().find(|(other, _)| other == rank);
         pids.sort_by_key(|pid| own.is_none_or(|(_, own)| own != *pid));
         pids.truncate(PROCESSES);
-        let debugger = if at < DEBUGGED { debugger.clone() } else { None };
+        let debugger = if at < DEBUGGED_RANKS { debugger.clone() } else { None };
         let (rank, node) = (*rank, node.to_string());
-        looking.spawn(async move { (rank, describe(rank, generation, &node, pids, debugger.as_deref()).await) });
+        reading.spawn(async move { (rank, describe(rank, generation, &node, pids, debugger.as_deref()).await) });
     }
     let mut stacks = BTreeMap::new();
     let all = async {
-        while let Some(looked) = looking.join_next().await {
-            stacks.extend(looked.ok());
+        while let Some(described) = reading.join_next().await {
+            stacks.extend(described.ok());
         }
     };
-    let _ = tokio::time::timeout(WITHIN, all).await;
+    let _ = tokio::time::timeout(LIMIT, all).await;
     StackReply { stacks }
 }
 
@@ -84,12 +84,12 @@ async fn describe(
         text.push_str("\nno debugger: gdb, eu-stack or pstack on the node would show the stacks\n");
         return text;
     };
-    let mut looking = JoinSet::new();
+    let mut reading = JoinSet::new();
     for pid in pids {
         let debugger = debugger.clone();
-        looking.spawn(async move { (pid, debugger.stacks(pid).await) });
+        reading.spawn(async move { (pid, debugger.stacks(pid).await) });
     }
-    let stacks: BTreeMap<u32, String> = looking.join_all().await.into_iter().collect();
+    let stacks: BTreeMap<u32, String> = reading.join_all().await.into_iter().collect();
     for (pid, stack) in stacks {
         // Writing to a string cannot fail.
         let _ = write!(text, "\nprocess {pid}, {}:\n{stack}\n", debugger.name);
@@ -97,10 +97,10 @@ async fn describe(
     text
 }
 
-/// What the kernel says of a process and its threads. Blocks.
+/// The kernel's data of a process and its threads. Blocks.
 fn threads(pid: u32) -> String {
     let Ok(process) = i32::try_from(pid).map_err(drop).and_then(|pid| Process::new(pid).map_err(drop)) else {
-        return format!("\nprocess {pid}: it is gone\n");
+        return format!("\nprocess {pid}: it has ended\n");
     };
     let command = process.cmdline().unwrap_or_default().join(" ");
     let mut text = format!("\nprocess {pid}: {command}\n");
@@ -111,7 +111,7 @@ fn threads(pid: u32) -> String {
         let (name, state) =
             thread.status().map_or(("?".to_owned(), "?".to_owned()), |status| (status.name, status.state));
         let _ = writeln!(text, "  thread {} {name}: {state}", thread.tid);
-        // For people, as the kernel writes it.
+        // Not parsed: shown as the kernel writes it.
         for file in ["wchan", "syscall", "stack"] {
             let content = read(&process, &format!("task/{}/{file}", thread.tid));
             let mut lines = content.lines().filter(|line| !line.is_empty());
@@ -129,7 +129,7 @@ fn threads(pid: u32) -> String {
     text
 }
 
-/// The beginning of a file of the process; nothing if it cannot be read.
+/// The beginning of a file of the process; empty if it cannot be read.
 fn read(process: &Process, file: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = process.open_relative(file) {
@@ -146,7 +146,6 @@ struct Debugger {
 }
 
 impl Debugger {
-    /// The best one that there is.
     fn find() -> Option<Debugger> {
         let path = std::env::var_os("PATH")?;
         ["gdb", "eu-stack", "pstack"].into_iter().find_map(|name| {
@@ -158,7 +157,7 @@ impl Debugger {
     fn command(&self, pid: u32) -> Command {
         let mut command = Command::new(&self.program);
         match self.name {
-            // No initialisation files, and no scripts that come with the program that is looked at.
+            // No initialisation files, and no scripts of the inspected program.
             "gdb" => command.args(["-nx", "-batch", "-iex", "set auto-load no", "-p"]).arg(pid.to_string()).args([
                 "-ex",
                 "set pagination off",
@@ -168,45 +167,49 @@ impl Debugger {
             "eu-stack" => command.arg("-p").arg(pid.to_string()),
             _ => command.arg(pid.to_string()),
         };
-        // No question to a server for symbols: there is no time for the answer.
+        // No symbols from a server: that could take too long.
         command.env_remove("DEBUGINFOD_URLS");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 
-    /// What it says of a process, or why it says nothing.
+    /// The debugger's output for a process, or its error.
     async fn stacks(&self, pid: u32) -> String {
         let mut child = match self.command(pid).spawn() {
             Ok(child) => child,
             Err(error) => return format!("could not be started: {error}"),
         };
-        // It reads all symbols of a program: the node's agent, and its neighbours on a shared machine, must stay heard.
+        // It reads all symbols of a program, and must not slow down the agents on the machine.
         let own = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if let Some(own) = own {
             let _ = rustix::process::setpriority_process(Some(own), LOWEST_PRIORITY);
         }
-        let (mut said, mut complaints) = (Vec::new(), Vec::new());
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        // When it is dropped it is killed, and the kernel lets go of the process.
-        let reading =
-            async { tokio::join!(take(out, DEBUGGER_BYTES, &mut said), take(err, COMPLAINT_BYTES, &mut complaints)) };
-        let late = tokio::time::timeout(DEBUGGER_WITHIN, reading).await.is_err();
+        // A dropped child is killed, and the kernel detaches it from the process.
+        let reading = async {
+            tokio::join!(
+                read_beginning(out, DEBUGGER_BYTES, &mut output),
+                read_beginning(err, ERROR_BYTES, &mut errors)
+            )
+        };
+        let late = tokio::time::timeout(DEBUGGER_LIMIT, reading).await.is_err();
         let _ = child.start_kill();
-        let mut text = String::from_utf8_lossy(&said).into_owned();
+        let mut text = String::from_utf8_lossy(&output).into_owned();
         if !text.contains('#') {
-            text.push_str(&String::from_utf8_lossy(&complaints));
+            text.push_str(&String::from_utf8_lossy(&errors));
         }
         if late {
-            text.push_str("\n(broken off: it took too long)");
+            text.push_str("\n(cancelled: it took too long)");
         }
         text
     }
 }
 
-/// Takes in the beginning of a stream.
-async fn take(stream: Option<impl AsyncRead + Unpin>, most: u64, into: &mut Vec<u8>) {
+/// Reads the beginning of a stream.
+async fn read_beginning(stream: Option<impl AsyncRead + Unpin>, limit: u64, into: &mut Vec<u8>) {
     if let Some(stream) = stream {
-        let _ = stream.take(most).read_to_end(into).await;
+        let _ = stream.take(limit).read_to_end(into).await;
     }
 }
 
@@ -224,13 +227,13 @@ mod tests {
         assert!(text.contains(&format!("process {}: sleep 600", child.id())), "{text}");
         assert!(text.contains(&format!("thread {} sleep: ", child.id())), "{text}");
         assert!(text.contains("debugger") == debugger.is_none(), "{text}");
-        assert!(child.try_wait().unwrap().is_none(), "it lives on");
+        assert!(child.try_wait().unwrap().is_none(), "it continues");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     #[tokio::test]
-    async fn of_a_process_that_is_gone_there_is_little_to_say() {
+    async fn an_ended_process_is_described_as_such() {
         let text = describe(Rank(0), Generation(1), "node0", vec![u32::MAX], None).await;
         assert!(text.contains("no debugger"), "{text}");
     }

@@ -1,24 +1,23 @@
-//! What processes use, from `/proc`.
+//! The resource usage of processes, from `/proc`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use procfs::process::Process;
 
-/// What a rank's processes have used so far.
+/// The usage of a rank's processes so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Processor time, that of children that have ended included.
+    /// Processor time, including ended children.
     pub cpu: Duration,
-    /// Bytes read and written, from and to anything.
+    /// Bytes read and written, from and to files, pipes and sockets.
     pub bytes: u64,
-    /// One of them is running, or would be if a processor were free.
+    /// One of them is runnable.
     pub runs: bool,
-    /// Which processes.
     pub processes: BTreeSet<u32>,
 }
 
-/// What these processes, as far as they live, have used.
+/// The usage of those of these processes that are alive.
 pub fn of(pids: impl IntoIterator<Item = u32>) -> Usage {
     let mut usage = Usage::default();
     for pid in pids {
@@ -29,7 +28,7 @@ pub fn of(pids: impl IntoIterator<Item = u32>) -> Usage {
         let of_children = [stat.cutime, stat.cstime].map(|ticks| u64::try_from(ticks).unwrap_or(0));
         let ticks = [stat.utime, stat.stime].into_iter().chain(of_children).fold(0, u64::saturating_add);
         usage.cpu = usage.cpu.saturating_add(duration(ticks));
-        // Not readable for a program that hides from debuggers.
+        // Not readable if the program is protected from debuggers.
         if let Ok(io) = process.io() {
             usage.bytes = usage.bytes.saturating_add(io.rchar).saturating_add(io.wchar);
         }
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_lives_is_counted_and_one_that_ended_is_not() {
+    fn only_processes_that_are_alive_are_counted() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let own = std::process::id();
         let both = of([own, child.id()]);

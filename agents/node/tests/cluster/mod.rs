@@ -22,7 +22,6 @@ use tempfile::TempDir;
 
 pub const GENERATION: Generation = Generation(1);
 
-/// Agents that serve a run.
 pub struct Cluster {
     _directory: TempDir,
     pub job: String,
